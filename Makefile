@@ -1,0 +1,50 @@
+# Every target prepares what it needs; nothing has to be installed first but Python 3.11+.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+CODE := src tests examples benchmarks hack
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help test check format spec bench controlplane lock clean
+
+help: ## Show the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | sed 's/:.*## /\t/' | expand -t 16
+
+$(READY): pyproject.toml requirements-dev.lock
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/pip install --quiet --requirement requirements-dev.lock
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+test: $(READY) ## Run the whole suite (and the control-plane tests where the binaries are cached)
+	$(BIN)/pytest $(PYTEST_ARGS)
+
+check: $(READY) ## Format, lint, types, layers, generated files
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(READY) ## Rewrite the code in the house format
+	$(BIN)/ruff check --fix-only $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+spec: $(READY) ## Show which numbered behaviours have tests
+	$(BIN)/python hack/spec_coverage.py
+
+controlplane: ## Build etcd, kube-apiserver and friends once into a cache
+	hack/controlplane/build
+
+bench: $(READY) ## Run the benchmarks: a table, and build/bench.json
+	$(BIN)/pip install --quiet --editable '.[bench]' --no-build-isolation
+	$(BIN)/python -m benchmarks
+
+lock: $(READY) ## Pin the development dependencies anew
+	$(BIN)/pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --no-annotate --no-header --no-emit-index-url \
+		--extra dev --upgrade --output-file requirements-dev.lock pyproject.toml
+
+clean: ## Remove what the targets made in this tree
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

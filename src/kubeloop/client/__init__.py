@@ -1,0 +1,1 @@
+"""Configuration, authentication and REST: the only package that speaks to an API server."""

@@ -1,0 +1,227 @@
+"""What can go wrong between us and an API server, by whose fault it is.
+
+`ConfigError`: the caller's configuration. `TransportError`: no answer came. `ProtocolError`: an
+answer came that is not Kubernetes'. `ApiError`: the server's own refusal, built from its `Status`.
+Every message names the file or URL, the field and the remedy where there is one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+class KubeError(Exception):
+    """Base of all errors that this package raises."""
+
+
+class ConfigError(KubeError):
+    """A kubeconfig, in-cluster or credential configuration that cannot be used."""
+
+
+class CredentialError(ConfigError):
+    """Credentials could not be obtained: a plugin failed, a token file is missing or expired."""
+
+
+class TransportError(KubeError):
+    """No answer: refused, reset, timed out, not trusted. The cause is the library's own error."""
+
+
+class ConnectionRefused(TransportError):
+    """Nobody listens at the server's address."""
+
+
+class RequestTimeout(TransportError):
+    """The server did not answer in the time allowed."""
+
+
+class CertificateError(TransportError):
+    """The server's certificate is not trusted, or ours is refused."""
+
+
+class ProtocolError(KubeError):
+    """The answer is not a Kubernetes API server's, HTML for one."""
+
+
+class StatusCause(msgspec.Struct, frozen=True):
+    """One reason inside a Status: a field and what is wrong with it."""
+
+    reason: str = ""
+    message: str = ""
+    field: str = ""
+
+
+class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
+    """The object that a Status is about, and why."""
+
+    name: str = ""
+    group: str = ""
+    kind: str = ""
+    uid: str = ""
+    causes: tuple[StatusCause, ...] | None = None
+    retry_after_seconds: int = 0
+
+
+class Status(msgspec.Struct, frozen=True):
+    """A Kubernetes `Status`: the body of every refusal, and the object of an ERROR event."""
+
+    status: str = ""
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+    details: StatusDetails | None = None
+
+
+class ApiError(KubeError):
+    """The server refused. `status` is its own account, `retry_after` the delay it asked for."""
+
+    def __init__(self, status: Status, *, retry_after: float | None = None) -> None:
+        super().__init__(status.message or status.reason or f"HTTP {status.code}")
+        self.status = status
+        self._retry_after = retry_after
+
+    @property
+    def code(self) -> int:
+        """The HTTP status code."""
+        return self.status.code
+
+    @property
+    def reason(self) -> str:
+        """The machine-readable reason, such as `NotFound`."""
+        return self.status.reason
+
+    @property
+    def causes(self) -> tuple[StatusCause, ...]:
+        """The fields that are at fault, for `Invalid` and apply conflicts."""
+        details = self.status.details
+        return (details.causes or ()) if details else ()
+
+    @property
+    def retry_after(self) -> float | None:
+        """Seconds to wait before a retry, where the server named them."""
+        if self._retry_after is not None:
+            return self._retry_after
+        details = self.status.details
+        return (
+            float(details.retry_after_seconds) if details and details.retry_after_seconds else None
+        )
+
+
+class BadRequest(ApiError):
+    """400: the request itself is malformed."""
+
+
+class Unauthorized(ApiError):
+    """401: the credentials are missing, expired or unknown."""
+
+
+class Forbidden(ApiError):
+    """403: authenticated, but not allowed."""
+
+
+class NotFound(ApiError):
+    """404: no such object, or no such resource."""
+
+
+class MethodNotAllowed(ApiError):
+    """405: the resource does not serve this verb."""
+
+
+class Conflict(ApiError):
+    """409: the object changed since it was read, or an apply met another field manager."""
+
+
+class AlreadyExists(Conflict):
+    """409: create found an object of that name."""
+
+
+class Gone(ApiError):
+    """410: the resourceVersion or the continue token is too old."""
+
+
+class Invalid(ApiError):
+    """422: fields are at fault; `causes` names them."""
+
+
+class TooManyRequests(ApiError):
+    """429: slow down; `retry_after` says for how long."""
+
+
+class InternalError(ApiError):
+    """500: the server failed."""
+
+
+class ServiceUnavailable(ApiError):
+    """503: the server cannot answer now."""
+
+
+class ServerTimeout(ApiError):
+    """504, or reason Timeout / ServerTimeout: the server gave up waiting."""
+
+
+_BY_REASON: Mapping[str, type[ApiError]] = {
+    "BadRequest": BadRequest,
+    "Unauthorized": Unauthorized,
+    "Forbidden": Forbidden,
+    "NotFound": NotFound,
+    "MethodNotAllowed": MethodNotAllowed,
+    "Conflict": Conflict,
+    "AlreadyExists": AlreadyExists,
+    "Gone": Gone,
+    "Expired": Gone,
+    "Invalid": Invalid,
+    "TooManyRequests": TooManyRequests,
+    "InternalError": InternalError,
+    "ServiceUnavailable": ServiceUnavailable,
+    "ServerTimeout": ServerTimeout,
+    "Timeout": ServerTimeout,
+}
+
+_BY_CODE: Mapping[int, type[ApiError]] = {
+    400: BadRequest,
+    401: Unauthorized,
+    403: Forbidden,
+    404: NotFound,
+    405: MethodNotAllowed,
+    409: Conflict,
+    410: Gone,
+    422: Invalid,
+    429: TooManyRequests,
+    500: InternalError,
+    503: ServiceUnavailable,
+    504: ServerTimeout,
+}
+
+
+def error_from_status(status: Status, *, retry_after: float | None = None) -> ApiError:
+    """Build the typed error: by reason first, which is finer, then by code."""
+    kind = _BY_REASON.get(status.reason) or _BY_CODE.get(status.code) or ApiError
+    return kind(status, retry_after=retry_after)
+
+
+def error_from_object(obj: Mapping[str, Any]) -> ApiError:
+    """Build the typed error from a Status in dictionary form, as ERROR events carry it."""
+    try:
+        status = msgspec.convert(obj, Status)
+    except msgspec.ValidationError:
+        status = Status(message=f"undecodable Status: {str(obj)[:200]}", code=500)
+    return error_from_status(status)
+
+
+_TOO_LARGE = "Too large resource version"
+
+
+def is_version_too_large(error: BaseException) -> bool:
+    """Whether the server is behind the version asked for, in any of the three shapes it says so."""
+    if not isinstance(error, ApiError):
+        return False
+    if any(cause.reason == "ResourceVersionTooLarge" for cause in error.causes):
+        return True
+    if not isinstance(error, ServerTimeout):
+        return False
+    texts = [error.status.message, *(cause.message for cause in error.causes)]
+    return any(_TOO_LARGE in text for text in texts)

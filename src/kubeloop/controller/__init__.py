@@ -1,0 +1,1 @@
+"""Work queues, controllers, managers, leader election, events: what reconciles."""

@@ -1,0 +1,1 @@
+"""Shared informers: one watch, one store, any number of handlers, with client-go's guarantees."""

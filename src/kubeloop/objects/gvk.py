@@ -1,0 +1,83 @@
+"""Names of kinds and resources: group, version, kind, plural."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class GroupVersion(NamedTuple):
+    """An API group at one version; the core group is the empty string."""
+
+    group: str
+    version: str
+
+    @classmethod
+    def parse(cls, text: str) -> GroupVersion:
+        """Read an `apiVersion`: `v1` or `apps/v1`. Raises ValueError for anything else."""
+        parts = text.split("/")
+        if not all(parts) or len(parts) > 2:
+            raise ValueError(f"apiVersion {text!r} is not 'version' or 'group/version'")
+        return cls("", parts[0]) if len(parts) == 1 else cls(parts[0], parts[1])
+
+    def __str__(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+class GroupVersionKind(NamedTuple):
+    """What an object says it is: `apps/v1`, `Deployment`."""
+
+    group: str
+    version: str
+    kind: str
+
+    @property
+    def group_version(self) -> GroupVersion:
+        """The kind's group and version."""
+        return GroupVersion(self.group, self.version)
+
+    @property
+    def api_version(self) -> str:
+        """The kind's `apiVersion` as objects carry it."""
+        return str(self.group_version)
+
+    @classmethod
+    def of(cls, api_version: str, kind: str) -> GroupVersionKind:
+        """Combine an object's `apiVersion` and `kind`."""
+        group, version = GroupVersion.parse(api_version)
+        return cls(group, version, kind)
+
+    def __str__(self) -> str:
+        return f"{self.api_version}/{self.kind}"
+
+
+class GroupVersionResource(NamedTuple):
+    """Where objects of a kind are served: `apps/v1`, `deployments` (plural, lower case)."""
+
+    group: str
+    version: str
+    resource: str
+
+    @property
+    def group_version(self) -> GroupVersion:
+        """The resource's group and version."""
+        return GroupVersion(self.group, self.version)
+
+    @property
+    def api_version(self) -> str:
+        """The resource's `apiVersion`."""
+        return str(self.group_version)
+
+    @classmethod
+    def parse(cls, text: str) -> GroupVersionResource:
+        """Read `v1/pods` or `apps/v1/deployments`. Raises ValueError for anything else."""
+        api_version, _, resource = text.rpartition("/")
+        if not resource or not api_version:
+            raise ValueError(
+                f"resource {text!r} is not 'version/plural' or 'group/version/plural',"
+                " as in 'v1/pods' or 'apps/v1/deployments'"
+            )
+        group, version = GroupVersion.parse(api_version)
+        return cls(group, version, resource)
+
+    def __str__(self) -> str:
+        return f"{self.api_version}/{self.resource}"
