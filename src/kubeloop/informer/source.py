@@ -11,13 +11,12 @@ if TYPE_CHECKING:
     from kubeloop.objects.options import ListOptions, WatchOptions
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 
-class WatchStream(Protocol[T_co]):
+class WatchStream(Protocol[T]):
     """An open watch."""
 
-    async def read(self) -> list[WatchEvent[T_co]]:
+    async def read(self) -> list[WatchEvent[T]]:
         """Return the next events, at least one, in order; an empty list is the end.
 
         The end is clean however the peer left: a partial last line is dropped. Raises
