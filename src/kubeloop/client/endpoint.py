@@ -1,0 +1,132 @@
+"""Where an API server is: its URL taken apart, the name to verify it by, the proxy in between.
+
+The URL is parsed once, when the configuration is read, so that a mistake in it is told with the
+file that holds it and not by a failed connection.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit
+
+from kubeloop.client.errors import ConfigError
+
+_DEFAULT_PORTS = {"https": 443, "http": 80}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """The address of one API server. `host` has no brackets, `path` no trailing slash."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str = ""
+    server_name: str | None = None
+    proxy: str | None = None
+
+    @classmethod
+    def parse(
+        cls, url: str, *, server_name: str | None = None, proxy: str | None = None
+    ) -> Endpoint:
+        """Take a URL apart; `host:port` alone means https. Raises `ConfigError` that names it."""
+        parts = _split(url if "://" in url else f"https://{url}", given=url)
+        _refuse_extras(parts, url)
+        return cls(
+            scheme=parts.scheme,
+            host=_host(parts, url),
+            port=_port(parts, url),
+            path=parts.path.rstrip("/"),
+            server_name=server_name or None,
+            proxy=_checked_proxy(proxy) if proxy else None,
+        )
+
+    @property
+    def url(self) -> str:
+        """The whole URL, always with its port, never with a trailing slash."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.path}"
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether the connection is encrypted; credentials are only sent where it is."""
+        return self.scheme == "https"
+
+    def __str__(self) -> str:
+        return self.url
+
+
+def _split(url: str, *, given: str) -> SplitResult:
+    if any(ord(char) <= 0x20 or ord(char) == 0x7F for char in given):
+        raise _bad(given, "it contains a space or a control character")
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise _bad(given, str(error)) from error
+    if parts.scheme not in _DEFAULT_PORTS:
+        raise _bad(given, f"its scheme {parts.scheme!r} is neither https nor http")
+    return parts
+
+
+def _refuse_extras(parts: SplitResult, url: str) -> None:
+    if parts.username is not None or parts.password is not None:
+        raise ConfigError(
+            "server URL carries a user name or password: move them to the user entry's"
+            " username/password or token"
+        )
+    if parts.query or parts.fragment:
+        raise _bad(url, "it must not have a query or a fragment")
+
+
+def _host(parts: SplitResult, url: str) -> str:
+    host = parts.hostname
+    if not host:
+        raise _bad(url, "it names no host")
+    if ":" in host and not _is_ip(host):
+        raise _bad(url, f"{host!r} is not an IPv6 address")
+    return host
+
+
+def _port(parts: SplitResult, url: str) -> int:
+    try:
+        port = parts.port
+    except ValueError as error:
+        raise _bad(url, "its port is not a number from 1 to 65535") from error
+    if port == 0:
+        raise _bad(url, "its port is not a number from 1 to 65535")
+    return port if port is not None else _DEFAULT_PORTS[parts.scheme]
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _bad(url: str, why: str) -> ConfigError:
+    return ConfigError(f"server URL {url!r}: {why}; expected for example https://10.0.0.1:6443")
+
+
+def _checked_proxy(url: str) -> str:
+    """Check a proxy URL. It may carry a password, so no message repeats it whole."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        raise ConfigError(
+            "proxy URL cannot be parsed; expected for example http://proxy.example:3128"
+        ) from error
+    if parts.scheme in {"socks5", "socks5h"}:
+        raise ConfigError(
+            f"proxy URL {parts.scheme}://{host}:{port}: SOCKS proxies are not supported;"
+            " use an http:// or https:// proxy that allows CONNECT"
+        )
+    if parts.scheme not in _DEFAULT_PORTS or not host:
+        raise ConfigError(
+            f"proxy URL with scheme {parts.scheme!r} and host {host!r}: expected"
+            " http://HOST:PORT or https://HOST:PORT"
+        )
+    return url
