@@ -30,8 +30,12 @@ class Credentials(Protocol):
         it by identity to learn that pooled connections are out of date. Raises `ConfigError`.
         """
 
-    def invalidate(self) -> None:
-        """The server answered 401: do not use the present credentials again without asking."""
+    def invalidate(self, refused: Mapping[str, str] | None = None) -> None:
+        """The server answered 401: get new credentials for the next request.
+
+        `refused` is what `headers` gave to that request. With it, a late 401 to an old token does
+        not throw away the new one; without it, whatever is present now is thrown away.
+        """
 
 
 class Anonymous:
@@ -48,7 +52,7 @@ class Anonymous:
         """Return the context given."""
         return self._context
 
-    def invalidate(self) -> None:
+    def invalidate(self, refused: Mapping[str, str] | None = None) -> None:
         """Nothing can be renewed."""
 
     def __repr__(self) -> str:
@@ -70,7 +74,7 @@ class StaticToken:
         """Return the context given."""
         return self._context
 
-    def invalidate(self) -> None:
+    def invalidate(self, refused: Mapping[str, str] | None = None) -> None:
         """Nothing can be renewed."""
 
     def __repr__(self) -> str:
