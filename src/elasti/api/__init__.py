@@ -1,0 +1,1 @@
+"""The ElastiService API as values: types, defaults, validation, CRD, names, wire messages. Pure."""

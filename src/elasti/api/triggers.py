@@ -1,0 +1,81 @@
+"""What a trigger's metadata says, per type, checked with messages for people."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+if TYPE_CHECKING:
+    from elasti.api.types import ScaleTrigger
+
+Threshold = float | str
+
+
+class PrometheusMetadata(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """A query whose single value is compared with the threshold.
+
+    `server_address` may be left out where the operator has a default. `headers` may hold
+    credentials: they never appear in logs, events, status or metrics.
+    """
+
+    query: Annotated[str, Meta(min_length=1)]
+    threshold: Threshold
+    server_address: str = ""
+    uptime_filter: str = 'container="prometheus"'
+    headers: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        return f"PrometheusMetadata(query={self.query!r}, threshold={self.threshold!r})"
+
+
+class PodsMetadata(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """A metric that the target's own pods serve, summed over all of them.
+
+    A counter is compared by its rate per second, a gauge by its value. `kind` left out means
+    counter for names that end in `_total` and gauge otherwise. `port` left out is the Service's
+    first target port.
+    """
+
+    metric: Annotated[str, Meta(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$")]
+    threshold: Threshold
+    port: int | str = 0
+    path: Annotated[str, Meta(pattern="^/")] = "/metrics"
+    kind: Literal["", "counter", "gauge"] = ""
+    labels: dict[str, str] = {}
+
+    @property
+    def is_counter(self) -> bool:
+        """Whether the metric is compared by its rate."""
+        return self.kind == "counter" or (not self.kind and self.metric.endswith("_total"))
+
+
+TriggerMetadata = PrometheusMetadata | PodsMetadata
+
+_TYPES: dict[str, type[PrometheusMetadata | PodsMetadata]] = {
+    "prometheus": PrometheusMetadata,
+    "pods": PodsMetadata,
+}
+
+
+def trigger_metadata(trigger: ScaleTrigger) -> TriggerMetadata:
+    """Read the metadata of a trigger; raises ValueError naming the field and the remedy."""
+    try:
+        metadata = msgspec.convert(trigger.metadata, _TYPES[trigger.type])
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{trigger.type} trigger: {error}") from None
+    threshold_of(metadata)
+    return metadata
+
+
+def threshold_of(metadata: TriggerMetadata) -> float:
+    """Return the threshold as a number, written as number or string."""
+    try:
+        threshold = float(metadata.threshold)
+    except ValueError:
+        threshold = math.nan
+    if not math.isfinite(threshold):
+        raise ValueError(f"threshold {metadata.threshold!r} is not a number; write it like 0.5")
+    return threshold
