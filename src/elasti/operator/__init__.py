@@ -1,0 +1,1 @@
+"""The operator: watches ElastiServices, decides, scales, and switches their Services' traffic."""
