@@ -1,0 +1,1 @@
+"""The resolver: takes a sleeping Service's traffic, holds it, wakes the target, hands it over."""
