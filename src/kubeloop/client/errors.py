@@ -43,8 +43,44 @@ class CertificateError(TransportError):
     """The server's certificate is not trusted, or ours is refused."""
 
 
+class HostNotFound(TransportError):
+    """The server's name could not be resolved."""
+
+
+class ConnectionLost(TransportError):
+    """The connection ended before the answer did.
+
+    `answer_begun` tells whether any of it had come; where not, the server may or may not have
+    acted on the request.
+    """
+
+    def __init__(self, message: str, *, answer_begun: bool = False) -> None:
+        super().__init__(message)
+        self.answer_begun = answer_begun
+
+
 class ProtocolError(KubeError):
-    """The answer is not a Kubernetes API server's, HTML for one."""
+    """The answer is not a Kubernetes API server's, HTML for one.
+
+    `code` is its HTTP status (0 where there was none), `retry_after` the delay it asked for.
+    """
+
+    def __init__(self, message: str, *, code: int = 0, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.retry_after = retry_after
+
+
+class MappingError(KubeError):
+    """A kind or a resource could not be told from what the server offers."""
+
+
+class NoMatch(MappingError):
+    """The server has no such kind or resource; the message lists what comes near."""
+
+
+class AmbiguousMatch(MappingError):
+    """Several groups have such a resource; the message lists them with their full names."""
 
 
 class StatusCause(msgspec.Struct, frozen=True):
@@ -66,6 +102,12 @@ class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
     retry_after_seconds: int = 0
 
 
+class StatusListMeta(msgspec.Struct, frozen=True):
+    """The metadata of a Status; an expired list has a token here that goes on regardless."""
+
+    continue_token: str = msgspec.field(default="", name="continue")
+
+
 class Status(msgspec.Struct, frozen=True):
     """A Kubernetes `Status`: the body of every refusal, and the object of an ERROR event."""
 
@@ -74,6 +116,7 @@ class Status(msgspec.Struct, frozen=True):
     reason: str = ""
     code: int = 0
     details: StatusDetails | None = None
+    metadata: StatusListMeta | None = None
 
 
 class ApiError(KubeError):

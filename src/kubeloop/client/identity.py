@@ -1,0 +1,84 @@
+"""Who a client is on the wire: credentials, impersonation and its own name, kept fresh.
+
+Every attempt asks for a `Login` first. Where the server answers 401, the credentials are told which
+headers were refused, and the attempt is made once more if they have others to offer; a server that
+refuses the same headers would only refuse them again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import platform
+from typing import TYPE_CHECKING, TypeVar
+
+from kubeloop.client.errors import Unauthorized
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from kubeloop.client.config import ClientConfig
+
+R = TypeVar("R")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """What one attempt is sent with."""
+
+    authorization: Mapping[str, str] = dataclasses.field(repr=False)
+    ssl_context: ssl.SSLContext | None
+    common: tuple[tuple[str, str], ...] = ()
+
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """Return all header lines in order; a name may repeat."""
+        return (*self.common, *self.authorization.items())
+
+
+class Identity:
+    """Makes the `Login` of each attempt."""
+
+    def __init__(self, config: ClientConfig, *, user_agent: str = "") -> None:
+        self._credentials = config.credentials
+        acting = config.impersonate.headers() if config.impersonate else ()
+        self._common = (("User-Agent", user_agent or default_user_agent()), *acting)
+
+    async def login(self) -> Login:
+        """Return the present credentials. Raises `ConfigError` where there are none to be had."""
+        return Login(
+            authorization=dict(await self._credentials.headers()),
+            ssl_context=await self._credentials.ssl_context(),
+            common=self._common,
+        )
+
+    async def attempt(self, call: Callable[[Login], Awaitable[R]]) -> R:
+        """Run one attempt, and a second one with new credentials if the first met a 401."""
+        login = await self.login()
+        try:
+            return await call(login)
+        except Unauthorized:
+            self._credentials.invalidate(login.authorization)
+            renewed = await self.login()
+            if _same(login, renewed):
+                raise
+        return await call(renewed)
+
+
+def _same(old: Login, new: Login) -> bool:
+    same_tls = old.ssl_context is new.ssl_context
+    return same_tls and dict(old.authorization) == dict(new.authorization)
+
+
+def default_user_agent() -> str:
+    """Return `kubeloop/VERSION (python VERSION; SYSTEM)`."""
+    python = f"python {platform.python_version()}; {platform.system().lower()}"
+    return f"kubeloop/{library_version()} ({python})"
+
+
+def library_version() -> str:
+    """Return the installed version, `0` in a tree that is not installed."""
+    try:
+        return importlib.metadata.version("elasti")
+    except importlib.metadata.PackageNotFoundError:
+        return "0"

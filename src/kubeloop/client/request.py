@@ -1,0 +1,182 @@
+"""Requests as values: every path, query and body of the REST API is built here, and sent elsewhere.
+
+Paths are those of the API conventions: `/api/v1/...` for the core group, `/apis/GROUP/VERSION/...`
+for all others, with `/namespaces/NAMESPACE` before the plural where an object has one. What cannot
+be a name is refused here, with a message, before a server has to guess what was meant.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import quote, urlencode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kubeloop.objects.gvk import GroupVersion, GroupVersionResource
+
+JSON = "application/json"
+APPLY = "application/apply-patch+yaml"
+
+_REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
+_SEGMENT = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+# What RFC 3986 lets stand in a path segment and Kubernetes' names use; the rest is escaped.
+_SAFE = ":@!$&'()*+,;=~"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request. `path` is quoted and without the endpoint's own prefix."""
+
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None
+    content_type: str = ""
+    accept: str = JSON
+
+    @property
+    def target(self) -> str:
+        """The path and the query as they go on the wire."""
+        return f"{self.path}?{urlencode(self.query, quote_via=quote)}" if self.query else self.path
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether sending it twice leaves the server in the same state as sending it once.
+
+        The second answer may differ: a repeated PUT with a resourceVersion can meet its own first
+        success as a conflict, a repeated DELETE can find nothing. Creations, and patches that are
+        not server-side applies, are never repeatable.
+        """
+        return self.method in _REPEATABLE or self.content_type == APPLY
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.target}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """Where objects of one resource live: all of them, or those of one namespace."""
+
+    gvr: GroupVersionResource
+    namespace: str = ""
+
+    @property
+    def collection(self) -> str:
+        """The path of the objects together."""
+        check_segment(self.gvr.resource, f"resource {str(self.gvr)!r}", hint=_PLURAL_HINT)
+        base = group_path(self.gvr.group_version)
+        if self.namespace:
+            check_namespace(self.namespace)
+            base = f"{base}/namespaces/{self.namespace}"
+        return f"{base}/{self.gvr.resource}"
+
+    def item(self, name: str, subresource: str = "") -> str:
+        """The path of one object, or of a part of it such as `status` or `scale`."""
+        check_name(name, self.gvr)
+        path = f"{self.collection}/{quote(name, safe=_SAFE)}"
+        if not subresource:
+            return path
+        for part in subresource.split("/"):
+            check_segment(part, f"subresource {subresource!r}")
+        return f"{path}/{subresource}"
+
+
+_PLURAL_HINT = (
+    "; expected the lower-case plural, as in 'v1/pods', or ask for the kind:"
+    " client.resource_for('v1', 'Pod')"
+)
+
+
+def group_path(group_version: GroupVersion) -> str:
+    """Return the path under which a group's version is served."""
+    group, version = group_version
+    check_segment(version, f"version of {str(group_version)!r}")
+    if not group:
+        return f"/api/{version}"
+    check_segment(group, f"group of {str(group_version)!r}")
+    return f"/apis/{group}/{version}"
+
+
+def check_name(name: str, gvr: GroupVersionResource) -> None:
+    """Raise ValueError for what no API server accepts as an object's name in a path."""
+    if not name:
+        raise ValueError(f"{gvr.resource}: the name is empty; expected metadata.name")
+    if name in {".", ".."} or "/" in name or "%" in name or _CONTROL.search(name):
+        raise ValueError(
+            f"{gvr.resource}: name {name!r} cannot be part of a path: it must not be '.' or '..'"
+            " nor contain '/', '%' or control characters; pass the namespace by namespace="
+        )
+
+
+def check_namespace(namespace: str) -> None:
+    """Raise ValueError for what is not a namespace's name."""
+    if not _LABEL.match(namespace):
+        raise ValueError(
+            f"namespace {namespace!r} is not a DNS label: lower-case letters, digits and '-',"
+            " at most 63, beginning and ending with a letter or digit"
+        )
+
+
+def check_segment(text: str, what: str, *, hint: str = "") -> None:
+    """Raise ValueError for what is not a group, version, plural or subresource."""
+    if not _SEGMENT.match(text):
+        raise ValueError(
+            f"{what}: {text!r} is not made of lower-case letters, digits, '-' and '.'{hint}"
+        )
+
+
+def query_of(parameters: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Return the parameters that have a value, in order."""
+    return tuple((name, value) for name, value in parameters.items() if value)
+
+
+def get(path: str, query: Mapping[str, str] | None = None, *, accept: str = JSON) -> Request:
+    """Build a read."""
+    return Request(method="GET", path=path, query=query_of(query or {}), accept=accept)
+
+
+def write(
+    method: str,
+    path: str,
+    body: bytes,
+    *,
+    content_type: str = JSON,
+    query: Mapping[str, str] | None = None,
+) -> Request:
+    """Build a request with a body: POST, PUT or PATCH."""
+    return Request(
+        method=method,
+        path=path,
+        query=query_of(query or {}),
+        body=body,
+        content_type=content_type,
+    )
+
+
+def write_query(
+    *,
+    dry_run: bool = False,
+    field_manager: str = "",
+    field_validation: str = "",
+    force: bool = False,
+) -> dict[str, str]:
+    """Return the parameters of a write. Raises ValueError for what a server would refuse."""
+    if field_validation not in {"", "Strict", "Warn", "Ignore"}:
+        raise ValueError(
+            f"field_validation {field_validation!r} is none of 'Strict', 'Warn' and 'Ignore'"
+        )
+    if len(field_manager) > 128 or not field_manager.isprintable():
+        raise ValueError(
+            f"field_manager {field_manager!r} must be printable and have at most 128 characters"
+        )
+    return {
+        "dryRun": "All" if dry_run else "",
+        "fieldManager": field_manager,
+        "fieldValidation": field_validation,
+        "force": "true" if force else "",
+    }

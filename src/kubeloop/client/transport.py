@@ -1,0 +1,190 @@
+"""One attempt at one request over HTTP/1.1 with pooled connections.
+
+Nothing is decided here: no retries, no rate, no meaning of status codes. Connections are pooled by
+the TLS context that they were made with, so credentials that bring a new context get new
+connections while requests on old ones finish undisturbed and idle old ones expire.
+
+Redirects are not followed (an API server does not redirect, and credentials must not travel), no
+cookies are kept, and no environment variable is read: a proxy is what the configuration says.
+Bodies are asked for uncompressed unless `compression` is on: servers compress only above 128 KiB,
+and inside a cluster the processor time of both sides costs more than the bytes; across a slow
+link it is worth it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ssl
+from typing import TYPE_CHECKING, Protocol
+
+import aiohttp
+import yarl
+from multidict import CIMultiDict
+
+from kubeloop.client.connection_errors import lost, timed_out, transport_error
+from kubeloop.client.errors import KubeError, ProtocolError, TransportError
+from kubeloop.client.response import Response, lower_names
+
+if TYPE_CHECKING:
+    from contextlib import AbstractAsyncContextManager
+
+    from kubeloop.client.endpoint import Endpoint
+    from kubeloop.client.identity import Login
+    from kubeloop.client.request import Request
+
+# Below the shortest idle timeout of servers and load balancers in common use (a minute), so that a
+# request seldom meets a connection that the other side is just closing.
+_KEEP_ALIVE = 30.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Timeouts:
+    """Seconds for making a connection and for a whole request; None waits for ever.
+
+    A server gives up on a request after 60 s and says so; `request` is longer to hear it.
+    """
+
+    connect: float | None = 10.0
+    request: float | None = 65.0
+
+
+class Transport(Protocol):
+    """Sends requests."""
+
+    async def send(self, request: Request, login: Login, *, timeout: float | None) -> Response:
+        """Send once and return the answer, whatever its status. Raises `TransportError`."""
+
+    async def aclose(self) -> None:
+        """Close every connection. Safe to repeat."""
+
+
+class HttpTransport:
+    """The transport for real servers."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        connect_timeout: float | None = 10.0,
+        compression: bool = False,
+        max_connections: int = 100,
+    ) -> None:
+        self._endpoint = endpoint
+        self._connect_timeout = connect_timeout
+        self._encoding = "gzip" if compression else "identity"
+        self._max_connections = max_connections
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    async def send(self, request: Request, login: Login, *, timeout: float | None) -> Response:
+        """Send once and return the answer, whatever its status. Raises `TransportError`."""
+        url = self._endpoint.url + request.target
+        exchange = _Exchange(url, timeout=timeout, connect_timeout=self._connect_timeout)
+        try:
+            async with self._open(request, login, url, exchange.limits) as answer:
+                exchange.answer_begun = True
+                body = await answer.read()
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise exchange.translate(error) from error
+        headers = lower_names(answer.headers.items())
+        return Response(status=answer.status, headers=headers, body=body, url=url)
+
+    async def aclose(self) -> None:
+        """Close every connection. Safe to repeat."""
+        self._closed = True
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    def _open(
+        self, request: Request, login: Login, url: str, limits: aiohttp.ClientTimeout
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        return self._get_session().request(
+            request.method,
+            yarl.URL(url, encoded=True),
+            data=request.body,
+            headers=self._headers(request, login),
+            timeout=limits,
+            allow_redirects=False,
+            ssl=login.ssl_context if login.ssl_context is not None else True,
+            server_hostname=self._endpoint.server_name,
+            proxy=self._endpoint.proxy,
+        )
+
+    def _headers(self, request: Request, login: Login) -> CIMultiDict[str]:
+        headers = CIMultiDict(login.headers())
+        headers["Accept"] = request.accept
+        headers["Accept-Encoding"] = self._encoding
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        return headers
+
+    def _get_session(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise RuntimeError("the client is closed: use it inside its `async with` block")
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(
+                    limit=self._max_connections, keepalive_timeout=_KEEP_ALIVE
+                ),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                trust_env=False,
+                auto_decompress=True,
+                raise_for_status=False,
+            )
+        return self._session
+
+
+class _Exchange:
+    """One attempt's limits, and what is known of it when it fails."""
+
+    def __init__(self, url: str, *, timeout: float | None, connect_timeout: float | None) -> None:
+        self._url = url
+        self._timeout = timeout
+        self._connect_timeout = connect_timeout
+        self.answer_begun = False
+
+    @property
+    def limits(self) -> aiohttp.ClientTimeout:
+        return aiohttp.ClientTimeout(total=self._timeout, sock_connect=self._connect_timeout)
+
+    def translate(self, error: Exception) -> KubeError:
+        """Turn what aiohttp raises into our own."""
+        match error:
+            case aiohttp.ClientConnectorCertificateError():
+                return transport_error(error.certificate_error, self._url)
+            case aiohttp.ClientConnectorError():
+                return transport_error(error.os_error, self._url)
+            case aiohttp.ConnectionTimeoutError():
+                return timed_out(self._url, self._connect_timeout, doing="connecting")
+            case TimeoutError():
+                return timed_out(self._url, self._timeout, doing="the request")
+            case aiohttp.ClientResponseError():
+                return self._not_http(error)
+            case _:
+                return self._lost(error)
+
+    def _not_http(self, error: aiohttp.ClientResponseError) -> KubeError:
+        if isinstance(error, aiohttp.ClientHttpProxyError):
+            return TransportError(
+                f"{self._url}: the proxy refused with HTTP {error.status} {error.message};"
+                " check proxy-url and its credentials"
+            )
+        return ProtocolError(
+            f"{self._url}: the answer is not HTTP: {error.message}; is this an API server's port?"
+        )
+
+    def _lost(self, error: Exception) -> TransportError:
+        cause = _cause(error)
+        ended = isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientPayloadError)
+        if ended and not isinstance(cause, ssl.SSLError):
+            return lost(self._url, str(error), answer_begun=self.answer_begun)
+        return transport_error(cause, self._url, answer_begun=self.answer_begun)
+
+
+def _cause(error: BaseException) -> BaseException:
+    """Return the standard library's error below aiohttp's."""
+    below = error.__cause__ or error.__context__
+    if isinstance(error, aiohttp.ClientError) and below is not None:
+        return _cause(below)
+    return error
