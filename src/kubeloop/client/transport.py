@@ -23,7 +23,7 @@ from multidict import CIMultiDict
 
 from kubeloop.client.connection_errors import lost, timed_out, transport_error
 from kubeloop.client.errors import KubeError, ProtocolError, TransportError
-from kubeloop.client.response import Response, lower_names
+from kubeloop.client.answers import Response, lower_names
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
