@@ -1,0 +1,168 @@
+"""When an item that failed may be tried again.
+
+Limiters are small and combine: per-item growth spaces the retries of one item, a token bucket
+bounds all retries together. None of them waits; they only answer how long to wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Generic, Protocol, TypeVar
+
+K = TypeVar("K")
+K_contra = TypeVar("K_contra", contravariant=True)
+
+# 2.0 ** 1024 overflows; every delay is capped long before this.
+_MAX_EXPONENT = 1000
+
+
+class RateLimiter(Protocol[K_contra]):
+    """Decides how long each next try of an item has to wait."""
+
+    def when(self, item: K_contra) -> float:
+        """Count a failure of the item and return the seconds to wait."""
+
+    def forget(self, item: K_contra) -> None:
+        """The item succeeded or was given up: its next failure is its first."""
+
+    def retries(self, item: K_contra) -> int:
+        """How many failures are counted for the item."""
+
+
+class FailureCounts(Generic[K]):
+    """Failures per item; the part that per-item limiters share."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self) -> None:
+        self._counts: dict[K, int] = {}
+
+    def count(self, item: K) -> int:
+        """Add one; returns how many there were before."""
+        before = self._counts.get(item, 0)
+        self._counts[item] = before + 1
+        return before
+
+    def forget(self, item: K) -> None:
+        """Start over for an item."""
+        self._counts.pop(item, None)
+
+    def retries(self, item: K) -> int:
+        """How many failures are counted for the item."""
+        return self._counts.get(item, 0)
+
+
+class ExponentialLimiter(FailureCounts[K]):
+    """Doubles an item's delay with each failure: `base`, `2 * base`, ... up to `cap`."""
+
+    __slots__ = ("_base", "_cap")
+
+    def __init__(self, *, base: float = 0.005, cap: float = 1000.0) -> None:
+        super().__init__()
+        self._base = base
+        self._cap = cap
+
+    def when(self, item: K) -> float:
+        """Count a failure of the item and return the seconds to wait."""
+        exponent = min(self.count(item), _MAX_EXPONENT)
+        return min(self._base * 2.0**exponent, self._cap)
+
+
+class FastSlowLimiter(FailureCounts[K]):
+    """Waits `fast` for an item's first `fast_tries` failures and `slow` after them."""
+
+    __slots__ = ("_fast", "_fast_tries", "_slow")
+
+    def __init__(self, *, fast: float, slow: float, fast_tries: int) -> None:
+        super().__init__()
+        self._fast, self._slow, self._fast_tries = fast, slow, fast_tries
+
+    def when(self, item: K) -> float:
+        """Count a failure of the item and return the seconds to wait."""
+        return self._fast if self.count(item) < self._fast_tries else self._slow
+
+
+class BucketLimiter(Generic[K]):
+    """A token bucket for all items together: `burst` at once, then `rate` per second.
+
+    Each question spends a token; when there is none it is borrowed, and the answer is the time
+    until the loan is covered.
+    """
+
+    __slots__ = ("_burst", "_rate", "_seen_at", "_tokens")
+
+    def __init__(self, *, rate: float = 10.0, burst: int = 100) -> None:
+        if rate <= 0 or burst < 1:
+            raise ValueError(f"bucket rate={rate} must be above 0 and burst={burst} at least 1")
+        self._rate = rate
+        self._burst = float(burst)
+        self._tokens = float(burst)
+        self._seen_at: float | None = None
+
+    def when(self, item: K) -> float:
+        """Spend a token and return the seconds to wait for it."""
+        now = asyncio.get_running_loop().time()
+        if self._seen_at is not None:
+            gained = (now - self._seen_at) * self._rate
+            self._tokens = min(self._burst, self._tokens + gained)
+        self._seen_at = now
+        self._tokens -= 1.0
+        return max(0.0, -self._tokens / self._rate)
+
+    def forget(self, item: K) -> None:
+        """Nothing is remembered per item."""
+
+    def retries(self, item: K) -> int:
+        """Nothing is counted per item."""
+        return 0
+
+
+class MaxOfLimiter(Generic[K]):
+    """The longest of several answers. Every limiter is asked, so each counts every failure."""
+
+    __slots__ = ("_limiters",)
+
+    def __init__(self, *limiters: RateLimiter[K]) -> None:
+        if not limiters:
+            raise ValueError("MaxOfLimiter needs at least one limiter")
+        self._limiters = limiters
+
+    def when(self, item: K) -> float:
+        """Count a failure of the item and return the seconds to wait."""
+        return max([limiter.when(item) for limiter in self._limiters])
+
+    def forget(self, item: K) -> None:
+        """Start over for an item in every limiter."""
+        for limiter in self._limiters:
+            limiter.forget(item)
+
+    def retries(self, item: K) -> int:
+        """The highest count among the limiters."""
+        return max(limiter.retries(item) for limiter in self._limiters)
+
+
+class MaxWaitLimiter(Generic[K]):
+    """Another limiter's answers, none longer than `longest`."""
+
+    __slots__ = ("_limiter", "_longest")
+
+    def __init__(self, limiter: RateLimiter[K], *, longest: float) -> None:
+        self._limiter = limiter
+        self._longest = longest
+
+    def when(self, item: K) -> float:
+        """Count a failure of the item and return the seconds to wait."""
+        return min(self._limiter.when(item), self._longest)
+
+    def forget(self, item: K) -> None:
+        """Start over for an item."""
+        self._limiter.forget(item)
+
+    def retries(self, item: K) -> int:
+        """How many failures are counted for the item."""
+        return self._limiter.retries(item)
+
+
+def default_limiter() -> RateLimiter[object]:
+    """The usual limiter: 5 ms doubling to 1000 s per item, and 10 retries/s (burst 100) overall."""
+    return MaxOfLimiter[object](ExponentialLimiter(), BucketLimiter())
