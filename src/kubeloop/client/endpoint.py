@@ -7,7 +7,7 @@ file that holds it and not by a failed connection.
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import SplitResult, urlsplit
 
 from kubeloop.client.errors import ConfigError
@@ -30,8 +30,8 @@ class Endpoint:
     def parse(
         cls, url: str, *, server_name: str | None = None, proxy: str | None = None
     ) -> Endpoint:
-        """Take a URL apart; `host:port` alone means https. Raises `ConfigError` that names it."""
-        parts = _split(url if "://" in url else f"https://{url}", given=url)
+        """Take a URL apart. Raises `ConfigError` that names it and what is wrong with it."""
+        parts = _split(url)
         _refuse_extras(parts, url)
         return cls(
             scheme=parts.scheme,
@@ -39,8 +39,11 @@ class Endpoint:
             port=_port(parts, url),
             path=parts.path.rstrip("/"),
             server_name=server_name or None,
-            proxy=_checked_proxy(proxy) if proxy else None,
-        )
+        ).through(proxy)
+
+    def through(self, proxy: str | None) -> Endpoint:
+        """Return the same server, reached through a proxy (or none). Raises `ConfigError`."""
+        return replace(self, proxy=_checked_proxy(proxy) if proxy else None)
 
     @property
     def url(self) -> str:
@@ -57,15 +60,18 @@ class Endpoint:
         return self.url
 
 
-def _split(url: str, *, given: str) -> SplitResult:
-    if any(ord(char) <= 0x20 or ord(char) == 0x7F for char in given):
-        raise _bad(given, "it contains a space or a control character")
+def _split(url: str) -> SplitResult:
+    if any(ord(char) <= 0x20 or ord(char) == 0x7F for char in url):
+        raise _bad(url, "it contains a space or a control character")
+    if "://" not in url:
+        # kubectl would speak plain http to it and keep the credentials to itself; say so instead.
+        raise _bad(url, "it has no scheme; put https:// before it")
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise _bad(given, str(error)) from error
+        raise _bad(url, str(error)) from error
     if parts.scheme not in _DEFAULT_PORTS:
-        raise _bad(given, f"its scheme {parts.scheme!r} is neither https nor http")
+        raise _bad(url, f"its scheme {parts.scheme!r} is neither https nor http")
     return parts
 
 
