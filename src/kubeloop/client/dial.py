@@ -1,0 +1,163 @@
+"""Connecting: TCP, TLS, and the proxy in between.
+
+An https server behind a proxy is reached through a CONNECT tunnel, an http one by asking the proxy
+itself with an absolute URL. A proxy with an https URL is spoken to over TLS, verified against the
+system's authorities.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import errno
+import re
+import ssl
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from kubeloop.client.errors import TransportError
+from kubeloop.client.response_head import HeadReader
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kubeloop.client.connection import Connection
+    from kubeloop.client.endpoint import Endpoint
+    from kubeloop.client.response_head import ResponseHead
+
+# RFC 8305's recommendation for starting on the next address of a name.
+_NEXT_ADDRESS = 0.25
+_ERRNO = re.compile(r"\[Errno (\d+)\]")
+
+
+async def dial(
+    connection: Connection, *, endpoint: Endpoint, ssl_context: ssl.SSLContext | None
+) -> None:
+    """Connect, and attach the connection. Raises OSError, FramingError or TransportError."""
+    if endpoint.proxy is None:
+        context = (ssl_context or ssl.create_default_context()) if endpoint.is_secure else None
+        name = endpoint.server_name or endpoint.host
+        await _connect(connection, endpoint.host, endpoint.port, context, name)
+    elif endpoint.is_secure:
+        await _dial_through(connection, endpoint, ssl_context)
+    else:
+        await _dial_proxy(urlsplit(endpoint.proxy), connection)
+
+
+def request_bytes(endpoint: Endpoint, target: str, headers: Mapping[str, str]) -> bytes:
+    """Write the head of a GET. `target` is the path below the endpoint's own, and the query."""
+    authority = _authority(endpoint)
+    path = f"{endpoint.path}{target}"
+    fields = {"Host": authority, "Accept-Encoding": "identity", "Connection": "close"}
+    if endpoint.proxy is not None and not endpoint.is_secure:
+        path = f"{endpoint.scheme}://{authority}{path}"
+        fields |= _proxy_authorization(urlsplit(endpoint.proxy))
+    return _head(f"GET {path} HTTP/1.1", {**fields, **headers})
+
+
+def _head(line: str, fields: Mapping[str, str]) -> bytes:
+    lines = [line, *(f"{name}: {value}" for name, value in fields.items())]
+    for text in lines:
+        if any(char in text for char in "\r\n\0"):
+            raise ValueError(f"{text.split(':')[0]!r} holds a line break: not a valid request")
+    if line.count(" ") != 2:
+        raise ValueError(f"{line!r} holds a space in its path: not a valid request")
+    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+
+
+def _authority(endpoint: Endpoint) -> str:
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"{host}:{endpoint.port}"
+
+
+def _proxy_authorization(proxy: SplitResult) -> dict[str, str]:
+    if proxy.username is None:
+        return {}
+    pair = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}"
+    return {"Proxy-Authorization": f"Basic {base64.b64encode(pair.encode()).decode('ascii')}"}
+
+
+async def _connect(
+    protocol: asyncio.BaseProtocol,
+    host: str,
+    port: int,
+    context: ssl.SSLContext | None,
+    server_name: str,
+) -> asyncio.Transport:
+    try:
+        transport, _ = await asyncio.get_running_loop().create_connection(
+            lambda: protocol,
+            host,
+            port,
+            ssl=context,
+            server_hostname=server_name if context else None,
+            happy_eyeballs_delay=_NEXT_ADDRESS,
+        )
+    except OSError as error:
+        # Where a name has several addresses, asyncio tells all their failures in one text.
+        if set(_ERRNO.findall(str(error))) == {str(errno.ECONNREFUSED)}:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, str(error)) from error
+        raise
+    return transport
+
+
+async def _dial_proxy(proxy: SplitResult, protocol: asyncio.BaseProtocol) -> asyncio.Transport:
+    context = ssl.create_default_context() if proxy.scheme == "https" else None
+    host = proxy.hostname or ""
+    return await _connect(protocol, host, proxy.port or (443 if context else 80), context, host)
+
+
+class _Tunnel(asyncio.Protocol):
+    """Waits for the proxy's answer to CONNECT."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[ResponseHead] = asyncio.get_running_loop().create_future()
+        self._head_reader = HeadReader()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            found = self._head_reader.feed(memoryview(data))
+        except ValueError as error:
+            self._fail(error)
+        else:
+            if found is not None and not self.answer.done():
+                self.answer.set_result(found[0])
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail(exc or ConnectionError("the proxy closed the connection"))
+
+    def _fail(self, error: Exception) -> None:
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+async def _dial_through(
+    connection: Connection, endpoint: Endpoint, ssl_context: ssl.SSLContext | None
+) -> None:
+    assert endpoint.proxy is not None
+    proxy, authority = urlsplit(endpoint.proxy), _authority(endpoint)
+    tunnel = _Tunnel()
+    transport = await _dial_proxy(proxy, tunnel)
+    try:
+        fields = {"Host": authority, **_proxy_authorization(proxy)}
+        transport.write(_head(f"CONNECT {authority} HTTP/1.1", fields))
+        _require_tunnel(endpoint, await tunnel.answer)
+        upgraded = await asyncio.get_running_loop().start_tls(
+            transport,
+            connection,
+            ssl_context or ssl.create_default_context(),
+            server_hostname=endpoint.server_name or endpoint.host,
+        )
+        assert upgraded is not None
+        connection.connection_made(upgraded)
+    except BaseException:
+        transport.abort()
+        raise
+
+
+def _require_tunnel(endpoint: Endpoint, head: ResponseHead) -> None:
+    if not 200 <= head.status < 300:
+        raise TransportError(
+            f"{endpoint.url}: the proxy refused the tunnel: HTTP {head.status} {head.reason}; check"
+            " proxy-url, its credentials, and whether the proxy allows this host"
+        )
