@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from tests.controlplane.plugin import (
+    controlplane,
+    controlplane_binaries,
+    controlplane_settings,
+    pytest_runtest_makereport,
+)
+
+__all__ = [
+    "controlplane",
+    "controlplane_binaries",
+    "controlplane_settings",
+    "pytest_runtest_makereport",
+]
