@@ -2,3 +2,46 @@
 
 Importing the package loads nothing heavy: the names below are resolved when they are first used.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kubeloop._lazy import lazy_attributes
+
+if TYPE_CHECKING:
+    from kubeloop.client.client import Client as Client
+    from kubeloop.client.config import ClientConfig as ClientConfig
+    from kubeloop.client.errors import ApiError as ApiError
+    from kubeloop.client.errors import KubeError as KubeError
+    from kubeloop.client.resource import Resource as Resource
+    from kubeloop.objects.gvk import GroupVersionKind as GroupVersionKind
+    from kubeloop.objects.gvk import GroupVersionResource as GroupVersionResource
+    from kubeloop.objects.options import ListOptions as ListOptions
+    from kubeloop.objects.options import WatchOptions as WatchOptions
+    from kubeloop.objects.patches import ApplyPatch as ApplyPatch
+    from kubeloop.objects.patches import JsonPatch as JsonPatch
+    from kubeloop.objects.patches import MergePatch as MergePatch
+    from kubeloop.objects.patches import StrategicMergePatch as StrategicMergePatch
+    from kubeloop.objects.selectors import LabelSelector as LabelSelector
+
+_EXPORTS = {
+    "ApiError": "kubeloop.client.errors",
+    "ApplyPatch": "kubeloop.objects.patches",
+    "Client": "kubeloop.client.client",
+    "ClientConfig": "kubeloop.client.config",
+    "GroupVersionKind": "kubeloop.objects.gvk",
+    "GroupVersionResource": "kubeloop.objects.gvk",
+    "JsonPatch": "kubeloop.objects.patches",
+    "KubeError": "kubeloop.client.errors",
+    "LabelSelector": "kubeloop.objects.selectors",
+    "ListOptions": "kubeloop.objects.options",
+    "MergePatch": "kubeloop.objects.patches",
+    "Resource": "kubeloop.client.resource",
+    "StrategicMergePatch": "kubeloop.objects.patches",
+    "WatchOptions": "kubeloop.objects.options",
+}
+
+__all__ = list(_EXPORTS)
+if not TYPE_CHECKING:
+    __getattr__ = lazy_attributes(__name__, _EXPORTS)

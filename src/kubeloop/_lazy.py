@@ -8,7 +8,8 @@ names under `TYPE_CHECKING`, so that people and type checkers see an ordinary pa
 
     _EXPORTS = {"Client": "kubeloop.client.client"}
     __all__ = list(_EXPORTS)
-    __getattr__ = lazy_attributes(__name__, _EXPORTS)
+    if not TYPE_CHECKING:  # a checker that saw it would believe in any name
+        __getattr__ = lazy_attributes(__name__, _EXPORTS)
 
 A test keeps the table and the imports in step (`tests/kubeloop/test_facades.py`).
 """

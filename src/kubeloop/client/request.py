@@ -81,8 +81,7 @@ class Place:
         path = f"{self.collection}/{quote(name, safe=_SAFE)}"
         if not subresource:
             return path
-        for part in subresource.split("/"):
-            check_segment(part, f"subresource {subresource!r}")
+        check_subresource(subresource)
         return f"{path}/{subresource}"
 
 
@@ -128,6 +127,12 @@ def check_segment(text: str, what: str, *, hint: str = "") -> None:
         raise ValueError(
             f"{what}: {text!r} is not made of lower-case letters, digits, '-' and '.'{hint}"
         )
+
+
+def check_subresource(name: str) -> None:
+    """Raise ValueError for what cannot be a subresource, such as `Status` or an empty name."""
+    for part in name.split("/"):
+        check_segment(part, f"subresource {name!r}")
 
 
 def query_of(parameters: Mapping[str, str]) -> tuple[tuple[str, str], ...]:

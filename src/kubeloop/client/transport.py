@@ -21,9 +21,9 @@ import aiohttp
 import yarl
 from multidict import CIMultiDict
 
+from kubeloop.client.answers import Response, lower_names
 from kubeloop.client.connection_errors import lost, timed_out, transport_error
 from kubeloop.client.errors import KubeError, ProtocolError, TransportError
-from kubeloop.client.answers import Response, lower_names
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -39,19 +39,25 @@ _KEEP_ALIVE = 30.0
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """Seconds for making a connection and for a whole request; None waits for ever.
+    """Seconds for making a connection, for a whole request, and for an informer's list.
 
-    A server gives up on a request after 60 s and says so; `request` is longer to hear it.
+    A server gives up on a request after 60 s and says so; `request` is longer to hear it. Lists of
+    informers may be hundreds of megabytes in one body.
     """
 
-    connect: float | None = 10.0
-    request: float | None = 65.0
+    connect: float = 10.0
+    request: float = 65.0
+    list: float = 300.0
+
+    def __post_init__(self) -> None:
+        if min(self.connect, self.request, self.list) <= 0:
+            raise ValueError(f"{self}: every timeout must be positive")
 
 
 class Transport(Protocol):
     """Sends requests."""
 
-    async def send(self, request: Request, login: Login, *, timeout: float | None) -> Response:
+    async def send(self, request: Request, login: Login, *, timeout: float) -> Response:
         """Send once and return the answer, whatever its status. Raises `TransportError`."""
 
     async def aclose(self) -> None:
@@ -65,7 +71,7 @@ class HttpTransport:
         self,
         endpoint: Endpoint,
         *,
-        connect_timeout: float | None = 10.0,
+        connect_timeout: float = 10.0,
         compression: bool = False,
         max_connections: int = 100,
     ) -> None:
@@ -76,7 +82,7 @@ class HttpTransport:
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
-    async def send(self, request: Request, login: Login, *, timeout: float | None) -> Response:
+    async def send(self, request: Request, login: Login, *, timeout: float) -> Response:
         """Send once and return the answer, whatever its status. Raises `TransportError`."""
         url = self._endpoint.url + request.target
         exchange = _Exchange(url, timeout=timeout, connect_timeout=self._connect_timeout)
@@ -138,7 +144,7 @@ class HttpTransport:
 class _Exchange:
     """One attempt's limits, and what is known of it when it fails."""
 
-    def __init__(self, url: str, *, timeout: float | None, connect_timeout: float | None) -> None:
+    def __init__(self, url: str, *, timeout: float | None, connect_timeout: float) -> None:
         self._url = url
         self._timeout = timeout
         self._connect_timeout = connect_timeout

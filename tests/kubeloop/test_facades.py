@@ -1,0 +1,62 @@
+"""The façades: what they promise exists, checkers see the same, and importing them is cheap."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FACADES = ["kubeloop", "kubeloop.client"]
+HEAVY = ["aiohttp", "yaml", "ssl", "msgspec", "asyncio"]
+
+
+def type_checking_imports(package: str) -> dict[str, str]:
+    """Return name to module, of the imports that only type checkers see."""
+    tree = ast.parse(Path(importlib.import_module(package).__file__ or "").read_text())
+    found: dict[str, str] = {}
+    for node in tree.body:
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            for statement in node.body:
+                assert isinstance(statement, ast.ImportFrom)
+                for alias in statement.names:
+                    assert alias.asname == alias.name, f"{alias.name}: import it `as` itself"
+                    found[alias.name] = statement.module or ""
+    return found
+
+
+@pytest.mark.parametrize("package", FACADES)
+def test_checkers_and_the_interpreter_see_the_same_names(package):
+    module = importlib.import_module(package)
+    assert type_checking_imports(package) == module._EXPORTS
+    assert sorted(module.__all__) == sorted(module._EXPORTS)
+
+
+@pytest.mark.parametrize("package", FACADES)
+def test_every_promised_name_exists_where_the_table_says(package):
+    module = importlib.import_module(package)
+    for name, home in module._EXPORTS.items():
+        assert getattr(module, name) is getattr(importlib.import_module(home), name)
+
+
+@pytest.mark.parametrize("package", FACADES)
+def test_the_table_is_sorted_so_that_names_are_found(package):
+    names = list(importlib.import_module(package)._EXPORTS)
+    assert names == sorted(names)
+
+
+@pytest.mark.parametrize("package", FACADES)
+def test_an_unknown_name_is_an_ordinary_attribute_error(package):
+    module = importlib.import_module(package)
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'Nope'"):
+        _ = module.Nope
+
+
+@pytest.mark.parametrize("package", FACADES)
+def test_importing_a_facade_loads_nothing_heavy(package):
+    code = f"import {package}, sys; print(*[m for m in {HEAVY!r} if m in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == []
