@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
-import os
 import ssl
 import tempfile
 from dataclasses import dataclass
@@ -112,7 +111,6 @@ def server_context(issued: Issued, *, client_ca: Authority | None = None) -> ssl
     """Return a server's TLS context; with `client_ca` it demands a client certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with tempfile.TemporaryDirectory() as directory:
-        os.chmod(directory, 0o700)
         context.load_cert_chain(*issued.write(Path(directory), "server"))
     if client_ca is not None:
         context.verify_mode = ssl.CERT_REQUIRED

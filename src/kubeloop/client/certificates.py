@@ -31,6 +31,9 @@ _ENCRYPTED = re.compile(
     rb"-----BEGIN ENCRYPTED PRIVATE KEY-----|^Proc-Type: 4,ENCRYPTED", re.MULTILINE
 )
 
+# Where Linux shows a process its own descriptors as files.
+_MEMORY_FILES = "/proc/self/fd"
+
 
 class PemSource:
     """PEM text from a setting itself or from a file; `origin` names the setting, for errors."""
@@ -145,7 +148,7 @@ def _as_file(content: bytes) -> Iterator[str]:
             yield path
         return
     try:
-        path = f"/proc/self/fd/{descriptor}"
+        path = f"{_MEMORY_FILES}/{descriptor}"
         if not Path(path).exists():
             with _in_private_directory(content) as path:
                 yield path

@@ -6,6 +6,7 @@ then means what its JSON form means to kubectl.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -33,7 +34,8 @@ def load(content: bytes, file: Path) -> Any:
         # _Loader is a safe loader: it makes plain data only.
         return _plain(yaml.load(content, Loader=_Loader))  # noqa: S506 - see above
     except yaml.MarkedYAMLError as error:
-        raise ConfigError(f"{file}: {_where(error)}: {_what(error)}; correct the YAML") from error
+        # PyYAML quotes aliases and tags; an unquoted password that starts with * or ! is one.
+        raise ConfigError(f"{file}: {_where(error)}: {_what(error)}; correct the YAML") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{file}: not YAML text: {error}") from error
     except RecursionError as error:
@@ -53,7 +55,8 @@ def _where(error: yaml.MarkedYAMLError) -> str:
 
 
 def _what(error: yaml.MarkedYAMLError) -> str:
-    return " ".join(filter(None, (error.context, error.problem)))
+    words = " ".join(filter(None, (error.context, error.problem)))
+    return re.sub(r"'[^']{2,}'", "'...'", words)
 
 
 def _plain(node: Any) -> Any:

@@ -50,17 +50,26 @@ class TlsContexts:
         that has a working context: it stays until the files fit together again.
         """
         inputs = (self._authority.read() if self._authority else None, pair)
-        if self._context is not None and inputs == self._inputs:
-            return self._context
-        try:
+        if self._context is None or self._inputs is None:
             context = self._build(*inputs)
-        except ConfigError as error:
-            if self._context is None:
-                raise
-            _LOG.warning("keeping the previous TLS material: %s", error)
-            context = self._context
+        elif inputs == self._inputs:
+            return self._context
+        else:
+            context = self._rebuild(inputs, self._context, had_pair=self._inputs[1] is not None)
         self._inputs, self._context = inputs, context
         return context
+
+    def _rebuild(
+        self, inputs: _Inputs, working: ssl.SSLContext, *, had_pair: bool
+    ) -> ssl.SSLContext:
+        try:
+            return self._build(*inputs)
+        except ConfigError as error:
+            # A context that presents nobody is no substitute for one that should present us.
+            if inputs[1] is not None and not had_pair:
+                raise
+            _LOG.warning("keeping the previous TLS material: %s", error)
+            return working
 
     def authority_pem(self) -> bytes | None:
         """Return the CA bundle's present content, as exec plugins are told it."""
