@@ -103,8 +103,8 @@ class ClientConfig:
             credentials = credentials_of(
                 user, cluster=cluster, tls=tls_of(cluster), environ=settings.environ, clock=clock
             )
-        elif user.value != User():
-            _LOG.warning("%s is not used: %s is not https", user.place, endpoint)
+        elif user.value.has_credentials:
+            _LOG.warning("%s: its credentials are not used: %s is not https", user.place, endpoint)
         return cls(
             endpoint=endpoint,
             credentials=credentials,

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from kubeloop.client.errors import ConfigError
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -22,6 +24,12 @@ class Impersonation:
     uid: str = ""
     groups: tuple[str, ...] = ()
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what would break out of a header line."""
+        for name, value in self.headers():
+            if any(ord(char) < 0x20 or ord(char) == 0x7F for char in value):
+                raise ConfigError(f"{name} {value!r} contains a control character; remove it")
 
     def headers(self) -> tuple[tuple[str, str], ...]:
         """Return the header lines in order; a name repeats for each of its values."""

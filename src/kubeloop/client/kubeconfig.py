@@ -84,6 +84,12 @@ class User(msgspec.Struct, frozen=True, rename="kebab"):
     auth_provider: AuthProvider | None = None
     exec: Exec | None = None
 
+    @property
+    def has_credentials(self) -> bool:
+        """Whether anything here could prove an identity."""
+        tokens = self.token or self.token_file or self.username
+        return bool(tokens or self.client_certificate or self.client_certificate_data or self.exec)
+
     def __repr__(self) -> str:
         return "User(***)"
 

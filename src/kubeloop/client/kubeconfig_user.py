@@ -17,6 +17,7 @@ from kubeloop.client.composed_credentials import (
     PemCertificate,
 )
 from kubeloop.client.credentials import Credentials, basic, bearer
+from kubeloop.client.errors import ConfigError
 from kubeloop.client.exec_credential import API_VERSIONS, GROUP
 from kubeloop.client.exec_plugin import ExecPlugin, ExecSpec, InteractiveMode
 from kubeloop.client.impersonation import Impersonation
@@ -72,12 +73,15 @@ def impersonation_of(entry: Entry[User]) -> Impersonation | None:
                 "is empty, but as-uid, as-groups or as-user-extra is set; name the user to act as"
             )
         return None
-    return Impersonation(
-        user=user.as_user,
-        uid=user.as_uid,
-        groups=user.as_groups,
-        extra=user.as_user_extra,
-    )
+    try:
+        return Impersonation(
+            user=user.as_user,
+            uid=user.as_uid,
+            groups=user.as_groups,
+            extra=user.as_user_extra,
+        )
+    except ConfigError as error:
+        raise entry.place.error(str(error)) from error
 
 
 def exec_spec(config: Exec, place: Place) -> ExecSpec:

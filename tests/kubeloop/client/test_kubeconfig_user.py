@@ -262,6 +262,13 @@ def test_impersonating_without_a_user_is_an_error(fails, user):
     assert fails(user).startswith("users[0].user.as: is empty, but as-uid")
 
 
+@pytest.mark.parametrize(
+    "user", [{"as": "a\nb"}, {"as": "a", "as-groups": ["x\r"]}, {"as": "a", "as-uid": "\0"}]
+)
+def test_an_impersonated_name_cannot_break_out_of_its_header(fails, user):
+    assert "contains a control character" in fails(user)
+
+
 # Plugins
 
 
