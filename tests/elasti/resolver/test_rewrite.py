@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from elasti.resolver.proxy.heads import parse_request, parse_response
-from elasti.resolver.proxy.rewrite import request_head, response_head
+from elasti.resolver.proxy.rewrite import Forwarder, response_head
 
 
 def sent(fields: str = "", line: str = "GET /a?b HTTP/1.1", peer: str = "192.0.2.1") -> list[str]:
     head = parse_request(f"{line}\r\nHost: web:80\r\n{fields}\r\n".encode())
     assert head is not None
-    wire = request_head(head, peer).decode()
+    wire = Forwarder(peer).request_head(head).decode()
     assert wire.endswith("\r\n\r\n")
     return wire.split("\r\n")[:-2]
 
@@ -78,7 +78,7 @@ def answered(fields: str, **options: object) -> bytes:
     head = parse_response(raw, b"GET")
     assert head is not None
     choices: dict[str, object] = {"close": False, "keep_alive_1_0": False, "extra": b"", **options}
-    return response_head(raw, head, **choices)  # type: ignore[arg-type]  # built from a table
+    return response_head(head, **choices)  # type: ignore[arg-type]  # built from a table
 
 
 def test_a_plain_response_passes_untouched():

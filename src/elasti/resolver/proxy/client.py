@@ -14,7 +14,7 @@ from elasti.resolver.proxy.answers import refusal_response
 from elasti.resolver.proxy.exchange import Exchange
 from elasti.resolver.proxy.framing import FramingError
 from elasti.resolver.proxy.heads import HeadError, ResponseHead, parse_request
-from elasti.resolver.proxy.rewrite import request_head, response_head
+from elasti.resolver.proxy.rewrite import Forwarder, response_head
 from elasti.resolver.proxy.tunnel import Tunnel
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class ClientConnection(asyncio.Protocol):
     """One client's connection on a port whose target is known."""
 
     __slots__ = (
-        "_buffer", "_exchange", "_finished", "_paused", "_peer", "_pool", "_target", "_transport",
+        "_buffer", "_exchange", "_finished", "_forwarder", "_paused", "_pool", "_target", "_transport",
         "_tunnel", "last_bytes",
     )  # fmt: skip
 
@@ -37,7 +37,7 @@ class ClientConnection(asyncio.Protocol):
         self._target = target
         self._pool = pool
         self._transport: asyncio.Transport | None = None
-        self._peer = ""
+        self._forwarder = Forwarder("unknown")
         self._buffer = b""
         self._exchange: Exchange | None = None
         self._tunnel: Tunnel | None = None
@@ -52,7 +52,7 @@ class ClientConnection(asyncio.Protocol):
         # uvloop's transports have the interface, not the base class.
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername")
-        self._peer = peer[0] if peer else "unknown"
+        self._forwarder = Forwarder(peer[0] if peer else "unknown")
 
     def data_received(self, data: bytes) -> None:
         """Feed the running exchange, or start the next."""
@@ -125,7 +125,7 @@ class ClientConnection(asyncio.Protocol):
             target=self._target,
             pool=self._pool,
             head=head,
-            wire=request_head(head, self._peer),
+            wire=self._forwarder.request_head(head),
         )
         self._exchange = exchange
         rest = data[head.end :]
@@ -168,14 +168,13 @@ class ClientConnection(asyncio.Protocol):
         if self._transport is not None and self._exchange is not None and self._exchange.head.minor:
             self._transport.write(raw)
 
-    def exchange_head(self, raw: bytes, head: ResponseHead, body: bytes) -> None:
+    def exchange_head(self, head: ResponseHead, body: bytes) -> None:
         """Send the final head and the first bytes of the body."""
         exchange = self._exchange
         if self._transport is None or exchange is None:
             return
         self._finished = self._finished or not self._stays_open(exchange, head)
         wire = response_head(
-            raw,
             head,
             close=self._finished,
             keep_alive_1_0=exchange.head.minor == 0,
@@ -202,17 +201,13 @@ class ClientConnection(asyncio.Protocol):
             data, self._buffer = self._buffer, b""
             self.data_received(data)
 
-    def exchange_switched(
-        self, pod: PodConnection, raw: bytes, head: ResponseHead, rest: bytes
-    ) -> None:
+    def exchange_switched(self, pod: PodConnection, head: ResponseHead, rest: bytes) -> None:
         """Become a tunnel: the upgrade was agreed on."""
         exchange, self._exchange = self._exchange, None
         if self._transport is None or exchange is None:
             pod.drop()
             return
-        wire = response_head(
-            raw, head, close=False, keep_alive_1_0=False, extra=_held_fields(exchange)
-        )
+        wire = response_head(head, close=False, keep_alive_1_0=False, extra=_held_fields(exchange))
         self._target.answered(head.status)
         self._transport.write(wire + rest)
         self._tunnel = Tunnel(self._transport, pod)

@@ -30,7 +30,7 @@ class ClientSide(Protocol):
     def exchange_interim(self, raw: bytes) -> None:
         """Send a 1xx response."""
 
-    def exchange_head(self, raw: bytes, head: ResponseHead, body: bytes) -> None:
+    def exchange_head(self, head: ResponseHead, body: bytes) -> None:
         """Send the final head and the first bytes of the body."""
 
     def exchange_body(self, data: bytes) -> None:
@@ -39,9 +39,7 @@ class ClientSide(Protocol):
     def exchange_done(self, *, keep: bool) -> None:
         """The answer is complete; `keep` where the client's connection may go on."""
 
-    def exchange_switched(
-        self, pod: PodConnection, raw: bytes, head: ResponseHead, rest: bytes
-    ) -> None:
+    def exchange_switched(self, pod: PodConnection, head: ResponseHead, rest: bytes) -> None:
         """Both sides are bytes from here on."""
 
     def exchange_refused(self, refusal: Refusal) -> None:
@@ -184,10 +182,10 @@ class Exchange:
         """A 1xx response came."""
         self._client.exchange_interim(raw)
 
-    def pod_head(self, raw: bytes, head: ResponseHead, body: bytes) -> None:
+    def pod_head(self, head: ResponseHead, body: bytes) -> None:
         """The final head came."""
         self._wire = None
-        self._client.exchange_head(raw, head, body)
+        self._client.exchange_head(head, body)
 
     def pod_body(self, data: bytes) -> None:
         """More of the body came."""
@@ -204,11 +202,11 @@ class Exchange:
                 pod.drop()
         self._client.exchange_done(keep=complete)
 
-    def pod_switched(self, raw: bytes, head: ResponseHead, rest: bytes) -> None:
+    def pod_switched(self, head: ResponseHead, rest: bytes) -> None:
         """The pod switched protocols."""
         pod, self.pod = self.pod, None
         assert pod is not None
-        self._client.exchange_switched(pod, raw, head, rest)
+        self._client.exchange_switched(pod, head, rest)
 
     def pod_lost(self, *, answered: bool, clean: bool) -> None:
         """The pod went away in the middle."""

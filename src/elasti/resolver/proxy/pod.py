@@ -30,7 +30,7 @@ class Asker(Protocol):
     def pod_interim(self, raw: bytes) -> None:
         """A 1xx response came."""
 
-    def pod_head(self, raw: bytes, head: ResponseHead, body: bytes) -> None:
+    def pod_head(self, head: ResponseHead, body: bytes) -> None:
         """The final head came, with the first bytes of the body."""
 
     def pod_body(self, data: bytes) -> None:
@@ -39,7 +39,7 @@ class Asker(Protocol):
     def pod_done(self, *, reusable: bool) -> None:
         """The response is complete; `reusable` where the pod's connection may be kept."""
 
-    def pod_switched(self, raw: bytes, head: ResponseHead, rest: bytes) -> None:
+    def pod_switched(self, head: ResponseHead, rest: bytes) -> None:
         """The pod switched protocols: from here on both sides are bytes."""
 
     def pod_lost(self, *, answered: bool, clean: bool) -> None:
@@ -183,16 +183,16 @@ class PodConnection(asyncio.Protocol):
             return
         if head.status == 101:
             self._asker = None
-            asker.pod_switched(data[: head.end], head, data[head.end :])
+            asker.pod_switched(head, data[head.end :])
             return
         if head.status < 200:
-            asker.pod_interim(data[: head.end])
+            asker.pod_interim(head.raw)
             if head.end < len(data):
                 self._read_head(data[head.end :])
             return
         self._head, self._body = head, body_of(head)
         end = self._body.take(data, head.end)
-        asker.pod_head(data[: head.end], head, data[head.end : end])
+        asker.pod_head(head, data[head.end : end])
         self._after(data, end)
 
     def _read_body(self, data: bytes, start: int) -> None:
