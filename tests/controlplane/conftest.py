@@ -4,6 +4,7 @@ from tests.controlplane.plugin import (
     controlplane,
     controlplane_binaries,
     controlplane_settings,
+    namespaces,
     pytest_runtest_makereport,
 )
 
@@ -11,5 +12,6 @@ __all__ = [
     "controlplane",
     "controlplane_binaries",
     "controlplane_settings",
+    "namespaces",
     "pytest_runtest_makereport",
 ]

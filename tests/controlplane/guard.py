@@ -2,12 +2,12 @@
 
     guard PLAN      (a JSON object, see `Plan`)
 
-The guard is the owner's child. It makes the namespaces, forks their first process ("init", PID 1 in
-there), reports init's PID on standard output and waits. The owner holds the other end of the guard's
+The guard is the owner's child. It makes a directory and the namespaces, forks their first process
+("init", PID 1 in there), reports directory and PID on standard output and waits. The owner holds the other end of the guard's
 standard input and never writes to it: end-of-file means that the owner is gone, politely or by
 SIGKILL. Then the guard kills init, upon which the kernel kills everything in its PID namespace, the
-network namespace vanishes for want of members, and the guard removes the owner's directory. Should
-the guard itself be killed, init goes with it.
+network namespace vanishes for want of members, and the guard removes the directory. Should the guard
+itself be killed, init goes with it.
 
 Init adopts orphans and relays. It inherits listening sockets which were made outside, and a socket
 stays in the namespace it was made in: so it accepts connections outside and connects inside.
@@ -15,6 +15,7 @@ stays in the namespace it was made in: so it accepts connections outside and con
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -22,6 +23,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
@@ -31,6 +33,7 @@ from tests.controlplane import linux
 NAMESPACES = linux.CLONE_NEWNET | linux.CLONE_NEWPID | linux.CLONE_NEWNS
 # Users without privileges often lack the sbin directories on their PATH.
 TOOL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+OK = b"ok"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +49,6 @@ class Relay:
 class Plan:
     """What the owner asks for."""
 
-    directory: str
-    """Removed at the end."""
     local_ranges: list[str]
     """Address ranges that are this host's own, inside."""
     relays: list[Relay]
@@ -80,10 +81,13 @@ def set_up_network(local_ranges: list[str]) -> None:
     """Bring up loopback, and make every address of the ranges one that a process here can bind."""
     ip = shutil.which("ip", path=TOOL_PATH)
     if ip is None:
-        raise FileNotFoundError("no `ip` program: install iproute2")
-    subprocess.run([ip, "link", "set", "lo", "up"], check=True)
-    for local_range in local_ranges:
-        subprocess.run([ip, "route", "add", "local", local_range, "dev", "lo"], check=True)
+        raise OSError("no `ip` program: install iproute2")
+    commands = [["link", "set", "lo", "up"]]
+    commands += [["route", "add", "local", local, "dev", "lo"] for local in local_ranges]
+    for command in commands:
+        done = subprocess.run([ip, *command], check=False, stderr=subprocess.PIPE, text=True)
+        if done.returncode != 0:
+            raise OSError(f"ip {' '.join(command)}: {done.stderr.strip()}")
 
 
 def set_up_mounts() -> None:
@@ -97,7 +101,7 @@ def set_up_mounts() -> None:
 
 
 def init(plan: Plan, ready: int) -> NoReturn:
-    """Be PID 1 of the sandbox, for ever."""
+    """Be PID 1 of the sandbox, for ever; write to `ready` what went wrong, or OK."""
     linux.die_with_parent(signal.SIGKILL)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if os.getppid() != 0:  # the guard, outside this PID namespace, shows as 0 while it lives
@@ -105,13 +109,17 @@ def init(plan: Plan, ready: int) -> NoReturn:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
     os.dup2(null, 1)
-    set_up_mounts()
-    set_up_network(plan.local_ranges)
+    try:
+        set_up_mounts()
+        set_up_network(plan.local_ranges)
+    except OSError as error:
+        os.write(ready, str(error).encode())
+        os._exit(1)
 
     # Imported here: asyncio takes a while to load, and the guard itself has no use for it.
     from tests.controlplane import relay  # noqa: PLC0415
 
-    os.write(ready, b"1")
+    os.write(ready, OK)
     os.close(ready)
     relay.serve([(r.fd, r.host, r.port) for r in plan.relays])
     os._exit(1)
@@ -127,9 +135,11 @@ def fork_init(plan: Plan) -> int:
     os.close(writer)
     for relay in plan.relays:
         os.close(relay.fd)
-    if not os.read(reader, 1):
+    with os.fdopen(reader, "rb") as answers:
+        answer = answers.read()
+    if answer != OK:
         os.waitpid(pid, 0)
-        sys.exit("guard: the sandbox could not be set up")
+        raise OSError(answer.decode())
     return pid
 
 
@@ -144,17 +154,30 @@ def end(init_pid: int) -> None:
     os.waitpid(init_pid, 0)
 
 
+def guard(plan: Plan, directory: str) -> None:
+    """Make the sandbox, report it, and end it when its time has come."""
+    make_namespaces(user_namespace=plan.user_namespace)
+    pid = fork_init(plan)
+    try:
+        report({"pid": pid, "directory": directory})
+        wait_for_the_end(pid)
+    finally:
+        end(pid)
+
+
+def report(what: dict[str, object]) -> None:
+    """Tell the owner; one that is gone already is noticed elsewhere."""
+    with contextlib.suppress(BrokenPipeError):
+        os.write(1, json.dumps(what).encode() + b"\n")
+
+
 def main() -> None:
     plan = Plan.parse(sys.argv[1])
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the owner decides what Ctrl-C means
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # as if the owner had gone
-    try:
-        make_namespaces(user_namespace=plan.user_namespace)
-        pid = fork_init(plan)
+    # Made here and not by the owner, whose sudden end could then leave it behind.
+    with tempfile.TemporaryDirectory(prefix="elasti-", ignore_cleanup_errors=True) as directory:
         try:
-            print(pid, flush=True)
-            wait_for_the_end(pid)
-        finally:
-            end(pid)
-    finally:
-        shutil.rmtree(plan.directory, ignore_errors=True)
+            guard(plan, directory)
+        except OSError as error:
+            report({"error": str(error)})

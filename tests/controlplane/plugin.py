@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 from tests.controlplane.binaries import Binaries, BinariesMissing, Settings
@@ -20,22 +20,28 @@ def controlplane_settings() -> Settings:
 
 
 @pytest.fixture(scope="session")
-def controlplane_binaries(
-    controlplane_settings: Settings, tmp_path_factory: pytest.TempPathFactory
-) -> Binaries:
-    """The programs, on a machine that can run them.
-
-    Elsewhere the test is skipped, or fails if this is a CI job: there a skip would go unseen.
-    """
+def namespaces(controlplane_settings: Settings) -> None:
+    """The test needs a machine that lets us make namespaces."""
     try:
-        binaries = Binaries.locate(controlplane_settings.assets)
-        probe = Sandbox(tmp_path_factory.mktemp("probe"), local_ranges=[], relays={})
-    except (BinariesMissing, SandboxError) as missing:
-        if controlplane_settings.ci:
-            pytest.fail(str(missing), pytrace=False)
-        pytest.skip(str(missing))
-    probe.close()
-    return binaries
+        Sandbox(local_ranges=[], relays={}).close()
+    except SandboxError as error:
+        give_up(controlplane_settings, str(error))
+
+
+@pytest.fixture(scope="session")
+def controlplane_binaries(controlplane_settings: Settings, namespaces: None) -> Binaries:
+    """The programs, for a test that starts a control plane of its own."""
+    try:
+        return Binaries.locate(controlplane_settings.assets)
+    except BinariesMissing as error:
+        give_up(controlplane_settings, str(error))
+
+
+def give_up(settings: Settings, reason: str) -> NoReturn:
+    """Skip the test, or fail it if this is a CI job: there a skip would go unseen."""
+    if settings.ci:
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")
@@ -51,12 +57,12 @@ def controlplane(
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show logs under a failure, and let all the skips for want of binaries be one line."""
+    """Show logs under a failure, and let all the skips for want of means be one line."""
     report = yield
     if isinstance(item, pytest.Function):
         if report.failed:
             report.sections.extend(log_sections(item))
-        elif report.skipped and "controlplane_binaries" in item.fixturenames:
+        elif report.skipped and "namespaces" in item.fixturenames:
             share_location(report)
     return report
 

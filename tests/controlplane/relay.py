@@ -8,70 +8,98 @@ import os
 import signal
 import socket
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-CHUNK = 256 * 1024
 BACKLOG = 1024
 RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
-def reset(writer: asyncio.StreamWriter) -> None:
-    """Close so that the peer sees a failure, never a clean end that the other side did not send."""
-    connection = writer.get_extra_info("socket")
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
-    writer.transport.abort()
+class End(asyncio.Protocol):
+    """One end of a relayed connection: what arrives here leaves at `peer`.
+
+    An orderly end of one direction is passed on as one, and so is a failure: the peer never sees a
+    clean end that the other side did not send.
+    """
+
+    def __init__(self, peer: End | None = None) -> None:
+        self._peer = peer
+        self._ended = False
+
+    @property
+    def peer(self) -> End:
+        assert self._peer is not None, "reading is paused until there is a peer"
+        return self._peer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self.peer.transport.write(data)
+
+    def pause_writing(self) -> None:
+        self.peer.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.peer.transport.resume_reading()
+
+    def eof_received(self) -> bool:
+        self._ended = True
+        if self.peer._ended:
+            self.peer.transport.close()
+            return False
+        self.peer.transport.write_eof()
+        return True  # the other direction goes on
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._peer is None or self._peer.transport.is_closing():
+            return
+        if exc is not None:
+            connection = self._peer.transport.get_extra_info("socket")
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+            self._peer.transport.abort()
+        else:
+            self._peer.transport.close()
 
 
-async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy one direction until it ends; an orderly end is passed on as one."""
-    while data := await reader.read(CHUNK):
-        writer.write(data)
-        await writer.drain()
-    writer.write_eof()
+class Outside(End):
+    """The accepted end, which then connects the other one."""
 
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__()
+        self._address = host, port
 
-async def join(
-    outside: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-    inside: tuple[asyncio.StreamReader, asyncio.StreamWriter],
-) -> None:
-    """Copy both directions until both have ended, or one has failed."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(pump(outside[0], inside[1]))
-            group.create_task(pump(inside[0], outside[1]))
-    except* OSError:
-        reset(outside[1])
-        reset(inside[1])
-    finally:
-        outside[1].close()
-        inside[1].close()
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.transport.pause_reading()
+        self._connecting = asyncio.get_running_loop().create_task(self._connect())
 
-
-async def listen(fd: int, host: str, port: int) -> asyncio.Server:
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
         try:
-            inside = await asyncio.open_connection(host, port, limit=CHUNK)
+            _, self._peer = await loop.create_connection(lambda: End(self), *self._address)
         except OSError:
             # Refused inside, which a listener that is up cannot say. Not a reset either: one that
             # arrives between connecting and TLS makes Python's ssl lose the socket unclosed.
-            writer.close()
+            self.transport.close()
         else:
-            await join((reader, writer), inside)
-
-    listener = socket.socket(fileno=fd)
-    return await asyncio.start_server(accept, sock=listener, limit=CHUNK, backlog=BACKLOG)
+            self.transport.resume_reading()
 
 
 def reap() -> None:
     """Collect the orphans that ended: PID 1 is everybody's last parent."""
-    try:
+    with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0] != 0:
             pass
-    except ChildProcessError:
-        pass
+
+
+async def listen(fd: int, host: str, port: int) -> asyncio.Server:
+    """Relay what connects to the inherited socket `fd` to the address inside."""
+    return await asyncio.get_running_loop().create_server(
+        lambda: Outside(host, port), sock=socket.socket(fileno=fd), backlog=BACKLOG
+    )
 
 
 async def run(relays: Iterable[tuple[int, str, int]]) -> None:

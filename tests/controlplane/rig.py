@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -63,15 +61,11 @@ class ControlPlane:
     ) -> None:
         self.options = options or Options()
         self.binaries = binaries
-        self.directory = Path(tempfile.mkdtemp(prefix="elasti-controlplane-"))
+        self._sandbox = self._make_sandbox()
+        self.directory = self._sandbox.directory
         try:
             self.logs = logs / self.directory.name if logs else self.directory / "logs"
-            self.logs.mkdir(parents=True, exist_ok=True)
-            self._sandbox = self._make_sandbox()
-        except BaseException:
-            shutil.rmtree(self.directory, ignore_errors=True)
-            raise
-        try:
+            self.logs.mkdir(parents=True)
             self._keys = Keyring(self.directory, server_names=flags.SERVER_NAMES)
             self.kubeconfig = self.kubeconfig_for(*ADMIN)
             self.kubeconfig_inside = self.kubeconfig_for(*ADMIN, inside=True)
@@ -239,7 +233,6 @@ class ControlPlane:
 
     def _make_sandbox(self) -> Sandbox:
         return Sandbox(
-            self.directory,
             local_ranges=[flags.POD_RANGE, flags.SERVICE_RANGE],
             relays={
                 "etcd": flags.ETCD,

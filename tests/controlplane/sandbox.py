@@ -35,13 +35,12 @@ def module_command(module: str, *arguments: str) -> list[str]:
 class Sandbox:
     """A network, PID and mount namespace that live exactly as long as their owner wants, or lives.
 
-    `directory` belongs to the sandbox from here on: it is removed with it. `relays` names addresses
-    inside that are reachable from outside, each at 127.0.0.1 and the port in `ports`.
+    So does `directory`, an empty one to begin with. `relays` names addresses inside that are
+    reachable from outside, each at 127.0.0.1 and the port in `ports`.
     """
 
     def __init__(
         self,
-        directory: Path,
         *,
         local_ranges: Sequence[str],
         relays: Mapping[str, Address],
@@ -53,43 +52,37 @@ class Sandbox:
             self.ports = {name: int(s.getsockname()[1]) for name, s in listeners.items()}
             fds = {name: listener.fileno() for name, listener in listeners.items()}
             plan = {
-                "directory": str(directory),
                 "local_ranges": list(local_ranges),
                 "relays": [{"fd": fds[name], **at._asdict()} for name, at in relays.items()],
                 "user_namespace": user_namespace,
             }
-            self._log = directory / "sandbox.log"
             self._guard = self._spawn_guard(json.dumps(plan), list(fds.values()))
         finally:
             # The guard has its own copies; one left here would accept what nobody answers.
             for listener in listeners.values():
                 listener.close()
-        self.pid = self._wait_for_init()
+        self.pid, self.directory = self._wait_for_init()
 
     def _spawn_guard(self, plan: str, fds: Sequence[int]) -> subprocess.Popen[bytes]:
-        with self._log.open("wb") as log:
-            return subprocess.Popen(
-                module_command("tests.controlplane.guard", plan),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                pass_fds=fds,
-                # A Ctrl-C in the terminal is for the owner, which then ends this in its own order.
-                start_new_session=True,
-            )
-
-    def _wait_for_init(self) -> int:
-        assert self._guard.stdout is not None
-        line = self._guard.stdout.readline()
-        if line:
-            return int(line)
-        # Read before closing, which removes it.
-        complaint = self._log.read_text() if self._log.exists() else ""
-        self.close()
-        raise SandboxError(
-            "cannot make a network namespace: be root or allow unprivileged user namespaces"
-            + (f"\n{complaint.strip()}" if complaint else "")
+        return subprocess.Popen(
+            module_command("tests.controlplane.guard", plan),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=fds,
+            # A Ctrl-C in the terminal is for the owner, which then ends this in its own order.
+            start_new_session=True,
         )
+
+    def _wait_for_init(self) -> tuple[int, Path]:
+        assert self._guard.stdout is not None
+        report = json.loads(self._guard.stdout.readline() or '{"error": "no reason given"}')
+        if "error" in report:
+            self.close()
+            raise SandboxError(
+                "cannot make a network namespace: be root or allow unprivileged user namespaces"
+                f" ({report['error']})"
+            )
+        return report["pid"], Path(report["directory"])
 
     def command(self, argv: Sequence[str]) -> list[str]:
         """`argv` as a command that, run outside, runs inside: same streams, signals and status."""
