@@ -98,6 +98,11 @@ def _tls_error(error: ssl.SSLError, url: str, *, answer_begun: bool) -> Transpor
             f"{url}: the server refuses our client certificate ({_readable(reason)}); is it"
             " expired, or signed by another cluster's authority?"
         )
+    if "ALERT_HANDSHAKE_FAILURE" in reason:
+        return TransportError(
+            f"{url}: the server refuses the TLS handshake without saying why; does it want a client"
+            " certificate, or are there no common TLS versions and ciphers?"
+        )
     if reason in {"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE"}:
         return TransportError(
             f"{url}: the server does not speak TLS there ({_readable(reason)}); should the URL"

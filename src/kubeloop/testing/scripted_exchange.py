@@ -173,8 +173,13 @@ def reset_connection(writer: asyncio.StreamWriter) -> None:
     sock = writer.get_extra_info("socket")
     if sock is not None:
         with contextlib.suppress(OSError):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            linger_not(sock)
     writer.transport.abort()
+
+
+def linger_not(sock: socket.socket) -> None:
+    """Make the close of a socket a reset."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
 async def read_request(

@@ -17,14 +17,17 @@ import asyncio
 import collections
 import contextlib
 import dataclasses
+import socket
 import ssl
-from typing import TYPE_CHECKING, Self
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from kubeloop.testing.scripted_answers import WatchScript, refuse
 from kubeloop.testing.scripted_exchange import (
     Exchange,
     NoticingReader,
     RecordedRequest,
+    linger_not,
     read_request,
     reset_connection,
 )
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from kubeloop.testing.scripted_answers import Answer
+
+RawHandler: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,6 +64,41 @@ class _Rule:
         return f"{self.method} {path}" + (f" {dict(self.query)}" if self.query else "")
 
 
+class _Peer:
+    """One accepted socket, from before its TLS handshake until it is closed."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.settimeout(0)
+        self._sock = sock
+        self._writer: asyncio.StreamWriter | None = None
+
+    async def open(
+        self, context: ssl.SSLContext | None
+    ) -> tuple[NoticingReader, asyncio.StreamWriter]:
+        loop = asyncio.get_running_loop()
+        reader = NoticingReader()
+        transport, protocol = await loop.connect_accepted_socket(
+            lambda: asyncio.StreamReaderProtocol(reader, loop=loop), self._sock, ssl=context
+        )
+        self._writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        return reader, self._writer
+
+    def reset(self) -> None:
+        if self._writer is not None:
+            reset_connection(self._writer)
+        else:
+            linger_not(self._sock)
+            self._sock.close()
+
+    async def close(self) -> None:
+        if self._writer is None:
+            self._sock.close()
+            return
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+
 class ScriptedServer:
     """A loopback HTTP or HTTPS server driven by a script. See the module for how to use it."""
 
@@ -66,9 +106,10 @@ class ScriptedServer:
         self._ssl = ssl_context
         self._expected: list[tuple[_Rule, collections.deque[Answer]]] = []
         self._served: list[tuple[_Rule, Answer]] = []
-        self._listener: asyncio.Server | None = None
-        self._connections: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._listener: socket.socket | None = None
+        self._connections: dict[asyncio.Task[None], _Peer] = {}
         self._resets_due = 0
+        self._raw_handlers: collections.deque[RawHandler] = collections.deque()
         self._accepted = 0
         self._arrival = asyncio.Condition()
         self._port = 0
@@ -133,6 +174,10 @@ class ScriptedServer:
         """Reset the next accepted connections before a byte is exchanged."""
         self._resets_due += count
 
+    def hand_over_next_connection(self, handler: RawHandler) -> None:
+        """Give the next connection to a function, without reading a request from it."""
+        self._raw_handlers.append(handler)
+
     async def arrived(self, count: int) -> list[RecordedRequest]:
         """Wait until at least `count` requests have arrived in all, and return all of them."""
         async with self._arrival:
@@ -141,15 +186,15 @@ class ScriptedServer:
 
     async def listen(self) -> None:
         """Accept connections, on the same port as before if there was one."""
-        loop = asyncio.get_running_loop()
-        self._listener = await loop.create_server(
-            self._protocol, self.host, self._port, ssl=self._ssl, reuse_address=True
-        )
-        self._port = self._listener.sockets[0].getsockname()[1]
+        self._listener = socket.create_server((self.host, self._port), backlog=1024)
+        self._listener.settimeout(0)
+        self._port = self._listener.getsockname()[1]
+        asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
     async def stop_listening(self, *, drop_connections: bool = True) -> None:
         """Refuse new connections; `listen` ends it."""
         if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
             self._listener.close()
             self._listener = None
         if drop_connections:
@@ -158,8 +203,8 @@ class ScriptedServer:
     async def drop_connections(self) -> None:
         """Reset every open connection, whatever it is doing."""
         connections, self._connections = self._connections, {}
-        for task, writer in connections.items():
-            reset_connection(writer)
+        for task, peer in connections.items():
+            peer.reset()
             task.cancel()
         await asyncio.gather(*connections, return_exceptions=True)
 
@@ -190,35 +235,38 @@ class ScriptedServer:
         left = [f"expected but never came: {r} ({len(a)}x)" for r, a in self._expected if a]
         return "\n".join([*self._unexpected, *self._failures, *left])
 
-    def _protocol(self) -> asyncio.StreamReaderProtocol:
-        reader = NoticingReader()
-
-        def connected(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            self._accepted += 1
-            if self._resets_due:
-                self._resets_due -= 1
-                reset_connection(writer)
-                return
-            serving = self._serve_connection(reader, writer, self._accepted)
-            task = asyncio.get_running_loop().create_task(serving)
-            self._connections[task] = writer
-            task.add_done_callback(lambda done: self._connections.pop(done, None))
-
-        return asyncio.StreamReaderProtocol(reader, connected)
-
-    async def _serve_connection(
-        self, reader: NoticingReader, writer: asyncio.StreamWriter, number: int
-    ) -> None:
+    def _accept(self) -> None:
+        assert self._listener is not None
         try:
+            sock, _ = self._listener.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        self._accepted += 1
+        peer = _Peer(sock)
+        if self._resets_due:
+            self._resets_due -= 1
+            peer.reset()
+            return
+        serving = self._serve_connection(peer, self._accepted)
+        task = asyncio.get_running_loop().create_task(serving)
+        self._connections[task] = peer
+        task.add_done_callback(lambda done: self._connections.pop(done, None))
+
+    async def _serve_connection(self, peer: _Peer, number: int) -> None:
+        try:
+            reader, writer = await peer.open(self._ssl)
+            if self._raw_handlers:
+                await self._raw_handlers.popleft()(reader, writer)
+                return
             while request := await read_request(reader, writer, number):
                 exchange = Exchange(request, reader=reader, writer=writer)
                 await self._answer(exchange)
                 if not exchange.reusable:
                     break
+        except OSError:
+            return  # a client that does not finish the handshake learns it on its own side
         finally:
-            writer.close()
-            with contextlib.suppress(OSError, ssl.SSLError):
-                await writer.wait_closed()
+            await peer.close()
 
     async def _answer(self, exchange: Exchange) -> None:
         answer = self._choose(exchange.request)

@@ -171,6 +171,19 @@ async def test_a_connection_can_be_reset_before_a_byte():
         assert server.accepted == 2
 
 
+async def test_a_connection_can_be_taken_over_as_it_is():
+    async def shout(reader, writer):
+        writer.write((await reader.readexactly(3)).upper())
+
+    async with ScriptedServer() as server:
+        server.hand_over_next_connection(shout)
+        reader, writer = await asyncio.open_connection(server.host, server.port)
+        writer.write(b"abc")
+        assert await reader.read() == b"ABC"
+        writer.close()
+    assert server.requests == []
+
+
 async def test_silence_lasts_until_the_client_leaves():
     async with ScriptedServer() as server:
         server.expect("GET", "/x", silence)
