@@ -8,7 +8,7 @@ and all who ask at the same time share one run. `invalidate` forgets.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kubeloop.client.errors import NoMatch
 from kubeloop.client.resource_index import ResourceIndex
@@ -17,18 +17,26 @@ from kubeloop.client.single_flight import SingleFlight
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kubeloop.client.discovery import Discovery
-    from kubeloop.client.discovery_documents import ResourceInfo
+    from kubeloop.client.discovery_documents import Discovered, ResourceInfo
 
 R = TypeVar("R")
 
 _SECONDS_BETWEEN = 5.0
 
 
+class DiscoverySource(Protocol):
+    """Where the mapper learns what there is."""
+
+    async def fetch(self) -> Discovered:
+        """Read everything anew. Raises `KubeError`."""
+
+
 class RestMapper:
     """The resources of one server, by kind and by name."""
 
-    def __init__(self, discovery: Discovery, *, seconds_between: float = _SECONDS_BETWEEN) -> None:
+    def __init__(
+        self, discovery: DiscoverySource, *, seconds_between: float = _SECONDS_BETWEEN
+    ) -> None:
         self._discovery = discovery
         self._seconds_between = seconds_between
         self._flight = SingleFlight(self._discover)
