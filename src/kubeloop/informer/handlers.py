@@ -1,0 +1,111 @@
+"""How callables become handlers.
+
+A handler is three small callables, or one that gets everything:
+
+    on_add(obj)   on_update(old, new)   on_delete(obj)        # each optional
+    on_event(Added | Updated | Deleted)                       # with `initial`, `stale` and the key
+
+Each may be plain or `async`. A plain one runs on the event loop and must be quick; one that blocks
+is declared `blocking` and runs in a thread, still one call at a time and in order. What a handler
+returns is ignored, unless it can be awaited.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+
+from kubeloop.informer.notifications import Added, Deleted, Notification, Updated
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+T = TypeVar("T")
+
+OnObject: TypeAlias = Callable[[T], Awaitable[object] | object]
+OnUpdate: TypeAlias = Callable[[T, T], Awaitable[object] | object]
+OnEvent: TypeAlias = Callable[[Notification[T]], Awaitable[object] | object]
+Filter: TypeAlias = Callable[[T], bool]
+Deliver: TypeAlias = OnEvent[T]
+
+
+class Callbacks(Generic[T]):
+    """Three optional callables as one."""
+
+    __slots__ = ("_on_add", "_on_delete", "_on_update")
+
+    def __init__(
+        self,
+        on_add: OnObject[T] | None = None,
+        on_update: OnUpdate[T] | None = None,
+        on_delete: OnObject[T] | None = None,
+    ) -> None:
+        self._on_add = on_add or _ignore
+        self._on_update = on_update or _ignore
+        self._on_delete = on_delete or _ignore
+
+    def __call__(self, note: Notification[T]) -> Awaitable[object] | object:
+        """Call the one that fits."""
+        kind = type(note)
+        if kind is Updated:
+            return self._on_update(note.old, note.new)  # type: ignore[union-attr]  # type() does not narrow a union of generics
+        if kind is Added:
+            return self._on_add(note.obj)  # type: ignore[union-attr]  # as above
+        return self._on_delete(note.obj)  # type: ignore[union-attr]  # as above
+
+
+def filtered(deliver: Deliver[T], passes: Filter[T]) -> Deliver[T]:
+    """Deliver only what passes (client-go's FilteringResourceEventHandler).
+
+    An update that leaves the filter is a delete of the old object, one that enters it an add of
+    the new. The filter sees objects only, the last known one of a stale delete too.
+    """
+
+    def delivering(note: Notification[T]) -> Awaitable[object] | object:
+        if isinstance(note, Updated):
+            before, after = passes(note.old), passes(note.new)
+            if before and after:
+                return deliver(note)
+            if after:
+                return deliver(Added(note.key, note.new))
+            return deliver(Deleted(note.key, note.old)) if before else None
+        return deliver(note) if passes(note.obj) else None
+
+    return delivering
+
+
+def split_on_uid(deliver: Deliver[T], uid: Callable[[T], str]) -> Deliver[T]:
+    """Deliver an update that changes the uid as a delete of the old object and an add of the new."""
+
+    async def both(note: Updated[T]) -> None:
+        for part in (Deleted(note.key, note.old, stale=True), Added(note.key, note.new)):
+            result = deliver(part)
+            if isinstance(result, Awaitable):
+                await result
+
+    def delivering(note: Notification[T]) -> Awaitable[object] | object:
+        if isinstance(note, Updated) and uid(note.old) != uid(note.new):
+            return both(note)
+        return deliver(note)
+
+    return delivering
+
+
+def in_executor(deliver: Deliver[T], executor: Executor | None) -> Deliver[T]:
+    """Deliver in a thread (the loop's own executor where none is given)."""
+
+    def delivering(note: Notification[T]) -> Awaitable[object]:
+        return asyncio.get_running_loop().run_in_executor(executor, deliver, note)
+
+    return delivering
+
+
+def describe(*callables: object) -> str:
+    """Return a name for a handler made of callables."""
+    named = (getattr(item, "__qualname__", None) for item in callables if item is not None)
+    return next((name for name in named if name), "handler")
+
+
+def _ignore(*_objects: Any) -> None:
+    return None

@@ -1,0 +1,350 @@
+"""The reflector: keeps a queue fed with everything that happens to one resource.
+
+A machine with five states; each step does one thing and names the state that follows.
+
+    Starting ──► Streaming ──► Watching ──► Watching ...        (reopened: no list, no delay)
+        │            │ ▲  ╲        │
+        │            ▼ │   ╲       ▼
+        └───────► Listing ─╲► Resting ──► Starting | Streaming | Watching
+
+`Starting` chooses between a streaming list and a plain one. `Listing` and `Streaming` replace
+everything the queue's consumer knows. `Watching` resumes wherever the last event was; it never lists
+on its own account. `Resting` is the one place where time is spent on purpose: one step of a backoff
+that all failures share. All network is behind `ListWatch`; every rule has a number in docs/spec.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+
+from kubeloop.aio.backoff import QuietResetBackoff
+from kubeloop.client.errors import (
+    BadRequest,
+    ConnectionRefused,
+    Gone,
+    InternalError,
+    Invalid,
+    KubeError,
+    TooManyRequests,
+    TransportError,
+)
+from kubeloop.informer.collector import CollectorGuard
+from kubeloop.informer.errors import ListFailed, WatchFailed
+from kubeloop.informer.ingest import BookmarkSeen, ErrorSeen, Ingest
+from kubeloop.informer.intake import Intake, Rejected
+from kubeloop.informer.metrics import InformerMetrics, NoMetrics
+from kubeloop.informer.options import ReflectorOptions
+from kubeloop.informer.pager import Pager, is_unavailable
+from kubeloop.informer.resync_timer import ResyncTimer
+from kubeloop.informer.retry_window import RetryWindow
+from kubeloop.informer.snapshot import Snapshot
+from kubeloop.informer.states import Listing, Resting, Starting, State, Streaming, Watching
+from kubeloop.informer.stream_guard import SilentWatch, StreamGuard
+from kubeloop.informer.watch_list import OpenStream, StreamCutShort, WatchList
+from kubeloop.objects.options import WatchOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kubeloop.informer.source import ListWatch
+    from kubeloop.informer.states import Sink
+    from kubeloop.objects.events import WatchEvent
+
+T = TypeVar("T")
+
+VERY_SHORT = 1.0
+INVALID_MEMORY = 600.0
+
+_log = logging.getLogger(__name__)
+
+ErrorHandler: TypeAlias = Callable[[Exception], None]
+
+
+class RelistRequested(Exception):
+    """Somebody asked for a new list; the message is why."""
+
+
+class Reflector(Generic[T]):
+    """Lists and watches until cancelled.
+
+    `last_version` is where a watch would resume. `on_error` hears of every failed list and of every
+    watch that could not be opened for good; it must not block, and may itself fail.
+    """
+
+    def __init__(
+        self,
+        source: ListWatch[T],
+        sink: Sink[T],
+        *,
+        name: str,
+        intake: Intake[T] | None = None,
+        options: ReflectorOptions | None = None,
+        resync_period: Callable[[], float] = lambda: 0.0,
+        should_resync: Callable[[], bool] = lambda: True,
+        on_error: ErrorHandler | None = None,
+        metrics: InformerMetrics | None = None,
+        collector: CollectorGuard | None = None,
+    ) -> None:
+        self.name = name
+        self.last_version = ""
+        self._source = source
+        self._sink = sink
+        self._options = options or ReflectorOptions()
+        self._intake = intake or Intake(source.access)
+        self._on_error = on_error or self._log_error
+        self._metrics = metrics or NoMetrics()
+        self._collector = collector or CollectorGuard(enabled=False)
+        self._pager = Pager(source, self._options)
+        self._watch_list = WatchList(source, self._options)
+        self._backoff = QuietResetBackoff(
+            self._options.backoff,
+            reset_after=self._options.backoff_reset,
+            rand=self._options.rand,
+        )
+        self._internal_errors = RetryWindow(self._options.internal_error_window)
+        self._resync = ResyncTimer(
+            period=resync_period,
+            should_resync=should_resync,
+            resync=sink.resync,
+            on_error=self.relist,
+        )
+        self._no_streams_until = 0.0
+        self._guard: StreamGuard | None = None
+        self._relist: RelistRequested | None = None
+
+    def relist(self, reason: Exception) -> None:
+        """Give up the current watch and list anew, because what was learned so far may be lost."""
+        self._relist = RelistRequested(reason)
+        if self._guard is not None:
+            self._guard.interrupt(self._relist)
+
+    async def run(self) -> None:
+        """List and watch until cancelled; raises only what is nobody's answer but a defect."""
+        state: State[T] = Starting()
+        try:
+            while True:
+                state = await self._step(state)
+        finally:
+            self._resync.stop()
+
+    async def _step(self, state: State[T]) -> State[T]:
+        match state:
+            case Starting():
+                self._resync.stop()
+                self._relist = None
+                return Streaming() if self._may_stream() else Listing()
+            case Streaming():
+                return await self._stream_initial()
+            case Listing():
+                return await self._list()
+            case Watching():
+                self._resync.start()
+                return await self._watch(state.opened)
+            case Resting():
+                await self._rest(state)
+                return state.then
+
+    # Listing and streaming
+
+    def _may_stream(self) -> bool:
+        wanted = self._options.watch_list and self._source.supports_watch_list
+        return wanted and asyncio.get_running_loop().time() >= self._no_streams_until
+
+    async def _list(self) -> State[T]:
+        began = asyncio.get_running_loop().time()
+        snapshot = self._snapshot()
+        try:
+            with self._collector.loading():
+                version = await self._pager.list_into(snapshot, self.last_version)
+        except (KubeError, Rejected) as error:
+            return Resting(Starting(), ListFailed(self.name, error))
+        self._replace(snapshot, version, began)
+        return Watching()
+
+    async def _stream_initial(self) -> State[T]:
+        began = asyncio.get_running_loop().time()
+        snapshot = self._snapshot()
+        version = "" if self._pager.version_unavailable else self.last_version
+        ingest = self._ingest(version="")
+        try:
+            with self._collector.loading():
+                opened = await self._watch_list.stream_into(snapshot, ingest, version)
+        except (KubeError, StreamCutShort, SilentWatch) as error:
+            return self._after_failed_stream(error)
+        self._metrics.watch_opened()
+        self._pager.version_unavailable = False
+        self._replace(snapshot, ingest.version, began)
+        return Watching(opened)
+
+    def _after_failed_stream(self, error: Exception) -> State[T]:
+        match error:
+            case TooManyRequests():
+                return Resting(Streaming(), at_least=error.retry_after or 0.0)
+            case KubeError() if is_unavailable(error):
+                self._pager.version_unavailable = True
+                return Streaming()
+            case TransportError() | SilentWatch():
+                return Resting(Streaming())
+            case StreamCutShort() if not error.very_short:
+                _log.info("%s: %s", self.name, error)
+                return Resting(Streaming())
+            case Invalid() | BadRequest():
+                # An old server; it will not learn to stream between two requests.
+                self._no_streams_until = asyncio.get_running_loop().time() + INVALID_MEMORY
+        _log.info("%s: cannot stream the initial objects (%s), listing them", self.name, error)
+        return Listing()
+
+    def _snapshot(self) -> Snapshot[T]:
+        return Snapshot(
+            self._intake, metrics=self._metrics, skip_rejected=self._options.skip_rejected
+        )
+
+    def _replace(self, snapshot: Snapshot[T], version: str, began: float) -> None:
+        self._sink.replace(snapshot.items, version)
+        self.last_version = version
+        seconds = asyncio.get_running_loop().time() - began
+        self._metrics.listed(items=len(snapshot.items), seconds=seconds)
+
+    # Watching
+
+    async def _watch(self, opened: OpenStream[T] | None) -> State[T]:
+        began = asyncio.get_running_loop().time()
+        ingest = self._ingest(self.last_version)
+        if opened is None:
+            try:
+                opened = await self._open_watch()
+            except KubeError as error:
+                return self._after_failed_open(error)
+        else:
+            ingest.accepted = 1  # the initial events; such a watch is never "very short"
+        try:
+            await self._follow(opened, ingest)
+        except (KubeError, SilentWatch) as error:
+            return self._after_failed_watch(error)
+        except RelistRequested as error:
+            _log.warning("%s: watch given up, listing anew: %s", self.name, error)
+            return self._ended("relist", Resting(Starting()))
+        lasted = asyncio.get_running_loop().time() - began
+        return self._after_closed_watch(ingest.accepted, lasted)
+
+    def _ingest(self, version: str) -> Ingest[T]:
+        return Ingest(
+            intake=self._intake,
+            version=version,
+            metrics=self._metrics,
+            mismatch=self._options.expected.checker(),
+        )
+
+    async def _open_watch(self) -> OpenStream[T]:
+        request = WatchOptions(
+            label_selector=self._options.label_selector,
+            field_selector=self._options.field_selector,
+            resource_version=self.last_version,
+            timeout_seconds=self._options.watch_timeout(),
+        )
+        stream = await self._source.watch(request)
+        self._metrics.watch_opened()
+        silence = request.timeout_seconds + self._options.silence_grace
+        return OpenStream(stream, iter(()), silence)
+
+    async def _follow(self, opened: OpenStream[T], ingest: Ingest[T]) -> None:
+        """Feed the sink until the stream ends; raises what ended it but a clean close."""
+        stream, events = opened.stream, opened.unread
+        try:
+            async with StreamGuard(silence=opened.silence) as guard:
+                self._guard = guard
+                if self._relist is not None:
+                    guard.interrupt(self._relist)
+                while True:
+                    self._feed(events, ingest)
+                    await self._sink.room()
+                    guard.heard()
+                    batch = await stream.read()
+                    if not batch:
+                        return
+                    events = iter(batch)
+        finally:
+            self._guard = None
+            await stream.close()
+
+    def _feed(self, events: Iterator[WatchEvent[T]], ingest: Ingest[T]) -> None:
+        while True:
+            changes, special = ingest.read(events)
+            self._sink.put(changes)
+            self.last_version = ingest.version
+            match special:
+                case None:
+                    return
+                case BookmarkSeen():
+                    self._sink.bookmark(special.version)
+                case ErrorSeen():
+                    raise special.error
+
+    def _after_closed_watch(self, accepted: int, lasted: float) -> State[T]:
+        if accepted == 0 and lasted < VERY_SHORT:
+            _log.warning("%s: watch closed at once without an event", self.name)
+            return self._ended("short", Resting(Starting()))
+        if self.last_version in {"", "0"}:
+            # No place to resume at: what was deleted meanwhile would never be noticed.
+            return self._ended("closed", Resting(Starting()))
+        return self._ended("closed", Watching())
+
+    def _after_failed_open(self, error: KubeError) -> State[T]:
+        match error:
+            case TooManyRequests():
+                return Resting(Watching(), at_least=error.retry_after or 0.0)
+            case ConnectionRefused():
+                return Resting(Watching())
+            case TransportError():
+                # What was seen stays true; only the server can say that it is too old.
+                return Resting(Watching(), WatchFailed(self.name, error))
+            case _:
+                return Resting(Starting(), WatchFailed(self.name, error))
+
+    def _after_failed_watch(self, error: KubeError | SilentWatch) -> State[T]:
+        match error:
+            case SilentWatch():
+                _log.info("%s: watch taken for closed: %s", self.name, error)
+                return self._ended("silent", Watching())
+            case Gone():
+                _log.info("%s: watch expired at version %s", self.name, self.last_version)
+                return self._ended("expired", Resting(Starting()))
+            case TooManyRequests():
+                retry = Resting[T](Watching(), at_least=error.retry_after or 0.0)
+                return self._ended("throttled", retry)
+            case InternalError() if self._internal_errors.failed():
+                return self._ended("error", Watching())
+            case TransportError():
+                _log.info("%s: watch broken: %s", self.name, error)
+                return self._ended("broken", Resting(Watching()))
+            case _:
+                _log.warning("%s: watch ended with an error: %s", self.name, error)
+                return self._ended("error", Resting(Starting()))
+
+    def _ended(self, reason: str, then: State[T]) -> State[T]:
+        self._metrics.watch_ended(reason=reason)
+        return then
+
+    # Resting
+
+    async def _rest(self, state: Resting[T]) -> None:
+        if not isinstance(state.then, Watching):
+            self._resync.stop()
+        if state.error is not None:
+            self._report(state.error)
+        delay = max(self._backoff.next_delay(), state.at_least)
+        self._metrics.backed_off(seconds=delay)
+        await asyncio.sleep(delay)
+
+    def _report(self, error: Exception) -> None:
+        try:
+            self._on_error(error)
+        except Exception:  # noqa: BLE001 -- somebody else's code must not end the reflector
+            _log.exception("%s: the error handler failed", self.name)
+
+    def _log_error(self, error: Exception) -> None:
+        level = logging.INFO if isinstance(error.__cause__, Gone) else logging.ERROR
+        _log.log(level, "%s", error)
