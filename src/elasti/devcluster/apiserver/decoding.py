@@ -1,0 +1,107 @@
+"""From a request's body to an object of the request's kind: types, unknown fields, identity."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from elasti.devcluster.apiserver import status
+from elasti.devcluster.apiserver.calls import FieldValidation
+from elasti.devcluster.apiserver.schema.conform import DecodeError, duplicate_fields
+
+if TYPE_CHECKING:
+    from elasti.devcluster.apiserver.calls import Call
+    from kubeloop.objects.meta import JsonObject
+
+
+def conform(call: Call, obj: JsonObject, *, body: bytes = b"") -> JsonObject:
+    """Return the object as its kind allows; reports unknown fields as the request asks.
+
+    `body` is the text that `obj` came from, to look for repeated fields in.
+    """
+    check_kind(call, obj)
+    try:
+        decoded, unknown = call.resource.strategy.decode(obj, call.served)
+    except DecodeError as error:
+        kind, version = call.resource.kind, call.served.version
+        raise status.bad_request(
+            f'{kind} in version "{version}" cannot be handled as a {kind}: {error}'
+        ) from error
+    report(call, obj, unknown, body)
+    metadata = decoded.get("metadata")
+    if not isinstance(metadata, dict):
+        decoded["metadata"] = {}
+    return _ordered(call, decoded)
+
+
+def _ordered(call: Call, obj: JsonObject) -> JsonObject:
+    """Put the type and the metadata first, whatever the client sent."""
+    first = {"apiVersion": call.resource.api_version(call.served), "kind": call.resource.kind}
+    return {**first, "metadata": obj["metadata"], **obj, **first}
+
+
+def check_kind(call: Call, obj: JsonObject) -> None:
+    """Refuse an object of another kind than the request's path says."""
+    wanted_version, wanted_kind = call.resource.api_version(call.served), call.resource.kind
+    version, kind = obj.get("apiVersion", ""), obj.get("kind", "")
+    if not isinstance(version, str) or not isinstance(kind, str):
+        raise status.bad_request("apiVersion and kind must be strings")
+    if not version and not kind:
+        return
+    if not kind:
+        raise status.bad_request("Object 'Kind' is missing")
+    if (version or wanted_version) != wanted_version or kind != wanted_kind:
+        raise status.bad_request(
+            f"the object provided is unrecognized (must be of type {wanted_kind}): found"
+            f" {kind} in {version!r}, expected {wanted_kind} in {wanted_version!r}"
+        )
+
+
+def report(call: Call, obj: JsonObject, unknown: list[str], body: bytes) -> None:
+    """Refuse, warn about, or pass over unknown and repeated fields."""
+    mode = call.validation
+    if mode is FieldValidation.IGNORE:
+        return
+    repeated = duplicate_fields(body) if _may_repeat(obj, body) else []
+    findings = [f'unknown field "{path}"' for path in unknown]
+    findings += [f'duplicate field "{path}"' for path in repeated]
+    if not findings:
+        return
+    if mode is FieldValidation.STRICT:
+        kind, version = call.resource.kind, call.served.version
+        raise status.bad_request(
+            f'{kind} in version "{version}" cannot be handled as a {kind}:'
+            f" strict decoding error: {', '.join(findings)}"
+        )
+    call.warnings.extend(findings)
+
+
+def _may_repeat(obj: Any, body: bytes) -> bool:
+    """Whether the text has other quotes than the object: a repeated field leaves at least two."""
+    return (
+        bool(body) and body[:1] == b"{" and body.count(b'"') != msgspec.json.encode(obj).count(b'"')
+    )
+
+
+def check_target(call: Call, obj: JsonObject) -> None:
+    """Refuse a body whose name or namespace is not the path's; fill in what it leaves out."""
+    metadata = obj["metadata"]
+    namespace = metadata.get("namespace") or ""
+    if call.resource.namespaced:
+        if namespace and namespace != call.namespace:
+            raise status.bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        metadata["namespace"] = call.namespace
+    elif namespace:
+        raise status.bad_request(
+            "namespace may not be set on cluster-scoped objects: remove metadata.namespace"
+        )
+    if call.name:
+        name = metadata.get("name") or ""
+        if name and name != call.name:
+            raise status.bad_request(
+                f"the name of the object ({name}) does not match the name on the URL ({call.name})"
+            )
+        metadata["name"] = call.name

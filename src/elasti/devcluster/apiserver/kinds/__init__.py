@@ -1,0 +1,1 @@
+"""Kubernetes' own kinds: defaults, immutable fields, validation. Pure functions on dictionaries."""

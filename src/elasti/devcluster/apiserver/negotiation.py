@@ -1,0 +1,69 @@
+"""Which representation a client wants: whole objects, a table for people, or metadata only."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import TYPE_CHECKING
+
+from elasti.devcluster.apiserver import status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+
+class Shape(enum.Enum):
+    """What is sent in place of an object."""
+
+    WHOLE = ""
+    TABLE = "Table"
+    PARTIAL = "PartialObjectMetadata"
+    PARTIAL_LIST = "PartialObjectMetadataList"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Accepted:
+    """The representation chosen, and whether as YAML."""
+
+    shape: Shape = Shape.WHOLE
+    yaml: bool = False
+
+    @property
+    def content_type(self) -> str:
+        """The response's content type."""
+        return "application/yaml" if self.yaml else "application/json"
+
+
+def negotiate(header: str) -> Accepted:
+    """Choose the first offer that is served; 406 where there is none."""
+    offers = list(_offers(header or "*/*"))
+    for media, parameters in offers:
+        chosen = _choose(media, parameters)
+        if chosen is not None:
+            return chosen
+    raise status.failure(
+        406,
+        "NotAcceptable",
+        "only the following media types are accepted: application/json, application/yaml",
+    )
+
+
+def _choose(media: str, parameters: Mapping[str, str]) -> Accepted | None:
+    yaml = media in ("application/yaml", "application/x-yaml", "text/yaml")
+    if not yaml and media not in ("application/json", "application/*", "*/*", "text/plain"):
+        return None
+    wanted = parameters.get("as", "")
+    if not wanted:
+        return Accepted(yaml=yaml)
+    if parameters.get("g") != "meta.k8s.io" or parameters.get("v") != "v1":
+        return None
+    if wanted not in [shape.value for shape in Shape if shape is not Shape.WHOLE]:
+        return None
+    return Accepted(Shape(wanted), yaml)
+
+
+def _offers(header: str) -> Iterator[tuple[str, dict[str, str]]]:
+    for offer in header.split(","):
+        media, *rest = (part.strip() for part in offer.split(";"))
+        pairs = (part.partition("=") for part in rest)
+        yield media.lower(), {name: value for name, _, value in pairs}

@@ -1,0 +1,1 @@
+"""Who owns which field: managedFields, server-side apply, conflicts. Pure but for the clock given."""

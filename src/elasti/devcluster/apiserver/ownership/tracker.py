@@ -1,0 +1,326 @@
+"""managedFields kept up to date by every write, and server-side apply on top of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import TYPE_CHECKING, Any
+
+from elasti.devcluster.apiserver import status
+from elasti.devcluster.apiserver.ownership.fieldset import FieldSet, show_path
+from elasti.devcluster.apiserver.ownership.walk import (
+    Comparison,
+    MergeError,
+    compare,
+    field_set,
+    merge,
+    remove,
+    with_named_members,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from elasti.devcluster.apiserver.calls import Call
+    from elasti.devcluster.apiserver.identity import Stamps
+    from kubeloop.objects.meta import JsonObject
+
+_UPDATERS_LIMIT = 10
+_ANCIENT = "ancient-changes"
+_BEFORE_APPLY = "before-first-apply"
+_UNOWNED = FieldSet.of(
+    ("f:apiVersion",),
+    ("f:kind",),
+    *(
+        ("f:metadata", f"f:{name}")
+        for name in (
+            "name",
+            "namespace",
+            "creationTimestamp",
+            "selfLink",
+            "uid",
+            "clusterName",
+            "generation",
+            "managedFields",
+            "resourceVersion",
+        )
+    ),
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Manager:
+    """Who owns fields: a name, by which operation, in which version, through which subresource."""
+
+    name: str
+    operation: str
+    version: str
+    subresource: str = ""
+
+    def __str__(self) -> str:
+        text = f'"{self.name}"'
+        if self.subresource:
+            text += f' with subresource "{self.subresource}"'
+        return f"{text} using {self.version}" if self.operation == "Update" else text
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Entry:
+    """What one manager owns, in which version of the kind, and since when."""
+
+    fields: FieldSet
+    version: str
+    time: str
+
+
+Entries = dict[Manager, Entry]
+
+
+class FieldTracker:
+    """Computes `metadata.managedFields`."""
+
+    def __init__(self, stamps: Stamps) -> None:
+        self._stamps = stamps
+
+    def created(self, call: Call, obj: JsonObject) -> None:
+        """Make the creator the owner of everything in a new object."""
+        self._record(call, {}, obj, {})
+
+    def updated(self, call: Call, new: JsonObject, old: JsonObject) -> None:
+        """Make the writer the owner of what it changed; others lose it."""
+        metadata = new["metadata"]
+        given = metadata.pop("managedFields", None)
+        known = old["metadata"].get("managedFields")
+        if given is not None and not any(given):
+            return  # asked to forget all owners
+        if known:
+            self._record(call, old, new, read_entries(given or known))
+
+    def applied_new(self, call: Call, obj: JsonObject, config: JsonObject) -> None:
+        """Make the applier the owner of its configuration in an object that apply created."""
+        manager = self._manager(call, "Apply")
+        entry = self._entry(call, self._owned(call, config))
+        _write_entries(obj, {manager: entry})
+
+    def apply(self, call: Call, live: JsonObject, config: JsonObject) -> JsonObject:
+        """Return the live object with a configuration applied; 409 where others own its fields."""
+        kind = call.served.type
+        entries = read_entries(live["metadata"].get("managedFields") or [])
+        if not entries:
+            entries = self._adopted(call, live)
+        manager = self._manager(call, "Apply")
+        last = entries.get(manager)
+        try:
+            merged = merge(live, config, kind)
+            owned = self._owned(call, config)
+            entries[manager] = self._entry(call, owned)
+            if last is not None:
+                merged = self._prune(call, merged, entries, last.fields)
+        except MergeError as error:
+            raise status.bad_request(f"failed to merge config: {error}") from error
+        merged["metadata"] = dict(merged.get("metadata") or {})
+        entries = self._settle(call, live, merged, entries, manager)
+        if last is not None and manager in entries and last.fields == owned:
+            entries[manager] = dataclasses.replace(entries[manager], time=last.time)
+        _write_entries(merged, entries)
+        return dict(merged)
+
+    def same(self, new: JsonObject, old: JsonObject) -> bool:
+        """Whether two states differ in nothing but the times of managers."""
+        return _timeless(new) == _timeless(old)
+
+    def _adopted(self, call: Call, live: JsonObject) -> Entries:
+        manager = Manager(_BEFORE_APPLY, "Update", call.resource.api_version(call.served))
+        return {manager: self._entry(call, self._owned(call, live))}
+
+    def _settle(
+        self,
+        call: Call,
+        live: JsonObject,
+        merged: JsonObject,
+        entries: Entries,
+        manager: Manager,
+    ) -> Entries:
+        change = self._compare(call, live, merged)
+        conflicts = _conflicts(entries, change, manager)
+        if conflicts and not call.force:
+            raise _refusal(conflicts)
+        return _released(entries, change, conflicts, manager)
+
+    def _prune(
+        self, call: Call, merged: JsonObject, entries: Entries, last: FieldSet
+    ) -> JsonObject:
+        """Remove what the manager applied last time, not this time, and nobody else owns."""
+        kind = call.served.type
+        named = functools.partial(with_named_members, kind=kind)
+        pruned = remove(merged, named(last), kind) or {}
+        everything, left = named(field_set(merged, kind)), named(field_set(pruned, kind))
+        owned = FieldSet()
+        for entry in entries.values():
+            owned = owned.union(entry.fields)
+        pruned = remove(merged, everything.difference(left.union(named(owned))), kind) or {}
+        left = named(field_set(pruned, kind))
+        gone = everything.difference(left).intersection(named(last))
+        return dict(remove(merged, gone, kind) or {})
+
+    def _record(self, call: Call, old: JsonObject, new: JsonObject, entries: Entries) -> None:
+        try:
+            change = self._compare(call, old, new)
+        except MergeError:
+            # A list that breaks its own keys cannot be tracked; the write itself is judged elsewhere.
+            _write_entries(new, entries)
+            return
+        conflicts = _conflicts(entries, change, None)
+        entries = _released(entries, change, conflicts, None)
+        taken = change.modified.union(change.added)
+        if not taken.is_empty:
+            manager = self._manager(call, "Update")
+            known = entries.pop(manager, None)
+            fields = taken.union(known.fields) if known is not None else taken
+            entries[manager] = self._entry(call, fields)
+        _write_entries(new, _capped(entries))
+
+    def _compare(self, call: Call, old: JsonObject, new: JsonObject) -> Comparison:
+        change = compare(old, new, call.served.type).without(_UNOWNED)
+        change.added.members.discard("f:metadata")
+        change.removed.members.discard("f:metadata")
+        if call.attributes.subresource == "status":
+            return change.only("f:status")
+        if "status" in call.served.subresources:
+            return change.without(FieldSet.of(("f:status",)))
+        return change
+
+    def _owned(self, call: Call, config: JsonObject) -> FieldSet:
+        fields = field_set(config, call.served.type).without(_UNOWNED)
+        fields.members.discard("f:metadata")
+        if call.attributes.subresource == "status":
+            return fields.only("f:status")
+        if "status" in call.served.subresources:
+            return fields.without(FieldSet.of(("f:status",)))
+        return fields
+
+    def _manager(self, call: Call, operation: str) -> Manager:
+        version = call.resource.api_version(call.served) if operation == "Update" else ""
+        return Manager(call.manager, operation, version, call.attributes.subresource)
+
+    def _entry(self, call: Call, fields: FieldSet) -> Entry:
+        return Entry(fields, call.resource.api_version(call.served), self._stamps.now())
+
+
+def _conflicts(
+    entries: Entries, change: Comparison, manager: Manager | None
+) -> Mapping[Manager, FieldSet]:
+    touched = change.modified.union(change.added)
+    found = {
+        other: entry.fields.intersection(touched)
+        for other, entry in entries.items()
+        if other != manager
+    }
+    return {other: fields for other, fields in found.items() if not fields.is_empty}
+
+
+def _released(
+    entries: Entries,
+    change: Comparison,
+    conflicts: Mapping[Manager, FieldSet],
+    manager: Manager | None,
+) -> Entries:
+    """Take from the other managers what changed hands and what is gone."""
+    result: Entries = {}
+    for other, entry in entries.items():
+        fields = entry.fields
+        if other != manager:
+            fields = fields.difference(conflicts.get(other) or FieldSet())
+            fields = fields.difference(change.removed)
+        if not fields.is_empty:
+            result[other] = dataclasses.replace(entry, fields=fields)
+    return result
+
+
+def _refusal(conflicts: Mapping[Manager, FieldSet]) -> status.StatusError:
+    pairs = [
+        (str(manager), show_path(path)) for manager, f in conflicts.items() for path in f.paths()
+    ]
+    causes = [
+        {"reason": "FieldManagerConflict", "message": f"conflict with {manager}", "field": path}
+        for manager, path in pairs
+    ]
+    if len(pairs) == 1:
+        message = f"Apply failed with 1 conflict: conflict with {pairs[0][0]}: {pairs[0][1]}"
+    else:
+        lines = []
+        for manager in sorted({manager for manager, _ in pairs}):
+            lines.append(f"conflicts with {manager}:")
+            lines += [f"- {path}" for owner, path in pairs if owner == manager]
+        message = f"Apply failed with {len(pairs)} conflicts: " + "\n".join(lines)
+    return status.failure(409, "Conflict", message, details={"causes": causes})
+
+
+def read_entries(written: Iterable[Any]) -> Entries:
+    """Read managedFields; what is malformed is ignored."""
+    entries: Entries = {}
+    for item in written:
+        if not isinstance(item, dict) or not isinstance(item.get("fieldsV1"), dict):
+            continue
+        operation, version = item.get("operation", "Update"), item.get("apiVersion", "")
+        manager = Manager(
+            item.get("manager", ""),
+            operation,
+            version if operation == "Update" else "",
+            item.get("subresource", ""),
+        )
+        entries[manager] = Entry(FieldSet.read(item["fieldsV1"]), version, item.get("time", ""))
+    return entries
+
+
+def _write_entries(obj: JsonObject, entries: Entries) -> None:
+    ordered = sorted(
+        entries.items(), key=lambda pair: (pair[0].operation, pair[1].time, pair[0].name)
+    )
+    written = [_write_entry(manager, entry) for manager, entry in ordered]
+    if written:
+        obj["metadata"]["managedFields"] = written
+    else:
+        obj["metadata"].pop("managedFields", None)
+
+
+def _write_entry(manager: Manager, entry: Entry) -> JsonObject:
+    written = {
+        "manager": manager.name,
+        "operation": manager.operation,
+        "apiVersion": entry.version,
+        "time": entry.time,
+        "fieldsType": "FieldsV1",
+        "fieldsV1": entry.fields.write(),
+    }
+    if manager.subresource:
+        written["subresource"] = manager.subresource
+    return written
+
+
+def _capped(entries: Entries) -> Entries:
+    """Merge the oldest updaters into one when there are too many of them."""
+    updaters = sorted(
+        (pair for pair in entries.items() if pair[0].operation == "Update"),
+        key=lambda pair: pair[1].time,
+    )
+    surplus = len(updaters) - _UPDATERS_LIMIT
+    if surplus <= 0:
+        return entries
+    result = dict(entries)
+    for manager, entry in updaters[: surplus + 1]:
+        del result[manager]
+        ancient = Manager(_ANCIENT, "Update", manager.version)
+        known = result.get(ancient)
+        fields = known.fields.union(entry.fields) if known is not None else entry.fields
+        result[ancient] = dataclasses.replace(entry, fields=fields)
+    return result
+
+
+def _timeless(obj: JsonObject) -> JsonObject:
+    metadata = {**obj["metadata"]}
+    metadata["managedFields"] = [
+        {name: value for name, value in entry.items() if name != "time"}
+        for entry in metadata.get("managedFields") or ()
+    ]
+    return {**obj, "metadata": metadata}

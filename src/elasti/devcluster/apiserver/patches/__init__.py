@@ -1,0 +1,1 @@
+"""Patches: how each media type changes an object. Pure."""

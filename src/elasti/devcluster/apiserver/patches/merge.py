@@ -1,0 +1,71 @@
+"""JSON merge patch (RFC 7386) and JSON patch (RFC 6902)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jsonpatch
+import jsonpointer
+
+from elasti.devcluster.apiserver import status
+
+if TYPE_CHECKING:
+    from kubeloop.objects.meta import JsonObject
+
+_OPERATIONS_LIMIT = 10_000
+
+
+def merge_patch(target: Any, patch: Any) -> Any:
+    """Return the target with a merge patch applied; null removes."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = merge_patch(result.get(name), value)
+    return result
+
+
+def json_patch(target: JsonObject, operations: Any) -> JsonObject:
+    """Return the target with a list of operations applied; 422 where one of them cannot be."""
+    if not isinstance(operations, list):
+        raise status.bad_request(
+            "error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch"
+        )
+    if len(operations) > _OPERATIONS_LIMIT:
+        raise status.failure(
+            413,
+            "RequestEntityTooLarge",
+            f"The allowed maximum operations in a JSON patch is {_OPERATIONS_LIMIT},"
+            f" got {len(operations)}",
+        )
+    try:
+        result = jsonpatch.apply_patch(target, operations)
+    except jsonpatch.JsonPatchTestFailed as error:
+        raise _unprocessable(f"testing value {_first_path(operations)} failed: {error}") from error
+    except (
+        jsonpatch.JsonPatchException,
+        jsonpointer.JsonPointerException,
+        TypeError,
+        KeyError,
+        ValueError,
+        AttributeError,
+        IndexError,
+    ) as error:
+        raise _unprocessable(str(error)) from error
+    if not isinstance(result, dict):
+        raise _unprocessable("the patched document is not an object")
+    return result
+
+
+def _first_path(operations: list[Any]) -> str:
+    tests = [item for item in operations if isinstance(item, dict) and item.get("op") == "test"]
+    return str(tests[0].get("path")) if tests else ""
+
+
+def _unprocessable(why: str) -> status.StatusError:
+    return status.failure(
+        422, "Invalid", f"the server rejected our request due to an error in our request: {why}"
+    )

@@ -1,0 +1,271 @@
+"""Make a decoded body fit its type: drop nulls and unknown fields, refuse wrong types.
+
+What a Kubernetes server's decoder does, for Kubernetes' own kinds: a value of the wrong type is a
+malformed request (400), an unknown field is dropped and reported, and the caller decides by
+`fieldValidation` whether a report is an error, a warning or nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from elasti.devcluster.apiserver.schema.types import Scalar, Shape, Type
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kubeloop.objects.meta import JsonObject
+
+_QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?\Z")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)\Z")
+
+
+class DecodeError(ValueError):
+    """A value of the wrong type; the text is what Go's decoder would say."""
+
+
+class Conformer:
+    """One pass over one object; `unknown` collects the paths of unknown fields."""
+
+    def __init__(self) -> None:
+        self.unknown: list[str] = []
+
+    def conform(self, value: Any, kind: Type, path: str = "") -> Any:
+        """Return a copy of `value` that fits `kind`. Raises DecodeError."""
+        match kind.shape:
+            case Shape.STRUCT:
+                return self._struct(_expect(value, dict, kind, path), kind, path)
+            case Shape.MAP:
+                return self._map(_expect(value, dict, kind, path), kind, path)
+            case Shape.LIST:
+                return self._list(_expect(value, list, kind, path), kind, path)
+            case Shape.SCALAR:
+                return _scalar(value, kind, path)
+            case Shape.ANY:
+                return value
+
+    def _struct(self, value: JsonObject, kind: Type, path: str) -> JsonObject:
+        result = {}
+        fields = kind.fields
+        for name, child in value.items():
+            field = fields.get(name)
+            where = f"{path}.{name}" if path else name
+            if field is None:
+                self.unknown.append(where)
+            elif child is not None:
+                result[name] = self.conform(child, field.type, where)
+        return result
+
+    def _map(self, value: JsonObject, kind: Type, path: str) -> JsonObject:
+        assert kind.element is not None
+        result = {}
+        for name, child in value.items():
+            if child is None:
+                # Go's zero value of the element: only strings matter in practice.
+                result[name] = "" if kind.element.shape is Shape.SCALAR else {}
+            else:
+                result[name] = self.conform(child, kind.element, f"{path}.{name}")
+        return result
+
+    def _list(self, value: list[Any], kind: Type, path: str) -> list[Any]:
+        element = kind.element
+        assert element is not None
+        return [
+            self.conform({} if child is None else child, element, f"{path}[{index}]")
+            if child is not None or element.shape is Shape.STRUCT
+            else _zero(element)
+            for index, child in enumerate(value)
+        ]
+
+
+def _zero(kind: Type) -> Any:
+    match kind.shape:
+        case Shape.LIST:
+            return []
+        case Shape.SCALAR if kind.scalar in (Scalar.INT32, Scalar.INT64, Scalar.FLOAT):
+            return 0
+        case Shape.SCALAR if kind.scalar is Scalar.BOOLEAN:
+            return False
+        case Shape.SCALAR:
+            return ""
+        case _:
+            return {}
+
+
+def _expect(value: Any, wanted: type, kind: Type, path: str) -> Any:
+    if isinstance(value, wanted):
+        return value
+    raise _mismatch(value, path, _go_type(kind))
+
+
+def _go_type(kind: Type) -> str:
+    match kind.shape:
+        case Shape.MAP:
+            return f"map[string]{_go_type(kind.element)}" if kind.element else "map"
+        case Shape.LIST:
+            return f"[]{_go_type(kind.element)}" if kind.element else "[]"
+        case Shape.SCALAR:
+            return kind.scalar.value
+        case _:
+            return kind.name
+
+
+def _mismatch(value: Any, path: str, wanted: str) -> DecodeError:
+    return DecodeError(
+        f"json: cannot unmarshal {_json_name(value)} into Go struct field {path or '.'} of type {wanted}"
+    )
+
+
+def _json_name(value: Any) -> str:
+    match value:
+        case bool():
+            return "bool"
+        case str():
+            return "string"
+        case int() | float():
+            return "number"
+        case list():
+            return "array"
+        case _:
+            return "object"
+
+
+def _scalar(value: Any, kind: Type, path: str) -> Any:
+    return _SCALARS[kind.scalar](value, path)
+
+
+def _string(value: Any, path: str) -> str:
+    if not isinstance(value, str):
+        raise _mismatch(value, path, "string")
+    return value
+
+
+def _integer(bits: int) -> Callable[[Any, str], int]:
+    limit = 1 << (bits - 1)
+
+    def check(value: Any, path: str) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise _mismatch(value, path, f"int{bits}")
+        if int(value) != value or not -limit <= value < limit:
+            raise DecodeError(
+                f"json: cannot unmarshal number {json.dumps(value)} into Go struct field {path}"
+                f" of type int{bits}"
+            )
+        return int(value)
+
+    return check
+
+
+def _float(value: Any, path: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _mismatch(value, path, "float64")
+    return value
+
+
+def _boolean(value: Any, path: str) -> bool:
+    if not isinstance(value, bool):
+        raise _mismatch(value, path, "bool")
+    return value
+
+
+def _bytes(value: Any, path: str) -> str:
+    text = _string(value, path)
+    trimmed = text.replace("\n", "").replace("\r", "")
+    if len(trimmed) % 4 or not re.fullmatch(r"[A-Za-z0-9+/]*={0,2}", trimmed):
+        raise DecodeError(f"illegal base64 data at input byte {_first_illegal(text)}")
+    return text
+
+
+def _first_illegal(text: str) -> int:
+    for index, char in enumerate(text):
+        if not re.match(r"[A-Za-z0-9+/=\r\n]", char):
+            return index
+    return max(len(text) - len(text) % 4, 0)
+
+
+def _time(value: Any, path: str) -> str:
+    text = _string(value, path)
+    if not _TIME.match(text):
+        raise DecodeError(
+            f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{text}" as "2006"'
+        )
+    return text
+
+
+def _quantity(value: Any, path: str) -> str:
+    text = json.dumps(value) if _is_number(value) else value
+    if not isinstance(text, str) or not _QUANTITY.match(text):
+        raise DecodeError(
+            "quantities must match the regular expression"
+            " '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+        )
+    return text
+
+
+_INT32 = _integer(32)
+
+
+def _int_or_string(value: Any, path: str) -> int | str:
+    if isinstance(value, str):
+        return value
+    return _INT32(value, path)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_SCALARS: Mapping[Scalar, Callable[[Any, str], Any]] = {
+    Scalar.STRING: _string,
+    Scalar.INT32: _INT32,
+    Scalar.INT64: _integer(64),
+    Scalar.FLOAT: _float,
+    Scalar.BOOLEAN: _boolean,
+    Scalar.BYTES: _bytes,
+    Scalar.TIME: _time,
+    Scalar.MICRO_TIME: _time,
+    Scalar.QUANTITY: _quantity,
+    Scalar.INT_OR_STRING: _int_or_string,
+}
+
+
+def duplicate_fields(body: bytes) -> list[str]:
+    """Return the paths of fields that a JSON body gives more than once; the last one counts."""
+    found: list[str] = []
+    _walk(json.loads(body, object_pairs_hook=_Pairs), "", found)
+    return list(dict.fromkeys(found))
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object with its repetitions."""
+
+
+def _walk(value: Any, path: str, found: list[str]) -> None:
+    if isinstance(value, _Pairs):
+        seen = set()
+        for name, child in value:
+            where = f"{path}.{name}" if path else name
+            if name in seen:
+                found.append(where)
+            seen.add(name)
+            _walk(child, where, found)
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            _walk(child, f"{path}[{index}]", found)
+
+
+def required_fields(value: Any, kind: Type, path: str) -> Iterable[str]:
+    """Yield the paths of fields that the type requires and the value lacks."""
+    if kind.shape is Shape.STRUCT and isinstance(value, dict):
+        for name in kind.required:
+            if value.get(name) in (None, "", [], {}):
+                yield f"{path}.{name}" if path else name
+        for name, child in value.items():
+            field = kind.fields.get(name)
+            if field is not None:
+                yield from required_fields(child, field.type, f"{path}.{name}" if path else name)
+    elif kind.shape is Shape.LIST and isinstance(value, list) and kind.element is not None:
+        for index, child in enumerate(value):
+            yield from required_fields(child, kind.element, f"{path}[{index}]")

@@ -1,0 +1,1 @@
+"""Tables: what `kubectl get` shows, computed by the server."""
