@@ -6,6 +6,8 @@ reports alike: what failed, against which URL, and what a person can do about it
 
 from __future__ import annotations
 
+import errno
+import re
 import socket
 import ssl
 
@@ -17,6 +19,8 @@ from kubeloop.client.errors import (
     RequestTimeout,
     TransportError,
 )
+
+_ERRNO = re.compile(r"\[Errno (\d+)\]")
 
 
 def transport_error(
@@ -38,7 +42,7 @@ def transport_error(
 
 def _unreachable(error: BaseException, url: str) -> TransportError:
     match error:
-        case ConnectionRefusedError():
+        case OSError() if _is_refused(error):
             return ConnectionRefused(
                 f"{url}: connection refused: nobody listens there; is the API server running,"
                 " and are host and port right?"
@@ -52,6 +56,12 @@ def _unreachable(error: BaseException, url: str) -> TransportError:
             return TransportError(f"{url}: {error.strerror or error}; is the network reachable?")
         case _:
             return TransportError(f"{url}: {type(error).__name__}: {error}")
+
+
+def _is_refused(error: OSError) -> bool:
+    """Also where every address of a name refused, which asyncio reports as one text."""
+    numbers = {error.errno} if error.errno else set(map(int, _ERRNO.findall(str(error))))
+    return numbers == {errno.ECONNREFUSED}
 
 
 def lost(url: str, why: str, *, answer_begun: bool) -> ConnectionLost:
