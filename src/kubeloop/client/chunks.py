@@ -5,7 +5,8 @@ one regular expression reads that at C speed. Where a read ends inside of it, th
 checked to be the beginning of something valid, kept, and put before the next read: nothing depends
 on where the reads happen to end. What cannot become valid is a `FramingError` at once.
 
-Lines end in CRLF only: a bare LF, which some parsers forgive, is refused.
+Lines end in CRLF only, and nothing but an extension follows a size: bare LFs and spaces there, which
+some parsers forgive, are refused.
 """
 
 from __future__ import annotations
@@ -18,28 +19,18 @@ _MAX_LINE = 16_384
 _DIGITS = rb"[0-9A-Fa-f]{1,16}"
 # No control characters but tab inside of extensions and trailers.
 _TEXT = rb"[\t\x20-\x7E\x80-\xFF]"
-_EXTENSION = rb"(?:[\t ]*;" + _TEXT + rb"*)?"
+_EXTENSION = rb"(?:;" + _TEXT + rb"*)?"
 
 _FIRST = re.compile(rb"(" + _DIGITS + rb")" + _EXTENSION + rb"\r\n")
 _NEXT = re.compile(rb"\r\n(" + _DIGITS + rb")" + _EXTENSION + rb"\r\n")
-_SIZE_PREFIX = (
-    rb"[0-9A-Fa-f]{0,16}|"
-    + _DIGITS
-    + rb"[\t ]*(?:;"
-    + _TEXT
-    + rb"*)?|"
-    + _DIGITS
-    + _EXTENSION
-    + rb"\r"
-)
+_SIZE_PREFIX = rb"|" + _DIGITS + _EXTENSION + rb"\r?"
 _FIRST_PREFIX = re.compile(_SIZE_PREFIX)
 _NEXT_PREFIX = re.compile(rb"\r?|\r\n(?:" + _SIZE_PREFIX + rb")")
 
-_TRAILERS = re.compile(rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:" + _TEXT + rb"*\r\n)*\r\n")
-_TRAILERS_PREFIX = re.compile(
-    rb"(?:[!#$%&'*+.^_`|~0-9A-Za-z-]+:" + _TEXT + rb"*\r\n)*"
-    rb"(?:\r|[!#$%&'*+.^_`|~0-9A-Za-z-]+(?::" + _TEXT + rb"*\r?)?)?"
-)
+_FIELD_NAME = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_FIELDS = rb"(?:" + _FIELD_NAME + rb":" + _TEXT + rb"*\r\n)*"
+_TRAILERS = re.compile(_FIELDS + rb"\r\n")
+_TRAILERS_PREFIX = re.compile(_FIELDS + rb"(?:\r|" + _FIELD_NAME + rb"(?::" + _TEXT + rb"*\r?)?)?")
 
 
 class FramingError(ValueError):

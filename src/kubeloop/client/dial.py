@@ -3,6 +3,9 @@
 An https server behind a proxy is reached through a CONNECT tunnel, an http one by asking the proxy
 itself with an absolute URL. A proxy with an https URL is spoken to over TLS, verified against the
 system's authorities.
+
+The addresses of a name are tried one after the other, not raced (RFC 8305): asyncio's race loses the
+winner's socket when it is cancelled at the wrong moment.
 """
 
 from __future__ import annotations
@@ -25,8 +28,6 @@ if TYPE_CHECKING:
     from kubeloop.client.endpoint import Endpoint
     from kubeloop.client.response_head import ResponseHead
 
-# RFC 8305's recommendation for starting on the next address of a name.
-_NEXT_ADDRESS = 0.25
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 
 
@@ -91,7 +92,6 @@ async def _connect(
             port,
             ssl=context,
             server_hostname=server_name if context else None,
-            happy_eyeballs_delay=_NEXT_ADDRESS,
         )
     except OSError as error:
         # Where a name has several addresses, asyncio tells all their failures in one text.

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from kubeloop.objects.envelopes import NO_TYPE, DecodeError, ListEnvelope
+from kubeloop.objects.envelopes import MALFORMED, NO_TYPE, DecodeError, ListEnvelope
 from kubeloop.objects.lists import Page
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ T = TypeVar("T")
 BATCH = 256 * 1024
 _GUESSES = 3
 
-_ITEMS = b'"items":['
+_ITEMS = re.compile(rb'"items"\s*:\s*\[')
 # What all items of a list begin with: their type, if it is there, and the first key after it.
 _ITEM_HEAD = re.compile(rb'\[(\{(?:"(?:apiVersion|kind)":"[^"\\]*",){0,2}"[^"\\]*":\{?)')
 # A string that does not end here comes out as a lone quote.
@@ -83,13 +83,11 @@ class PageDecoder(Generic[T]):
         self._threshold = len(rest) + self._batch if cut else 2 * len(rest)
 
     def _take_head(self, text: bytes) -> bytes:
-        position = text.find(_ITEMS)
-        while position >= 0:
-            start = position + len(_ITEMS) - 1
+        for found in _ITEMS.finditer(text):
+            start = found.end() - 1
             if (envelope := _opened_list(text[:start])) is not None:
                 self._head, self._of = text[:start], envelope.item_type
                 return text[start:]
-            position = text.find(_ITEMS, start)
         return text
 
     def _decode_to_cut(self, text: bytes) -> int:
@@ -123,7 +121,7 @@ def _opened_list(head: bytes) -> ListEnvelope[Any] | None:
     """Return the envelope that `head` begins, if what it ends with is the list's `items`."""
     try:
         envelope = _decode_envelope(head + b"[]}")
-    except msgspec.DecodeError:
+    except MALFORMED:
         return None
     return envelope if envelope.items == [] else None
 

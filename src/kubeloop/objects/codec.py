@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 import msgspec
 
 from kubeloop.objects.envelopes import (
+    MALFORMED,
     NO_TYPE,
     AnyEvent,
     Change,
@@ -71,20 +72,20 @@ class Codec(ABC, Generic[T]):
 
     @abstractmethod
     def _change(self, line: bytes) -> WatchEvent[T]:
-        """Decode an ADDED, MODIFIED or DELETED event; raises msgspec.DecodeError for others."""
+        """Decode an ADDED, MODIFIED or DELETED event; raises one of MALFORMED for others."""
 
     def decode_event(self, line: bytes) -> WatchEvent[T]:
         """Decode one line of a watch, of any type."""
         try:
             return self._change(line)
-        except msgspec.DecodeError as error:
+        except MALFORMED as error:
             return self._other_event(line, error)
 
     def decode_events(self, lines: Sequence[bytes]) -> list[WatchEvent[T]]:
         """Decode many lines; the same as `decode_event` of each."""
         return [self.decode_event(line) for line in lines]
 
-    def _other_event(self, line: bytes, error: msgspec.DecodeError) -> WatchEvent[T]:
+    def _other_event(self, line: bytes, error: Exception) -> WatchEvent[T]:
         try:
             event = _decode_any_event(line)
             match event.type:
@@ -94,7 +95,7 @@ class Codec(ABC, Generic[T]):
                     return WatchEvent(BOOKMARK, _decode_partial(event.object))
                 case other:
                     return WatchEvent(other, _decode_any(event.object))
-        except msgspec.DecodeError as malformed:
+        except MALFORMED as malformed:
             raise _undecodable(line, malformed) from malformed
 
 
@@ -132,7 +133,7 @@ class _StructCodec(Codec[T]):
         for line in lines:
             try:
                 change = decode(line)
-            except msgspec.DecodeError as error:
+            except MALFORMED as error:
                 events.append(self._other_event(line, error))
             else:
                 events.append(WatchEvent(change.type, change.object))
@@ -170,7 +171,7 @@ class _RawCodec(Codec[T]):
         parse = self._parse
         try:
             return [parse(bytes(raw), of) for raw in raws]
-        except msgspec.DecodeError as error:
+        except MALFORMED as error:
             raise DecodeError(f"cannot decode an object: {error}") from error
 
     def _change(self, line: bytes) -> WatchEvent[T]:
@@ -179,7 +180,7 @@ class _RawCodec(Codec[T]):
             return self._odd_change(line)
         try:
             obj = self._parse(line[plain.end() : -1], NO_TYPE)
-        except msgspec.DecodeError:
+        except MALFORMED:
             return self._odd_change(line)
         return WatchEvent(_CHANGES[plain[1]], obj)
 
@@ -242,7 +243,7 @@ def _page(envelope: ListEnvelope[Any], items: list[T]) -> Page[T]:
 def _checked(decode: Callable[[Buffer], S], data: Buffer) -> S:
     try:
         return decode(data)
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise _undecodable(data, error) from error
 
 

@@ -8,6 +8,9 @@ import msgspec
 
 T = TypeVar("T")
 
+# What msgspec raises for bytes that are not the JSON asked for; the last is nesting without end.
+MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 
 class DecodeError(ValueError):
     """Bytes that are not what the API promises: malformed JSON, a wrong type, not a list."""

@@ -7,8 +7,8 @@ is therefore small and invisible to the collector, and an object that nobody rea
 managedFields are cut out of the JSON when it comes in (replaced by `null`), because they are about
 half of it: the copy that is made anyway gets smaller, and each later decode is cheaper by the same
 half. The cut relies on one fact of JSON: the bytes `"managedFields":`, not after a backslash, are
-always a key. Where that key occurs exactly once and the metadata has it, it is the one in the
-metadata; in every other case the JSON is kept whole and the fields are dropped after decoding.
+always a key. Where that key occurs exactly once, directly before its value, and the metadata has it,
+it is the one in the metadata; in every other case the JSON is kept whole and the fields are dropped after decoding.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ S = TypeVar("S")
 
 _MANAGED = b'"managedFields":'
 _BACKSLASH = 0x5C
+_SPACE = 0x20
 
 
 class LazyMeta(ObjectMeta, rename="camel", omit_defaults=True, gc=False):
@@ -92,7 +93,7 @@ class LazyObject(msgspec.Struct, frozen=True, eq=False, gc=False):
 def parse_lazy(data: bytes, *, api_version: str = "", kind: str = "") -> LazyObject:
     """Build a LazyObject from an object's own JSON; the type is used where the JSON has none.
 
-    Raises msgspec.DecodeError for anything but one JSON object with well-formed metadata.
+    Raises one of `MALFORMED` for anything but one JSON object with well-formed metadata.
     """
     head = _decode_head(data)
     metadata = head.metadata
@@ -112,7 +113,12 @@ def parse_lazy(data: bytes, *, api_version: str = "", kind: str = "") -> LazyObj
 def _without_managed_fields(data: bytes, length: int) -> bytes:
     found = data.find(_MANAGED)
     start = found + len(_MANAGED)
-    certain = found > 0 and data[found - 1] != _BACKSLASH and data.find(_MANAGED, start) < 0
+    certain = (
+        found > 0
+        and data[found - 1] != _BACKSLASH
+        and data[start] > _SPACE
+        and data.find(_MANAGED, start) < 0
+    )
     return b"%bnull%b" % (data[:start], data[start + length :]) if certain else data
 
 
