@@ -8,8 +8,9 @@ Facts only: names, types, merge keys, list kinds, defaults, enumerations, discov
 source is the `k8s.io/kubernetes` and `k8s.io/api` modules at the version that
 `hack/controlplane/kubernetes/go.mod` pins, as the Go module cache holds them (`go mod download`).
 
-One file of types a Go package, so that a server reads only the groups that it is asked for, and
-`resources.json`: what discovery says of every resource of the served group versions.
+One file of types a Go package, so that a server reads only the groups that it is asked for;
+`resources.json`: what discovery says of every resource of the served group versions; and
+`protobuf.json`: the field numbers under which typed clients send those types.
 """
 
 from __future__ import annotations
@@ -137,6 +138,60 @@ def add_enumerations(types: dict[str, dict[str, Any]], api: Path) -> None:
                 types[f"{package}.{struct}"]["properties"][field]["enum"] = values
 
 
+MESSAGE = re.compile(r"^message (\w+) \{\n(.*?)^\}", re.MULTILINE | re.DOTALL)
+PROTO_FIELD = re.compile(
+    r"^  (optional|repeated)? ?(?:map<string, (?P<value>[\w.]+)>|(?P<type>[\w.]+)) (?P<name>\w+)"
+    r" = (?P<number>\d+);",
+    re.MULTILINE,
+)
+POINTER = re.compile(r'^\s+\w+\s+\*(?:u?int\d*|bool|string|float64|\w+)\s+`json:"(\w+)', re.MULTILINE)
+SCALARS = ("string", "bytes", "bool", "int32", "int64", "double")
+
+
+def protobuf_messages(
+    package: str, proto: str, source: str, types: dict[str, dict[str, Any]]
+) -> Iterator[tuple[str, list[list[Any]]]]:
+    """Yield (message, fields) of a package; a field is [number, name, type, flags].
+
+    Flags: `r` repeated, `m` a map by strings, `i` inlined into the parent in JSON, `p` a pointer in
+    Go, so that its zero value means something.
+    """
+    pointers = {struct: set(POINTER.findall(body)) for struct, body in STRUCT.findall(source)}
+    for message, body in MESSAGE.findall(proto):
+        declared = types.get(f"{package}.{message}", {}).get("properties")
+        fields = []
+        for found in PROTO_FIELD.finditer(body):
+            kind = found["value"] or found["type"]
+            if kind not in SCALARS:
+                kind = f"io.{kind[1:]}" if kind.startswith(".") else f"{package}.{kind}"
+                kind = kind.replace("io.k8s.io.", "io.k8s.")
+            flags = "m" if found["value"] else "r" if found[1] == "repeated" else ""
+            if declared is not None and found["name"] not in declared and kind not in SCALARS:
+                flags += "i"
+            if found["name"] in pointers.get(message, ()):
+                flags += "p"
+            fields.append([int(found["number"]), found["name"], kind, flags])
+        yield f"{package}.{message}", fields
+
+
+def protobuf(types: dict[str, dict[str, Any]], api: Path, machinery: Path) -> dict[str, Any]:
+    """Return the field numbers of every message that may be part of a request's body."""
+    places = {
+        package: api / package.removeprefix("io.k8s.api.").replace(".", "/")
+        for package in {name.rsplit(".", 1)[0] for name in types}
+        if package.startswith("io.k8s.api.")
+    }
+    for package in ("pkg.apis.meta.v1", "pkg.runtime", "pkg.util.intstr", "pkg.api.resource"):
+        places[f"io.k8s.apimachinery.{package}"] = machinery / package.replace(".", "/")
+    messages: dict[str, Any] = {}
+    for package, place in sorted(places.items()):
+        proto = (place / "generated.proto").read_text()
+        types_file = place / "types.go"
+        source = types_file.read_text() if types_file.exists() else ""
+        messages |= protobuf_messages(package, proto, source, types)
+    return dict(sorted(messages.items()))
+
+
 def resources(kubernetes: Path) -> list[dict[str, Any]]:
     """Return discovery's resource lists in order, one entry a group version."""
     table = []
@@ -153,7 +208,8 @@ def tables() -> dict[str, str]:
     """Return the files to write by name."""
     kubernetes = module_dir("k8s.io/kubernetes")
     types = definitions(kubernetes)
-    add_enumerations(types, module_dir("k8s.io/api"))
+    api = module_dir("k8s.io/api")
+    add_enumerations(types, api)
     packages: dict[str, dict[str, Any]] = {}
     for name in sorted(types):
         package, _, short = name.rpartition(".")
@@ -161,6 +217,8 @@ def tables() -> dict[str, str]:
     files = {f"{package}.json": content for package, content in packages.items()}
     text = {name: json.dumps(c, separators=(",", ":")) + "\n" for name, c in files.items()}
     text["resources.json"] = json.dumps(resources(kubernetes), separators=(",", ":")) + "\n"
+    messages = protobuf(types, api, module_dir("k8s.io/apimachinery"))
+    text["protobuf.json"] = json.dumps(messages, separators=(",", ":")) + "\n"
     return text
 
 

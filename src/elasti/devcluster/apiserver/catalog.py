@@ -19,8 +19,9 @@ _PACKAGES = {
     "": "io.k8s.api.core",
     "apiextensions.k8s.io": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions",
 }
-# Streams to a node: their verbs need a kubelet, which registers them itself.
-_STREAMS = ("attach", "exec", "portforward", "proxy")
+# What is served below a resource. Streams to a node are the kubelet's to register.
+_SUBRESOURCES = ("binding", "eviction", "finalize", "scale", "status", "token")
+_LEFT_OUT = ("bindings", "componentstatuses")
 
 
 def builtin_registry(types: BuiltinTypes) -> Registry:
@@ -47,12 +48,12 @@ def _version(
     subresources: dict[str, set[str]] = {}
     for entry in entries:
         plural, slash, subresource = entry["name"].partition("/")
-        if slash and subresource.partition("/")[0] not in _STREAMS:
+        if slash and subresource in _SUBRESOURCES:
             subresources.setdefault(plural, set()).add(subresource)
     return [
         _resource(types, group, version, entry, frozenset(subresources.get(entry["name"], ())))
         for entry in entries
-        if "/" not in entry["name"]
+        if "/" not in entry["name"] and entry["name"] not in _LEFT_OUT
     ]
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from elasti.devcluster.apiserver import status
 from elasti.devcluster.apiserver.admission import NamespaceLifecycle
+from elasti.devcluster.apiserver.allocation import ServiceAddresses
 from elasti.devcluster.apiserver.auth import Gate
 from elasti.devcluster.apiserver.catalog import builtin_registry
 from elasti.devcluster.apiserver.discovery import Discovery
@@ -16,6 +17,9 @@ from elasti.devcluster.apiserver.ownership.tracker import FieldTracker
 from elasti.devcluster.apiserver.paths import Paths
 from elasti.devcluster.apiserver.schema.builtin import BuiltinTypes
 from elasti.devcluster.apiserver.schema.openapi import OpenApi
+from elasti.devcluster.apiserver.subresources.pods import Binding, Eviction, Finalize
+from elasti.devcluster.apiserver.subresources.reviews import Reviews
+from elasti.devcluster.apiserver.subresources.scale import Scale
 from elasti.devcluster.apiserver.writes import Writer, Written
 
 if TYPE_CHECKING:
@@ -43,6 +47,7 @@ class Core:
         clock: Clock,
         authenticators: Sequence[Authenticator],
         authorizers: Sequence[Authorizer],
+        service_network: str,
     ) -> None:
         self.store = store
         self.types = BuiltinTypes()
@@ -50,7 +55,10 @@ class Core:
         self.stamps = Stamps(clock=clock)
         self.gate = Gate(authenticators=authenticators, authorizers=authorizers)
         self.faults = Faults(store)
-        self.admission: list[Admission] = [NamespaceLifecycle(store)]
+        self.admission: list[Admission] = [
+            NamespaceLifecycle(store),
+            ServiceAddresses(store, network=service_network),
+        ]
         self.writer = Writer(
             store=store,
             stamps=self.stamps,
@@ -64,8 +72,20 @@ class Core:
             openapi=OpenApi(self.registry, self.types),
             faults=self.faults,
         )
+        self.reviews = Reviews(self.gate)
+        self._subresources: dict[str, Callable[[Call], Answer]] = {
+            "scale": Scale(self.writer).answer,
+            "binding": Binding(self.writer).answer,
+            "eviction": Eviction(self.writer).answer,
+            "finalize": Finalize(self.writer).answer,
+            "token": _no_tokens,
+        }
         self.streams: dict[tuple[str, str], StreamHandler] = {}
         self.observers: list[Callable[[Call, Written], None]] = []
+
+    def serve(self, subresource: str, handler: Callable[[Call], Answer]) -> None:
+        """Answer a subresource with a handler, in place of the one before."""
+        self._subresources[subresource] = handler
 
     def subresource(self, call: Call) -> StreamHandler | None:
         """Return the handler of a subresource that is more than an object, such as a log."""
@@ -76,8 +96,16 @@ class Core:
         subresource = call.attributes.subresource
         if subresource and subresource not in call.served.subresources:
             raise status.no_such_path()
-        return self.endpoints.answer(call)
+        special = self._subresources.get(subresource)
+        return special(call) if special is not None else self.endpoints.answer(call)
 
     def _written(self, call: Call, written: Written) -> None:
         for observer in self.observers:
             observer(call, written)
+
+
+def _no_tokens(call: Call) -> Answer:
+    """Stand in until an issuer of ServiceAccount tokens registers its own handler."""
+    raise status.failure(
+        501, "NotImplemented", "this server issues no ServiceAccount tokens: no issuer is configured"
+    )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from aiohttp import web
 
-from elasti.devcluster.apiserver import status
+from elasti.devcluster.apiserver import protobuf, status
 from elasti.devcluster.apiserver.answers import Answer, Streaming, as_yaml, refusal
 from elasti.devcluster.apiserver.auth import Credentials
 from elasti.devcluster.apiserver.calls import Call
@@ -36,6 +36,7 @@ class Handler:
 
     def __init__(self, core: Core) -> None:
         self._core = core
+        self._protobuf = protobuf.ProtobufReader()
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
@@ -65,6 +66,8 @@ class Handler:
         special = core.subresource(call)
         if special is not None:
             return await special(call, request)
+        if core.reviews.covers(call):
+            return _response(await core.reviews.answer(call))
         answer = core.answer(call)
         if isinstance(answer, Streaming):
             return await self._stream(request, answer.watch)
@@ -75,6 +78,10 @@ class Handler:
         resource, served = self._core.registry.find(
             attributes.group, attributes.version, attributes.resource
         )
+        body = await request.read() if request.method != "GET" else b""
+        media = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if media == protobuf.MEDIA_TYPE and body:
+            body, media = encode(self._protobuf.decode(body)), "application/json"
         return Call(
             attributes=attributes,
             resource=resource,
@@ -82,8 +89,8 @@ class Handler:
             query=request.query,
             user=user,
             accepted=negotiate(",".join(request.headers.getall("Accept", ()))),
-            body=await request.read() if request.method != "GET" else b"",
-            content_type=request.headers.get("Content-Type", "").partition(";")[0].strip().lower(),
+            body=body,
+            content_type=media,
             agent=request.headers.get("User-Agent", ""),
         )
 

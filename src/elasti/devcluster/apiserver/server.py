@@ -54,6 +54,7 @@ class ApiServer:
         tokens: Mapping[str, User] | None = None,
         clock: Clock | None = None,
         window: Window | None = None,
+        service_network: str = "127.96.0.0/16",
     ) -> None:
         self.host = host
         self.port = port
@@ -66,6 +67,7 @@ class ApiServer:
             clock=self._clock,
             authenticators=[CertificateAuthenticator(), TokenAuthenticator(tokens or {})],
             authorizers=[AdminAuthorizer()],
+            service_network=service_network,
         )
         self._resources = contextlib.AsyncExitStack()
 

@@ -1,0 +1,1 @@
+"""Subresources that are more than a part of an object: scale, bindings, evictions, reviews."""
