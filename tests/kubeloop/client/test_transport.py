@@ -7,6 +7,7 @@ import contextlib
 import datetime as dt
 import gzip
 import platform
+import re
 import socket
 import ssl
 import threading
@@ -409,6 +410,71 @@ async def test_a_cancelled_request_frees_its_connection():
                 await task
             assert (await transport.send(GET, login(), timeout=5)).ok
     assert [request.connection for request in server.requests] == [1, 2]
+
+
+def through(proxy: ScriptedServer, url: str) -> HttpTransport:
+    address = f"http://me:secret@{proxy.host}:{proxy.port}"
+    return HttpTransport(Endpoint.parse(url, proxy=address))
+
+
+async def test_a_plain_server_behind_a_proxy_is_asked_for_by_its_whole_url():
+    async with ScriptedServer() as proxy:
+        proxy.serve("GET", re.compile(".*"), reply({}))
+        transport = through(proxy, "http://cluster.invalid:8080/k8s")
+        assert (await transport.send(GET, login(), timeout=5)).ok
+        await transport.aclose()
+        (request,) = proxy.requests
+    assert request.target == "http://cluster.invalid:8080/k8s/api/v1/pods"
+    assert request.headers["proxy-authorization"].startswith("Basic ")
+
+
+async def test_a_tls_server_behind_a_proxy_is_reached_through_a_tunnel(authority):
+    async with ScriptedServer(ssl_context=server_context(authority.server("inner"))) as server:
+        server.serve("GET", "/api/v1/pods", reply({"inner": True}))
+
+        async def connect(exchange):
+            await exchange.raw(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            upstream = await asyncio.open_connection(server.host, server.port)
+            await relay(exchange, *upstream)
+
+        async with ScriptedServer() as proxy:
+            proxy.expect("CONNECT", "inner:6443", connect)
+            transport = through(proxy, "https://inner:6443")
+            response = await transport.send(GET, login(trusting(authority)), timeout=5)
+            await transport.aclose()
+    assert response.body == b'{"inner": true}'
+
+
+async def relay(exchange, reader, writer) -> None:
+    """Carry bytes both ways until either side has had enough."""
+
+    async def carry(source, sink) -> None:
+        while data := await source.read(65536):
+            sink.write(data)
+        sink.close()
+
+    pumps = [
+        asyncio.ensure_future(carry(exchange._reader, writer)),
+        asyncio.ensure_future(carry(reader, exchange._writer)),
+    ]
+    try:
+        await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+        writer.close()
+
+
+async def test_a_proxy_that_refuses_the_tunnel_is_told():
+    async with ScriptedServer() as proxy:
+        proxy.expect("CONNECT", "inner:6443", reply(status=407))
+        transport = through(proxy, "https://inner:6443")
+        with pytest.raises(TransportError, match="the proxy refused with HTTP 407") as caught:
+            await transport.send(GET, login(ssl.create_default_context()), timeout=5)
+        await transport.aclose()
+    assert "proxy-url" in str(caught.value)
+    assert "secret" not in str(caught.value)
 
 
 def test_timeouts_must_be_positive():
