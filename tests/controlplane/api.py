@@ -69,7 +69,7 @@ class Api:
             headers["Authorization"] = f"Bearer {self.token}"
         if body is not None:
             headers["Content-Type"] = content_type
-        connection = self._connection()
+        connection = self._connection(self.timeout)
         try:
             payload = None if body is None else json.dumps(body)
             connection.request(method, path, payload, headers)
@@ -103,20 +103,23 @@ class Api:
         except OSError:
             return False
 
-    def watch(self, path: str, timeout: float) -> Iterator[dict[str, Any]]:
-        """The events of a collection: what is there, then what changes, for so many seconds."""
-        query = f"watch=1&timeoutSeconds={math.ceil(timeout)}"
+    def watch(self, path: str, version: str, timeout: float) -> Iterator[dict[str, Any]]:
+        """What changes in a collection after a version, for so many seconds; ApiError if told one."""
+        query = f"watch=1&resourceVersion={version}&timeoutSeconds={math.ceil(timeout)}"
         headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
-        connection = self._connection()
+        # A watch may hear nothing for long; it is the server that ends it in time.
+        connection = self._connection(timeout + self.timeout)
         try:
-            connection.request(
-                "GET", f"{path}{'&' if '?' in path else '?'}{query}", headers=headers
-            )
+            target = f"{path}{'&' if '?' in path else '?'}{query}"
+            connection.request("GET", target, headers=headers)
             response = connection.getresponse()
             if response.status != http.client.OK:
                 raise ApiError(f"WATCH {path}", Answer(response.status, response.read().decode()))
             for line in response:
-                yield json.loads(line)
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    raise ApiError(f"WATCH {path}", Answer(event["object"]["code"], line.decode()))
+                yield event
         finally:
             connection.close()
 
@@ -126,26 +129,22 @@ class Api:
         condition: Callable[[list[dict[str, Any]]], bool],
         timeout: float = TIMEOUT_SECONDS,
     ) -> list[dict[str, Any]]:
-        """Watch a collection until all its objects together satisfy the condition; return them."""
-        objects: dict[str, dict[str, Any]] = {}
-        for event in self.watch(path, timeout):
-            changed = event["object"]
-            match event["type"]:
-                case "ADDED" | "MODIFIED":
-                    objects[changed["metadata"]["uid"]] = changed
-                case "DELETED":
-                    objects.pop(changed["metadata"]["uid"], None)
-                case "ERROR":
-                    raise ApiError(f"WATCH {path}", Answer(changed["code"], json.dumps(changed)))
+        """Wait until all objects of a collection together satisfy the condition; return them."""
+        listed = self.get(path)
+        objects = {item["metadata"]["uid"]: item for item in listed["items"]}
+        if condition(list(objects.values())):
+            return list(objects.values())
+        for event in self.watch(path, listed["metadata"]["resourceVersion"], timeout):
+            uid = event["object"]["metadata"]["uid"]
+            if event["type"] == "DELETED":
+                objects.pop(uid, None)
+            else:
+                objects[uid] = event["object"]
             if condition(list(objects.values())):
                 return list(objects.values())
-        raise TimeoutError(
-            f"{path} did not come to it in {timeout:.0f} s: {list(objects.values())}"
-        )
+        raise TimeoutError(f"{path} after {timeout:.0f} s: {json.dumps(list(objects.values()))}")
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _connection(self, timeout: float) -> http.client.HTTPConnection:
         if self.tls is None:
-            return http.client.HTTPConnection(self.host, self.port, timeout=self.timeout)
-        return http.client.HTTPSConnection(
-            self.host, self.port, timeout=self.timeout, context=self.tls
-        )
+            return http.client.HTTPConnection(self.host, self.port, timeout=timeout)
+        return http.client.HTTPSConnection(self.host, self.port, timeout=timeout, context=self.tls)

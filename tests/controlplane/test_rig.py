@@ -172,7 +172,7 @@ def test_history_is_gone_after_compaction_and_a_restart(api_only: ControlPlane) 
     assert api_only.compact() > int(before)
     api_only.apiserver.restart()
     with pytest.raises(ApiError) as gone:
-        api.until(f"{path}?resourceVersion={before}", lambda _: False, timeout=5.0)
+        next(api.watch(path, before, timeout=5.0))
     assert gone.value.status == 410
 
 
