@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from kubeloop.client.errors import ApiError as ApiError
     from kubeloop.client.errors import KubeError as KubeError
     from kubeloop.client.resource import Resource as Resource
+    from kubeloop.informer.factory import SharedInformerFactory as SharedInformerFactory
+    from kubeloop.informer.shared_informer import SharedInformer as SharedInformer
     from kubeloop.objects.gvk import GroupVersionKind as GroupVersionKind
     from kubeloop.objects.gvk import GroupVersionResource as GroupVersionResource
     from kubeloop.objects.options import ListOptions as ListOptions
@@ -38,6 +40,8 @@ _EXPORTS = {
     "ListOptions": "kubeloop.objects.options",
     "MergePatch": "kubeloop.objects.patches",
     "Resource": "kubeloop.client.resource",
+    "SharedInformer": "kubeloop.informer.shared_informer",
+    "SharedInformerFactory": "kubeloop.informer.factory",
     "StrategicMergePatch": "kubeloop.objects.patches",
     "WatchOptions": "kubeloop.objects.options",
 }

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import ast
 import importlib
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-FACADES = ["kubeloop", "kubeloop.client"]
+import kubeloop
+
+PACKAGES = [
+    "kubeloop",
+    *(f"kubeloop.{info.name}" for info in pkgutil.iter_modules(kubeloop.__path__) if info.ispkg),
+]
+FACADES = [name for name in PACKAGES if hasattr(importlib.import_module(name), "_EXPORTS")]
 HEAVY = ["aiohttp", "yaml", "ssl", "msgspec", "asyncio"]
 
 
