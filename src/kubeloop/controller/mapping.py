@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from kubeloop.controller.reconcile import Request
 from kubeloop.informer.notifications import Notification, Updated
-from kubeloop.objects.gvk import GroupVersion
 from kubeloop.objects.meta import access_for
 from kubeloop.objects.names import split_key
+from kubeloop.objects.owners import is_of_kind
 
 if TYPE_CHECKING:
     from kubeloop.objects.gvk import GroupVersionKind
@@ -65,10 +65,8 @@ def for_owner(
 
 
 def _refers_to(reference: OwnerReference, owner: GroupVersionKind) -> bool:
-    if reference.kind != owner.kind:
-        return False
     try:
-        return GroupVersion.parse(reference.api_version).group == owner.group
+        return is_of_kind(reference, owner.group, owner.kind)
     except ValueError:
         _log.warning(
             "owner reference to %s %s is ignored: its apiVersion %r is malformed",

@@ -1,0 +1,116 @@
+"""The controller as its reader runs it: a process, a kubeconfig, a server, Ctrl-C."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from kubeloop.testing.scripted_answers import WatchScript, refuse, reply
+from kubeloop.testing.scripted_server import ScriptedServer
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "controller.py"
+TEAM = "/api/v1/namespaces/default/configmaps/team"
+
+
+def namespace(version: str, team: str | None) -> dict[str, Any]:
+    labels = {} if team is None else {"example.com/team": team}
+    meta = {"name": "default", "uid": "1", "resourceVersion": version, "labels": labels}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": meta}
+
+
+def config_map(version: str, team: str) -> dict[str, Any]:
+    meta = {"name": "team", "namespace": "default", "uid": "2", "resourceVersion": version}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {"team": team}}
+
+
+async def end_of_list(watch: WatchScript, kind: str) -> None:
+    meta = {"resourceVersion": "5", "annotations": {"k8s.io/initial-events-end": "true"}}
+    await watch.event("BOOKMARK", {"apiVersion": "v1", "kind": kind, "metadata": meta})
+
+
+def write_kubeconfig(path: Path, server: str) -> None:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "test",
+        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        "clusters": [{"name": "test", "cluster": {"server": server}}],
+        "users": [{"name": "test", "user": {}}],
+    }
+    path.write_text(json.dumps(config))
+
+
+@contextlib.asynccontextmanager
+async def started(kubeconfig: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        EXAMPLE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "KUBECONFIG": str(kubeconfig)},
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def next_line(process: asyncio.subprocess.Process) -> str:
+    assert process.stdout is not None
+    line = (await process.stdout.readline()).decode().strip()
+    return line.split(" ", 2)[2] if line else ""
+
+
+async def test_the_controller_writes_repairs_and_removes_the_config_map_and_stops_on_ctrl_c(
+    tmp_path,
+):
+    async with ScriptedServer() as server:
+        write_kubeconfig(tmp_path / "config", server.url)
+        namespaces = server.expect_watch("/api/v1/namespaces")
+        config_maps = server.expect_watch(
+            "/api/v1/configmaps",
+            query={"labelSelector": "app.kubernetes.io/managed-by=team-example"},
+        )
+        conflict = refuse(409, "Conflict", "somebody else was faster")
+        server.expect("PATCH", TEAM, conflict, reply(config_map("6", "red")))
+        async with started(tmp_path / "config") as process:
+            await namespaces.event("ADDED", namespace("5", "red"))
+            await end_of_list(namespaces, "Namespace")
+            await end_of_list(config_maps, "ConfigMap")
+            assert "somebody else was faster" in await next_line(process), "it is tried again"
+            assert await next_line(process) == "namespace default belongs to team red"
+            await config_maps.event("ADDED", config_map("6", "red"))
+
+            server.expect("PATCH", TEAM, reply(config_map("8", "red")))
+            await config_maps.event("DELETED", config_map("7", "red"))
+            assert await next_line(process) == "namespace default belongs to team red"
+            await config_maps.event("ADDED", config_map("8", "red"))
+
+            server.expect("DELETE", TEAM, reply({"kind": "Status", "status": "Success"}))
+            await namespaces.event("MODIFIED", namespace("9", None))
+            assert await next_line(process) == "namespace default belongs to nobody"
+
+            process.send_signal(signal.SIGINT)
+            output, errors = await process.communicate()
+            assert b"Traceback" not in output + errors
+            assert process.returncode == 0
+        bodies = [json.loads(sent.body) for sent in server.requests if sent.method == "PATCH"]
+    assert [body["data"] for body in bodies] == [{"team": "red"}] * 3
+
+
+async def test_a_kubeconfig_that_cannot_be_used_ends_it_with_one_line(tmp_path):
+    write_kubeconfig(tmp_path / "config", "not a url")
+    async with started(tmp_path / "config") as process:
+        _, errors = await process.communicate()
+        (line,) = errors.decode().splitlines()
+        assert "not a url" in line
+        assert process.returncode == 1
