@@ -1,0 +1,1 @@
+"""Measured processes. Each prints one JSON object as its last line."""
