@@ -1,0 +1,112 @@
+"""Two connections that carry each other's bytes.
+
+Back-pressure goes through: a side that is slow to read makes the other side's reading stop. So does
+half-close: a side that sends no more may still read. A side that breaks breaks the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class RelayEnd(asyncio.Protocol):
+    """One end of a relay; bytes that come before `join` are kept for the other end.
+
+    `on_lost` hears of the end of this connection, once.
+    """
+
+    __slots__ = ("_early", "_early_eof", "_on_lost", "_other", "_transport")
+
+    def __init__(self, on_lost: Callable[[], None] | None = None) -> None:
+        self._on_lost = on_lost
+        self._transport: asyncio.Transport | None = None
+        self._other: RelayEnd | None = None
+        self._early: list[bytes] = []
+        self._early_eof = False
+
+    def join(self, other: RelayEnd) -> None:
+        """Carry each other's bytes from now on. A side that is gone already ends the other."""
+        self._other, other._other = other, self
+        for one, two in ((self, other), (other, self)):
+            one._flush_to(two)
+        if self._transport is None or other._transport is None:
+            self.abort()
+            other.abort()
+
+    def abort(self) -> None:
+        """Break the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def write(self, data: bytes) -> None:
+        """Send bytes to this end's peer."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def _flush_to(self, other: RelayEnd) -> None:
+        for data in self._early:
+            other.write(data)
+        self._early.clear()
+        self.resume_peer()
+        if self._early_eof:
+            other._finish_writing()
+
+    def resume_peer(self) -> None:
+        """Read this end's peer again."""
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def _finish_writing(self) -> None:
+        transport = self._transport
+        if transport is not None and not transport.is_closing() and transport.can_write_eof():
+            transport.write_eof()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        # uvloop's transports have the interface, not the base class.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass bytes on; without another end yet, keep them and read no more."""
+        if self._other is not None:
+            self._other.write(data)
+            return
+        self._early.append(data)
+        assert self._transport is not None
+        self._transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        """The peer sends no more; it may still read."""
+        if self._other is None:
+            self._early_eof = True
+        else:
+            self._other._finish_writing()
+        return True
+
+    def pause_writing(self) -> None:
+        """This end's peer is slow to read."""
+        if self._other is not None and self._other._transport is not None:
+            self._other._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """This end's peer reads again."""
+        if self._other is not None:
+            self._other.resume_peer()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone: so is the other, after what is still on its way."""
+        self._transport = None
+        other = self._other
+        if other is not None and other._transport is not None:
+            if exc is None:
+                other._transport.close()
+            else:
+                other.abort()
+        if self._on_lost is not None:
+            self._on_lost()
