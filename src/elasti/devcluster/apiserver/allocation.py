@@ -102,9 +102,14 @@ class ServiceAddresses:
         old = (review.old or {}).get("spec") or {}
         mine = {port.get("nodePort") for port in old.get("ports") or []}
         taken = self._taken_ports() - mine
-        known = {(p.get("port"), p.get("protocol", "TCP")): p.get("nodePort") for p in old.get("ports") or []}
+        known = {
+            (p.get("port"), p.get("protocol", "TCP")): p.get("nodePort")
+            for p in old.get("ports") or []
+        }
         for index, port in enumerate(spec.get("ports") or []):
-            wanted = port.get("nodePort") or known.get((port.get("port"), port.get("protocol", "TCP")))
+            wanted = port.get("nodePort") or known.get(
+                (port.get("port"), port.get("protocol", "TCP"))
+            )
             if wanted and wanted in taken:
                 error = status.invalid(
                     f"spec.ports[{index}].nodePort", wanted, "provided port is already allocated"

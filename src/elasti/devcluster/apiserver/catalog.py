@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+from elasti.devcluster.apiserver.custom.definition import RULES as DEFINITION_RULES
 from elasti.devcluster.apiserver.kinds import conversions
 from elasti.devcluster.apiserver.kinds.rules import BuiltinStrategy, Rules
 from elasti.devcluster.apiserver.kinds.table import RULES
@@ -80,12 +81,17 @@ def _resource(
         list_kind=f"{kind}List",
         namespaced=entry["namespaced"],
         versions=(served,),
-        strategy=BuiltinStrategy(RULES.get(kind, Rules()), namespaced=entry["namespaced"]),
+        strategy=BuiltinStrategy(rules_of(kind), namespaced=entry["namespaced"]),
         short_names=tuple(entry.get("shortNames", ())),
         categories=tuple(entry.get("categories", ())),
         verbs=tuple(entry["verbs"]),
         collection=conversions.COLLECTIONS.get((group, entry["name"]), ""),
     )
+
+
+def rules_of(kind: str) -> Rules:
+    """Return a kind's rules; definitions have theirs with the custom resources."""
+    return DEFINITION_RULES if kind == "CustomResourceDefinition" else RULES.get(kind, Rules())
 
 
 def definition_name(group: str, version: str, kind: str) -> str:

@@ -9,6 +9,7 @@ from elasti.devcluster.apiserver.admission import NamespaceLifecycle
 from elasti.devcluster.apiserver.allocation import ServiceAddresses
 from elasti.devcluster.apiserver.auth import Gate
 from elasti.devcluster.apiserver.catalog import builtin_registry
+from elasti.devcluster.apiserver.custom.controller import CleanupFinalizer, DefinitionController
 from elasti.devcluster.apiserver.discovery import Discovery
 from elasti.devcluster.apiserver.endpoints import Endpoints
 from elasti.devcluster.apiserver.faults import Faults
@@ -58,6 +59,7 @@ class Core:
         self.admission: list[Admission] = [
             NamespaceLifecycle(store),
             ServiceAddresses(store, network=service_network),
+            CleanupFinalizer(),
         ]
         self.writer = Writer(
             store=store,
@@ -81,7 +83,10 @@ class Core:
             "token": _no_tokens,
         }
         self.streams: dict[tuple[str, str], StreamHandler] = {}
-        self.observers: list[Callable[[Call, Written], None]] = []
+        self.definitions = DefinitionController(
+            writer=self.writer, registry=self.registry, types=self.types
+        )
+        self.observers: list[Callable[[Call, Written], None]] = [self.definitions.observe]
 
     def serve(self, subresource: str, handler: Callable[[Call], Answer]) -> None:
         """Answer a subresource with a handler, in place of the one before."""
@@ -107,5 +112,7 @@ class Core:
 def _no_tokens(call: Call) -> Answer:
     """Stand in until an issuer of ServiceAccount tokens registers its own handler."""
     raise status.failure(
-        501, "NotImplemented", "this server issues no ServiceAccount tokens: no issuer is configured"
+        501,
+        "NotImplemented",
+        "this server issues no ServiceAccount tokens: no issuer is configured",
     )

@@ -41,13 +41,17 @@ class ProtobufReader:
     def decode(self, body: bytes) -> JsonObject:
         """Return the object in a body; 400 for what is not one."""
         if not body.startswith(_MAGIC):
-            raise status.bad_request("the body is not Kubernetes protobuf: its first bytes are wrong")
+            raise status.bad_request(
+                "the body is not Kubernetes protobuf: its first bytes are wrong"
+            )
         try:
             unknown = self._message(body[len(_MAGIC) :], f"{_MACHINERY}.runtime.Unknown", 0)
             meta = unknown.get("typeMeta") or {}
             raw = base64.b64decode(unknown.get("raw", ""))
             version, kind = meta.get("apiVersion", ""), meta.get("kind", "")
-            return {"apiVersion": version, "kind": kind} | self._message(raw, _name(version, kind), 0)
+            return {"apiVersion": version, "kind": kind} | self._message(
+                raw, _name(version, kind), 0
+            )
         except (ValueError, IndexError, KeyError, struct.error, RecursionError) as error:
             raise status.bad_request(f"protobuf cannot be decoded: {error}") from error
 

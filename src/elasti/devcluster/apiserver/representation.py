@@ -110,8 +110,15 @@ class Presenter:
             "apiVersion": _META,
             "metadata": meta,
             "columnDefinitions": table.columns(),
-            "rows": [{"cells": table.cells(obj), "object": self._included(obj)} for obj in objects],
+            "rows": [
+                {"cells": table.cells(self._printed(obj)), "object": self._included(obj)}
+                for obj in objects
+            ],
         }
+
+    def _printed(self, obj: JsonObject) -> JsonObject:
+        """Return the form that printers know: a custom kind's own version, else the stored one."""
+        return obj if self._call.resource.custom else self._call.served.store(obj)
 
     def _included(self, obj: JsonObject) -> Any:
         match self._include:

@@ -88,7 +88,11 @@ class Reviews:
             return {"user": {}, "error": str(error)}
         if user is ANONYMOUS or AUTHENTICATED not in user.groups:
             return {"user": {}, "error": "the token is not known"}
-        return {"authenticated": True, "user": _user_info(user), "audiences": _list(_spec(review).get("audiences"))}
+        return {
+            "authenticated": True,
+            "user": _user_info(user),
+            "audiences": _list(_spec(review).get("audiences")),
+        }
 
 
 def _spec(review: JsonObject) -> JsonObject:

@@ -44,7 +44,9 @@ class Scale:
             case "patch":
                 wanted = self._patched(call, _shown(call, obj, paths))
             case verb:
-                raise status.method_not_allowed(verb, call.resource.group, f"{call.resource.plural}/scale")
+                raise status.method_not_allowed(
+                    verb, call.resource.group, f"{call.resource.plural}/scale"
+                )
         return self._change(call, record, wanted, paths)
 
     def _patched(self, call: Call, shown: JsonObject) -> JsonObject:
@@ -60,7 +62,9 @@ class Scale:
         version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
         uid = metadata.get("uid") if isinstance(metadata, dict) else None
         if uid and uid != obj["metadata"]["uid"]:
-            raise call.resource.conflict(call.name, f"Precondition failed: UID in precondition: {uid}")
+            raise call.resource.conflict(
+                call.name, f"Precondition failed: UID in precondition: {uid}"
+            )
         new["metadata"]["resourceVersion"] = version or obj["metadata"]["resourceVersion"]
         _plant(new, paths.spec.split("."), replicas)
         written = self._writer.update(call, new, record)

@@ -12,11 +12,6 @@ NONE = "<none>"
 UNKNOWN = "<unknown>"
 
 
-def go_title(name: str) -> str:
-    """Return a column's description when nobody gave one."""
-    return name
-
-
 def parse_time(text: str) -> dt.datetime | None:
     """Read an RFC 3339 time; None for anything else."""
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from elasti.devcluster.apiserver.resources import Column
 from elasti.devcluster.apiserver.tables import jsonpath
 from elasti.devcluster.apiserver.tables.builtin import PRINTERS
-from elasti.devcluster.apiserver.tables.cells import age, go_title
+from elasti.devcluster.apiserver.tables.cells import age
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -92,7 +92,7 @@ class Table:
                 "name": column.name,
                 "type": column.type,
                 "format": column.format,
-                "description": column.description or go_title(column.name),
+                "description": column.description or column.name,
                 "priority": column.priority,
             }
             for column in self._printer.columns

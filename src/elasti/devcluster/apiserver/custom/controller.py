@@ -1,0 +1,211 @@
+"""Keeps what is served in step with the definitions that are stored.
+
+Runs inside the write itself: when a definition has been written, its resource is served before the
+client has its answer. A definition that goes takes its objects along, and goes when they are gone.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from elasti.devcluster.apiserver import status
+from elasti.devcluster.apiserver.admission import Operation
+from elasti.devcluster.apiserver.calls import Call
+from elasti.devcluster.apiserver.custom.definition import make_resource
+from elasti.devcluster.apiserver.custom.structural import has_rules
+from elasti.devcluster.apiserver.custom.validation import SchemaError
+from elasti.devcluster.apiserver.deletion import DeleteOptions, Deleter
+from elasti.devcluster.apiserver.negotiation import Accepted
+from elasti.devcluster.apiserver.request import Attributes
+from elasti.devcluster.apiserver.schema.builtin import OBJECT_META
+
+if TYPE_CHECKING:
+    from elasti.devcluster.apiserver.admission import Review
+    from elasti.devcluster.apiserver.auth import User
+    from elasti.devcluster.apiserver.resources import Registry, Resource
+    from elasti.devcluster.apiserver.schema.builtin import BuiltinTypes
+    from elasti.devcluster.apiserver.writes import Writer, Written
+    from kubeloop.objects.meta import JsonObject
+
+DEFINITIONS = "apiextensions.k8s.io/customresourcedefinitions"
+_CLEANUP = "customresourcecleanup.apiextensions.k8s.io"
+_NOT_EVALUATED = "x-kubernetes-validations are stored but not evaluated by this development server"
+
+
+class CleanupFinalizer:
+    """Puts the finalizer on a new definition that keeps it until its objects are gone."""
+
+    def admit(self, review: Review) -> None:
+        """Look at definitions only."""
+        if review.operation is Operation.CREATE and review.resource.stored_in == DEFINITIONS:
+            finalizers = review.obj["metadata"].setdefault("finalizers", [])
+            if isinstance(finalizers, list) and _CLEANUP not in finalizers:
+                finalizers.append(_CLEANUP)
+
+
+class DefinitionController:
+    """Observes writes of definitions and of custom objects."""
+
+    def __init__(self, *, writer: Writer, registry: Registry, types: BuiltinTypes) -> None:
+        self._writer = writer
+        self._registry = registry
+        self._metadata = types.type(OBJECT_META)
+        self._deleter = Deleter(writer)
+
+    def restore(self) -> None:
+        """Serve what the journal brought back."""
+        for record in self._writer.store.collection(DEFINITIONS).scan():
+            self._serve(record.decode())
+
+    def observe(self, call: Call, written: Written) -> None:
+        """Follow a write."""
+        if call.resource.stored_in == DEFINITIONS:
+            self._follow(call, written)
+        elif call.resource.custom and written.deleted:
+            self._finish(call.resource)
+
+    def _follow(self, call: Call, written: Written) -> None:
+        definition = written.obj
+        name = definition["metadata"]["name"]
+        if written.deleted:
+            spec = definition["spec"]
+            self._registry.remove(spec["group"], spec["names"]["plural"])
+            return
+        if definition["metadata"].get("deletionTimestamp"):
+            self._empty(definition, call.user)
+            return
+        if call.attributes.subresource:
+            return
+        self._serve(definition)
+        if has_rules(definition["spec"].get("versions")):
+            call.warnings.append(_NOT_EVALUATED)
+        self._report(name, definition)
+
+    def _serve(self, definition: JsonObject) -> None:
+        if self._conflict(definition):
+            return
+        try:
+            self._registry.add(make_resource(definition, self._metadata))
+        except (SchemaError, KeyError, StopIteration) as error:
+            # Validation lets none of these through; a journal of another age might.
+            raise status.failure(
+                500, "InternalError", f"the definition cannot be served: {error}"
+            ) from error
+
+    def _conflict(self, definition: JsonObject) -> str:
+        """Say which of the definition's names another resource of the group has."""
+        spec = definition["spec"]
+        named = spec["names"]
+        mine = {named["plural"], named["singular"], *(named.get("shortNames") or ())}
+        for other in self._registry:
+            if other.group != spec["group"] or other.plural == named["plural"]:
+                continue
+            theirs = {other.plural, other.singular, *other.short_names}
+            if mine & theirs:
+                return f'"{min(mine & theirs)}" is already in use'
+            if named["kind"] == other.kind:
+                return f'"{named["kind"]}" is already in use'
+        return ""
+
+    def _report(self, name: str, definition: JsonObject) -> None:
+        """Write the status that clients wait for."""
+        store = self._writer.store
+        collection = store.collection(DEFINITIONS)
+        record = collection.get(name)
+        if record is None:
+            return
+        stored = record.decode()
+        wanted = self._status(definition, stored.get("status") or {})
+        if stored.get("status") != wanted:
+            stored["status"] = wanted
+            store.put(collection, name, stored)
+            definition["status"] = wanted
+            definition["metadata"]["resourceVersion"] = stored["metadata"]["resourceVersion"]
+
+    def _status(self, definition: JsonObject, old: JsonObject) -> JsonObject:
+        spec = definition["spec"]
+        problem = self._conflict(definition)
+        storage = next(v["name"] for v in spec["versions"] if v.get("storage"))
+        versions = list(dict.fromkeys([*(old.get("storedVersions") or []), storage]))
+        accepted = (
+            ("NoConflicts", "no conflicts found") if not problem else ("NameConflict", problem)
+        )
+        established = (
+            ("InitialNamesAccepted", "the initial names have been accepted")
+            if not problem
+            else ("NotAccepted", "not all names are accepted")
+        )
+        word = "False" if problem else "True"
+        return {
+            "conditions": [
+                self._condition("NamesAccepted", word, accepted, old),
+                self._condition("Established", word, established, old),
+            ],
+            "acceptedNames": spec["names"] if not problem else {"plural": "", "kind": ""},
+            "storedVersions": versions,
+        }
+
+    def _condition(self, kind: str, word: str, why: tuple[str, str], old: JsonObject) -> JsonObject:
+        known = {item.get("type"): item for item in old.get("conditions") or []}.get(kind)
+        since = self._writer.stamps.now()
+        if known is not None and known.get("status") == word:
+            since = known.get("lastTransitionTime", since)
+        return {
+            "type": kind,
+            "status": word,
+            "lastTransitionTime": since,
+            "reason": why[0],
+            "message": why[1],
+        }
+
+    def _empty(self, definition: JsonObject, user: User) -> None:
+        """Delete every object of a definition that is going."""
+        spec = definition["spec"]
+        resource = self._registry.get(spec["group"], spec["names"]["plural"])
+        if resource is not None:
+            collection = self._writer.store.collection(resource.stored_in)
+            for record in list(collection.scan()):
+                call = _call(resource, user, record.namespace, record.name)
+                self._deleter.delete(call, record, DeleteOptions())
+            self._finish(resource)
+
+    def _finish(self, resource: Resource) -> None:
+        """Let a definition go when its last object is gone."""
+        store = self._writer.store
+        record = store.collection(DEFINITIONS).get(f"{resource.plural}.{resource.group}")
+        if record is None or len(store.collection(resource.stored_in)):
+            return
+        definition = record.decode()
+        metadata = definition["metadata"]
+        if not metadata.get("deletionTimestamp"):
+            return
+        metadata["finalizers"] = [f for f in metadata.get("finalizers") or [] if f != _CLEANUP]
+        if metadata["finalizers"]:
+            store.put(store.collection(DEFINITIONS), record.key, definition)
+            return
+        del metadata["finalizers"]
+        store.delete(store.collection(DEFINITIONS), record.key, definition)
+        self._registry.remove(resource.group, resource.plural)
+
+
+def _call(resource: Resource, user: User, namespace: str, name: str) -> Call:
+    """Return the call that a cascade makes on the server's own behalf."""
+    served = resource.versions[0]
+    stored = next((s for s in resource.versions if s.is_stored), served)
+    attributes = Attributes(
+        verb="delete",
+        path="",
+        group=resource.group,
+        version=stored.version,
+        resource=resource.plural,
+        namespace=namespace,
+        name=name,
+    )
+    return Call(
+        attributes=attributes,
+        resource=resource,
+        served=stored,
+        query={},
+        user=user,
+        accepted=Accepted(),
+    )

@@ -1,0 +1,180 @@
+"""Validation of custom objects by their schema, in the API server's words.
+
+The schema is compiled once for jsonschema-rs; its findings are translated. Kubernetes' additions
+(nullable, int-or-string) are written as what JSON Schema has for them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jsonschema_rs
+
+from elasti.devcluster.apiserver.custom.structural import INT_OR_STRING
+from elasti.devcluster.apiserver.status import Fault, FieldError, invalid, required, unsupported
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from kubeloop.objects.meta import JsonObject
+
+_KEPT = (
+    "type",
+    "format",
+    "enum",
+    "pattern",
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minLength",
+    "maxLength",
+    "minItems",
+    "maxItems",
+    "minProperties",
+    "maxProperties",
+    "required",
+)
+
+
+class SchemaError(ValueError):
+    """A schema that cannot be compiled, for example with a malformed pattern."""
+
+
+class Validator:
+    """A compiled schema."""
+
+    def __init__(self, schema: JsonObject) -> None:
+        try:
+            self._compiled = jsonschema_rs.Draft4Validator(
+                to_json_schema(schema), validate_formats=True
+            )
+        except (ValueError, jsonschema_rs.ValidationError) as error:
+            raise SchemaError(str(error).splitlines()[0]) from error
+
+    def check(self, obj: JsonObject) -> list[FieldError]:
+        """Return every finding."""
+        if self._compiled.is_valid(obj):
+            return []
+        return [
+            finding for error in self._compiled.iter_errors(obj) for finding in _translate(error)
+        ]
+
+
+def to_json_schema(schema: JsonObject) -> JsonObject:
+    """Write an OpenAPI schema as JSON Schema draft 4."""
+    result: JsonObject = {name: schema[name] for name in _KEPT if schema.get(name) is not None}
+    for name in ("properties", "patternProperties"):
+        if isinstance(schema.get(name), dict):
+            result[name] = {key: to_json_schema(child) for key, child in schema[name].items()}
+    for name in ("items", "additionalProperties", "not"):
+        if isinstance(schema.get(name), dict):
+            result[name] = to_json_schema(schema[name])
+    for name in ("allOf", "anyOf", "oneOf"):
+        if schema.get(name):
+            result[name] = [to_json_schema(child) for child in schema[name]]
+    if schema.get(INT_OR_STRING):
+        result["type"] = ["integer", "string"]
+    if schema.get("nullable") and "type" in result:
+        kinds = result["type"] if isinstance(result["type"], list) else [result["type"]]
+        result["type"] = [*kinds, "null"]
+        if "enum" in result:
+            result["enum"] = [*result["enum"], None]
+    return result
+
+
+def _translate(error: Any) -> Iterator[FieldError]:
+    path = field_path(error.instance_path)
+    facts = error.kind.as_dict()
+    translate = _WORDS.get(error.kind.name)
+    if translate is None:
+        yield invalid(path, error.instance, error.message)
+    else:
+        yield translate(path, error.instance, facts)
+
+
+def field_path(path: Sequence[str | int]) -> str:
+    """Write a path as the API server does: `spec.items[0].name`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}"
+    return text.removeprefix(".") or "<nil>"
+
+
+def _type(path: str, value: Any, facts: JsonObject) -> FieldError:
+    kinds = [kind for kind in facts["types"] if kind != "null"]
+    wanted = "integer,string" if len(kinds) > 1 else kinds[0]
+    return FieldError(
+        Fault.TYPE_INVALID,
+        path,
+        json_type(value),
+        f'{path} in body must be of type {wanted}: "{json_type(value)}"',
+    )
+
+
+def json_type(value: Any) -> str:
+    """Name a value's JSON type."""
+    if value is None:
+        return "null"
+    names = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array"}
+    return names.get(type(value), "object")
+
+
+def _says(text: str) -> Callable[[str, Any, JsonObject], FieldError]:
+    def translate(path: str, value: Any, facts: JsonObject) -> FieldError:
+        return invalid(path, value, f"{path} in body {text.format(**facts)}")
+
+    return translate
+
+
+def _missing(path: str, value: Any, facts: JsonObject) -> FieldError:
+    name = facts["property"]
+    return required(name if path == "<nil>" else f"{path}.{name}")
+
+
+def _enum(path: str, value: Any, facts: JsonObject) -> FieldError:
+    return unsupported(
+        path, value, [str(option) for option in facts["options"] if option is not None]
+    )
+
+
+def _too_long(path: str, value: Any, facts: JsonObject) -> FieldError:
+    return FieldError(Fault.TOO_LONG, path, "", f"may not be more than {facts['limit']} bytes")
+
+
+def _too_many(path: str, value: Any, facts: JsonObject) -> FieldError:
+    return FieldError(Fault.TOO_MANY, path, len(value), f"must have at most {facts['limit']} items")
+
+
+def _format(path: str, value: Any, facts: JsonObject) -> FieldError:
+    return invalid(path, value, f'{path} in body must be of type {facts["format"]}: "{value}"')
+
+
+_WORDS: Mapping[str, Callable[[str, Any, JsonObject], FieldError]] = {
+    "type": _type,
+    "required": _missing,
+    "enum": _enum,
+    "format": _format,
+    "maxLength": _too_long,
+    "maxItems": _too_many,
+    "minimum": _says("should be greater than or equal to {limit}"),
+    "exclusiveMinimum": _says("should be greater than {limit}"),
+    "maximum": _says("should be less than or equal to {limit}"),
+    "exclusiveMaximum": _says("should be less than {limit}"),
+    "multipleOf": _says("should be a multiple of {multiple_of}"),
+    "minLength": _says("should be at least {limit} chars long"),
+    "minItems": _says("should have at least {limit} items"),
+    "minProperties": _says("should have at least {limit} properties"),
+    "maxProperties": _says("should have at most {limit} properties"),
+    "pattern": _says("should match '{pattern}'"),
+    "anyOf": lambda path, value, facts: invalid(
+        path, value, f"{path} in body must validate at least one schema (anyOf)"
+    ),
+    "oneOf": lambda path, value, facts: invalid(
+        path, value, f"{path} in body must validate one and only one schema (oneOf)"
+    ),
+    "not": lambda path, value, facts: invalid(
+        path, value, f"{path} in body must not validate the schema (not)"
+    ),
+}

@@ -1,0 +1,190 @@
+"""Workloads as tables: how many there are, how many there should be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from elasti.devcluster.apiserver.resources import Column
+from elasti.devcluster.apiserver.tables.cells import (
+    NONE,
+    age,
+    containers,
+    created,
+    duration,
+    get,
+    labels,
+    name,
+    parse_time,
+    selector,
+)
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from kubeloop.objects.meta import JsonObject
+
+NAME = Column(name="Name", format="name")
+AGE = Column(name="Age")
+_WIDE = (
+    Column(name="Containers", priority=1),
+    Column(name="Images", priority=1),
+    Column(name="Selector", priority=1),
+)
+
+
+def _number(title: str) -> Column:
+    return Column(name=title, type="integer")
+
+
+DEPLOYMENT = (
+    NAME,
+    Column(name="Ready"),
+    Column(name="Up-to-date"),
+    Column(name="Available"),
+    AGE,
+    *_WIDE,
+)
+REPLICA_SET = (NAME, _number("Desired"), _number("Current"), _number("Ready"), AGE, *_WIDE)
+STATEFUL_SET = (NAME, Column(name="Ready"), AGE, *_WIDE[:2])
+DAEMON_SET = (
+    NAME,
+    *map(_number, ("Desired", "Current", "Ready", "Up-to-date", "Available")),
+    Column(name="Node Selector"),
+    AGE,
+    *_WIDE,
+)
+JOB = (
+    NAME,
+    Column(name="Status"),
+    Column(name="Completions"),
+    Column(name="Duration"),
+    AGE,
+    *_WIDE,
+)
+CRON_JOB = (
+    NAME,
+    Column(name="Schedule"),
+    Column(name="Timezone"),
+    Column(name="Suspend", type="boolean"),
+    _number("Active"),
+    Column(name="Last Schedule"),
+    AGE,
+    *_WIDE,
+)
+REVISION = (NAME, Column(name="Controller"), _number("Revision"), AGE)
+
+
+def _wide(obj: JsonObject) -> list[str]:
+    return [*containers(get(obj, "spec", "template")), selector(get(obj, "spec", "selector"))]
+
+
+def deployment(obj: JsonObject, now: dt.datetime) -> list[Any]:
+    """Return a Deployment's cells."""
+    return [
+        name(obj),
+        f"{get(obj, 'status', 'readyReplicas', default=0)}/{get(obj, 'spec', 'replicas', default=0)}",
+        str(get(obj, "status", "updatedReplicas", default=0)),
+        str(get(obj, "status", "availableReplicas", default=0)),
+        created(obj, now),
+        *_wide(obj),
+    ]
+
+
+def replica_set(obj: JsonObject, now: dt.datetime) -> list[Any]:
+    """Return a ReplicaSet's cells."""
+    return [
+        name(obj),
+        get(obj, "spec", "replicas", default=0),
+        get(obj, "status", "replicas", default=0),
+        get(obj, "status", "readyReplicas", default=0),
+        created(obj, now),
+        *_wide(obj),
+    ]
+
+
+def stateful_set(obj: JsonObject, now: dt.datetime) -> list[Any]:
+    """Return a StatefulSet's cells."""
+    ready, wanted = (
+        get(obj, "status", "readyReplicas", default=0),
+        get(obj, "spec", "replicas", default=0),
+    )
+    return [name(obj), f"{ready}/{wanted}", created(obj, now), *_wide(obj)[:2]]
+
+
+def daemon_set(obj: JsonObject, now: dt.datetime) -> list[Any]:
+    """Return a DaemonSet's cells."""
+    numbers = (
+        "desiredNumberScheduled",
+        "currentNumberScheduled",
+        "numberReady",
+        "updatedNumberScheduled",
+        "numberAvailable",
+    )
+    return [
+        name(obj),
+        *(get(obj, "status", number, default=0) for number in numbers),
+        labels(get(obj, "spec", "template", "spec", "nodeSelector")),
+        created(obj, now),
+        *_wide(obj),
+    ]
+
+
+def job(obj: JsonObject, now: dt.datetime) -> list[Any]:
+    """Return a Job's cells."""
+    done = get(obj, "status", "succeeded", default=0)
+    wanted = get(obj, "spec", "completions")
+    parallel = get(obj, "spec", "parallelism", default=0)
+    completions = f"{done}/{wanted}" if wanted is not None else f"{done}/1"
+    if wanted is None and parallel > 1:
+        completions = f"{done}/1 of {parallel}"
+    return [name(obj), _job_word(obj), completions, _took(obj, now), created(obj, now), *_wide(obj)]
+
+
+def _job_word(obj: JsonObject) -> str:
+    conditions = get(obj, "status", "conditions", default=[])
+    true = {item.get("type") for item in conditions if item.get("status") == "True"}
+    for word in ("Complete", "Failed"):
+        if word in true:
+            return word
+    if obj["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    words = ("Suspended", "FailureTarget", "SuccessCriteriaMet")
+    return next((word for word in words if word in true), "Running")
+
+
+def _took(obj: JsonObject, now: dt.datetime) -> str:
+    start = parse_time(get(obj, "status", "startTime", default=""))
+    end = parse_time(get(obj, "status", "completionTime", default="")) or now
+    return duration((end - start).total_seconds()) if start is not None else ""
+
+
+def cron_job(obj: JsonObject, now: dt.datetime) -> list[Any]:
+    """Return a CronJob's cells."""
+    last = get(obj, "status", "lastScheduleTime")
+    template = get(obj, "spec", "jobTemplate", "spec")
+    return [
+        name(obj),
+        get(obj, "spec", "schedule", default=""),
+        get(obj, "spec", "timeZone", default=NONE),
+        get(obj, "spec", "suspend", default=False),
+        len(get(obj, "status", "active", default=[])),
+        age(last, now) if last else NONE,
+        created(obj, now),
+        *containers(get(template, "template")),
+        selector(get(template, "selector")),
+    ]
+
+
+def revision(obj: JsonObject, now: dt.datetime) -> list[Any]:
+    """Return a ControllerRevision's cells."""
+    owners = [o for o in obj["metadata"].get("ownerReferences") or [] if o.get("controller")]
+    controller = NONE
+    if owners:
+        group = owners[0].get("apiVersion", "").rpartition("/")[0]
+        kind = owners[0].get("kind", "").lower()
+        controller = (
+            f"{kind}.{group}/{owners[0].get('name')}"
+            if group
+            else f"{kind}/{owners[0].get('name')}"
+        )
+    return [name(obj), controller, obj.get("revision", 0), created(obj, now)]
