@@ -81,6 +81,14 @@ async def test_a_new_uid_replaces_the_record(guard, pods):
     assert guard.lagging(WEB) == ()
 
 
+async def test_a_new_uid_drops_what_the_old_one_wrote_elsewhere(guard, pods):
+    guard.follow(JOBS, FakeStore("10"))
+    guard.wrote(WEB, "old", JOBS, "100")
+    guard.wrote(WEB, "new", PODS, "12")
+    pods.version = "12"
+    assert guard.lagging(WEB) == ()
+
+
 async def test_a_record_is_cleared_for_its_own_uid_only(guard):
     guard.wrote(WEB, "uid", PODS, "12")
     guard.clear(WEB, "other")

@@ -13,6 +13,7 @@ from kubeloop.client.errors import NotFound, Status
 from kubeloop.controller.consistency import ConsistencyGuard
 from kubeloop.controller.controller import Controller, SyncTimeout
 from kubeloop.controller.controller_metrics import Outcome
+from kubeloop.controller.manager import Manager
 from kubeloop.controller.mapping import map_func
 from kubeloop.controller.predicates import generation_changed, labels_match
 from kubeloop.controller.priority_queue import PriorityQueue
@@ -538,6 +539,14 @@ async def test_a_second_start_is_refused():
             await controller.run()
     with pytest.raises(RuntimeError, match="started before"):
         await controller.run()
+
+
+@pytest.mark.spec("C17")
+async def test_two_controllers_of_one_manager_cannot_have_the_same_name():
+    manager = Manager()
+    manager.add(Controller("pods", Script()))
+    with pytest.raises(ValueError, match="'pods' is there already"):
+        manager.add(Controller("pods", Script()))
 
 
 async def test_as_many_reconciles_run_at_once_as_there_are_workers_and_never_two_of_one_object():

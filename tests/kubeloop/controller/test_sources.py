@@ -60,9 +60,10 @@ def owned_by(source: FakeSource[Any], name: str, owner: str, uid: str) -> dict[s
 
 
 @pytest.mark.spec("C5")
-async def test_every_initial_object_is_mapped_before_the_first_reconcile():
+@pytest.mark.parametrize("synced_before", [False, True], ids=["new informer", "synced informer"])
+async def test_every_initial_object_is_mapped_before_the_first_reconcile(synced_before):
     source, informer = make_pods()
-    for number in range(2500):
+    for number in range(12_000):
         source.create(f"pod-{number}")
     mapped: list[str] = []
     mapped_at_first: list[int] = []
@@ -76,9 +77,14 @@ async def test_every_initial_object_is_mapped_before_the_first_reconcile():
 
     controller = make_controller(reconcile)
     controller.watch(informer, mapping=map_func(the_one))
-    async with running(informer, controller):
+    async with informer.running():
+        if synced_before:
+            await informer.wait_synced()
+        task = asyncio.create_task(controller.run())
         await asyncio.sleep(1)
-    assert mapped_at_first == [2500]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert mapped_at_first == [12_000]
 
 
 @pytest.mark.spec("C13")
