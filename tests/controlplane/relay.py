@@ -73,10 +73,12 @@ class Outside(End):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        self.transport.pause_reading()
         self._connecting = asyncio.get_running_loop().create_task(self._connect())
 
     async def _connect(self) -> None:
+        # Not in connection_made: until some 3.11 release, asyncio starts reading after it regardless.
+        # This runs before anything is read.
+        self.transport.pause_reading()
         loop = asyncio.get_running_loop()
         try:
             _, self._peer = await loop.create_connection(lambda: End(self), *self._address)
