@@ -44,15 +44,17 @@ class Authority:
     def pem(self) -> bytes:
         return self.certificate.public_bytes(serialization.Encoding.PEM)
 
-    def server(
-        self, *names: str, not_after: dt.datetime = _END, common_name: str = "server"
-    ) -> Issued:
+    def server(self, *names: str, not_after: dt.datetime = _END) -> Issued:
         """Issue a server certificate for DNS names and addresses (default: the local ones)."""
         wanted = names or ("localhost", "127.0.0.1", "::1")
         alternative = x509.SubjectAlternativeName([_general_name(name) for name in wanted])
         return self._issue(
-            common_name, ExtendedKeyUsageOID.SERVER_AUTH, [alternative], not_after=not_after
+            "server", ExtendedKeyUsageOID.SERVER_AUTH, [alternative], not_after=not_after
         )
+
+    def nameless_server(self, common_name: str) -> Issued:
+        """Issue a server certificate with a common name only, as was done long ago."""
+        return self._issue(common_name, ExtendedKeyUsageOID.SERVER_AUTH, [])
 
     def client(
         self, user: str = "someone", groups: tuple[str, ...] = (), not_after: dt.datetime = _END

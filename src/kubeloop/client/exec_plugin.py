@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import shutil
 import signal
@@ -91,7 +92,7 @@ class ExecPlugin:
         The process is gone when this returns, raises or is cancelled.
         """
         interactive = self._interactive()
-        process = await self._start(interactive=interactive)
+        process = await self._started(interactive=interactive)
         limit = self._interactive_timeout if interactive else self._timeout
         output = await self._finish(process, limit=limit, group=not interactive)
         return exec_credential.parse(
@@ -114,6 +115,21 @@ class ExecPlugin:
                         " in a terminal, or use a plugin that can log in without one"
                     )
                 return True
+
+    async def _started(self, *, interactive: bool) -> asyncio.subprocess.Process:
+        """Start the process; a cancellation meanwhile still ends whatever comes of it.
+
+        The program may run, and have started others, before asyncio has connected its pipes.
+        asyncio itself would then end the program alone.
+        """
+        starting = asyncio.create_task(self._start(interactive=interactive))
+        try:
+            await asyncio.wait({starting})
+        except asyncio.CancelledError:
+            starting.add_done_callback(functools.partial(_discard, group=not interactive))
+            await asyncio.wait({starting})
+            raise
+        return starting.result()
 
     async def _start(self, *, interactive: bool) -> asyncio.subprocess.Process:
         command = self._locate()
@@ -203,13 +219,22 @@ async def _drain(stream: asyncio.StreamReader, into: bytearray) -> None:
 
 
 async def _kill(process: asyncio.subprocess.Process, *, group: bool) -> None:
+    _send_kill(process, group=group)
+    await process.wait()
+
+
+def _discard(starting: asyncio.Task[asyncio.subprocess.Process], *, group: bool) -> None:
+    if not starting.cancelled() and starting.exception() is None:
+        _send_kill(starting.result(), group=group)
+
+
+def _send_kill(process: asyncio.subprocess.Process, *, group: bool) -> None:
     """End the process, and with `group` what it started, which may have outlived it."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if group:
             os.killpg(process.pid, signal.SIGKILL)
         else:
             process.kill()
-    await process.wait()
 
 
 def _exit_words(code: int) -> str:

@@ -157,22 +157,30 @@ async def test_output_that_is_no_credential_is_not_repeated(script):
 class Lifeline:
     """A pipe that a plugin and all it starts hold open: its end is the end of the last of them."""
 
-    def __init__(self, directory):
-        self.path = directory / "lifeline"
-        os.mkfifo(self.path)
+    def __init__(self, path, reader):
+        self.path = path
+        self._reader = reader
 
     async def begun(self):
-        self._pipe = await asyncio.to_thread(self.path.open)
-        assert await asyncio.to_thread(self._pipe.readline) == "begun\n"
+        assert await self._reader.readline() == b"begun\n"
 
     async def ended(self):
-        with self._pipe:
-            assert await asyncio.to_thread(self._pipe.read) == ""
+        async with asyncio.timeout(20):
+            assert await self._reader.read() == b""
 
 
 @pytest.fixture
-def lifeline(tmp_path):
-    return Lifeline(tmp_path)
+async def lifeline(tmp_path):
+    path = tmp_path / "lifeline"
+    os.mkfifo(path)
+    reader = asyncio.StreamReader()
+    # Opened without blocking: no thread is left behind where a test fails.
+    pipe = os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb")
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), pipe
+    )
+    yield Lifeline(path, reader)
+    transport.close()
 
 
 HANGS = """
@@ -194,6 +202,26 @@ async def test_a_hanging_plugin_is_ended_with_all_it_started(script, lifeline):
 async def test_a_cancelled_run_leaves_no_process(script, lifeline):
     run = asyncio.create_task(plugin(script(HANGS.format(lifeline=lifeline))).run())
     await lifeline.begun()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    await lifeline.ended()
+
+
+async def test_a_run_cancelled_while_it_starts_leaves_no_process(script, lifeline, monkeypatch):
+    real = asyncio.create_subprocess_exec
+    begun = asyncio.Event()
+
+    async def slow_to_connect(*args, **options):
+        process = await real(*args, **options)
+        await lifeline.begun()
+        begun.set()
+        await asyncio.sleep(0.05)
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", slow_to_connect)
+    run = asyncio.create_task(plugin(script(HANGS.format(lifeline=lifeline))).run())
+    await begun.wait()
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run

@@ -107,10 +107,9 @@ async def test_a_server_of_another_name_is_refused_unless_that_name_is_expected(
 
 async def test_a_common_name_is_no_substitute_for_an_alternative_name(authority):
     context = TlsContexts(authority=inline(authority.pem)).context()
-    issued = authority.server("elsewhere", common_name="127.0.0.1")
-    async with serving(server_context(issued)) as port:
+    async with serving(server_context(authority.nameless_server("api.example"))) as port:
         with pytest.raises(ssl.SSLCertVerificationError):
-            await who_am_i(port, context)
+            await who_am_i(port, context, server_name="api.example")
 
 
 async def test_insecure_verifies_nothing(authority):
