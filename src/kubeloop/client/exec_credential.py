@@ -7,7 +7,7 @@ credential.
 from __future__ import annotations
 
 import base64
-import datetime as dt  # noqa: TC003 - msgspec reads the annotations when it decodes
+import datetime as dt
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -128,6 +128,8 @@ class ExecPlugin:
         except asyncio.CancelledError:
             starting.add_done_callback(functools.partial(_discard, group=not interactive))
             await asyncio.wait({starting})
+            with contextlib.suppress(CredentialError):
+                await starting.result().wait()
             raise
         return starting.result()
 
