@@ -18,6 +18,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 _BACKDATE = dt.timedelta(minutes=5)
 _LIFETIME = dt.timedelta(days=365)
@@ -54,6 +55,19 @@ class Authority:
             .sign(key, hashes.SHA256())
         )
         return cls(KeyPair(certificate.public_bytes(serialization.Encoding.PEM), _pem(key)))
+
+    @classmethod
+    def kept_in(cls, directory: Path, *, now: dt.datetime) -> Authority:
+        """Return the authority that a directory keeps; made and kept there the first time."""
+        certificate, key = directory / "ca.crt", directory / "ca.key"
+        if certificate.exists() and key.exists():
+            return cls(KeyPair(certificate.read_bytes(), key.read_bytes()))
+        made = cls.create(now=now)
+        directory.mkdir(parents=True, exist_ok=True)
+        key.touch(mode=0o600)
+        key.write_bytes(made.pair.key)
+        certificate.write_bytes(made.pair.certificate)
+        return made
 
     @property
     def pem(self) -> bytes:

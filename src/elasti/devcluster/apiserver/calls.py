@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 JSON_TYPES = ("application/json", "")
 YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml")
-_READABLE = ("application/json", "application/yaml")
+_READABLE = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
 _MANAGER_LIMIT = 128
 
 
@@ -67,15 +67,17 @@ class Call:
         return f"{namespace}/{self.name}" if namespace else self.name
 
     @property
+    def _options(self) -> str:
+        verb = self.attributes.verb
+        return f"{verb[:1].upper()}{verb[1:]}Options"
+
+    @property
     def dry_run(self) -> bool:
         """Whether nothing is to be kept."""
         value = self.query.get("dryRun", "")
         if value not in ("", "All"):
-            raise status.failure(
-                422,
-                "Invalid",
-                f' "" is invalid: dryRun: Unsupported value: "{value}": supported values: "All"',
-            )
+            error = status.unsupported("dryRun", [value], ["All"])
+            raise status.invalid_options(self._options, error)
         return value == "All"
 
     @property
@@ -83,12 +85,9 @@ class Call:
         """The field manager: as given, else the program that the user agent names."""
         given = self.query.get("fieldManager", "")
         if len(given) > _MANAGER_LIMIT or not given.isprintable():
-            raise status.failure(
-                422,
-                "Invalid",
-                f' "" is invalid: fieldManager: Invalid value: "{given[:40]}": may not be more than'
-                f" {_MANAGER_LIMIT} printable characters",
-            )
+            text = f"may not be more than {_MANAGER_LIMIT} printable characters"
+            error = status.invalid("fieldManager", given[:40], text)
+            raise status.invalid_options(self._options, error)
         return given or self.agent.partition("/")[0][:_MANAGER_LIMIT] or "unknown"
 
     @property
@@ -103,12 +102,9 @@ class Call:
         try:
             return FieldValidation(value)
         except ValueError:
-            raise status.failure(
-                422,
-                "Invalid",
-                f' "" is invalid: fieldValidation: Unsupported value: "{value}":'
-                ' supported values: "Ignore", "Warn", "Strict"',
-            ) from None
+            choices = ["", *(mode.value for mode in FieldValidation)]
+            error = status.unsupported("fieldValidation", value, choices)
+            raise status.invalid_options(self._options, error) from None
 
 
 def read_body(call: Call) -> JsonObject:
@@ -118,16 +114,24 @@ def read_body(call: Call) -> JsonObject:
         return read_yaml(call.body)
     if media not in JSON_TYPES:
         raise status.unsupported_media(media, _READABLE)
-    return read_json(call.body)
+    return read_json(call.body, call.resource.kind)
 
 
-def read_json(body: bytes) -> JsonObject:
+def read_json(body: bytes, kind: str) -> JsonObject:
     """Decode a JSON object; 400 for anything else."""
+    unrecognized = f"the object provided is unrecognized (must be of type {kind}):"
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise status.bad_request(f"couldn't get version/kind; json parse error: {error}") from error
-    return _as_object(value)
+        shown = body[:40].decode(errors="replace")
+        text = f"couldn't get version/kind; json parse error: {_json_problem(error)} ({shown})"
+        raise status.bad_request(f"{unrecognized} {text}") from error
+    return _as_object(value, unrecognized)
+
+
+def _json_problem(error: Exception) -> str:
+    text = str(error)
+    return "unexpected end of JSON input" if "truncated" in text else text
 
 
 def read_yaml(body: bytes) -> JsonObject:
@@ -148,10 +152,11 @@ def _load_yaml(body: bytes) -> object:
         raise status.bad_request(f"error decoding YAML: {error}") from error
 
 
-def _as_object(value: object) -> JsonObject:
+def _as_object(value: object, prefix: str = "the body is not an object:") -> JsonObject:
     if not isinstance(value, dict):
+        found = "array" if isinstance(value, list) else type(value).__name__
         raise status.bad_request(
-            "couldn't get version/kind; json parse error: json: cannot unmarshal"
-            " the body into Go value of type struct { APIVersion string; Kind string }"
+            f"{prefix} couldn't get version/kind; json parse error: json: cannot unmarshal {found} into"
+            " Go value of type struct { APIVersion string; Kind string }"
         )
     return value

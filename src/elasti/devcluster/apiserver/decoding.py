@@ -52,9 +52,10 @@ def check_kind(call: Call, obj: JsonObject) -> None:
     if not kind:
         raise status.bad_request("Object 'Kind' is missing")
     if (version or wanted_version) != wanted_version or kind != wanted_kind:
+        short = version.rpartition("/")[2]
         raise status.bad_request(
-            f"the object provided is unrecognized (must be of type {wanted_kind}): found"
-            f" {kind} in {version!r}, expected {wanted_kind} in {wanted_version!r}"
+            f'{kind} in version "{short}" cannot be handled as a {wanted_kind}: no kind "{kind}" is'
+            f' registered for version "{version}" here: expected {wanted_kind} in "{wanted_version}"'
         )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -46,24 +46,20 @@ def read_options(call: Call) -> DeleteOptions:
     options = _from_body(call) if call.body.strip() else _from_query(call)
     policy = options.propagation_policy
     if policy is not None and options.orphan_dependents is not None:
-        raise _invalid("propagationPolicy", "may not be set together with orphanDependents")
+        text = "orphanDependents and deletionPropagation cannot be both set"
+        raise _invalid(status.invalid("propagationPolicy", policy, text))
     if policy is not None and policy not in _POLICIES:
-        raise _invalid(
-            "propagationPolicy",
-            f'Unsupported value: "{policy}": supported values: "Background", "Foreground", "Orphan"',
-        )
+        raise _invalid(status.unsupported("propagationPolicy", policy, [*_POLICIES, "nil"]))
     grace = options.grace_period_seconds
     if grace is not None and grace < 0:
         options.grace_period_seconds = 1
     if options.dry_run not in (None, [], ["All"]):
-        raise _invalid("dryRun", 'Unsupported value: supported values: "All"')
+        raise _invalid(status.unsupported("dryRun", options.dry_run, ["All"]))
     return options
 
 
-def _invalid(field: str, why: str) -> status.StatusError:
-    return status.failure(
-        422, "Invalid", f'DeleteOptions.meta.k8s.io "" is invalid: {field}: {why}'
-    )
+def _invalid(error: status.FieldError) -> status.StatusError:
+    return status.invalid_options("DeleteOptions", error)
 
 
 def _from_body(call: Call) -> DeleteOptions:
@@ -136,16 +132,23 @@ def _check(call: Call, obj: JsonObject, preconditions: Preconditions | None) -> 
     if preconditions is None:
         return
     metadata = obj["metadata"]
-    pairs: list[tuple[str, Any, Any]] = [
-        ("UID", preconditions.uid, metadata.get("uid")),
-        ("ResourceVersion", preconditions.resource_version, metadata.get("resourceVersion")),
-    ]
-    for name, wanted, found in pairs:
+    pairs = (
+        ("UID", preconditions.uid, metadata.get("uid"), "deleted and then recreated"),
+        (
+            "ResourceVersion",
+            preconditions.resource_version,
+            metadata.get("resourceVersion"),
+            "modified",
+        ),
+    )
+    for name, wanted, found, fate in pairs:
         if wanted is not None and wanted != found:
-            raise call.resource.conflict(
-                call.name or metadata["name"],
-                f"Precondition failed: {name} in precondition: {wanted},"
-                f" {name} in object meta: {found}",
+            raise status.conflict(
+                call.resource.group,
+                call.resource.kind,
+                metadata["name"],
+                f"the {name} in the precondition ({wanted}) does not match the {name} in record"
+                f" ({found}). The object might have been {fate}",
             )
 
 

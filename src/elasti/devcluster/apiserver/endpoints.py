@@ -48,11 +48,11 @@ class Endpoints:
         handler = self._verbs.get(verb)
         served = verb in call.resource.verbs or call.attributes.subresource
         if handler is None or not served:
-            raise status.method_not_allowed(verb, call.resource.group, call.resource.plural)
+            raise status.method_not_allowed()
         if verb in ("create", "list", "watch", "deletecollection"):
             self._check_collection(call)
         elif not call.name:
-            raise status.method_not_allowed(verb, call.resource.group, call.resource.plural)
+            raise status.method_not_allowed()
         elif call.resource.namespaced and not call.namespace:
             raise status.no_such_path()
         return handler(call)
@@ -60,9 +60,9 @@ class Endpoints:
     def _check_collection(self, call: Call) -> None:
         verb, resource = call.attributes.verb, call.resource
         if call.attributes.subresource or (call.name and verb == "create"):
-            raise status.method_not_allowed(verb, resource.group, resource.plural)
+            raise status.method_not_allowed()
         if resource.namespaced and not call.namespace and verb in ("create", "deletecollection"):
-            raise status.method_not_allowed(verb, resource.group, resource.plural)
+            raise status.method_not_allowed()
         if (
             not resource.namespaced
             and call.attributes.namespace

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from elasti.devcluster.apiserver.calls import Call
     from elasti.devcluster.apiserver.storage import Collection, Record, Store
 
+_MATCH = "resourceVersionMatch"
 _EXPIRED = (
     "The provided continue parameter is too old to display a consistent list result. You can start a"
     " new list without the continue parameter, or use the continue token in this response to retrieve"
@@ -50,7 +51,9 @@ class Token(msgspec.Struct, frozen=True):
         try:
             return msgspec.json.decode(base64.urlsafe_b64decode(text), type=cls)
         except (binascii.Error, msgspec.MsgspecError, ValueError) as error:
-            raise status.bad_request(f"continue key is not valid: {error}") from error
+            raise status.bad_request(
+                f"invalid continue token: continue key is not valid: {error}"
+            ) from error
 
 
 def selection(call: Call) -> Selection:
@@ -72,7 +75,7 @@ def whole_number(call: Call, name: str) -> int:
     if not text:
         return 0
     if not (text.isascii() and text.isdigit()) or len(text) > 18:
-        raise status.bad_request(f"{name}: {text!r} is not a whole number")
+        raise status.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
     return int(text)
 
 
@@ -82,7 +85,10 @@ def read_version(call: Call) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit()) or len(text) > 18:
-        raise status.bad_request(f'Invalid value: "{text}": strconv.ParseUint: invalid syntax')
+        raise status.bad_request(
+            f'invalid resource version: resourceVersion: Invalid value: "{text}":'
+            f' strconv.ParseUint: parsing "{text}": invalid syntax'
+        )
     return int(text)
 
 
@@ -107,17 +113,21 @@ class Lister:
         asked, match = read_version(call), call.query.get("resourceVersionMatch", "")
         current = self._store.version
         if match not in ("", "Exact", "NotOlderThan"):
-            raise _bad_match(f'Unsupported value: "{match}"')
+            raise bad_match(status.unsupported(_MATCH, match, ["", "Exact", "NotOlderThan"]))
         if match and asked is None:
-            raise _bad_match(
-                "Forbidden: resourceVersionMatch is forbidden unless resourceVersion is provided"
+            raise bad_match(
+                status.forbidden(
+                    _MATCH, "resourceVersionMatch is forbidden unless resourceVersion is provided"
+                )
             )
         if asked is not None and asked > current:
             raise status.too_large(asked, current)
         if match == "Exact":
             if not asked:
-                raise _bad_match(
-                    'Forbidden: resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+                raise bad_match(
+                    status.forbidden(
+                        _MATCH, 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+                    )
                 )
             if asked < collection.log.compacted:
                 raise status.expired(
@@ -165,7 +175,6 @@ def _expired(token: Token) -> status.StatusError:
     return refusal
 
 
-def _bad_match(why: str) -> status.StatusError:
-    return status.failure(
-        422, "Invalid", f'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: {why}'
-    )
+def bad_match(error: status.FieldError) -> status.StatusError:
+    """422: `resourceVersionMatch` does not go with the other parameters."""
+    return status.invalid_options("ListOptions", error)

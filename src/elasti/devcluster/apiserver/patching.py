@@ -67,7 +67,9 @@ def _document(body: bytes) -> Any:
 
 def _expect_object(document: Any) -> JsonObject:
     if not isinstance(document, dict):
-        raise status.bad_request("error decoding patch: the patch is not an object")
+        raise status.bad_request(
+            "error decoding patch: json: cannot unmarshal array into Go value of type map[string]interface {}"
+        )
     return document
 
 

@@ -109,7 +109,6 @@ class _LabelParser:
     """A cursor over a selector's tokens."""
 
     def __init__(self, text: str) -> None:
-        self._text = text
         self._tokens = _tokenize(text)
         self._index = 0
 
@@ -186,7 +185,7 @@ class _LabelParser:
         return token
 
     def _error(self, why: str) -> status.StatusError:
-        return status.bad_request(f'unable to parse requirement: {why} in "{self._text}"')
+        return status.bad_request(f"unable to parse requirement: {why}")
 
 
 def _tokenize(text: str) -> list[str]:
@@ -211,9 +210,13 @@ def parse_fields(text: str, allowed: Sequence[str]) -> tuple[tuple[str, bool, st
             raise status.bad_request(f"invalid selector: '{text}'; can't understand '{term}'")
         path, sign, value = parts[1], parts[2], re.sub(r"\\([\\,=])", r"\1", parts[3])
         if path not in allowed:
-            raise status.bad_request(
-                f'Unable to find "{text}" that match label selector "", field selector "{text}":'
-                f" field label not supported: {path}"
-            )
+            raise status.bad_request(_not_selectable(path, allowed))
         found.append((path, sign != "!=", value))
     return tuple(found)
+
+
+def _not_selectable(path: str, allowed: Sequence[str]) -> str:
+    if len(allowed) > 2:
+        return f"field label not supported: {path}"
+    known = ", ".join(f'"{name}"' for name in allowed)
+    return f'"{path}" is not a known field selector: only {known}'

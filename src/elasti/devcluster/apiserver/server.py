@@ -24,6 +24,7 @@ from elasti.devcluster.apiserver.auth import (
 )
 from elasti.devcluster.apiserver.core import Core
 from elasti.devcluster.apiserver.http import Handler, make_request
+from elasti.devcluster.apiserver.journal import Journal
 from elasti.devcluster.apiserver.storage import Store
 from elasti.devcluster.certificates import Authority, KeyPair
 from kubeloop.aio.clock import SystemClock
@@ -61,7 +62,7 @@ class ApiServer:
         self._hosts = hosts
         self._data_dir = data_dir
         self._clock = clock or SystemClock()
-        self.authority = authority or Authority.create(now=self._clock.now())
+        self.authority = authority or self._own_authority()
         self.core = Core(
             store=Store(window=window),
             clock=self._clock,
@@ -70,6 +71,12 @@ class ApiServer:
             service_network=service_network,
         )
         self._resources = contextlib.AsyncExitStack()
+
+    def _own_authority(self) -> Authority:
+        now = self._clock.now()
+        if self._data_dir is None:
+            return Authority.create(now=now)
+        return Authority.kept_in(self._data_dir, now=now)
 
     @property
     def url(self) -> str:
@@ -84,6 +91,11 @@ class ApiServer:
 
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
+            if self._data_dir is not None:
+                journal = Journal(self._data_dir)
+                journal.recover(self.core.store)
+                await stack.enter_async_context(journal)
+                self.core.definitions.restore()
             runner = web.ServerRunner(
                 web.Server(
                     Handler(self.core).handle,

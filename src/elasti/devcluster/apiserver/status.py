@@ -155,7 +155,9 @@ def not_found(group: str, resource: str, name: str) -> StatusError:
 
 def no_such_path() -> StatusError:
     """404: nothing is served there."""
-    return failure(404, "NotFound", "the server could not find the requested resource")
+    refusal = failure(404, "NotFound", "the server could not find the requested resource")
+    refusal.status["details"] = {}
+    return refusal
 
 
 def already_exists(group: str, resource: str, name: str) -> StatusError:
@@ -214,14 +216,20 @@ def bad_request(message: str) -> StatusError:
     return failure(400, "BadRequest", message)
 
 
-def method_not_allowed(action: str, group: str, resource: str) -> StatusError:
+def method_not_allowed() -> StatusError:
     """405: the resource does not have this verb."""
-    return failure(
+    refusal = failure(
         405,
         "MethodNotAllowed",
-        f'{action} is not supported on resources of kind "{qualified(group, resource)}"',
-        details={"group": group, "kind": resource},
+        "the server does not allow this method on the requested resource",
     )
+    refusal.status["details"] = {}
+    return refusal
+
+
+def invalid_options(kind: str, error: FieldError) -> StatusError:
+    """422: a parameter of the request, such as `dryRun`, has a value without meaning."""
+    return invalid_object("meta.k8s.io", kind, "", [error])
 
 
 def expired(message: str) -> StatusError:

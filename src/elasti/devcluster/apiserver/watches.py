@@ -17,7 +17,7 @@ import msgspec
 
 from elasti.devcluster.apiserver import status
 from elasti.devcluster.apiserver.eventlog import FellBehind
-from elasti.devcluster.apiserver.lists import read_version, selection, whole_number
+from elasti.devcluster.apiserver.lists import bad_match, read_version, selection, whole_number
 from elasti.devcluster.apiserver.request import flag
 
 if TYPE_CHECKING:
@@ -54,11 +54,19 @@ def read_watch(call: Call, current: int) -> WatchRequest:
     match = call.query.get("resourceVersionMatch", "")
     bookmarks = flag(call.query, "allowWatchBookmarks")
     if send is None and match:
-        raise _invalid(
-            "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        raise bad_match(
+            status.forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            )
         )
     if send is not None and match != "NotOlderThan":
-        raise _invalid("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+        raise bad_match(
+            status.forbidden(
+                "resourceVersionMatch",
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            )
+        )
     if asked is not None and asked > current:
         raise status.too_large(asked, current)
     wants_initial = flag(call.query, "sendInitialEvents") if send is not None else not asked
@@ -71,10 +79,6 @@ def read_watch(call: Call, current: int) -> WatchRequest:
         seconds=seconds,
         selection=selection(call),
     )
-
-
-def _invalid(why: str) -> status.StatusError:
-    return status.failure(422, "Invalid", f'ListOptions.meta.k8s.io "" is invalid: {why}')
 
 
 class Watch:

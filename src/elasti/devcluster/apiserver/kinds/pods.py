@@ -211,7 +211,9 @@ def _validate_ports(ports: list[JsonObject], field: str) -> Iterator[FieldError]
     for index, port in enumerate(ports):
         where = f"{field}[{index}]"
         number = port.get("containerPort", 0)
-        if not 1 <= number <= 65535:
+        if not number:
+            yield required(f"{where}.containerPort")
+        elif not 1 <= number <= 65535:
             yield invalid(
                 f"{where}.containerPort", number, "must be between 1 and 65535, inclusive"
             )

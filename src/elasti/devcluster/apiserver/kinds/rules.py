@@ -85,7 +85,7 @@ class BuiltinStrategy:
     def prepare_create(self, obj: JsonObject, served: Served) -> None:
         """Drop a status that is not the user's to set."""
         if "status" in served.subresources and not self._rules.born_with_status:
-            obj.pop("status", None)
+            obj["status"] = {}
         self._rules.prepare_create(obj)
 
     def prepare_update(self, new: JsonObject, old: JsonObject, served: Served) -> None:

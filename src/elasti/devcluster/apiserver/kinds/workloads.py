@@ -159,11 +159,12 @@ def _selector(spec: JsonObject) -> Iterator[FieldError]:
     selector = spec.get("selector")
     if selector is None:
         yield required("spec.selector")
-        return
-    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+        selector = {"matchExpressions": [{"operator": "Never"}]}
+    elif not selector.get("matchLabels") and not selector.get("matchExpressions"):
         yield invalid("spec.selector", selector, "empty selector is invalid for deployment")
         return
-    yield from _expressions(selector.get("matchExpressions") or [])
+    else:
+        yield from _expressions(selector.get("matchExpressions") or [])
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
     if not selects(selector, labels):
         yield invalid(

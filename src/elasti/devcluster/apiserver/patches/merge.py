@@ -32,7 +32,7 @@ def json_patch(target: JsonObject, operations: Any) -> JsonObject:
     """Return the target with a list of operations applied; 422 where one of them cannot be."""
     if not isinstance(operations, list):
         raise status.bad_request(
-            "error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch"
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
         )
     if len(operations) > _OPERATIONS_LIMIT:
         raise status.failure(
@@ -67,5 +67,8 @@ def _first_path(operations: list[Any]) -> str:
 
 def _unprocessable(why: str) -> status.StatusError:
     return status.failure(
-        422, "Invalid", f"the server rejected our request due to an error in our request: {why}"
+        422,
+        "Invalid",
+        "the server rejected our request due to an error in our request",
+        details={"causes": [{"reason": "UnexpectedServerResponse", "message": why}]},
     )

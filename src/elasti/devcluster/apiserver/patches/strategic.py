@@ -94,18 +94,20 @@ def _merge_list(
     old: list[Any], new: list[Any], field: Field, patch: JsonObject, name: str
 ) -> list[Any]:
     if not field.merge_key:
-        return [*old, *(item for item in new if item not in old)]
+        merged = [*old, *(item for item in new if item not in old)]
+        return _ordered(merged, new, "", old)
     if not all(isinstance(item, dict) for item in new):
         raise _bad(f"items of {name} must be objects")
     if any(item.get(_PATCH) == "replace" for item in new):
         return [_clean(item) for item in new if item.get(_PATCH) != "replace" or len(item) > 1]
     result = list(old)
     for item in new:
-        _merge_item(result, item, field, name)
-    return result
+        _merge_item(result, item, field)
+    order = patch.get(_ORDER + name)
+    return _ordered(result, order if isinstance(order, list) else new, field.merge_key, old)
 
 
-def _merge_item(result: list[Any], item: JsonObject, field: Field, name: str) -> None:
+def _merge_item(result: list[Any], item: JsonObject, field: Field) -> None:
     key = field.merge_key
     if key not in item:
         raise _bad(f"map: {item} does not contain declared merge key: {key}")
@@ -126,36 +128,38 @@ def _merge_item(result: list[Any], item: JsonObject, field: Field, name: str) ->
 
 def _apply_list_directives(result: JsonObject, patch: JsonObject, kind: Type) -> None:
     for name, value in patch.items():
+        target = name.partition("/")[2]
+        if name.startswith((_DELETE, _ORDER)) and not isinstance(value, list):
+            raise _bad(f"{name} must be a list")
+        if not isinstance(result.get(target), list):
+            continue
         if name.startswith(_DELETE):
-            target = name.removeprefix(_DELETE)
-            if not isinstance(value, list):
-                raise _bad(f"{name} must be a list")
-            if isinstance(result.get(target), list):
-                result[target] = [item for item in result[target] if item not in value]
+            result[target] = [item for item in result[target] if item not in value]
         elif name.startswith(_ORDER):
-            target = name.removeprefix(_ORDER)
-            if not isinstance(value, list):
-                raise _bad(f"{name} must be a list")
-            if isinstance(result.get(target), list):
-                result[target] = _ordered(result[target], value, _field(kind, target).merge_key)
+            result[target] = _ordered(result[target], value, _field(kind, target).merge_key)
 
 
-def _ordered(items: list[Any], order: list[Any], key: str) -> list[Any]:
-    """Put the named items in order; the others stay before the item that followed them."""
+def _ordered(
+    items: list[Any], order: list[Any], key: str, live: list[Any] | None = None
+) -> list[Any]:
+    """Put the items that the patch names in its order, the others where the live list has them.
+
+    An item that is new to the live list goes before those that it cannot be compared with.
+    """
 
     def identity(item: Any) -> Any:
         return item.get(key) if key and isinstance(item, dict) else item
 
     wanted = [identity(item) for item in order]
+    places = [identity(item) for item in (items if live is None else live)]
     named = sorted(
         (item for item in items if identity(item) in wanted),
         key=lambda item: wanted.index(identity(item)),
     )
+    others = [item for item in items if identity(item) not in wanted]
     result: list[Any] = []
-    for item in items:
-        if identity(item) in wanted:
-            if named:
-                result.append(named.pop(0))
-        else:
-            result.append(item)
-    return result + named
+    while named and others:
+        left, right = identity(others[0]), identity(named[0])
+        first = left in places and right in places and places.index(left) < places.index(right)
+        result.append(others.pop(0) if first else named.pop(0))
+    return result + others + named

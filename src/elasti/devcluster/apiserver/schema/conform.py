@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 _QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?\Z")
+_INDEX = re.compile(r"\[\d+\]")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)\Z")
 
 
@@ -26,14 +27,35 @@ class DecodeError(ValueError):
     """A value of the wrong type; the text is what Go's decoder would say."""
 
 
+class _Mismatch(ValueError):
+    """A value of the wrong type, before it is known which struct it is in."""
+
+    def __init__(self, path: str, found: str, wanted: str) -> None:
+        super().__init__(path)
+        self.path = path
+        self.found = found
+        self.wanted = wanted
+
+
 class Conformer:
     """One pass over one object; `unknown` collects the paths of unknown fields."""
 
     def __init__(self) -> None:
         self.unknown: list[str] = []
+        self._owner = ""
 
     def conform(self, value: Any, kind: Type, path: str = "") -> Any:
         """Return a copy of `value` that fits `kind`. Raises DecodeError."""
+        try:
+            return self._fit(value, kind, path)
+        except _Mismatch as error:
+            place = _INDEX.sub("", error.path)
+            where = f"{self._owner}.{place}" if self._owner else place
+            raise DecodeError(
+                f"json: cannot unmarshal {error.found} into Go struct field {where} of type {error.wanted}"
+            ) from error
+
+    def _fit(self, value: Any, kind: Type, path: str) -> Any:
         match kind.shape:
             case Shape.STRUCT:
                 return self._struct(_expect(value, dict, kind, path), kind, path)
@@ -55,7 +77,8 @@ class Conformer:
             if field is None:
                 self.unknown.append(where)
             elif child is not None:
-                result[name] = self.conform(child, field.type, where)
+                self._owner = kind.name.rpartition(".")[2]
+                result[name] = self._fit(child, field.type, where)
         return result
 
     def _map(self, value: JsonObject, kind: Type, path: str) -> JsonObject:
@@ -66,14 +89,14 @@ class Conformer:
                 # Go's zero value of the element: only strings matter in practice.
                 result[name] = "" if kind.element.shape is Shape.SCALAR else {}
             else:
-                result[name] = self.conform(child, kind.element, f"{path}.{name}")
+                result[name] = self._fit(child, kind.element, f"{path}.{name}")
         return result
 
     def _list(self, value: list[Any], kind: Type, path: str) -> list[Any]:
         element = kind.element
         assert element is not None
         return [
-            self.conform({} if child is None else child, element, f"{path}[{index}]")
+            self._fit({} if child is None else child, element, f"{path}[{index}]")
             if child is not None or element.shape is Shape.STRUCT
             else _zero(element)
             for index, child in enumerate(value)
@@ -112,10 +135,8 @@ def _go_type(kind: Type) -> str:
             return kind.name
 
 
-def _mismatch(value: Any, path: str, wanted: str) -> DecodeError:
-    return DecodeError(
-        f"json: cannot unmarshal {_json_name(value)} into Go struct field {path or '.'} of type {wanted}"
-    )
+def _mismatch(value: Any, path: str, wanted: str) -> _Mismatch:
+    return _Mismatch(path, _json_name(value), wanted)
 
 
 def _json_name(value: Any) -> str:
@@ -149,10 +170,7 @@ def _integer(bits: int) -> Callable[[Any, str], int]:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise _mismatch(value, path, f"int{bits}")
         if int(value) != value or not -limit <= value < limit:
-            raise DecodeError(
-                f"json: cannot unmarshal number {json.dumps(value)} into Go struct field {path}"
-                f" of type int{bits}"
-            )
+            raise _Mismatch(path, f"number {json.dumps(value)}", f"int{bits}")
         return int(value)
 
     return check

@@ -31,7 +31,7 @@ class Binding:
     def answer(self, call: Call) -> Answer:
         """Put a pod on a node, once."""
         if call.attributes.verb != "create":
-            raise status.method_not_allowed(call.attributes.verb, "", "pods/binding")
+            raise status.method_not_allowed()
         record = self._writer.existing(call)
         target = calls.read_body(call).get("target")
         node = target.get("name") if isinstance(target, dict) else None
@@ -69,7 +69,7 @@ class Eviction:
     def answer(self, call: Call) -> Answer:
         """Delete the pod, or say 429."""
         if call.attributes.verb != "create":
-            raise status.method_not_allowed(call.attributes.verb, "", "pods/eviction")
+            raise status.method_not_allowed()
         record = self._writer.existing(call)
         body = calls.read_body(call)
         pod = record.decode()
@@ -129,7 +129,7 @@ class Finalize:
     def answer(self, call: Call) -> Answer:
         """Set the finalizers; a namespace that is going and has none is gone."""
         if call.attributes.verb != "update":
-            raise status.method_not_allowed(call.attributes.verb, "", "namespaces/finalize")
+            raise status.method_not_allowed()
         record = self._writer.existing(call)
         body = calls.read_body(call)
         spec = body.get("spec")

@@ -43,8 +43,7 @@ class Reviews:
     async def answer(self, call: Call) -> Answer:
         """Answer a review with itself, its status filled in."""
         if call.attributes.verb != "create" or call.name:
-            verb = call.attributes.verb
-            raise status.method_not_allowed(verb, call.resource.group, call.resource.plural)
+            raise status.method_not_allowed()
         review = calls.read_body(call)
         review["apiVersion"] = call.resource.api_version(call.served)
         review["kind"] = call.resource.kind

@@ -43,10 +43,8 @@ class Scale:
                 wanted = calls.read_body(call)
             case "patch":
                 wanted = self._patched(call, _shown(call, obj, paths))
-            case verb:
-                raise status.method_not_allowed(
-                    verb, call.resource.group, f"{call.resource.plural}/scale"
-                )
+            case _:
+                raise status.method_not_allowed()
         return self._change(call, record, wanted, paths)
 
     def _patched(self, call: Call, shown: JsonObject) -> JsonObject:
