@@ -8,7 +8,7 @@ from kubeloop.controller.consistency import ConsistencyGuard
 from kubeloop.controller.reconcile import Request
 from kubeloop.objects.gvk import GroupVersionResource
 
-pytestmark = [pytest.mark.virtual_time, pytest.mark.spec("C9")]
+pytestmark = pytest.mark.virtual_time
 
 PODS = GroupVersionResource.parse("v1/pods")
 JOBS = GroupVersionResource.parse("batch/v1/jobs")
@@ -33,10 +33,12 @@ def guard(pods) -> ConsistencyGuard:
     return made
 
 
+@pytest.mark.spec("C9")
 async def test_an_owner_that_wrote_nothing_is_never_held_back(guard):
     assert guard.lagging(WEB) == ()
 
 
+@pytest.mark.spec("C9")
 async def test_a_write_holds_its_owner_back_until_the_cache_has_come_so_far(guard, pods):
     guard.wrote(WEB, "uid", PODS, "12")
     assert guard.lagging(WEB) == (PODS,)
@@ -50,12 +52,14 @@ async def test_a_write_holds_its_owner_back_until_the_cache_has_come_so_far(guar
     assert len(guard) == 0
 
 
+@pytest.mark.spec("C9")
 async def test_versions_are_compared_as_numbers(guard, pods):
     pods.version = "9"
     guard.wrote(WEB, "uid", PODS, "10")
     assert guard.lagging(WEB) == (PODS,)
 
 
+@pytest.mark.spec("C9")
 async def test_the_newest_of_several_writes_counts_whatever_their_order(guard, pods):
     guard.wrote(WEB, "uid", PODS, "20")
     guard.wrote(WEB, "uid", PODS, "15")
@@ -63,6 +67,7 @@ async def test_the_newest_of_several_writes_counts_whatever_their_order(guard, p
     assert guard.lagging(WEB) == (PODS,)
 
 
+@pytest.mark.spec("C9")
 async def test_every_resource_has_to_catch_up(guard, pods):
     jobs = FakeStore("10")
     guard.follow(JOBS, jobs)
@@ -74,6 +79,7 @@ async def test_every_resource_has_to_catch_up(guard, pods):
     assert guard.lagging(WEB) == ()
 
 
+@pytest.mark.spec("C9")
 async def test_a_new_uid_replaces_the_record(guard, pods):
     guard.wrote(WEB, "old", PODS, "100")
     guard.wrote(WEB, "new", PODS, "12")
@@ -81,6 +87,7 @@ async def test_a_new_uid_replaces_the_record(guard, pods):
     assert guard.lagging(WEB) == ()
 
 
+@pytest.mark.spec("C9")
 async def test_a_new_uid_drops_what_the_old_one_wrote_elsewhere(guard, pods):
     guard.follow(JOBS, FakeStore("10"))
     guard.wrote(WEB, "old", JOBS, "100")
@@ -89,6 +96,7 @@ async def test_a_new_uid_drops_what_the_old_one_wrote_elsewhere(guard, pods):
     assert guard.lagging(WEB) == ()
 
 
+@pytest.mark.spec("C9")
 async def test_a_record_is_cleared_for_its_own_uid_only(guard):
     guard.wrote(WEB, "uid", PODS, "12")
     guard.clear(WEB, "other")
@@ -100,13 +108,14 @@ async def test_a_record_is_cleared_for_its_own_uid_only(guard):
     assert guard.lagging(WEB) == ()
 
 
+@pytest.mark.spec("C9")
 async def test_a_cache_without_a_version_is_behind(guard, pods):
     pods.version = ""
     guard.wrote(WEB, "uid", PODS, "1")
     assert guard.lagging(WEB) == (PODS,)
 
 
-@pytest.mark.spec("X11")
+@pytest.mark.spec("C9", "X11")
 async def test_a_cache_whose_versions_went_back_blocks_only_until_the_timeout(guard, pods, caplog):
     pods.version = "5000"
     guard.wrote(WEB, "uid", PODS, "5001")
@@ -119,6 +128,7 @@ async def test_a_cache_whose_versions_went_back_blocks_only_until_the_timeout(gu
     assert len(guard) == 0
 
 
+@pytest.mark.spec("C9")
 async def test_a_cache_that_caught_up_long_ago_gives_no_warning(guard, pods, caplog):
     guard.wrote(WEB, "uid", PODS, "12")
     pods.version = "12"
@@ -127,6 +137,7 @@ async def test_a_cache_that_caught_up_long_ago_gives_no_warning(guard, pods, cap
     assert caplog.text == ""
 
 
+@pytest.mark.spec("C9")
 @pytest.mark.parametrize("version", ["", "0", "x", "01"])
 async def test_a_malformed_version_of_a_write_is_refused(guard, version):
     with pytest.raises(ValueError, match="resourceVersion"):
@@ -134,6 +145,7 @@ async def test_a_malformed_version_of_a_write_is_refused(guard, version):
     assert len(guard) == 0
 
 
+@pytest.mark.spec("C9")
 async def test_a_store_whose_version_cannot_be_compared_is_an_error_until_the_timeout(guard, pods):
     guard.wrote(WEB, "uid", PODS, "12")
     pods.version = "abc"
@@ -143,6 +155,7 @@ async def test_a_store_whose_version_cannot_be_compared_is_an_error_until_the_ti
     assert guard.lagging(WEB) == ()
 
 
+@pytest.mark.spec("C9")
 async def test_a_write_to_a_resource_that_is_not_followed_is_refused(guard):
     with pytest.raises(KeyError, match="batch/v1/jobs is not followed"):
         guard.wrote(WEB, "uid", JOBS, "12")

@@ -21,8 +21,6 @@ from kubeloop.controller.predicates import (
 )
 from kubeloop.objects.meta import LabeledMeta
 
-pytestmark = pytest.mark.spec("C7")
-
 OLD = obj("web", version="1", generation=1, labels={"a": "1"}, annotations={"x": "1"})
 
 
@@ -40,6 +38,7 @@ DELETING = change(resourceVersion="2", generation=2, deletionTimestamp="2030-01-
 UPDATES = [RESYNC, STATUS, SPEC, LABELS, ANNOTATIONS, FINALIZERS, DELETING]
 
 
+@pytest.mark.spec("C7")
 @pytest.mark.parametrize(
     ("predicate", "passing"),
     [
@@ -61,6 +60,7 @@ def test_an_update_predicate_lets_exactly_these_updates_pass(predicate, passing)
     assert [event for event in UPDATES if predicate(event)] == passing
 
 
+@pytest.mark.spec("C7")
 @pytest.mark.parametrize(
     "predicate", [version_changed(), generation_changed(), labels_changed(), annotations_changed()]
 )
@@ -71,6 +71,7 @@ def test_update_predicates_let_adds_and_deletes_pass(predicate):
     assert predicate(deleted(OLD, stale=True))
 
 
+@pytest.mark.spec("C7")
 def test_by_kind_asks_one_function_for_each_kind_and_lets_the_others_pass():
     predicate: Predicate[dict[str, Any]] = by_kind(
         updated=lambda event: event.new["metadata"]["generation"] > 1,
@@ -84,6 +85,7 @@ def test_by_kind_asks_one_function_for_each_kind_and_lets_the_others_pass():
     assert not by_kind(added=lambda _event: False)(added(OLD))
 
 
+@pytest.mark.spec("C7")
 def test_labels_match_judges_the_new_object_of_an_update():
     predicate = labels_match("a=2")
     assert predicate(LABELS)
@@ -92,6 +94,7 @@ def test_labels_match_judges_the_new_object_of_an_update():
     assert labels_match("a=1")(deleted(OLD))
 
 
+@pytest.mark.spec("C7")
 def test_predicates_read_structs_as_well():
     class Slim(msgspec.Struct):
         metadata: LabeledMeta

@@ -7,7 +7,13 @@ import itertools
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from tests.kubeloop.controller.queue_probe import RecordedMetrics, now, settle, take, take_all
 
 from kubeloop.controller.priority_queue import PriorityQueue
@@ -245,5 +251,7 @@ class QueueModel(RuleBasedStateMachine):
         assert len(self.queue) == len(self.ready())
 
 
-TestQueueModel = pytest.mark.spec("W20", "W22", "W23", "W24", "W27")(QueueModel.TestCase)
-TestQueueModel.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+@pytest.mark.spec("W20", "W22", "W23", "W24", "W27")
+def test_under_random_use_the_queue_behaves_like_its_model():
+    enough = settings(max_examples=200, stateful_step_count=50, deadline=None)
+    run_state_machine_as_test(QueueModel, settings=enough)

@@ -13,7 +13,7 @@ from kubeloop.controller.reconcile import (
     call,
 )
 
-pytestmark = [pytest.mark.virtual_time, pytest.mark.spec("C4")]
+pytestmark = pytest.mark.virtual_time
 
 WEB = Request("default", "web")
 
@@ -22,6 +22,7 @@ def now() -> float:
     return asyncio.get_running_loop().time()
 
 
+@pytest.mark.spec("C4")
 async def test_no_answer_is_an_empty_result():
     async def reconcile(_request: Request) -> None:
         return None
@@ -29,6 +30,7 @@ async def test_no_answer_is_an_empty_result():
     assert await call(reconcile, WEB, None) == Result()
 
 
+@pytest.mark.spec("C4")
 async def test_a_reconcile_that_takes_too_long_is_cancelled_and_named():
     async def reconcile(_request: Request) -> None:
         await asyncio.sleep(1000)
@@ -38,6 +40,7 @@ async def test_a_reconcile_that_takes_too_long_is_cancelled_and_named():
     assert now() == 5
 
 
+@pytest.mark.spec("C4")
 async def test_a_timeout_of_the_reconciler_itself_is_not_ours():
     async def reconcile(_request: Request) -> None:
         async with asyncio.timeout(2):
@@ -48,6 +51,7 @@ async def test_a_timeout_of_the_reconciler_itself_is_not_ours():
     assert not isinstance(caught.value, ReconcileTimeout)
 
 
+@pytest.mark.spec("C4")
 async def test_a_reconcile_that_swallows_its_cancellation_is_reported(caplog):
     async def reconcile(_request: Request) -> Result:
         with contextlib.suppress(asyncio.CancelledError):
@@ -60,6 +64,7 @@ async def test_a_reconcile_that_swallows_its_cancellation_is_reported(caplog):
     assert "default/web goes on 5 s after its timeout of 5 s" in caplog.text
 
 
+@pytest.mark.spec("C4")
 async def test_a_reconcile_that_cleans_up_quickly_is_not_reported(caplog):
     async def reconcile(_request: Request) -> None:
         try:
@@ -73,6 +78,7 @@ async def test_a_reconcile_that_cleans_up_quickly_is_not_reported(caplog):
     assert caplog.text == ""
 
 
+@pytest.mark.spec("C4")
 async def test_a_reconcile_that_awaited_something_cancelled_is_a_failure_not_an_end():
     inner = asyncio.create_task(asyncio.sleep(1000))
     asyncio.get_running_loop().call_later(1, inner.cancel)
@@ -84,6 +90,7 @@ async def test_a_reconcile_that_awaited_something_cancelled_is_a_failure_not_an_
         await call(reconcile, WEB, None)
 
 
+@pytest.mark.spec("C4")
 async def test_a_cancellation_of_the_caller_goes_through():
     async def reconcile(_request: Request) -> None:
         await asyncio.sleep(1000)
@@ -95,6 +102,7 @@ async def test_a_cancellation_of_the_caller_goes_through():
         await caller
 
 
+@pytest.mark.spec("C4")
 async def test_a_terminal_error_passes_unchanged():
     async def reconcile(_request: Request) -> None:
         raise TerminalError("spec.replicas is negative")
