@@ -112,7 +112,7 @@ class Applier(Generic[T]):
         if len(changes) <= SLICE:
             self._change_slice(changes)
             return
-        budget = Budget()
+        budget = Budget(items=4)
         for some in _slices(changes):
             self._change_slice(some)
             if budget.spent():

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from kubeloop.objects.names import Key
+
 if TYPE_CHECKING:
     from kubeloop.objects.meta import MetaAccess
-    from kubeloop.objects.names import Key
 
 T = TypeVar("T")
 

@@ -7,12 +7,11 @@ cost a collection.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-if TYPE_CHECKING:
-    from kubeloop.objects.names import Key
+from kubeloop.objects.names import Key
 
 T = TypeVar("T")
 
@@ -28,8 +27,9 @@ class Added(msgspec.Struct, Generic[T], frozen=True, gc=False):
 class Updated(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """An object changed, or is repeated by a resync or a relist (then both versions are equal).
 
-    `old` is exactly what the handler's previous notification for the key carried. The uid may
-    differ: a name that was deleted and made again while nobody watched is one update.
+    `old` is what the handler's previous notification for the key carried, or another copy of the
+    same version. The uid may differ: a name that was deleted and made again while nobody watched is
+    one update.
     """
 
     key: Key

@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-if TYPE_CHECKING:
-    from kubeloop.informer.intake import Change
-    from kubeloop.objects.names import Key
+from kubeloop.informer.intake import Change
+from kubeloop.objects.names import Key
 
 T = TypeVar("T")
 

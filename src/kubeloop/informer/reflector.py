@@ -313,8 +313,8 @@ class Reflector(Generic[T]):
                 _log.info("%s: watch expired at version %s", self.name, self.last_version)
                 return self._ended("expired", Resting(Starting()))
             case TooManyRequests():
-                retry = Resting[T](Watching(), at_least=error.retry_after or 0.0)
-                return self._ended("throttled", retry)
+                again: State[T] = Resting(Watching(), at_least=error.retry_after or 0.0)
+                return self._ended("throttled", again)
             case InternalError() if self._internal_errors.failed():
                 return self._ended("error", Watching())
             case TransportError():
