@@ -630,6 +630,31 @@ async def test_a_watch_added_later_starts_at_once():
     assert informer.registrations[0].removed
 
 
+@pytest.mark.spec("C16", "C17")
+async def test_a_manager_warms_a_controller_up_runs_it_and_lets_its_reconcile_finish():
+    log: list[str] = []
+
+    async def reconcile(request: Request) -> None:
+        log.append(f"start {request.name}")
+        await asyncio.sleep(10)
+        log.append(f"end {request.name}")
+
+    controller, informer, _ = make(reconcile)
+    manager = Manager(grace=30)
+    manager.add(controller, warm=True)
+    run = asyncio.create_task(manager.run())
+    await settle()
+    informer.add("a")
+    informer.add("b")
+    await asyncio.sleep(1)
+    manager.stop()
+    await run
+    assert log == ["start a", "end a"]
+    assert now() == 10
+    assert len(informer.registrations) == 1
+    assert informer.registrations[0].removed
+
+
 async def test_a_warm_controller_that_never_ran_leaves_its_informers_when_closed():
     controller, informer, _ = make(Script())
     await controller.warm_up()
