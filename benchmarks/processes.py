@@ -76,12 +76,23 @@ def _start(
     process = subprocess.Popen(
         [python, "-m", module, *arguments],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"},
+        env=_environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
     os.sched_setaffinity(process.pid, {core})
     return process
+
+
+def _environment() -> dict[str, str]:
+    """Return what measured processes see: compiled modules, whatever the caller's settings."""
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+    return {
+        **inherited,
+        "PYTHONPATH": str(ROOT),
+        "PYTHONHASHSEED": "0",
+        "PYTHONPYCACHEPREFIX": str(ROOT / "build" / "pycache"),
+    }
 
 
 def python_with(package: str) -> str | None:

@@ -98,3 +98,8 @@ _decode_event = msgspec.json.Decoder(_Event).decode
 
 def _encode(obj: object) -> bytes:
     return msgspec.json.encode(obj)
+
+
+def watch_line(index: int) -> bytes:
+    """Return one pod's ADDED event, of the size that lists have."""
+    return _encode(make_event("ADDED", index, index + 1, padding=LIST_PADDING))
