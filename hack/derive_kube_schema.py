@@ -125,6 +125,22 @@ def enumerated_fields(source: str) -> Iterator[tuple[str, str, list[str]]]:
                 yield struct, field, sorted(set(values[kind]))
 
 
+def add_zero_structs(types: dict[str, dict[str, Any]], api: Path) -> None:
+    """Mark fields whose Go type is a struct itself: an empty object has them, empty."""
+    for package in sorted({name.rsplit(".", 1)[0] for name in types}):
+        if not package.startswith("io.k8s.api."):
+            continue
+        place = package.removeprefix("io.k8s.api.").replace(".", "/")
+        source = (api / place / "types.go").read_text()
+        for struct, body in STRUCT.findall(source):
+            pointers = set(POINTER.findall(body))
+            schema = types.get(f"{package}.{struct}", {})
+            for name, field in schema.get("properties", {}).items():
+                target = types.get(field.get("$ref", ""), {})
+                if "properties" in target and name not in pointers:
+                    field["x-zero"] = True
+
+
 def add_enumerations(types: dict[str, dict[str, Any]], api: Path) -> None:
     """Note the values of enumerations, which the published documents leave out."""
     for package in sorted({name.rsplit(".", 1)[0] for name in types}):
@@ -144,7 +160,9 @@ PROTO_FIELD = re.compile(
     r" = (?P<number>\d+);",
     re.MULTILINE,
 )
-POINTER = re.compile(r'^\s+\w+\s+\*(?:u?int\d*|bool|string|float64|\w+)\s+`json:"(\w+)', re.MULTILINE)
+POINTER = re.compile(
+    r'^\s+\w+\s+\*(?:u?int\d*|bool|string|float64|\w+)\s+`json:"(\w+)', re.MULTILINE
+)
 SCALARS = ("string", "bytes", "bool", "int32", "int64", "double")
 
 
@@ -210,6 +228,7 @@ def tables() -> dict[str, str]:
     types = definitions(kubernetes)
     api = module_dir("k8s.io/api")
     add_enumerations(types, api)
+    add_zero_structs(types, api)
     packages: dict[str, dict[str, Any]] = {}
     for name in sorted(types):
         package, _, short = name.rpartition(".")

@@ -40,6 +40,7 @@ class ServiceAddresses:
         spec = review.obj.setdefault("spec", {})
         if not isinstance(spec, dict) or spec.get("type") == "ExternalName":
             return
+        spec.setdefault("ipFamilyPolicy", "SingleStack")
         self._address(review, spec)
         if spec.get("type") in _WITH_NODE_PORTS:
             self._node_ports(review, spec)
@@ -71,8 +72,8 @@ class ServiceAddresses:
         why = ""
         if not inside:
             why = (
-                f"failed to allocate IP {wanted}: the provided IP ({wanted}) is not in the valid range."
-                f" The range of valid IPs is {self._network}"
+                f"failed to allocate IP {wanted}: the provided network does not match the current"
+                f" range {self._network}"
             )
         elif wanted in taken:
             why = f"failed to allocate IP {wanted}: provided IP is already allocated"

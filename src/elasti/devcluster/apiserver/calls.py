@@ -102,7 +102,7 @@ class Call:
         try:
             return FieldValidation(value)
         except ValueError:
-            choices = ["", *(mode.value for mode in FieldValidation)]
+            choices = ["", *sorted(mode.value for mode in FieldValidation)]
             error = status.unsupported("fieldValidation", value, choices)
             raise status.invalid_options(self._options, error) from None
 

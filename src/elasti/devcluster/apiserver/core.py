@@ -58,7 +58,6 @@ class Core:
         self.faults = Faults(store)
         self.admission: list[Admission] = [
             NamespaceLifecycle(store),
-            ServiceAddresses(store, network=service_network),
             CleanupFinalizer(),
         ]
         self.writer = Writer(
@@ -66,6 +65,7 @@ class Core:
             stamps=self.stamps,
             tracker=FieldTracker(self.stamps),
             admission=self.admission,
+            allocators=[ServiceAddresses(store, network=service_network)],
             observe=self._written,
         )
         self.endpoints = Endpoints(self.writer)

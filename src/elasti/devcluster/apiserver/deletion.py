@@ -115,9 +115,10 @@ class Deleter:
         elif known is not None and grace >= known:
             return  # a grace period may only become shorter
         metadata["deletionTimestamp"] = self._writer.stamps.now(ahead=grace)
-        metadata["deletionGracePeriodSeconds"] = grace
         if obj.get("kind") == "Namespace":
             obj.setdefault("status", {})["phase"] = "Terminating"
+        else:
+            metadata["deletionGracePeriodSeconds"] = grace
 
 
 def _becomes(new: JsonObject) -> Callable[[JsonObject], None]:

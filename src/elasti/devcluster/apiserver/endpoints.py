@@ -21,6 +21,16 @@ if TYPE_CHECKING:
     from elasti.devcluster.apiserver.writes import Writer, Written
     from kubeloop.objects.meta import JsonObject
 
+# Kinds whose deletion answers with the object, not with a Status.
+_RETURNED = (
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "Pod",
+    "PodTemplate",
+    "ResourceQuota",
+    "Service",
+    "ServiceAccount",
+)
 _encode = msgspec.json.Encoder().encode
 
 
@@ -132,6 +142,8 @@ class Endpoints:
     def deleted(self, call: Call, written: Written) -> Answer:
         """Answer a deletion: with a Status when the object is gone, else with the object."""
         if not written.deleted:
+            return self.written(call, written)
+        if call.resource.kind in _RETURNED and not call.resource.custom:
             return self.written(call, written)
         metadata = written.obj["metadata"]
         details: JsonObject = {"name": metadata["name"], "kind": call.resource.plural}

@@ -113,7 +113,7 @@ class Lister:
         asked, match = read_version(call), call.query.get("resourceVersionMatch", "")
         current = self._store.version
         if match not in ("", "Exact", "NotOlderThan"):
-            raise bad_match(status.unsupported(_MATCH, match, ["", "Exact", "NotOlderThan"]))
+            raise bad_match(status.unsupported(_MATCH, match, ["Exact", "NotOlderThan", ""]))
         if match and asked is None:
             raise bad_match(
                 status.forbidden(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from elasti.devcluster.apiserver import calls, decoding, status
+from elasti.devcluster.apiserver.ownership.tracker import unusable
 from elasti.devcluster.apiserver.patches.merge import json_patch, merge_patch
 from elasti.devcluster.apiserver.patches.strategic import strategic_patch
 
@@ -121,8 +122,11 @@ def _configuration(call: Call) -> JsonObject:
     if not raw.get("apiVersion") or not raw.get("kind"):
         raise status.bad_request("apply patch: apiVersion and kind must be set in the body")
     metadata = raw.get("metadata") if isinstance(raw.get("metadata"), dict) else {}
-    if metadata and metadata.get("managedFields"):
+    if metadata and metadata.get("managedFields") is not None:
         raise status.bad_request("metadata.managedFields must be nil")
     config = decoding.conform(call, raw, body=call.body)
+    unknown = call.resource.strategy.decode(raw, call.served)[1]
+    if unknown:
+        raise unusable(call, f".{unknown[0]}: field not declared in schema")
     decoding.check_target(call, config)
     return config

@@ -82,7 +82,7 @@ def duplicate(field: str, value: Any) -> FieldError:
 
 def unsupported(field: str, value: Any, choices: Sequence[str]) -> FieldError:
     """The value is not one of an enumeration."""
-    detail = "supported values: " + ", ".join(go_value(choice) for choice in sorted(choices))
+    detail = "supported values: " + ", ".join(go_value(choice) for choice in choices)
     return FieldError(Fault.NOT_SUPPORTED, field, value, detail)
 
 

@@ -57,12 +57,14 @@ class Writer:
         stamps: Stamps,
         tracker: FieldTracker,
         admission: Sequence[Admission],
+        allocators: Sequence[Admission],
         observe: Callable[[Call, Written], None],
     ) -> None:
         self.store = store
         self.stamps = stamps
         self.tracker = tracker
         self._admission = admission
+        self._allocators = allocators
         self._observe = observe
 
     def collection(self, call: Call) -> Collection:
@@ -94,6 +96,7 @@ class Writer:
             self.tracker.created(call, obj)
         else:
             self.tracker.applied_new(call, obj, applied)
+        self._consult(self._allocators, call, Operation.CREATE, obj, None)
         key = _key(call, obj)
         if self.collection(call).get(key) is not None:
             raise status.already_exists(call.resource.group, call.resource.plural, metadata["name"])
@@ -118,6 +121,7 @@ class Writer:
         self._refuse(call, new, errors)
         if not owned:
             self.tracker.updated(call, new, old)
+        self._consult(self._allocators, call, Operation.UPDATE, new, old)
         return self._replace(call, new, old, record)
 
     def update_status(
@@ -183,6 +187,16 @@ class Writer:
     def _admit(
         self, call: Call, operation: Operation, obj: JsonObject, old: JsonObject | None
     ) -> None:
+        self._consult(self._admission, call, operation, obj, old)
+
+    def _consult(
+        self,
+        plugins: Sequence[Admission],
+        call: Call,
+        operation: Operation,
+        obj: JsonObject,
+        old: JsonObject | None,
+    ) -> None:
         review = Review(
             operation=operation,
             resource=call.resource,
@@ -191,7 +205,7 @@ class Writer:
             obj=obj,
             old=old,
         )
-        for plugin in self._admission:
+        for plugin in plugins:
             plugin.admit(review)
 
     def _check_version(self, call: Call, new: JsonObject, old: JsonObject) -> None:
@@ -208,7 +222,9 @@ class Writer:
             if not call.resource.strategy.blind_update and call.attributes.verb == "update":
                 text = "must be specified for an update"
                 error = invalid("metadata.resourceVersion", 0, text)
-                raise call.resource.invalid(call.name, [error])
+                raise status.invalid_object(
+                    call.resource.group, call.resource.plural, call.name, [error]
+                )
         elif version != old["metadata"]["resourceVersion"]:
             raise call.resource.conflict(call.name)
 

@@ -100,6 +100,26 @@ def default_autoscaler(obj: JsonObject) -> None:
         spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
 
 
+def create_autoscaler(obj: JsonObject) -> None:
+    """Begin with a status that has counted nothing."""
+    obj["status"] = {"currentReplicas": 0, "desiredReplicas": 0}
+
+
+def default_event(obj: JsonObject) -> None:
+    """Fill in what every core event shows."""
+    if obj.get("apiVersion") == "v1":
+        obj.setdefault("source", {})
+        obj.setdefault("reportingComponent", "")
+        obj.setdefault("reportingInstance", "")
+
+
+def default_node(obj: JsonObject) -> None:
+    """Let everything that a node has be allocatable unless it says otherwise."""
+    state = obj.get("status") or {}
+    if state.get("capacity") and not state.get("allocatable"):
+        state["allocatable"] = dict(state["capacity"])
+
+
 def validate_autoscaler(obj: JsonObject) -> Iterator[FieldError]:
     """Judge a HorizontalPodAutoscaler."""
     spec = obj.get("spec") or {}
@@ -107,8 +127,8 @@ def validate_autoscaler(obj: JsonObject) -> Iterator[FieldError]:
     if low < 1:
         yield invalid("spec.minReplicas", low, "must be greater than or equal to 1")
     if high < 1:
-        yield invalid("spec.maxReplicas", high, "must be greater than 0")
-    elif high < low:
+        yield required("spec.maxReplicas", "must be set and greater than 0")
+    if high < low:
         yield invalid("spec.maxReplicas", high, "must be greater than or equal to `minReplicas`")
     for name in ("kind", "name"):
         if not (spec.get("scaleTargetRef") or {}).get(name):

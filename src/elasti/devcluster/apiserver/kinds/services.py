@@ -41,7 +41,6 @@ def default_service(obj: JsonObject) -> None:
         spec.setdefault("allocateLoadBalancerNodePorts", True)
     if spec["type"] != "ExternalName":
         spec.setdefault("internalTrafficPolicy", "Cluster")
-        spec.setdefault("ipFamilyPolicy", "SingleStack")
 
 
 def prepare_create(obj: JsonObject) -> None:
@@ -146,6 +145,15 @@ def validate_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
 _FAMILIES = ("FQDN", "IPv4", "IPv6")
 
 
+def default_slice(obj: JsonObject) -> None:
+    """Fill in an EndpointSlice."""
+    for endpoint in obj.get("endpoints") or []:
+        endpoint.setdefault("conditions", {})
+    for port in obj.get("ports") or []:
+        port.setdefault("name", "")
+        port.setdefault("protocol", "TCP")
+
+
 def validate_slice(obj: JsonObject) -> Iterator[FieldError]:
     """Judge an EndpointSlice."""
     family = obj.get("addressType", "")
@@ -176,7 +184,9 @@ def _endpoint(endpoint: JsonObject, family: str, field: str) -> Iterator[FieldEr
         )
     for index, address in enumerate(addresses):
         where = f"{field}.addresses[{index}]"
-        if family == "IPv4" and not _is_version(address, 4):
+        if family != "FQDN" and not _is_address(address):
+            yield invalid(where, address, _ADDRESS)
+        elif family == "IPv4" and not _is_version(address, 4):
             yield invalid(where, address, "must be an IPv4 address")
         elif family == "IPv6" and not _is_version(address, 6):
             yield invalid(where, address, "must be an IPv6 address")

@@ -92,10 +92,11 @@ RULES: Mapping[str, Rules] = {
         prepare_update=services.prepare_update,
         validate=services.validate_service,
         validate_update=services.validate_update,
-        name_rule=names.dns_label_1035,
+        name_rule=names.dns_label,
         selectable=_paths("spec.clusterIP", "spec.type"),
     ),
     "EndpointSlice": Rules(
+        default=services.default_slice,
         validate=services.validate_slice,
         validate_update=services.slice_update,
         generation=True,
@@ -115,11 +116,15 @@ RULES: Mapping[str, Rules] = {
         name_rule=names.dns_label,
         selectable=_paths("status.phase"),
     ),
-    "Node": Rules(born_with_status=True, selectable=_paths("spec.unschedulable")),
-    "Event": Rules(selectable=_EVENT_FIELDS, check_required=False),
+    "Node": Rules(
+        default=plain.default_node, born_with_status=True, selectable=_paths("spec.unschedulable")
+    ),
+    "Event": Rules(default=plain.default_event, selectable=_EVENT_FIELDS, check_required=False),
     "Lease": Rules(validate=plain.validate_lease, blind_update=False),
     "HorizontalPodAutoscaler": Rules(
-        default=plain.default_autoscaler, validate=plain.validate_autoscaler
+        default=plain.default_autoscaler,
+        prepare_create=plain.create_autoscaler,
+        validate=plain.validate_autoscaler,
     ),
     "Role": Rules(name_rule=names.path_segment),
     "ClusterRole": Rules(name_rule=names.path_segment),

@@ -123,13 +123,11 @@ class FieldSet:
         return result
 
     def paths(self) -> Iterator[tuple[str, ...]]:
-        """Yield every path, parents before children."""
-        for element in sorted(self.members | self.children.keys()):
-            if element in self.members:
-                yield (element,)
-            if element in self.children:
-                for rest in self.children[element].paths():
-                    yield (element, *rest)
+        """Yield every path, a level's own before those below it."""
+        yield from ((element,) for element in sorted(self.members))
+        for element in sorted(self.children):
+            for rest in self.children[element].paths():
+                yield (element, *rest)
 
     def _keep(self, element: str, child: FieldSet) -> None:
         if not child.is_empty:

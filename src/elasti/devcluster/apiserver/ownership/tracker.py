@@ -17,6 +17,7 @@ from elasti.devcluster.apiserver.ownership.walk import (
     remove,
     with_named_members,
 )
+from elasti.devcluster.apiserver.schema.types import zero_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -84,7 +85,7 @@ class FieldTracker:
 
     def created(self, call: Call, obj: JsonObject) -> None:
         """Make the creator the owner of everything in a new object."""
-        self._record(call, {}, obj, {})
+        self._record(call, zero_value(call.served.type), obj, {})
 
     def updated(self, call: Call, new: JsonObject, old: JsonObject) -> None:
         """Make the writer the owner of what it changed; others lose it."""
@@ -117,7 +118,7 @@ class FieldTracker:
             if last is not None:
                 merged = self._prune(call, merged, entries, last.fields)
         except MergeError as error:
-            raise status.bad_request(f"failed to merge config: {error}") from error
+            raise unusable(call, str(error)) from error
         merged["metadata"] = dict(merged.get("metadata") or {})
         entries = self._settle(call, live, merged, entries, manager)
         if last is not None and manager in entries and last.fields == owned:
@@ -131,7 +132,8 @@ class FieldTracker:
 
     def _adopted(self, call: Call, live: JsonObject) -> Entries:
         manager = Manager(_BEFORE_APPLY, "Update", call.resource.api_version(call.served))
-        return {manager: self._entry(call, self._owned(call, live))}
+        change = self._compare(call, zero_value(call.served.type), live)
+        return {manager: self._entry(call, change.added.union(change.modified))}
 
     def _settle(
         self,
@@ -205,6 +207,15 @@ class FieldTracker:
 
     def _entry(self, call: Call, fields: FieldSet) -> Entry:
         return Entry(fields, call.resource.api_version(call.served), self._stamps.now())
+
+
+def unusable(call: Call, why: str) -> status.StatusError:
+    """400 for a configuration that the type does not allow."""
+    name = f"{call.namespace}/{call.name}"
+    version = call.resource.api_version(call.served)
+    return status.bad_request(
+        f"failed to create typed patch object ({name}; {version}, Kind={call.resource.kind}): {why}"
+    )
 
 
 def _conflicts(

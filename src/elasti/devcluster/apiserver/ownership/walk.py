@@ -10,7 +10,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from elasti.devcluster.apiserver.ownership.fieldset import FieldSet, key_element, value_element
+from elasti.devcluster.apiserver.ownership.fieldset import (
+    FieldSet,
+    key_element,
+    show_path,
+    value_element,
+)
 from elasti.devcluster.apiserver.schema.types import ANY, Relation, Shape, Type
 
 if TYPE_CHECKING:
@@ -175,7 +180,7 @@ def _refuse_repeats(config: list[Any], kind: Type) -> None:
     for item in config:
         element = element_of(kind, item)
         if element in seen:
-            raise MergeError(f"duplicate entries for key {element[2:]}")
+            raise MergeError(f"duplicate entries for key {show_path([element])}")
         seen.add(element)
 
 

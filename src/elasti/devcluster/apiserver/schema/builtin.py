@@ -121,6 +121,7 @@ class BuiltinTypes:
             choices=tuple(schema.get("enum", ())),
             merge_key=schema.get("x-kubernetes-patch-merge-key", ""),
             strategies=frozenset(filter(None, strategies.split(","))),
+            zero=schema.get("x-zero", False),
         )
 
 

@@ -89,7 +89,7 @@ class Conformer:
                 # Go's zero value of the element: only strings matter in practice.
                 result[name] = "" if kind.element.shape is Shape.SCALAR else {}
             else:
-                result[name] = self._fit(child, kind.element, f"{path}.{name}")
+                result[name] = self._fit(child, kind.element, path)
         return result
 
     def _list(self, value: list[Any], kind: Type, path: str) -> list[Any]:
@@ -203,13 +203,15 @@ def _first_illegal(text: str) -> int:
     return max(len(text) - len(text) % 4, 0)
 
 
-def _time(value: Any, path: str) -> str:
+def _time(value: Any, path: str, layout: str = "2006-01-02T15:04:05Z07:00") -> str:
     text = _string(value, path)
     if not _TIME.match(text):
-        raise DecodeError(
-            f'parsing time "{text}" as "2006-01-02T15:04:05Z07:00": cannot parse "{text}" as "2006"'
-        )
+        raise DecodeError(f'parsing time "{text}" as "{layout}": cannot parse "{text}" as "2006"')
     return text
+
+
+def _micro_time(value: Any, path: str) -> str:
+    return _time(value, path, "2006-01-02T15:04:05.000000Z07:00")
 
 
 def _quantity(value: Any, path: str) -> str:
@@ -243,7 +245,7 @@ _SCALARS: Mapping[Scalar, Callable[[Any, str], Any]] = {
     Scalar.BOOLEAN: _boolean,
     Scalar.BYTES: _bytes,
     Scalar.TIME: _time,
-    Scalar.MICRO_TIME: _time,
+    Scalar.MICRO_TIME: _micro_time,
     Scalar.QUANTITY: _quantity,
     Scalar.INT_OR_STRING: _int_or_string,
 }

@@ -125,6 +125,8 @@ def _referenced(schema: JsonObject, prefix: str, pending: list[str]) -> JsonObje
     result: JsonObject = {}
     for key, value in schema.items():
         match key:
+            case "x-zero":
+                continue
             case "$ref":
                 pending.append(value)
                 target = {"$ref": prefix + value}

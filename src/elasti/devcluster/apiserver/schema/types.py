@@ -92,13 +92,22 @@ class Type:
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Field:
-    """A struct's field: its type, and what patches and defaults do with it."""
+    """A struct's field: its type, and what patches and defaults do with it.
+
+    `zero` says that an empty object has it all the same, as an empty struct.
+    """
 
     type: Type
     default: Any = None
     choices: tuple[str, ...] = ()
     merge_key: str = ""
     strategies: frozenset[str] = frozenset()
+    zero: bool = False
+
+
+def zero_value(kind: Type) -> dict[str, Any]:
+    """Return what an empty object of a type contains."""
+    return {name: zero_value(field.type) for name, field in kind.fields.items() if field.zero}
 
 
 ANY = Type(shape=Shape.ANY, name="interface {}")

@@ -33,7 +33,11 @@ class Binding:
         if call.attributes.verb != "create":
             raise status.method_not_allowed()
         record = self._writer.existing(call)
-        target = calls.read_body(call).get("target")
+        body = calls.read_body(call)
+        metadata = body.get("metadata")
+        if not isinstance(metadata, dict) or metadata.get("name") != call.name:
+            raise status.bad_request("name in URL does not match name in Binding object")
+        target = body.get("target")
         node = target.get("name") if isinstance(target, dict) else None
         if not isinstance(node, str) or not node:
             raise status.bad_request("binding: target.name must be the name of a node")

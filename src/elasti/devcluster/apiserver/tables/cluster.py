@@ -167,8 +167,8 @@ def autoscaler(obj: JsonObject, now: dt.datetime) -> list[Any]:
         f"{reference.get('kind', '')}/{reference.get('name', '')}",
         _targets(obj),
         str(get(obj, "spec", "minReplicas", default="<unset>")),
-        str(get(obj, "spec", "maxReplicas", default=0)),
-        str(get(obj, "status", "currentReplicas", default=0)),
+        get(obj, "spec", "maxReplicas", default=0),
+        get(obj, "status", "currentReplicas", default=0),
         created(obj, now),
     ]
 
@@ -200,12 +200,12 @@ def _target(metric: JsonObject, current: JsonObject) -> str:
 def config_map(obj: JsonObject, now: dt.datetime) -> list[Any]:
     """Return a ConfigMap's cells."""
     size = len(obj.get("data") or {}) + len(obj.get("binaryData") or {})
-    return [name(obj), str(size), created(obj, now)]
+    return [name(obj), size, created(obj, now)]
 
 
 def secret(obj: JsonObject, now: dt.datetime) -> list[Any]:
     """Return a Secret's cells."""
-    return [name(obj), obj.get("type", ""), str(len(obj.get("data") or {})), created(obj, now)]
+    return [name(obj), obj.get("type", ""), len(obj.get("data") or {}), created(obj, now)]
 
 
 def created_at(obj: JsonObject, now: dt.datetime) -> list[Any]:

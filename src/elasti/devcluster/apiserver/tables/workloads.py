@@ -83,8 +83,8 @@ def deployment(obj: JsonObject, now: dt.datetime) -> list[Any]:
     return [
         name(obj),
         f"{get(obj, 'status', 'readyReplicas', default=0)}/{get(obj, 'spec', 'replicas', default=0)}",
-        str(get(obj, "status", "updatedReplicas", default=0)),
-        str(get(obj, "status", "availableReplicas", default=0)),
+        get(obj, "status", "updatedReplicas", default=0),
+        get(obj, "status", "availableReplicas", default=0),
         created(obj, now),
         *_wide(obj),
     ]
