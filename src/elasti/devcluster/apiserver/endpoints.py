@@ -11,7 +11,7 @@ from elasti.devcluster.apiserver import calls, decoding, patching, status
 from elasti.devcluster.apiserver.answers import Answer, Streaming
 from elasti.devcluster.apiserver.deletion import Deleter, read_options
 from elasti.devcluster.apiserver.lists import Lister, selection
-from elasti.devcluster.apiserver.representation import Presenter
+from elasti.devcluster.apiserver.representation import ListMeta, Presenter
 from elasti.devcluster.apiserver.watches import Watch, read_watch
 
 if TYPE_CHECKING:
@@ -128,7 +128,8 @@ class Endpoints:
         doomed = [record for record in collection.scan(call.namespace) if wanted.covers(record)]
         for record in doomed:
             self._deleter.delete(call, record, options)
-        return Answer(body=_encode(status.success({})))
+        meta = ListMeta(version=self._writer.store.version)
+        return Answer(body=Presenter(call, self._writer.stamps).page(doomed, meta))
 
     def written(self, call: Call, written: Written) -> Answer:
         """Answer a write with the object as it now is."""

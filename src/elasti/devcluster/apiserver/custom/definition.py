@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from elasti.devcluster.apiserver import names
 from elasti.devcluster.apiserver.custom import structural
 from elasti.devcluster.apiserver.custom.strategy import CustomStrategy
-from elasti.devcluster.apiserver.custom.validation import SchemaError, Validator
+from elasti.devcluster.apiserver.custom.validation import Validator
 from elasti.devcluster.apiserver.kinds.rules import Rules
 from elasti.devcluster.apiserver.resources import (
     Column,
@@ -61,7 +61,10 @@ def validate_definition(obj: JsonObject) -> Iterator[FieldError]:
         )
     seen: set[str] = set()
     for index, version in enumerate(versions):
-        yield from _validate_version(version, f"spec.versions[{index}]")
+        # The words of a single version are those of the definition as a whole.
+        yield from _validate_version(
+            version, "spec" if len(versions) == 1 else f"spec.versions[{index}]"
+        )
         if version.get("name") in seen:
             yield invalid("spec.versions", version.get("name"), "must contain unique version names")
         seen.add(version.get("name", ""))
@@ -103,9 +106,10 @@ def _validate_version(version: JsonObject, path: str) -> Iterator[FieldError]:
         yield from (invalid(f"{path}.name", name, text) for text in names.dns_label_1035(name))
     schema = (version.get("schema") or {}).get("openAPIV3Schema")
     if schema is None:
-        yield required(f"{path}.schema.openAPIV3Schema", "schemas are required")
+        yield required("spec.versions[0].schema.openAPIV3Schema")
     else:
-        yield from _validate_schema(schema, f"{path}.schema.openAPIV3Schema")
+        part = "validation" if path == "spec" else "schema"
+        yield from structural.check(schema, f"{path}.{part}.openAPIV3Schema")
     for index, column in enumerate(version.get("additionalPrinterColumns") or []):
         yield from _validate_column(column, f"{path}.additionalPrinterColumns[{index}]")
     scale = (version.get("subresources") or {}).get("scale")
@@ -113,41 +117,38 @@ def _validate_version(version: JsonObject, path: str) -> Iterator[FieldError]:
         yield from _validate_scale(scale, f"{path}.subresources.scale")
 
 
-def _validate_schema(schema: JsonObject, path: str) -> Iterator[FieldError]:
-    findings = list(structural.check(schema, path))
-    yield from findings
-    if findings:
-        return
-    try:
-        Validator(schema)
-    except SchemaError as error:
-        yield invalid(path, "", f"the schema cannot be compiled: {error}")
+_SIMPLE = "must be a simple json path starting with ."
 
 
 def _validate_column(column: JsonObject, path: str) -> Iterator[FieldError]:
     kind = column.get("type", "")
     if kind and kind not in _COLUMN_TYPES:
-        yield unsupported(f"{path}.type", kind, _COLUMN_TYPES)
+        yield invalid(f"{path}.type", kind, f"must be one of {','.join(_COLUMN_TYPES)}")
+    text = column.get("jsonPath", "")
     try:
-        jsonpath.parse(column.get("jsonPath", ""))
-    except ValueError as error:
-        yield invalid(f"{path}.jsonPath", column.get("jsonPath"), str(error))
+        jsonpath.parse(text)
+    except ValueError:
+        yield invalid(f"{path}.JSONPath", text, _SIMPLE)
+    else:
+        if text and not text.startswith("."):
+            yield invalid(f"{path}.JSONPath", text, _SIMPLE)
 
 
 def _validate_scale(scale: JsonObject, path: str) -> Iterator[FieldError]:
-    for field, prefix in (
+    places = (
         ("specReplicasPath", ".spec."),
         ("statusReplicasPath", ".status."),
         ("labelSelectorPath", "."),
-    ):
-        value = scale.get(field)
-        if value is None or value == "":
+    )
+    for field, prefix in places:
+        value = scale.get(field) or ""
+        if not value:
             if field != "labelSelectorPath":
                 yield required(f"{path}.{field}")
-        elif not value.startswith(prefix) or "[" in value:
-            yield invalid(
-                f"{path}.{field}", value, f"should be a json path under {prefix[:-1] or 'the root'}"
-            )
+        elif not value.startswith(".") or "[" in value:
+            yield invalid(f"{path}.{field}", value, _SIMPLE)
+        elif not value.startswith(prefix):
+            yield invalid(f"{path}.{field}", value, f"should be a json path under {prefix[:-1]}")
 
 
 def definition_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:

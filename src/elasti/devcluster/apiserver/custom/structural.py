@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
+from elasti.devcluster.apiserver.custom.validation import INT_OR_STRING, SchemaError, Validator
 from elasti.devcluster.apiserver.schema.types import (
     ANY,
     STRING,
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
-INT_OR_STRING = "x-kubernetes-int-or-string"
 EMBEDDED = "x-kubernetes-embedded-resource"
 RULES = "x-kubernetes-validations"
 _TYPES = ("array", "boolean", "integer", "number", "object", "string")
@@ -129,7 +130,27 @@ def _check(schema: Any, path: str, *, root: bool = False) -> Iterator[FieldError
     elif kind and kind not in _TYPES:
         yield unsupported(f"{path}.type", kind, _TYPES)
     yield from _check_extensions(schema, path)
+    yield from _check_values(schema, path)
     yield from _check_children(schema, path)
+
+
+def _check_values(schema: JsonObject, path: str) -> Iterator[FieldError]:
+    """Judge the pattern and the default, which are only looked at when an object comes."""
+    pattern = schema.get("pattern")
+    plain = {name: value for name, value in schema.items() if name != "default"}
+    if isinstance(pattern, str):
+        try:
+            Validator({"pattern": pattern})
+        except SchemaError as error:
+            text = f"must be a valid regular expression, but isn't: {error}"
+            yield invalid(f"{path}.pattern", pattern, text)
+            return
+    if schema.get("default") is not None:
+        try:
+            findings = Validator(plain).check(schema["default"])
+        except SchemaError:
+            return  # the part that cannot be compiled is reported where it is
+        yield from (dataclasses.replace(item, field=f"{path}.default") for item in findings)
 
 
 def _check_extensions(schema: JsonObject, path: str) -> Iterator[FieldError]:
@@ -160,14 +181,16 @@ def _check_extensions(schema: JsonObject, path: str) -> Iterator[FieldError]:
             "must be map if x-kubernetes-list-map-keys is non-empty",
         )
     items = schema.get("items")
+    if relation == "map" and not isinstance(items, dict):
+        yield required(f"{path}.items", "must have a schema if x-kubernetes-list-type is map")
+        return
     known = items.get("properties") or {} if isinstance(items, dict) else {}
-    for index, key in enumerate(keys):
-        if relation == "map" and key not in known:
-            yield invalid(
-                f"{path}.x-kubernetes-list-map-keys[{index}]",
-                key,
-                "entries must all be names of item properties",
-            )
+    if relation == "map" and any(key not in known for key in keys):
+        yield invalid(
+            f"{path}.x-kubernetes-list-map-keys",
+            keys,
+            "entries must all be names of item properties",
+        )
 
 
 def _check_children(schema: JsonObject, path: str) -> Iterator[FieldError]:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import jsonschema_rs
 
-from elasti.devcluster.apiserver.custom.structural import INT_OR_STRING
 from elasti.devcluster.apiserver.status import Fault, FieldError, invalid, required, unsupported
 
 if TYPE_CHECKING:
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
 
     from kubeloop.objects.meta import JsonObject
 
+INT_OR_STRING = "x-kubernetes-int-or-string"
 _KEPT = (
     "type",
     "format",
@@ -53,13 +53,12 @@ class Validator:
         except (ValueError, jsonschema_rs.ValidationError) as error:
             raise SchemaError(str(error).splitlines()[0]) from error
 
-    def check(self, obj: JsonObject) -> list[FieldError]:
+    def check(self, obj: Any) -> list[FieldError]:
         """Return every finding."""
         if self._compiled.is_valid(obj):
             return []
-        return [
-            finding for error in self._compiled.iter_errors(obj) for finding in _translate(error)
-        ]
+        findings = [item for error in self._compiled.iter_errors(obj) for item in _translate(error)]
+        return sorted(findings, key=lambda finding: finding.field)
 
 
 def to_json_schema(schema: JsonObject) -> JsonObject:
