@@ -88,6 +88,14 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         future.add_done_callback(self._outside_work_done)
         return future
 
+    async def shutdown_default_executor(self, *timeout: Any) -> None:
+        """Wait, in real time, for the threads of the default executor to end."""
+        self._outside_work += 1
+        try:
+            await super().shutdown_default_executor(*timeout)
+        finally:
+            self._outside_work -= 1
+
     def _outside_work_done(self, _future: asyncio.Future[Any]) -> None:
         self._outside_work -= 1
 

@@ -1,0 +1,15 @@
+"""What holds for every test: it leaves nothing behind."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import settings
+
+# Examples are the same in every run, so that a failure is everybody's and not one run's luck.
+settings.register_profile("elasti", derandomize=True, deadline=None)
+settings.load_profile("elasti")
+
+
+@pytest.fixture(autouse=True)
+def leak_guard(kubeloop_leak_guard: None) -> None:
+    """Every test is guarded; `@pytest.mark.allow_leaks` lets one off."""
