@@ -15,7 +15,7 @@ from benchmarks.runners.pauses import CollectorWatch, LoopTicker
 from benchmarks.runners.usage import Stopwatch, peak
 from kubeloop import Client
 from kubeloop.informer import ReflectorOptions, SharedInformerFactory
-from kubeloop.informer.notifications import Added, Deleted, Notification, Updated
+from kubeloop.informer.notifications import Notification, Updated
 from kubeloop.objects.lazy import LazyObject
 
 
@@ -30,9 +30,8 @@ class Handler:
     def __call__(self, note: Notification[Any]) -> None:
         """Take one notification."""
         if self._as_dict:
-            match note:
-                case Added(obj=obj) | Deleted(obj=obj) | Updated(new=obj):
-                    obj.to_dict()
+            obj = note.new if isinstance(note, Updated) else note.obj
+            obj.to_dict()
         self._left -= 1
         if not self._left:
             self.done.set_result(None)

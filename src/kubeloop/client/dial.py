@@ -151,6 +151,8 @@ async def _dial_through(
         assert upgraded is not None
         connection.connection_made(upgraded)
     except BaseException:
+        # Nobody waits for the proxy any more, so nobody would hear that it hung up.
+        tunnel.answer.cancel()
         transport.abort()
         raise
 

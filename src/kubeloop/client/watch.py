@@ -13,7 +13,7 @@ from kubeloop.objects.envelopes import DecodeError
 
 if TYPE_CHECKING:
     from kubeloop.client.connection import Connection
-    from kubeloop.objects.codec import Codec
+    from kubeloop.objects.codec import Codec, Line
     from kubeloop.objects.events import WatchEvent
 
 T = TypeVar("T")
@@ -71,10 +71,10 @@ class WireWatch(Generic[T]):
         except DecodeError:
             return self._events_before_failure(lines)
 
-    def _events_before_failure(self, lines: list[bytes]) -> list[WatchEvent[T]]:
+    def _events_before_failure(self, lines: list[Line]) -> list[WatchEvent[T]]:
         events = []
         for line in lines:
-            if line.isspace():
+            if bytes(line).isspace():
                 continue
             try:
                 events.append(self._codec.decode_event(line))

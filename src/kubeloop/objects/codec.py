@@ -40,8 +40,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 S = TypeVar("S")
 Buffer: TypeAlias = bytes | bytearray | memoryview
+Line: TypeAlias = bytes | memoryview
 
 _EXCERPT = 120
+_CLOSING_BRACE = 0x7D
 
 
 class Codec(ABC, Generic[T]):
@@ -71,21 +73,28 @@ class Codec(ABC, Generic[T]):
         """Decode one list response. A `Table`, or anything that is no list, is refused."""
 
     @abstractmethod
-    def _change(self, line: bytes) -> WatchEvent[T]:
+    def _change(self, line: Line) -> WatchEvent[T]:
         """Decode an ADDED, MODIFIED or DELETED event; raises one of MALFORMED for others."""
 
-    def decode_event(self, line: bytes) -> WatchEvent[T]:
+    def decode_event(self, line: Line) -> WatchEvent[T]:
         """Decode one line of a watch, of any type."""
         try:
             return self._change(line)
         except MALFORMED as error:
             return self._other_event(line, error)
 
-    def decode_events(self, lines: Sequence[bytes]) -> list[WatchEvent[T]]:
+    def decode_events(self, lines: Sequence[Line]) -> list[WatchEvent[T]]:
         """Decode many lines; the same as `decode_event` of each."""
-        return [self.decode_event(line) for line in lines]
+        change = self._change
+        events: list[WatchEvent[T]] = []
+        for line in lines:
+            try:
+                events.append(change(line))
+            except MALFORMED as error:
+                events.append(self._other_event(line, error))
+        return events
 
-    def _other_event(self, line: bytes, error: Exception) -> WatchEvent[T]:
+    def _other_event(self, line: Line, error: Exception) -> WatchEvent[T]:
         try:
             event = _decode_any_event(line)
             match event.type:
@@ -122,11 +131,11 @@ class _StructCodec(Codec[T]):
         envelope = _checked(self._list.decode, body)
         return _page(envelope, envelope.items or [])
 
-    def _change(self, line: bytes) -> WatchEvent[T]:
+    def _change(self, line: Line) -> WatchEvent[T]:
         change = self._event.decode(line)
         return WatchEvent(change.type, change.object)
 
-    def decode_events(self, lines: Sequence[bytes]) -> list[WatchEvent[T]]:
+    def decode_events(self, lines: Sequence[Line]) -> list[WatchEvent[T]]:
         # The same as the inherited one without two calls for each event.
         decode = self._event.decode
         events: list[WatchEvent[T]] = []
@@ -174,17 +183,17 @@ class _RawCodec(Codec[T]):
         except MALFORMED as error:
             raise DecodeError(f"cannot decode an object: {error}") from error
 
-    def _change(self, line: bytes) -> WatchEvent[T]:
+    def _change(self, line: Line) -> WatchEvent[T]:
         plain = _PLAIN_CHANGE.match(line)
-        if plain is None or not line.endswith(b"}"):
+        if plain is None or line[-1] != _CLOSING_BRACE:
             return self._odd_change(line)
         try:
-            obj = self._parse(line[plain.end() : -1], NO_TYPE)
+            obj = self._parse(bytes(line[plain.end() : -1]), NO_TYPE)
         except MALFORMED:
             return self._odd_change(line)
         return WatchEvent(_CHANGES[plain[1]], obj)
 
-    def _odd_change(self, line: bytes) -> WatchEvent[T]:
+    def _odd_change(self, line: Line) -> WatchEvent[T]:
         """Decode what no known server writes and JSON allows: other orders, spaces, more keys."""
         change = _decode_raw_change(line)
         return WatchEvent(change.type, self._parse(bytes(change.object), NO_TYPE))
@@ -202,7 +211,7 @@ def codec_for(kind: type[T], *, managed_fields: bool = True) -> Codec[T]:
         codec = _RawCodec(access=access_for(dict), parse=parse, unparse=msgspec.json.encode)
         return cast("Codec[T]", codec)
     if issubclass(kind, LazyObject):
-        lazy = _RawCodec(access=access_for(kind), parse=_parse_lazy, unparse=_encode_lazy)
+        lazy = _RawCodec(access=access_for(kind), parse=parse_lazy, unparse=_encode_lazy)
         return cast("Codec[T]", lazy)
     if not issubclass(kind, msgspec.Struct) or "metadata" not in kind.__struct_fields__:
         raise TypeError(
@@ -219,11 +228,7 @@ def _parse_dict(data: bytes, of: ItemType) -> JsonObject:
 
 
 def _parse_trimmed_dict(data: bytes, of: ItemType) -> JsonObject:
-    return _parse_lazy(data, of).to_dict()
-
-
-def _parse_lazy(data: bytes, of: ItemType) -> LazyObject:
-    return parse_lazy(data, api_version=of.api_version, kind=of.kind)
+    return parse_lazy(data, of).to_dict()
 
 
 def _encode_lazy(obj: LazyObject) -> bytes:

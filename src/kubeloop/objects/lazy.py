@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
+from kubeloop.objects.envelopes import NO_TYPE
 from kubeloop.objects.meta import ObjectMeta
 
 if TYPE_CHECKING:
+    from kubeloop.objects.envelopes import ItemType
     from kubeloop.objects.meta import JsonObject
 
 S = TypeVar("S")
@@ -90,8 +92,8 @@ class LazyObject(msgspec.Struct, frozen=True, eq=False, gc=False):
         )
 
 
-def parse_lazy(data: bytes, *, api_version: str = "", kind: str = "") -> LazyObject:
-    """Build a LazyObject from an object's own JSON; the type is used where the JSON has none.
+def parse_lazy(data: bytes, of: ItemType = NO_TYPE) -> LazyObject:
+    """Build a LazyObject from an object's own JSON; `of` is its type where the JSON has none.
 
     Raises one of `MALFORMED` for anything but one JSON object with well-formed metadata.
     """
@@ -105,8 +107,8 @@ def parse_lazy(data: bytes, *, api_version: str = "", kind: str = "") -> LazyObj
     return LazyObject(
         metadata,
         data,
-        sys.intern(head.api_version or api_version),
-        sys.intern(head.kind or kind),
+        sys.intern(head.api_version or of.api_version),
+        sys.intern(head.kind or of.kind),
     )
 
 
@@ -117,9 +119,9 @@ def _without_managed_fields(data: bytes, length: int) -> bytes:
         found > 0
         and data[found - 1] != _BACKSLASH
         and data[start] > _SPACE
-        and data.find(_MANAGED, start) < 0
+        and data.rfind(_MANAGED) == found
     )
-    return b"%bnull%b" % (data[:start], data[start + length :]) if certain else data
+    return data[:start] + b"null" + data[start + length :] if certain else data
 
 
 _decode_head = msgspec.json.Decoder(_Head).decode

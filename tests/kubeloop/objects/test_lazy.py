@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kubeloop.objects.envelopes import ItemType
 from kubeloop.objects.lazy import LazyObject, parse_lazy
 from kubeloop.objects.meta import STRUCT_ACCESS, ObjectMeta, access_for
 
@@ -164,7 +165,7 @@ def test_the_collector_does_not_see_it() -> None:
 def test_a_type_that_the_list_gives_is_part_of_the_object() -> None:
     plain = {"metadata": {"name": "a"}}
 
-    pod = parse_lazy(encode(plain), api_version="v1", kind="Pod")
+    pod = parse_lazy(encode(plain), ItemType("v1", "Pod"))
 
     assert pod.to_dict() == {**plain, "apiVersion": "v1", "kind": "Pod"}
     assert pod == parse_lazy(encode({"kind": "Pod", "apiVersion": "v1", **plain}))
