@@ -129,6 +129,7 @@ class _Tunnel(asyncio.Protocol):
     def _fail(self, error: Exception) -> None:
         if not self.answer.done():
             self.answer.set_exception(error)
+            self.answer.exception()  # retrieved here, because a cancelled caller never will
 
 
 async def _dial_through(
@@ -151,8 +152,6 @@ async def _dial_through(
         assert upgraded is not None
         connection.connection_made(upgraded)
     except BaseException:
-        # Nobody waits for the proxy any more, so nobody would hear that it hung up.
-        tunnel.answer.cancel()
         transport.abort()
         raise
 
