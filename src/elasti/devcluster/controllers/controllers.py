@@ -1,0 +1,82 @@
+"""All controllers as one thing to run.
+
+    controllers = Controllers(client)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(controllers.run())
+        ...
+        controllers.pause("deployment")
+
+They share one set of informers. `run` goes on until it is cancelled and leaves nothing behind. A
+paused controller keeps what it is asked for and does it when resumed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from elasti.devcluster.controllers.deployments import reconciler as deployments
+from elasti.devcluster.controllers.hub import Hub
+from elasti.devcluster.controllers.nodes import scheduler
+from elasti.devcluster.controllers.replicasets import reconciler as replicasets
+
+if TYPE_CHECKING:
+    from elasti.devcluster.controllers.parts import Part
+    from kubeloop.aio.clock import Clock
+    from kubeloop.client.client import Client
+
+_MAKERS = (deployments.make, replicasets.make, scheduler.make)
+
+
+class Controllers:
+    """The controller manager of a dev cluster."""
+
+    def __init__(self, client: Client, *, clock: Clock | None = None) -> None:
+        self._hub = Hub(client, clock=clock)
+        made = [make(self._hub) for make in _MAKERS]
+        self._parts: dict[str, Part] = {part.name: part for part in made}
+        self._synced = asyncio.Event()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The controllers' names, for `pause` and `resume`."""
+        return tuple(self._parts)
+
+    def pause(self, name: str) -> None:
+        """Let one controller stand still. Raises KeyError that lists the names."""
+        self._part(name).pause()
+
+    def resume(self, name: str) -> None:
+        """Let it go on. Raises KeyError that lists the names."""
+        self._part(name).resume()
+
+    def is_paused(self, name: str) -> bool:
+        """Whether it stands still."""
+        return self._part(name).gate.is_paused
+
+    async def wait_synced(self) -> None:
+        """Wait until every controller has seen what there is."""
+        await self._synced.wait()
+
+    async def run(self) -> None:
+        """Run until cancelled."""
+        try:
+            async with self._hub.factory.running():
+                await self._hub.factory.wait_for_sync()
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(self._hub.recorder.run(), name="events")
+                    for part in self._parts.values():
+                        group.create_task(part.controller.run(), name=part.name)
+                    for part in self._parts.values():
+                        await part.controller.warm_up()
+                    self._synced.set()
+        finally:
+            for part in self._parts.values():
+                await part.controller.close()
+
+    def _part(self, name: str) -> Part:
+        try:
+            return self._parts[name]
+        except KeyError:
+            known = ", ".join(self._parts)
+            raise KeyError(f"no controller {name!r}; there are: {known}") from None

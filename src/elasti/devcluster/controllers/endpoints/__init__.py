@@ -1,0 +1,1 @@
+"""Endpoints of Services: EndpointSlices and classic Endpoints."""

@@ -1,0 +1,1 @@
+"""Namespaces: what every one has from the start, and how one ends."""

@@ -1,0 +1,176 @@
+"""Making, deleting, adopting and releasing pods for an owner, with the events people look for.
+
+A pod that was deleted here stays in the cache for a moment. Its uid is remembered until the cache
+shows the deletion, so that no pod is chosen in its stead: a uid that is deleted never comes back.
+What was created is the consistency guard's matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from elasti.devcluster.controllers import templates
+from elasti.devcluster.controllers.pods import PODS
+from kubeloop.client.deletion import Preconditions
+from kubeloop.client.errors import ApiError, Conflict, Forbidden, KubeError, NotFound
+from kubeloop.controller.reconcile import Request
+from kubeloop.objects.meta import STRUCT_ACCESS, access_for
+from kubeloop.objects.owners import owner_reference
+from kubeloop.objects.patches import StrategicMergePatch
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+    from elasti.devcluster.controllers.hub import Hub
+    from elasti.devcluster.controllers.pods import Pod
+    from kubeloop.client.resource import Resource
+    from kubeloop.controller.consistency import ConsistencyGuard
+    from kubeloop.objects.gvk import GroupVersionKind
+    from kubeloop.objects.meta import JsonObject, OwnerReference
+
+
+def is_namespace_ending(error: KubeError) -> bool:
+    """Whether a creation failed only because its namespace is being deleted."""
+    if not isinstance(error, Forbidden):
+        return False
+    return any(cause.reason == "NamespaceTerminating" for cause in error.causes)
+
+
+def controller_reference(owner: Any, gvk: GroupVersionKind) -> OwnerReference:
+    """Return the reference that marks `owner` as an object's controller."""
+    return owner_reference(owner, gvk, controller=True, block_owner_deletion=True)
+
+
+@dataclasses.dataclass(slots=True)
+class Graves:
+    """Uids of pods that were deleted and that a cache may still show as alive."""
+
+    by_owner: dict[str, set[str]] = dataclasses.field(default_factory=dict)
+
+    def bury(self, owner_uid: str, pod_uid: str) -> None:
+        """Remember a deletion."""
+        self.by_owner.setdefault(owner_uid, set()).add(pod_uid)
+
+    def living(self, owner_uid: str, pods: Iterable[Pod]) -> list[Pod]:
+        """Return the pods that were not deleted here; forgets what the cache has learnt."""
+        cached = list(pods)
+        buried = self.by_owner.get(owner_uid)
+        if not buried:
+            return cached
+        buried &= {pod.metadata.uid for pod in cached if not pod.is_deleting}
+        if not buried:
+            del self.by_owner[owner_uid]
+        return [pod for pod in cached if pod.metadata.uid not in buried]
+
+    def forget(self, owner_uid: str) -> None:
+        """The owner is gone."""
+        self.by_owner.pop(owner_uid, None)
+
+
+class PodControl:
+    """Writes the pods of one kind of owner."""
+
+    def __init__(
+        self, hub: Hub, *, component: str, kind: GroupVersionKind, guard: ConsistencyGuard
+    ) -> None:
+        self._pods: Resource[JsonObject] = hub.resource(PODS)
+        self._voice = hub.recorder.voice(component, kind)
+        self._kind = kind
+        self._guard = guard
+        self.graves = Graves()
+
+    async def create(self, owner: Any, pod: JsonObject) -> JsonObject | None:
+        """Create a pod; None where its namespace is being deleted, which no retry mends."""
+        access = access_for(type(owner))
+        try:
+            made = await self._pods.create(pod, namespace=access.namespace(owner))
+        except ApiError as error:
+            if is_namespace_ending(error):
+                return None
+            self._voice.warning(owner, "FailedCreate", f"Error creating: {error}")
+            raise
+        self._note(owner, made)
+        self._voice.normal(owner, "SuccessfulCreate", f"Created pod: {made['metadata']['name']}")
+        return made
+
+    async def create_from(self, owner: Any, template: JsonObject) -> JsonObject | None:
+        """Create a pod of a template, named after its owner by the server."""
+        reference = controller_reference(owner, self._kind)
+        prefix = f"{access_for(type(owner)).name(owner)}-"
+        return await self.create(owner, templates.pod_from(template, reference, prefix=prefix))
+
+    async def delete(self, owner: Any, pod: Pod) -> None:
+        """Delete a pod, if it is still the same one."""
+        meta = pod.metadata
+        owner_uid = access_for(type(owner)).uid(owner)
+        try:
+            await self._pods.delete(
+                meta.name, namespace=meta.namespace, preconditions=Preconditions(uid=meta.uid)
+            )
+        except (NotFound, Conflict):
+            self.graves.bury(owner_uid, meta.uid)
+            return
+        except ApiError as error:
+            self._voice.warning(owner, "FailedDelete", f"Error deleting: {error}")
+            raise
+        self.graves.bury(owner_uid, meta.uid)
+        self._voice.normal(owner, "SuccessfulDelete", f"Deleted pod: {meta.name}")
+
+    async def adopt(self, owner: Any, pod: Pod) -> None:
+        """Become the controller of a pod that has none."""
+        reference = controller_reference(owner, self._kind)
+        await patch_owners(self._pods, pod, [_as_json(reference)])
+
+    async def release(self, owner: Any, pod: Pod) -> None:
+        """Let a pod go that does not match any more."""
+        uid = access_for(type(owner)).uid(owner)
+        await patch_owners(self._pods, pod, [{"$patch": "delete", "uid": uid}])
+
+    def _note(self, owner: Any, pod: JsonObject) -> None:
+        access = access_for(type(owner))
+        request = Request(access.namespace(owner), access.name(owner))
+        self._guard.wrote(request, access.uid(owner), PODS, pod["metadata"]["resourceVersion"])
+
+
+async def patch_owners(
+    resource: Resource[JsonObject], obj: Any, references: Sequence[JsonObject]
+) -> None:
+    """Change an object's owner references by uid; an object that is gone needs none."""
+    patch = {"metadata": {"uid": STRUCT_ACCESS.uid(obj), "ownerReferences": list(references)}}
+    name, namespace = STRUCT_ACCESS.name(obj), STRUCT_ACCESS.namespace(obj)
+    try:
+        await resource.patch(name, StrategicMergePatch(patch), namespace=namespace)
+    except NotFound:
+        return
+
+
+def _as_json(reference: OwnerReference) -> JsonObject:
+    return {
+        "apiVersion": reference.api_version,
+        "kind": reference.kind,
+        "name": reference.name,
+        "uid": reference.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+async def slow_start(count: int, make: Callable[[], Awaitable[object]]) -> KubeError | None:
+    """Do something `count` times in batches of 1, 2, 4, ...; a batch with a failure is the last.
+
+    Returns the first failure. So a mistake in a template costs one request and not a hundred.
+    """
+    size, left = 1, count
+    while left > 0:
+        size = min(size, left)
+        results = await asyncio.gather(*(make() for _ in range(size)), return_exceptions=True)
+        for result in results:
+            if isinstance(result, KubeError):
+                return result
+            if isinstance(result, BaseException):
+                raise result
+        left -= size
+        size *= 2
+    return None

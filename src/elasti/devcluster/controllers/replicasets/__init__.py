@@ -1,0 +1,1 @@
+"""ReplicaSets: as many pods as were asked for."""

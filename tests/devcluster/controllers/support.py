@@ -1,0 +1,267 @@
+"""A dev API server with the controllers on it and, for a kubelet, a few lines that pretend."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import subprocess
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from elasti.devcluster.apiserver.server import ApiServer
+from elasti.devcluster.controllers.controllers import Controllers
+from kubeloop.aio.tasks import finish
+from kubeloop.aio.wait import poll
+from kubeloop.client import Client, ClientConfig, KubeError, NotFound
+from kubeloop.controller.controller import Controller
+from kubeloop.controller.reconcile import Request
+from kubeloop.informer import SharedInformerFactory
+from kubeloop.objects.lazy import LazyObject
+from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.patches import MergePatch
+
+NODE = "node-1"
+STAMP = "2030-01-01T00:00:00Z"
+
+
+class FakeKubelet:
+    """Starts and ends pods at once, without running anything; `may_start` and `may_be_ready` choose."""
+
+    def __init__(self, client: Client, *, network: str = "10.1") -> None:
+        self._client = client
+        self._pods = client.resource("v1/pods")
+        self._network = network
+        self._addresses = 0
+        self._factory = SharedInformerFactory(client)
+        self._informer = self._factory.informer("v1/pods", dict)
+        self.may_be_ready: Callable[[JsonObject], bool] = lambda pod: True
+        self.may_end: Callable[[JsonObject], bool] = lambda pod: True
+        self.controller = Controller("kubelet", self._reconcile, workers=4)
+        self.controller.watch(self._informer)
+
+    def look_again(self) -> None:
+        """The answers of the choosers may have changed."""
+        for pod in self._informer.store.list():
+            self.controller.queue.add(
+                Request(pod["metadata"]["namespace"], pod["metadata"]["name"])
+            )
+
+    async def run(self) -> None:
+        async with self._factory.running():
+            await self._factory.wait_for_sync()
+            await self.controller.run()
+
+    async def _reconcile(self, request: Request) -> None:
+        pod = self._informer.lister.find(*request)
+        if pod is None or not pod["spec"].get("nodeName"):
+            return
+        with contextlib.suppress(NotFound):
+            if pod["metadata"].get("deletionTimestamp"):
+                if self.may_end(pod):
+                    await self._pods.delete(
+                        request.name, namespace=request.namespace, grace_period=0
+                    )
+            elif pod["status"].get("phase") not in ("Succeeded", "Failed"):
+                await self._update(pod)
+
+    async def _update(self, pod: JsonObject) -> None:
+        ready = "True" if self.may_be_ready(pod) else "False"
+        status = pod["status"]
+        found = [c for c in status.get("conditions") or [] if c["type"] == "Ready"]
+        if status.get("podIP") and found and found[0]["status"] == ready:
+            return
+        address = status.get("podIP") or self._address()
+        others = [c for c in status.get("conditions") or [] if c["type"] != "Ready"]
+        condition = {"type": "Ready", "status": ready, "lastTransitionTime": now_text()}
+        patch = {
+            "phase": "Running",
+            "podIP": address,
+            "podIPs": [{"ip": address}],
+            "conditions": [*others, condition],
+        }
+        metadata = pod["metadata"]
+        await self._pods.subresource("status").patch(
+            metadata["name"],
+            MergePatch({"metadata": {"uid": metadata["uid"]}, "status": patch}),
+            namespace=metadata["namespace"],
+        )
+
+    def _address(self) -> str:
+        self._addresses += 1
+        return f"{self._network}.{self._addresses // 250}.{self._addresses % 250 + 1}"
+
+
+def now_text() -> str:
+    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Cluster:
+    """What a test talks to."""
+
+    def __init__(
+        self,
+        server: ApiServer,
+        client: Client,
+        controllers: Controllers,
+        kubelet: FakeKubelet,
+        kubeconfig: Path,
+    ) -> None:
+        self.server = server
+        self.client = client
+        self.controllers = controllers
+        self.kubelet = kubelet
+        self.kubeconfig = kubeconfig
+
+    def __getattr__(self, plural: str) -> Any:
+        return self.client.resource(_RESOURCES[plural], namespace="default")
+
+    async def list(
+        self, plural: str, *, selector: str = "", namespace: str = "default"
+    ) -> list[Any]:
+        resource = self.client.resource(_RESOURCES[plural])
+        return [item async for item in resource.items(selector=selector, namespace=namespace)]
+
+    async def get(self, plural: str, name: str, *, namespace: str = "default") -> JsonObject | None:
+        try:
+            return await self.client.resource(_RESOURCES[plural]).get(name, namespace=namespace)
+        except NotFound:
+            return None
+
+    async def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run the real kubectl; its output, or an AssertionError with what it said."""
+        process = await asyncio.create_subprocess_exec(
+            "kubectl",
+            f"--kubeconfig={self.kubeconfig}",
+            *arguments,
+            stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        output, _ = await process.communicate(stdin.encode() if stdin is not None else None)
+        assert process.returncode == 0, output.decode()
+        return output.decode()
+
+
+_RESOURCES = {
+    "pods": "v1/pods",
+    "services": "v1/services",
+    "events": "v1/events",
+    "nodes": "v1/nodes",
+    "namespaces": "v1/namespaces",
+    "configmaps": "v1/configmaps",
+    "serviceaccounts": "v1/serviceaccounts",
+    "endpoints": "v1/endpoints",
+    "leases": "coordination.k8s.io/v1/leases",
+    "deployments": "apps/v1/deployments",
+    "replicasets": "apps/v1/replicasets",
+    "statefulsets": "apps/v1/statefulsets",
+    "controllerrevisions": "apps/v1/controllerrevisions",
+    "slices": "discovery.k8s.io/v1/endpointslices",
+    "budgets": "policy/v1/poddisruptionbudgets",
+    "crds": "apiextensions.k8s.io/v1/customresourcedefinitions",
+    "widgets": "example.com/v1/widgets",
+}
+
+
+@contextlib.asynccontextmanager
+async def cluster_on(tmp_path: Path, *, nodes: int = 1) -> AsyncIterator[Cluster]:
+    """Run a server, the controllers and a pretending kubelet."""
+    async with ApiServer() as server:
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(server.admin_kubeconfig())
+        async with Client(ClientConfig.from_kubeconfig(kubeconfig)) as client:
+            controllers = Controllers(client)
+            kubelet = FakeKubelet(client)
+            for number in range(nodes):
+                await client.resource("v1/nodes").create(node_named(f"node-{number + 1}"))
+            tasks = [asyncio.create_task(controllers.run()), asyncio.create_task(kubelet.run())]
+            try:
+                await first_of(controllers.wait_synced(), tasks)
+                yield Cluster(server, client, controllers, kubelet, kubeconfig)
+            finally:
+                await finish(tasks)
+            for task in tasks:
+                if not task.cancelled() and (error := task.exception()) is not None:
+                    raise error
+
+
+async def first_of(work: Awaitable[Any], tasks: list[asyncio.Task[None]]) -> None:
+    """Wait for the work, or fail with the task that failed before it."""
+    waiting = asyncio.ensure_future(work)
+    await asyncio.wait([waiting, *tasks], return_when=asyncio.FIRST_COMPLETED, timeout=30)
+    if not waiting.done():
+        waiting.cancel()
+        for task in tasks:
+            if task.done():
+                await task
+        raise TimeoutError("the controllers did not sync")
+
+
+def node_named(name: str, **spec: Any) -> JsonObject:
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "spec": spec,
+        "status": {
+            "conditions": [{"type": "Ready", "status": "True"}],
+            "allocatable": {"pods": "100"},
+        },
+    }
+
+
+async def eventually(condition: Callable[[], Awaitable[Any]], *, timeout: float = 15.0) -> Any:
+    """Ask again and again until the answer is true, and return it."""
+    answer: Any = None
+
+    async def holds() -> bool:
+        nonlocal answer
+        answer = await condition()
+        return bool(answer)
+
+    try:
+        await poll(holds, 0.02, immediate=True, timeout=timeout)
+    except TimeoutError:
+        raise AssertionError(f"{condition} still answers {answer!r}") from None
+    return answer
+
+
+def template(labels: dict[str, str], *, image: str = "web:1", **spec: Any) -> JsonObject:
+    container = {"name": "web", "image": image, "ports": [{"name": "http", "containerPort": 8080}]}
+    return {"metadata": {"labels": labels}, "spec": {"containers": [container], **spec}}
+
+
+def deployment(name: str = "web", replicas: int = 3, **spec: Any) -> JsonObject:
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels},
+            "template": template(labels),
+            **spec,
+        },
+    }
+
+
+def replica_set(name: str = "web", replicas: int = 2, **spec: Any) -> JsonObject:
+    made = deployment(name, replicas, **spec)
+    return {**made, "kind": "ReplicaSet"}
+
+
+__all__ = [
+    "Cluster",
+    "FakeKubelet",
+    "KubeError",
+    "LazyObject",
+    "cluster_on",
+    "deployment",
+    "eventually",
+    "node_named",
+    "replica_set",
+    "template",
+]
