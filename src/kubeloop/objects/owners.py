@@ -12,11 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from kubeloop.objects.gvk import GroupVersion, GroupVersionKind
+from kubeloop.objects.gvk import GroupVersion
 from kubeloop.objects.meta import OwnerReference, access_for
+from kubeloop.objects.references import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    from kubeloop.objects.gvk import GroupVersionKind
 
 
 class OwnershipError(ValueError):
@@ -56,7 +59,7 @@ def owner_reference(
     """Build a reference to `owner`, a Struct or a dictionary.
 
     `gvk` may be left out for an object that says itself what it is. Raises OwnershipError where
-    the kind or the uid is unknown: an object that was never created cannot own anything.
+    the uid is unknown (what was never created cannot own anything), ValueError where the kind is.
     """
     access, kind = access_for(type(owner)), gvk or kind_of(owner)
     if not access.uid(owner) or not access.name(owner):
@@ -71,17 +74,6 @@ def owner_reference(
         controller=True if controller else None,
         block_owner_deletion=True if block_owner_deletion else None,
     )
-
-
-def kind_of(obj: Any) -> GroupVersionKind:
-    """Read `apiVersion` and `kind` of an object. Raises OwnershipError where one is missing."""
-    if isinstance(obj, dict):
-        api_version, kind = obj.get("apiVersion"), obj.get("kind")
-    else:
-        api_version, kind = getattr(obj, "api_version", ""), getattr(obj, "kind", "")
-    if not api_version or not kind:
-        raise OwnershipError("the object has no apiVersion or kind; pass its GroupVersionKind")
-    return GroupVersionKind.of(api_version, kind)
 
 
 def check_scope(*, owner_namespace: str, namespace: str) -> None:

@@ -110,7 +110,7 @@ def test_structs_carry_owners_too() -> None:
 def test_an_owner_without_uid_or_kind_is_refused() -> None:
     with pytest.raises(OwnershipError, match="has no uid"):
         owner_reference(deployment(uid=""))
-    with pytest.raises(OwnershipError, match="GroupVersionKind"):
+    with pytest.raises(ValueError, match="GroupVersionKind"):
         owner_reference({"metadata": {"name": "x", "uid": "u"}})
 
 
