@@ -7,8 +7,7 @@ than guessed at. Interim responses (1xx) are passed over.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from kubeloop.client.chunks import ChunkedBody, FramingError
 
@@ -67,8 +66,7 @@ class OpenBody:
         return [data] if data else []
 
 
-@dataclass(frozen=True, slots=True)
-class ResponseHead:
+class ResponseHead(NamedTuple):
     """Status and header fields; names in lower case, as they came, repeated ones too."""
 
     status: int
