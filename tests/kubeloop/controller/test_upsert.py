@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kubeloop.client.errors import AlreadyExists, Conflict, NotFound, Status
-from kubeloop.controller.create_or_update import WriteOutcome, create_or_update
+from kubeloop.controller.upsert import WriteOutcome, create_or_update
 
 Json = dict[str, Any]
 
