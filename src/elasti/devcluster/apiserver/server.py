@@ -102,13 +102,12 @@ class ApiServer:
                     request_factory=make_request,
                     handler_cancellation=True,
                     access_log=None,
-                )
+                ),
+                shutdown_timeout=1.0,
             )
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
-            site = web.TCPSite(
-                runner, self.host, self.port, ssl_context=self._tls(), shutdown_timeout=1.0
-            )
+            site = web.TCPSite(runner, self.host, self.port, ssl_context=self._tls())
             await site.start()
             self.port = _bound_port(runner)
             self._bootstrap()

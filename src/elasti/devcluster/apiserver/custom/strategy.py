@@ -48,11 +48,12 @@ class CustomStrategy:
         if not isinstance(metadata, dict):
             raise DecodeError("metadata is not an object")
         conformer = Conformer()
-        clean = conformer.conform(metadata, self._metadata, "metadata")
+        clean = conformer.conform(metadata, self._metadata)
         unknown: list[str] = []
         rest = {name: value for name, value in obj.items() if name != "metadata"}
         pruned = prune(rest, served.type, "", unknown)
-        return {**pruned, "metadata": clean}, conformer.unknown + unknown
+        odd = [f"metadata.{path}" for path in conformer.unknown]
+        return {**pruned, "metadata": clean}, odd + unknown
 
     def default(self, obj: JsonObject, served: Served) -> None:
         """Fill in the schema's defaults."""
