@@ -1,0 +1,1 @@
+"""The `elasti` command: one file a command, rendering apart from doing, nothing loaded unasked."""

@@ -1,0 +1,49 @@
+"""`elasti informer`: a shared informer at the command line."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("informer")
+@click.argument("resource")
+@click.option("-n", "--namespace", default="", help="Only this namespace; all by default.")
+@click.option("-l", "--selector", default="", help="Only objects that match this label selector.")
+@click.option("--field-selector", default="", help="Only objects that match this field selector.")
+@click.option(
+    "--resync",
+    default=30.0,
+    show_default=True,
+    help="Repeat every object so often, in seconds; 0 never.",
+)
+@click.option(
+    "--period", default=10.0, show_default=True, help="Say `run` so often, in seconds; 0 never."
+)
+@click.option("--context", default=None, help="The kubeconfig context to use.")
+def command(
+    *,
+    resource: str,
+    namespace: str,
+    selector: str,
+    field_selector: str,
+    resync: float,
+    period: float,
+    context: str | None,
+) -> None:
+    """Watch RESOURCE and print what happens to it, until Ctrl-C.
+
+    RESOURCE is what kubectl takes: a plural, a singular, a short name, or with its group
+    (deployments.apps).
+
+    \b
+    Examples:
+      elasti informer pods
+      elasti informer deploy -n default -l app=web --resync 0
+    """
+    from elasti.cli.informer_run import Slice, follow
+    from elasti.cli.running import run_until_interrupted
+
+    piece = Slice(resource, namespace, selector, field_selector)
+    run_until_interrupted(
+        lambda: follow(piece, resync=resync, period=period, context=context, say=click.echo)
+    )

@@ -1,0 +1,58 @@
+"""The root of the command line: finds a command's file only when it is called.
+
+Exit codes: 0 done; 1 it failed, and the message says why; 2 the call itself was wrong.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import NamedTuple, cast
+
+import click
+
+
+class _Entry(NamedTuple):
+    module: str
+    help: str
+
+
+# The help texts stand here, so that `elasti --help` loads no command at all.
+_COMMANDS = {
+    "crd": _Entry("elasti.cli.crd", "Print the ElastiService CustomResourceDefinition."),
+    "informer": _Entry("elasti.cli.informer", "Watch a resource and print what happens to it."),
+    "version": _Entry("elasti.cli.version", "Print the version."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands live in modules of their own, each named `command` there."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the commands."""
+        del ctx
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load one command."""
+        del ctx
+        entry = _COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        return cast("click.Command", importlib.import_module(entry.module).command)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands with their help, without loading them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _COMMANDS[name].help) for name in sorted(_COMMANDS)])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+def main() -> None:
+    """Elasti puts idle Kubernetes workloads to sleep and wakes them on the first connection.
+
+    \b
+    Examples:
+      elasti crd | kubectl apply -f -
+      elasti informer pods
+    """
