@@ -16,6 +16,9 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from elasti.devcluster.controllers.deployments import reconciler as deployments
+from elasti.devcluster.controllers.endpoints import classic_reconciler as endpoints
+from elasti.devcluster.controllers.endpoints import reconciler as slices
+from elasti.devcluster.controllers.garbage import watching as garbage
 from elasti.devcluster.controllers.hub import Hub
 from elasti.devcluster.controllers.nodes import scheduler
 from elasti.devcluster.controllers.replicasets import reconciler as replicasets
@@ -25,7 +28,14 @@ if TYPE_CHECKING:
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
 
-_MAKERS = (deployments.make, replicasets.make, scheduler.make)
+_MAKERS = (
+    deployments.make,
+    replicasets.make,
+    slices.make,
+    endpoints.make,
+    scheduler.make,
+    garbage.make,
+)
 
 
 class Controllers:
@@ -67,6 +77,8 @@ class Controllers:
                     group.create_task(self._hub.recorder.run(), name="events")
                     for part in self._parts.values():
                         group.create_task(part.controller.run(), name=part.name)
+                        if part.background is not None:
+                            group.create_task(part.background(), name=f"{part.name} watch")
                     for part in self._parts.values():
                         await part.controller.warm_up()
                     self._synced.set()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from elasti.devcluster.controllers.pausing import Pausable
 from kubeloop.controller.controller import Controller
 from kubeloop.controller.ratelimiters import ExponentialLimiter
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from kubeloop.controller.consistency import ConsistencyGuard
     from kubeloop.controller.ratelimiters import RateLimiter
     from kubeloop.controller.reconcile import Reconcile, Request
@@ -25,6 +27,7 @@ class Part:
     name: str
     controller: Controller
     gate: Pausable
+    background: Callable[[], Coroutine[Any, Any, None]] | None = None
 
     @classmethod
     def of(
@@ -34,14 +37,18 @@ class Part:
         *,
         workers: int = 1,
         guard: ConsistencyGuard | None = None,
+        background: Callable[[], Coroutine[Any, Any, None]] | None = None,
     ) -> Part:
-        """Build one around a reconciler; its watches are added to `controller`."""
+        """Build one around a reconciler; its watches are added to `controller`.
+
+        `background` runs beside it, and is not paused with it.
+        """
         gate = Pausable(reconcile)
         limiter: RateLimiter[Request] = ExponentialLimiter(cap=_LONGEST_RETRY)
         controller = Controller(
             name, gate, workers=workers, consistency=guard, rate_limiter=limiter
         )
-        return cls(name, controller, gate)
+        return cls(name, controller, gate, background)
 
     def pause(self) -> None:
         """Do nothing from now on, as a controller that hangs."""

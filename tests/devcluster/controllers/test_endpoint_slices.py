@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from typing import Any
+
+from tests.devcluster.controllers.support import Cluster, deployment, eventually
+
+from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.patches import MergePatch
+
+
+def service(name: str = "web", **spec: Any) -> JsonObject:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": "default", "labels": {"team": "red"}},
+        "spec": {
+            "selector": {"app": "web"},
+            "ports": [{"name": "http", "port": 80, "targetPort": "http"}],
+            **spec,
+        },
+    }
+
+
+async def slices(cluster: Cluster, name: str = "web") -> list[JsonObject]:
+    return await cluster.list("slices", selector=f"kubernetes.io/service-name={name}")
+
+
+def endpoints_of(found: list[JsonObject]) -> list[JsonObject]:
+    return [endpoint for item in found for endpoint in item.get("endpoints") or []]
+
+
+async def ready_endpoints(cluster: Cluster, number: int) -> list[JsonObject]:
+    async def ready() -> list[JsonObject]:
+        found = await slices(cluster)
+        ready = [e for e in endpoints_of(found) if e["conditions"]["ready"]]
+        return found if found and len(ready) == number else []
+
+    found: list[JsonObject] = await eventually(ready)
+    return found
+
+
+async def test_a_service_gets_a_slice_with_its_labels_and_its_pods(cluster: Cluster) -> None:
+    made = await cluster.services.create(service())
+    await cluster.deployments.create(deployment(replicas=2))
+    (item,) = await ready_endpoints(cluster, 2)
+    assert item["metadata"]["name"].startswith("web-")
+    assert item["metadata"]["labels"] == {
+        "team": "red",
+        "kubernetes.io/service-name": "web",
+        "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
+    }
+    assert item["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "name": "web",
+            "uid": made["metadata"]["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+    assert item["ports"] == [{"name": "http", "port": 8080, "protocol": "TCP"}]
+    endpoint = item["endpoints"][0]
+    assert endpoint["conditions"] == {"ready": True, "serving": True, "terminating": False}
+    assert endpoint["nodeName"] == "node-1"
+    assert endpoint["targetRef"]["kind"] == "Pod"
+
+
+async def test_an_address_is_listed_before_its_pod_is_ready(cluster: Cluster) -> None:
+    cluster.kubelet.may_be_ready = lambda pod: False
+    await cluster.services.create(service())
+    await cluster.deployments.create(deployment(replicas=1))
+
+    async def listed() -> list[JsonObject]:
+        return endpoints_of(await slices(cluster))
+
+    (endpoint,) = await eventually(listed)
+    assert endpoint["conditions"] == {"ready": False, "serving": False, "terminating": False}
+    cluster.kubelet.may_be_ready = lambda pod: True
+    cluster.kubelet.look_again()
+    await ready_endpoints(cluster, 1)
+
+
+async def test_a_pod_that_ends_is_listed_as_terminating_until_it_is_gone(cluster: Cluster) -> None:
+    await cluster.services.create(service())
+    await cluster.deployments.create(deployment(replicas=1))
+    await ready_endpoints(cluster, 1)
+    cluster.kubelet.may_end = lambda pod: False
+    await cluster.deployments.patch("web", MergePatch({"spec": {"replicas": 0}}))
+
+    async def terminating() -> list[JsonObject]:
+        found = endpoints_of(await slices(cluster))
+        return [e for e in found if e["conditions"]["terminating"]]
+
+    (endpoint,) = await eventually(terminating)
+    assert endpoint["conditions"] == {"ready": False, "serving": True, "terminating": True}
+    cluster.kubelet.may_end = lambda pod: True
+    cluster.kubelet.look_again()
+
+    async def empty() -> bool:
+        return not endpoints_of(await slices(cluster))
+
+    await eventually(empty)
+    (item,) = await slices(cluster)
+    assert not item.get("ports")
+
+
+async def test_slices_of_other_managers_are_left_alone(cluster: Cluster) -> None:
+    await cluster.services.create(service())
+    foreign = {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": "mine",
+            "namespace": "default",
+            "labels": {
+                "kubernetes.io/service-name": "web",
+                "endpointslice.kubernetes.io/managed-by": "elasti",
+            },
+        },
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["10.9.9.9"]}],
+        "ports": [{"name": "http", "port": 8012}],
+    }
+    await cluster.slices.create(foreign)
+    await cluster.deployments.create(deployment(replicas=1))
+    await eventually(lambda: _has(cluster, 2))
+    found = await cluster.get("slices", "mine")
+    assert found is not None
+    assert found["endpoints"] == [{"addresses": ["10.9.9.9"], "conditions": {}}]
+
+
+async def _has(cluster: Cluster, number: int) -> bool:
+    found = await slices(cluster)
+    return len(found) == number and len(endpoints_of(found)) == number
+
+
+async def test_kubectl_get_endpoints_shows_ready_addresses(cluster: Cluster) -> None:
+    await cluster.services.create(service())
+    await cluster.deployments.create(deployment(replicas=2))
+
+    async def both() -> bool:
+        found = await cluster.get("endpoints", "web")
+        subsets = (found or {}).get("subsets") or []
+        return len(subsets) == 1 and len(subsets[0].get("addresses") or ()) == 2
+
+    await eventually(both)
+    await cluster.services.delete("web")
+
+    async def gone() -> bool:
+        return await cluster.get("endpoints", "web") is None
+
+    await eventually(gone)

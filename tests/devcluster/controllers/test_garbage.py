@@ -1,0 +1,181 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.devcluster.controllers.support import Cluster, deployment, eventually
+
+from kubeloop.objects.meta import JsonObject
+
+
+def config_map(name: str, *owners: JsonObject, block: bool = False, **metadata: Any) -> JsonObject:
+    references = [
+        {
+            "apiVersion": owner["apiVersion"],
+            "kind": owner["kind"],
+            "name": owner["metadata"]["name"],
+            "uid": owner["metadata"]["uid"],
+            "blockOwnerDeletion": block,
+        }
+        for owner in owners
+    ]
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "ownerReferences": references,
+            **metadata,
+        },
+    }
+
+
+async def gone(cluster: Cluster, plural: str, *names: str) -> None:
+    async def all_gone() -> bool:
+        found = {item["metadata"]["name"] for item in await cluster.list(plural)}
+        return not found & set(names)
+
+    await eventually(all_gone)
+
+
+async def test_a_deployment_takes_its_replica_sets_and_pods_along(cluster: Cluster) -> None:
+    await cluster.deployments.create(deployment(replicas=2))
+
+    async def two_pods() -> bool:
+        return len(await cluster.list("pods")) == 2
+
+    await eventually(two_pods)
+    await cluster.deployments.delete("web", propagation="Background")
+
+    async def nothing() -> bool:
+        return not await cluster.list("replicasets") and not await cluster.list("pods")
+
+    await eventually(nothing)
+
+
+async def test_foreground_deletion_waits_for_blocking_dependents(cluster: Cluster) -> None:
+    owner = await cluster.configmaps.create(config_map("owner"))
+    await cluster.configmaps.create(
+        config_map("child", owner, block=True, finalizers=["example.com/hold"])
+    )
+    await cluster.configmaps.delete("owner", propagation="Foreground")
+
+    async def child_is_going() -> bool:
+        child = await cluster.get("configmaps", "child")
+        return child is not None and bool(child["metadata"].get("deletionTimestamp"))
+
+    await eventually(child_is_going)
+    still = await cluster.get("configmaps", "owner")
+    assert still is not None
+    assert still["metadata"]["finalizers"] == ["foregroundDeletion"]
+    child = await cluster.get("configmaps", "child")
+    assert child is not None
+    child["metadata"]["finalizers"] = []
+    await cluster.configmaps.replace(child)
+    await gone(cluster, "configmaps", "owner", "child")
+
+
+async def test_orphaned_dependents_stay_without_their_owner(cluster: Cluster) -> None:
+    owner = await cluster.configmaps.create(config_map("owner"))
+    await cluster.configmaps.create(config_map("child", owner))
+    await cluster.configmaps.delete("owner", propagation="Orphan")
+    await gone(cluster, "configmaps", "owner")
+    child = await cluster.get("configmaps", "child")
+    assert child is not None
+    assert not child["metadata"].get("ownerReferences")
+
+
+async def test_an_object_goes_only_with_its_last_owner(cluster: Cluster) -> None:
+    one = await cluster.configmaps.create(config_map("one"))
+    two = await cluster.configmaps.create(config_map("two"))
+    await cluster.configmaps.create(config_map("child", one, two))
+    await cluster.configmaps.delete("one", propagation="Background")
+
+    async def one_owner() -> bool:
+        child = await cluster.get("configmaps", "child")
+        assert child is not None
+        return [o["name"] for o in child["metadata"]["ownerReferences"]] == ["two"]
+
+    await eventually(one_owner)
+    await cluster.configmaps.delete("two", propagation="Background")
+    await gone(cluster, "configmaps", "child")
+
+
+@pytest.mark.parametrize("case", ["another uid", "no such name", "another namespace"])
+async def test_an_owner_that_is_not_there_owns_nothing(cluster: Cluster, case: str) -> None:
+    owner = await cluster.configmaps.create(config_map("owner"))
+    if case == "another uid":
+        owner["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555"
+    elif case == "no such name":
+        owner["metadata"]["name"] = "nobody"
+    else:
+        elsewhere = config_map("owner")
+        elsewhere["metadata"]["namespace"] = "kube-public"
+        owner = await cluster.client.resource("v1/configmaps").create(elsewhere)
+    await cluster.configmaps.create(config_map("child", owner))
+    await gone(cluster, "configmaps", "child")
+
+
+async def test_cluster_scoped_owners_own_objects_in_namespaces(cluster: Cluster) -> None:
+    owner = await cluster.client.resource("v1/namespaces").get("default")
+    await cluster.configmaps.create(config_map("child", owner))
+    other = await cluster.configmaps.create(config_map("probe"))
+    await cluster.configmaps.create(
+        config_map("garbage", {**other, "metadata": {**other["metadata"], "uid": "x" * 8}})
+    )
+    await gone(cluster, "configmaps", "garbage")
+    assert await cluster.get("configmaps", "child") is not None
+
+
+WIDGETS = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "widgets.example.com"},
+    "spec": {
+        "group": "example.com",
+        "scope": "Namespaced",
+        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
+            }
+        ],
+    },
+}
+
+
+async def test_custom_resources_defined_later_own_and_are_owned(cluster: Cluster) -> None:
+    await cluster.client.resource("apiextensions.k8s.io/v1/customresourcedefinitions").create(
+        WIDGETS
+    )
+    body = {
+        "apiVersion": "example.com/v1",
+        "kind": "Widget",
+        "metadata": {"name": "owner", "namespace": "default"},
+    }
+    widget = await eventually(lambda: _try_create(cluster, body))
+    await cluster.configmaps.create(config_map("child", widget))
+    below = {**body, "metadata": config_map("w", widget)["metadata"]}
+    await cluster.widgets.create(below)
+    await cluster.widgets.delete("owner", propagation="Background")
+    await gone(cluster, "configmaps", "child")
+    await gone(cluster, "widgets", "w")
+
+
+async def _try_create(cluster: Cluster, body: JsonObject) -> JsonObject | None:
+    from kubeloop.client import ApiError
+
+    try:
+        made: JsonObject = await cluster.widgets.create(body)
+        return made
+    except ApiError:
+        return None
