@@ -22,7 +22,7 @@ from kubeloop.informer.notifications import Added
 from kubeloop.informer.sync import SyncGate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from kubeloop.informer.handlers import Deliver
     from kubeloop.informer.notifications import Notification
@@ -88,7 +88,7 @@ class Listener(Generic[T]):
         self._initial_left = len(self._replay)
         self._wake.set()
 
-    def push(self, notes: list[Notification[T]]) -> None:
+    def push(self, notes: Sequence[Notification[T]]) -> None:
         """Append notifications; nothing is taken after the close."""
         if not notes or self._closing.is_set():
             return

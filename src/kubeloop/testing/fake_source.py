@@ -100,8 +100,8 @@ class FakeSource(Generic[T]):
         self._compacted = 0
         self._tokens: dict[str, _Token] = {}
         self._token_number = 0
-        self._list_faults: list[KubeError | None] = []
-        self._watch_faults: list[KubeError | None] = []
+        self._list_faults: list[Exception | None] = []
+        self._watch_faults: list[Exception | None] = []
         self._refusing = False
         self._lists_flow = asyncio.Event()
         self._lists_flow.set()
@@ -196,11 +196,11 @@ class FakeSource(Generic[T]):
 
     # Faults
 
-    def fail_lists(self, *errors: KubeError | None) -> None:
+    def fail_lists(self, *errors: Exception | None) -> None:
         """Answer the next lists with these errors, in order; None lets one through."""
         self._list_faults += errors
 
-    def fail_watches(self, *errors: KubeError | None) -> None:
+    def fail_watches(self, *errors: Exception | None) -> None:
         """Answer the next watch requests with these errors, in order; None lets one through."""
         self._watch_faults += errors
 
@@ -298,7 +298,7 @@ class FakeSource(Generic[T]):
         """Return an object as the client gets it; never the stored one."""
         return self._represent(obj)
 
-    async def _arrive(self, faults: list[KubeError | None]) -> None:
+    async def _arrive(self, faults: list[Exception | None]) -> None:
         if self.latency:
             await asyncio.sleep(self.latency)
         if self._refusing:

@@ -32,7 +32,9 @@ async def settle() -> None:
 
 async def until(condition: Callable[[], bool]) -> None:
     """Take turns of the loop until a condition holds."""
-    while not condition():
+    while True:
+        if condition():
+            return
         await asyncio.sleep(0)
 
 
@@ -222,6 +224,7 @@ class Recorder:
         self._notes: list[Any] = []
         self._state: dict[str, Any] = {}
         self._mistakes: list[str] = []
+        self.initial = 0
         self.times: list[float] = []
 
     def __call__(self, note: Any) -> None:
@@ -231,6 +234,7 @@ class Recorder:
         match note:
             case Added():
                 self._expect(before is None, f"{note.key} added twice")
+                self.initial += note.initial
                 self._state[note.key] = note.obj
             case Updated():
                 # The same version: a repeat of it may have been kept from this handler.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import Any
 
 import pytest
 from tests.kubeloop.informer.support import Recorder, RecordingMetrics, pod, settle, until, versions
@@ -24,14 +25,14 @@ class Rig:
     """A queue, a store and one recording handler around an applier."""
 
     def __init__(self, *, unknown_deletes: bool = False, metrics=None) -> None:
-        self.queue = DeltaQueue()
-        self.store = Store()
+        self.queue = DeltaQueue[Any]()
+        self.store = Store[Any]()
         self.view = StoreView(self.store)
-        self.fanout = Fanout(name="rig")
+        self.fanout = Fanout[Any](name="rig")
         self.recorder = Recorder()
         self.synced = 0
-        self.failures = []
-        self.intake = Intake(DICT_ACCESS)
+        self.failures: list[Any] = []
+        self.intake = Intake[Any](DICT_ACCESS)
         self.applier = Applier(
             queue=self.queue,
             store=self.store,
@@ -47,7 +48,7 @@ class Rig:
         self.synced += 1
         self.fanout.synced()
 
-    def listen(self, deliver, name="listener") -> Listener:
+    def listen(self, deliver, name="listener") -> Listener[Any]:
         listener = Listener(name=name, deliver=deliver)
         self.fanout.add(listener)
         return listener
@@ -200,9 +201,8 @@ async def test_a_delete_of_an_unknown_key_is_suppressed():
 @pytest.mark.spec("Q3")
 async def test_a_delete_of_an_unknown_key_is_passed_on_where_asked_for():
     rig = Rig(unknown_deletes=True)
-    seen = []
+    seen: list[Any] = []
     rig.listen(seen.append)
-    rig.recorder = lambda _note: None
     async with rig.running():
         rig.delete(pod("never-seen", 4))
         await settle()
@@ -313,7 +313,7 @@ async def test_the_store_is_complete_up_to_the_last_change_list_or_bookmark():
 @pytest.mark.spec("I22")
 async def test_objects_that_tell_no_version_are_never_taken_for_unchanged():
     rig = Rig()
-    quiet = []
+    quiet: list[Any] = []
     listener = rig.listen(quiet.append)
     async with rig.running():
         listener.syncing = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
@@ -21,7 +22,6 @@ from kubeloop.informer import (
     NotSynced,
     Selection,
     SharedInformerFactory,
-    State,
     drop_managed_fields,
 )
 from kubeloop.informer.errors import ListFailed
@@ -40,10 +40,10 @@ class FakeClient:
     """Hands out one fake source for each resource, and notes how it was asked."""
 
     def __init__(self) -> None:
-        self.sources: dict[GroupVersionResource, FakeSource] = {}
+        self.sources: dict[GroupVersionResource, FakeSource[Any]] = {}
         self.asked: list[tuple[str, type, str]] = []
 
-    def source(self, resource: str) -> FakeSource:
+    def source(self, resource: str) -> FakeSource[Any]:
         return self.sources.setdefault(GroupVersionResource.parse(resource), FakeSource())
 
     def resource(self, resource, kind, *, namespace=""):
@@ -112,10 +112,10 @@ async def test_the_last_release_stops_the_watch():
         await factory.wait_for_sync()
         await settle()
         await factory.release(first)
-        assert first.state is State.STARTED
+        assert first.state.value == "started"
         assert len(source.open_streams) == 1
         await factory.release(second)
-        assert first.state is State.STOPPED
+        assert first.state.value == "stopped"
         assert source.open_streams == []
         await factory.release(second)
         anew = factory.informer("v1/pods", dict)
@@ -133,7 +133,7 @@ async def test_start_starts_what_was_not_started_and_may_be_repeated():
         await settle()
         nodes = factory.informer("v1/nodes", dict)
         await settle()
-        assert nodes.state is State.NEW
+        assert nodes.state.value == "new"
         factory.start()
         factory.start()
         await settle()
@@ -203,11 +203,11 @@ async def test_shutdown_waits_for_all_runners_stops_none_and_may_be_repeated():
     shutdowns = [asyncio.create_task(factory.shutdown()) for _ in range(2)]
     await asyncio.sleep(1)
     assert not any(task.done() for task in shutdowns)
-    assert pods.state is State.STARTED
+    assert pods.state.value == "started"
     factory.stop()
     await asyncio.gather(*shutdowns)
     assert now() == 10
-    assert pods.state is State.STOPPED
+    assert pods.state.value == "stopped"
     await factory.shutdown()
 
 
@@ -224,7 +224,8 @@ async def test_options_reach_lists_and_watches():
     assert client.asked == [("v1/pods", dict, "team"), ("v1/nodes", dict, "")]
     async with factory.running():
         await settle()
-        for request in (*client.source("v1/pods").lists, *client.source("v1/pods").watches):
+        requests: list[Any] = [*client.source("v1/pods").lists, *client.source("v1/pods").watches]
+        for request in requests:
             assert request.label_selector == "app=web"
             assert request.field_selector == "spec.nodeName=n1"
 
@@ -280,7 +281,7 @@ async def test_managed_fields_are_dropped_by_default():
 @pytest.mark.spec("F5")
 async def test_a_factorys_name_is_unique_until_its_shutdown():
     names = InformerNames()
-    metrics_of = {}
+    metrics_of: dict[Any, Any] = {}
 
     class Provider:
         def informer(self, name):
@@ -391,7 +392,7 @@ async def test_a_block_that_fails_stops_everything_and_raises_its_own_error():
 
     with pytest.raises(LookupError, match="mine"):
         await fail_inside()
-    assert pods.state is State.STOPPED
+    assert pods.state.value == "stopped"
     assert client.source("v1/pods").open_streams == []
 
 
@@ -405,7 +406,7 @@ async def test_an_informer_that_fails_for_good_ends_the_block_with_its_error():
         async with factory.running():
             await asyncio.sleep(1000)
     assert now() == 0
-    assert nodes.state is State.STOPPED
+    assert nodes.state.value == "stopped"
 
 
 async def test_a_timeout_of_the_block_itself_passes_through():
@@ -422,7 +423,7 @@ async def test_a_factory_stopped_before_its_informers_took_a_step_leaves_nobody_
     factory.start()
     factory.stop()
     await factory.shutdown()
-    assert pods.state is State.STOPPED
+    assert pods.state.value == "stopped"
     assert not await pods.wait_synced()
     with pytest.raises(InformerStopped):
         pods.add_handler(on_add=print)
@@ -431,7 +432,7 @@ async def test_a_factory_stopped_before_its_informers_took_a_step_leaves_nobody_
 async def test_list_errors_reach_the_error_handler_of_the_informer():
     client = FakeClient()
     client.source("v1/pods").refuse_connections()
-    errors = []
+    errors: list[Any] = []
     factory = make_factory(client)
     factory.informer("v1/pods", dict).set_error_handler(errors.append)
     async with factory.running():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+from typing import Any, cast
 
 import pytest
 from tests.kubeloop.informer.support import (
@@ -20,7 +21,9 @@ from tests.kubeloop.informer.support import (
 from kubeloop.informer import Added, Deleted, State, Updated
 from kubeloop.informer.handlers import filtered
 from kubeloop.informer.listener import HIGH_WATER, Listener
+from kubeloop.objects.names import Key
 from kubeloop.testing.fake_source import FakeSource
+from kubeloop.testing.virtual_time import VirtualTimeLoop
 
 pytestmark = pytest.mark.virtual_time
 
@@ -30,9 +33,9 @@ def name(obj) -> str:
 
 
 async def test_three_callables_get_objects_and_any_of_them_may_be_missing():
-    source = FakeSource()
+    source = FakeSource[Any]()
     source.create("a")
-    seen = []
+    seen: list[Any] = []
     informer = make_informer(source)
     informer.add_handler(
         on_add=lambda obj: seen.append(("add", name(obj))),
@@ -54,7 +57,7 @@ async def test_three_callables_get_objects_and_any_of_them_may_be_missing():
 
 
 async def test_what_a_plain_handler_returns_is_ignored_and_what_can_be_awaited_is_awaited():
-    source = FakeSource()
+    source = FakeSource[Any]()
     source.create("a")
     seen = []
 
@@ -72,7 +75,7 @@ async def test_what_a_plain_handler_returns_is_ignored_and_what_can_be_awaited_i
 
 
 async def test_one_call_at_a_time_for_async_handlers():
-    source = FakeSource()
+    source = FakeSource[Any]()
     for number in range(4):
         source.create(f"pod-{number}")
     running, most, order = 0, 0, []
@@ -96,7 +99,7 @@ async def test_one_call_at_a_time_for_async_handlers():
 
 @pytest.mark.spec("I11")
 async def test_a_blocking_handler_runs_in_a_thread_one_call_at_a_time_and_in_order():
-    source = FakeSource()
+    source = FakeSource[Any]()
     for number in range(20):
         source.create(f"pod-{number}")
     loop_thread = threading.get_ident()
@@ -134,9 +137,9 @@ def test_a_handler_needs_callables_of_one_kind(arguments):
 
 @pytest.mark.spec("I11")
 async def test_a_plain_handler_that_holds_the_loop_is_named_in_a_warning(caplog):
-    source = FakeSource()
+    source = FakeSource[Any]()
     source.create("a")
-    loop = asyncio.get_running_loop()
+    loop = cast("VirtualTimeLoop", asyncio.get_running_loop())
 
     def hog(obj):
         loop.advance(0.25)  # virtual time's way of being busy
@@ -151,7 +154,7 @@ async def test_a_plain_handler_that_holds_the_loop_is_named_in_a_warning(caplog)
 
 @pytest.mark.spec("I11")
 async def test_a_runner_yields_by_time_and_by_count():
-    loop = asyncio.get_running_loop()
+    loop = cast("VirtualTimeLoop", asyncio.get_running_loop())
     turns = []
 
     def busy(note):
@@ -159,7 +162,7 @@ async def test_a_runner_yields_by_time_and_by_count():
         turns.append(("handler", note.key))
 
     listener = Listener(name="busy", deliver=busy)
-    listener.push([Added(f"k{n}", None) for n in range(9)])
+    listener.push([Added(Key(f"k{n}"), None) for n in range(9)])
     task = asyncio.create_task(listener.run())
     while len(turns) < 12:
         turns.append(("other", ""))
@@ -170,8 +173,8 @@ async def test_a_runner_yields_by_time_and_by_count():
     assert [who for who, _ in turns[:9]] == ["other"] + ["handler"] * 3 + ["other"] + [
         "handler"
     ] * 3 + ["other"]
-    quick = Listener(name="quick", deliver=lambda note: None)
-    quick.push([Added(f"k{n}", None) for n in range(2500)])
+    quick = Listener[Any](name="quick", deliver=lambda note: None)
+    quick.push([Added(Key(f"k{n}"), None) for n in range(2500)])
     task = asyncio.create_task(quick.run())
     await asyncio.sleep(0)
     assert quick.pending == 1500
@@ -181,7 +184,7 @@ async def test_a_runner_yields_by_time_and_by_count():
 
 @pytest.mark.spec("I12")
 async def test_a_failing_handler_loses_the_item_and_pauses_and_others_notice_nothing():
-    source = FakeSource()
+    source = FakeSource[Any]()
     for number in range(5):
         source.create(f"pod-{number}")
     failures, fine = [], []
@@ -203,7 +206,7 @@ async def test_a_failing_handler_loses_the_item_and_pauses_and_others_notice_not
 
 @pytest.mark.spec("I12")
 async def test_a_handler_whose_own_work_was_cancelled_has_failed_and_goes_on():
-    source = FakeSource()
+    source = FakeSource[Any]()
     source.create("a")
     source.create("b")
     seen = []
@@ -224,7 +227,7 @@ async def test_a_handler_whose_own_work_was_cancelled_has_failed_and_goes_on():
 
 @pytest.mark.spec("R12")
 async def test_with_fail_fast_a_handlers_exception_comes_out_of_run():
-    source = FakeSource()
+    source = FakeSource[Any]()
     source.create("a")
     informer = make_informer(source, fail_fast=True)
     informer.add_handler(on_add=lambda obj: 1 / 0)
@@ -236,7 +239,7 @@ async def test_with_fail_fast_a_handlers_exception_comes_out_of_run():
 
 @pytest.mark.spec("I13", "I14")
 async def test_an_exception_in_an_initial_add_does_not_keep_the_handle_from_being_synced():
-    source = FakeSource()
+    source = FakeSource[Any]()
     source.create("a")
     source.create("b")
     informer = make_informer(source)
@@ -251,6 +254,9 @@ async def test_an_exception_in_an_initial_add_does_not_keep_the_handle_from_bein
         assert now() < 1
 
 
+K = Key("k")
+
+
 def inside(obj) -> bool:
     return obj.get("inside", False)
 
@@ -259,28 +265,28 @@ def inside(obj) -> bool:
 @pytest.mark.parametrize(
     ("note", "expected"),
     [
-        (Added("k", {"inside": True}, initial=True), Added("k", {"inside": True}, initial=True)),
-        (Added("k", {}), None),
+        (Added(K, {"inside": True}, initial=True), Added(K, {"inside": True}, initial=True)),
+        (Added(K, {}), None),
         (
-            Updated("k", {"inside": True, "n": 1}, {"inside": True, "n": 2}),
-            Updated("k", {"inside": True, "n": 1}, {"inside": True, "n": 2}),
+            Updated(K, {"inside": True, "n": 1}, {"inside": True, "n": 2}),
+            Updated(K, {"inside": True, "n": 1}, {"inside": True, "n": 2}),
         ),
-        (Updated("k", {}, {"inside": True}), Added("k", {"inside": True}, initial=False)),
-        (Updated("k", {"inside": True}, {}), Deleted("k", {"inside": True})),
-        (Updated("k", {}, {}), None),
-        (Deleted("k", {"inside": True}, stale=True), Deleted("k", {"inside": True}, stale=True)),
-        (Deleted("k", {}), None),
+        (Updated(K, {}, {"inside": True}), Added(K, {"inside": True}, initial=False)),
+        (Updated(K, {"inside": True}, {}), Deleted(K, {"inside": True})),
+        (Updated(K, {}, {}), None),
+        (Deleted(K, {"inside": True}, stale=True), Deleted(K, {"inside": True}, stale=True)),
+        (Deleted(K, {}), None),
     ],
 )
 def test_a_filter_turns_updates_across_its_border_into_adds_and_deletes(note, expected):
-    seen = []
+    seen: list[Any] = []
     filtered(seen.append, inside)(note)
     assert seen == ([] if expected is None else [expected])
 
 
 @pytest.mark.spec("I18")
 async def test_a_filtering_handler_sees_its_part_of_the_world():
-    source = FakeSource()
+    source = FakeSource[Any]()
     source.create("a", inside=True)
     source.create("b")
     recorder = Recorder()
@@ -304,9 +310,11 @@ async def test_a_filtering_handler_sees_its_part_of_the_world():
 
 @pytest.mark.spec("I19")
 async def test_a_new_uid_under_an_old_name_is_an_update_or_a_delete_and_an_add_where_asked_for():
-    source = FakeSource()
+    source = FakeSource[Any]()
     source.create("web", uid="uid1")
-    plain, split, late = [], [], []
+    plain: list[Any] = []
+    split: list[Any] = []
+    late: list[Any] = []
     informer = make_informer(source)
     informer.add_handler(on_event=plain.append)
     informer.add_handler(on_event=split.append, split_on_uid_change=True)
@@ -335,7 +343,7 @@ async def test_a_new_uid_under_an_old_name_is_an_update_or_a_delete_and_an_add_w
 
 @pytest.mark.spec("I10")
 async def test_a_stalled_handler_delays_neither_the_store_nor_other_handlers():
-    source = FakeSource()
+    source = FakeSource[Any]()
     metrics = RecordingMetrics()
     stalled = []
 
@@ -358,8 +366,8 @@ async def test_a_stalled_handler_delays_neither_the_store_nor_other_handlers():
 @pytest.mark.spec("I10")
 async def test_a_deep_buffer_is_warned_about_once_and_shown_as_a_metric(caplog):
     metrics = RecordingMetrics()
-    listener = Listener(name="slow", deliver=lambda note: None, metrics=metrics)
-    notes = [Added(f"k{n}", None) for n in range(HIGH_WATER)]
+    listener = Listener[Any](name="slow", deliver=lambda note: None, metrics=metrics)
+    notes = [Added(Key(f"k{n}"), None) for n in range(HIGH_WATER)]
     listener.push(notes)
     assert caplog.records == []
     listener.push(notes[:10])
@@ -386,7 +394,7 @@ async def test_a_handler_is_named_after_its_callable_unless_it_has_a_name():
 
 
 async def test_metrics_of_a_handler_count_its_notifications():
-    source = FakeSource()
+    source = FakeSource[Any]()
     for number in range(3):
         source.put(pod(f"pod-{number}"))
     metrics = RecordingMetrics()

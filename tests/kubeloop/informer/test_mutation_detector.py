@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,7 +20,7 @@ class Pod(msgspec.Struct):
     metadata: LabeledMeta
 
 
-def struct_source() -> FakeSource:
+def struct_source() -> FakeSource[Any]:
     decode = msgspec.json.Decoder(Pod).decode
     return FakeSource(represent=lambda obj: decode(msgspec.json.encode(obj)), access=STRUCT_ACCESS)
 
@@ -27,7 +28,7 @@ def struct_source() -> FakeSource:
 @pytest.mark.spec("S3")
 @pytest.mark.parametrize("late", [False, True])
 async def test_a_handler_that_changes_an_object_makes_the_informer_fail_within_a_second(late):
-    source = FakeSource()
+    source = FakeSource[Any]()
     source.create("a")
     informer = make_informer(source, mutation_detector=MutationDetector())
 
@@ -60,7 +61,7 @@ async def test_structs_are_watched_too_and_updates_as_well():
 
 @pytest.mark.spec("S3")
 async def test_a_change_just_before_the_stop_is_found_by_the_last_look():
-    source = FakeSource()
+    source = FakeSource[Any]()
     source.create("a")
     informer = make_informer(source, mutation_detector=MutationDetector(period=1e6))
     informer.add_handler(on_add=lambda obj: obj.clear())
@@ -71,7 +72,7 @@ async def test_a_change_just_before_the_stop_is_found_by_the_last_look():
 
 @pytest.mark.spec("S3")
 async def test_readers_that_behave_are_left_alone_and_objects_are_forgotten_after_two_minutes():
-    source = FakeSource()
+    source = FakeSource[Any]()
     source.create("a")
     detector = MutationDetector()
     informer = make_informer(source, mutation_detector=detector, resync=10.0)

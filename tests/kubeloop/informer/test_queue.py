@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from typing import Any, cast
 
 import pytest
 from tests.kubeloop.informer.support import now, pod, settle
@@ -20,31 +21,31 @@ from kubeloop.informer.queue import (
     SyncAll,
 )
 from kubeloop.objects.meta import DICT_ACCESS
-from kubeloop.objects.names import split_key
+from kubeloop.objects.names import Key, split_key
 
 pytestmark = pytest.mark.virtual_time
 
-INTAKE = Intake(DICT_ACCESS)
+INTAKE = Intake[Any](DICT_ACCESS)
 
 
-def put(name: str, version: int) -> Change:
+def put(name: str, version: int) -> Change[Any]:
     return INTAKE.add(pod(name, version))
 
 
-def delete(name: str, version: int) -> Change:
+def delete(name: str, version: int) -> Change[Any]:
     return INTAKE.delete(pod(name, version))
 
 
 @pytest.mark.spec("Q1")
 async def test_entries_leave_in_the_order_in_which_they_came_and_none_is_merged():
-    queue = DeltaQueue()
+    queue = DeltaQueue[Any]()
     changes = [put("a", 1), put("a", 2), delete("a", 3)]
     queue.put(changes)
     queue.put([put("b", 4)])
     queue.resync()
     queue.put([put("a", 5)])
     queue.bookmark("6")
-    queue.replace({"default/a": pod("a", 7)}, "7")
+    queue.replace({Key("default/a"): pod("a", 7)}, "7")
     entries = [await queue.pop() for _ in range(6)]
     assert entries[0] == Changes(changes)
     kinds = [Changes, Changes, SyncAll, Changes, Bookmark, ReplacedAll]
@@ -80,7 +81,7 @@ async def test_the_transform_runs_once_on_entry_for_adds_updates_and_deletes():
         calls.append(obj)
         return {**obj, "seen": len(calls)}
 
-    intake = Intake(DICT_ACCESS, transform)
+    intake = Intake[Any](DICT_ACCESS, transform)
     first, last = intake.add(pod("a", 1)), intake.delete(pod("a", 2))
     assert (first.obj["seen"], last.obj["seen"]) == (1, 2)
     assert len(calls) == 2
@@ -90,7 +91,7 @@ async def test_the_transform_runs_once_on_entry_for_adds_updates_and_deletes():
 @pytest.mark.parametrize("broken", [lambda _obj: 1 / 0, lambda _obj: None])
 async def test_a_failing_transform_refuses_the_object(broken):
     with pytest.raises(Rejected) as caught:
-        Intake(DICT_ACCESS, broken).add(pod("a", 1))
+        Intake[Any](DICT_ACCESS, broken).add(pod("a", 1))
     assert caught.value.reason == "transform"
 
 
@@ -100,8 +101,8 @@ async def test_a_transform_that_renames_changes_the_key_and_one_that_drops_metad
         obj["metadata"]["name"] = "renamed"
         return obj
 
-    assert Intake(DICT_ACCESS, rename).add(pod("a", 1)).key == "default/renamed"
-    bare = Intake(DICT_ACCESS, lambda obj: {"size": len(obj)}).add(pod("a", 1))
+    assert Intake[Any](DICT_ACCESS, rename).add(pod("a", 1)).key == "default/renamed"
+    bare = Intake[Any](DICT_ACCESS, lambda obj: {"size": len(obj)}).add(pod("a", 1))
     assert bare.key == "default/a"
     assert bare.obj == {"size": 3}
     assert bare.version == ""
@@ -114,7 +115,7 @@ async def test_a_queue_is_not_synced_before_anything_happened():
 
 @pytest.mark.spec("Q9")
 async def test_a_change_before_any_list_makes_it_synced_at_once():
-    queue = DeltaQueue()
+    queue = DeltaQueue[Any]()
     queue.put([put("a", 1)])
     assert queue.has_synced
 
@@ -122,7 +123,7 @@ async def test_a_change_before_any_list_makes_it_synced_at_once():
 @pytest.mark.spec("Q9")
 @pytest.mark.parametrize("items", [{}, {"default/a": pod("a", 1)}])
 async def test_the_first_list_counts_when_it_was_processed_not_when_it_was_taken(items):
-    queue = DeltaQueue()
+    queue = DeltaQueue[Any]()
     queue.replace(items, "1")
     assert not queue.has_synced
     entry = await queue.pop()
@@ -135,7 +136,7 @@ async def test_the_first_list_counts_when_it_was_processed_not_when_it_was_taken
 
 @pytest.mark.spec("Q9")
 async def test_changes_behind_the_first_list_do_not_make_it_synced():
-    queue = DeltaQueue()
+    queue = DeltaQueue[Any]()
     queue.replace({}, "1")
     queue.put([delete("a", 2)])
     assert not queue.has_synced
@@ -145,7 +146,7 @@ async def test_changes_behind_the_first_list_do_not_make_it_synced():
 
 @pytest.mark.spec("Q15")
 async def test_a_failed_first_list_leaves_the_queue_unsynced_until_the_next_one_is_done():
-    queue = DeltaQueue()
+    queue = DeltaQueue[Any]()
     queue.replace({}, "1")
     queue.failed(await queue.pop())
     assert not queue.has_synced
@@ -157,7 +158,7 @@ async def test_a_failed_first_list_leaves_the_queue_unsynced_until_the_next_one_
 
 @pytest.mark.spec("Q12")
 async def test_a_producer_waits_while_two_batches_are_queued():
-    queue = DeltaQueue()
+    queue = DeltaQueue[Any]()
     queue.put([put("a", n) for n in range(1, BATCH + 1)])
     await asyncio.wait_for(queue.room(), 1)
     queue.put([put("b", n) for n in range(1, BATCH + 1)])
@@ -171,27 +172,27 @@ async def test_a_producer_waits_while_two_batches_are_queued():
 
 @pytest.mark.spec("Q13")
 async def test_closing_wakes_a_waiting_consumer_and_what_is_queued_can_still_be_taken():
-    queue = DeltaQueue()
+    queue = DeltaQueue[Any]()
     waiting = asyncio.create_task(queue.pop())
     await settle()
     queue.close()
     with pytest.raises(QueueClosed):
         await waiting
-    other = DeltaQueue()
+    other = DeltaQueue[Any]()
     other.put([put("a", 1)])
     other.close()
     other.put([put("b", 2)])
-    assert len((await other.pop()).items) == 1
+    assert cast("Changes[Any]", await other.pop()).items == [put("a", 1)]
     with pytest.raises(QueueClosed):
         await other.pop()
 
 
 @pytest.mark.spec("Q14")
 async def test_taken_entries_are_released():
-    class Tracked(dict):
+    class Tracked(dict[str, Any]):
         """An object that can be referred to weakly."""
 
-    queue = DeltaQueue()
+    queue = DeltaQueue[Any]()
     obj = Tracked(pod("a", 1))
     alive = weakref.ref(obj)
     queue.put([INTAKE.add(obj)])
@@ -204,18 +205,18 @@ async def test_taken_entries_are_released():
 
 
 async def test_a_cancelled_pop_loses_nothing():
-    queue = DeltaQueue()
+    queue = DeltaQueue[Any]()
     waiting = asyncio.create_task(queue.pop())
     await settle()
     queue.put([put("a", 1)])
     waiting.cancel()
     await asyncio.wait({waiting})
-    assert len((await queue.pop()).items) == 1
+    assert cast("Changes[Any]", await queue.pop()).items == [put("a", 1)]
     assert now() < 1
 
 
 async def test_a_queue_tells_its_state():
-    queue = DeltaQueue()
+    queue = DeltaQueue[Any]()
     assert repr(queue) == "<DeltaQueue not synced: 0 entries, 0 changes>"
     queue.put([put("a", 1), put("b", 1)])
     assert repr(queue) == "<DeltaQueue synced: 1 entries, 2 changes>"

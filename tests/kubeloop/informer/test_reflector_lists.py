@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import gc
 import weakref
+from typing import Any
 
 import pytest
 from tests.kubeloop.informer.support import (
@@ -101,7 +102,7 @@ async def test_a_continue_token_on_any_other_list_does_not_keep_the_limit():
 
 @pytest.mark.spec("R4")
 async def test_a_page_size_of_the_caller_holds_for_every_list():
-    source = FakeSource(watch_cache=False)
+    source = FakeSource[Any](watch_cache=False)
     for number in range(10):
         source.create(f"pod-{number}")
     options = dataclasses.replace(EXACT, page_size=4)
@@ -216,7 +217,7 @@ async def test_consistent_reads_go_on_until_a_list_succeeds():
 
 @pytest.mark.spec("R10")
 async def test_any_other_list_error_is_reported_with_the_name_and_the_list_repeated_after_a_rest():
-    errors = []
+    errors: list[Any] = []
     source = ScriptedSource(
         [Page([], "10"), api_error(500, "InternalError", "boom"), Page([], "11")],
         [closes_with_410()],
@@ -234,8 +235,8 @@ async def test_any_other_list_error_is_reported_with_the_name_and_the_list_repea
 
 @pytest.mark.spec("R11")
 async def test_a_stop_during_a_list_returns_at_once_and_touches_nothing():
-    errors = []
-    source = FakeSource()
+    errors: list[Any] = []
+    source = FakeSource[Any]()
     source.create("a")
     source.stall_lists()
     async with reflecting(source, on_error=errors.append) as (_, sink):
@@ -266,7 +267,7 @@ async def test_a_list_that_is_a_table_fails():
         except DecodeError as error:
             raise ProtocolError(str(error)) from error
 
-    errors = []
+    errors: list[Any] = []
     source = ScriptedSource([Page([pod("a")], "5"), table, Page([], "6")], [closes_with_410()])
     async with reflecting(source, on_error=errors.append) as (_, sink):
         await asyncio.sleep(1)
@@ -276,7 +277,7 @@ async def test_a_list_that_is_a_table_fails():
 
 @pytest.mark.spec("R14")
 async def test_stored_objects_pin_neither_their_page_nor_each_other():
-    class TrackedList(list):
+    class TrackedList(list[Any]):
         """A list that can be referred to weakly."""
 
     items = TrackedList([pod("a"), pod("b")])
@@ -311,7 +312,7 @@ async def test_a_big_list_is_taken_in_by_pieces_and_lets_others_run():
 
 @pytest.mark.spec("R10", "R73")
 async def test_transport_errors_of_a_list_reach_the_error_handler():
-    errors = []
+    errors: list[Any] = []
     source = ScriptedSource([TransportError("reset"), Page([], "1")])
     async with reflecting(source, on_error=errors.append):
         await asyncio.sleep(1)
@@ -321,7 +322,7 @@ async def test_transport_errors_of_a_list_reach_the_error_handler():
 
 @pytest.mark.spec("R10")
 async def test_410_twice_in_a_row_is_an_ordinary_error():
-    errors = []
+    errors: list[Any] = []
     source = ScriptedSource(
         [Page([], "10"), gone("10"), gone(""), Page([], "11")], [closes_with_410()]
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
+from typing import Any
 
 import pytest
 from tests.kubeloop.informer.support import (
@@ -122,7 +123,7 @@ async def test_synthetic_adds_of_a_watch_from_nowhere_do_not_move_the_last_versi
 
 @pytest.mark.spec("R24")
 async def test_a_clean_close_after_an_event_reopens_at_once_from_the_last_version():
-    errors = []
+    errors: list[Any] = []
     source = ScriptedSource([Page([], "5")], [ScriptedStream([added("a", 6)])])
     async with reflecting(source, on_error=errors.append):
         await settle()
@@ -134,7 +135,7 @@ async def test_a_clean_close_after_an_event_reopens_at_once_from_the_last_versio
 
 @pytest.mark.spec("R24")
 async def test_a_clean_close_after_a_second_reopens_at_once_even_without_events():
-    errors = []
+    errors: list[Any] = []
     stream = ScriptedStream(ends=False)
     source = ScriptedSource([Page([], "5")], [stream])
     async with reflecting(source, on_error=errors.append):
@@ -148,7 +149,7 @@ async def test_a_clean_close_after_a_second_reopens_at_once_even_without_events(
 
 @pytest.mark.spec("R25")
 async def test_a_close_within_a_second_without_an_event_backs_off_and_relists():
-    errors = []
+    errors: list[Any] = []
     stream = ScriptedStream(ends=False)
     source = ScriptedSource([Page([], "5")], [stream])
     async with reflecting(source, on_error=errors.append):
@@ -217,7 +218,7 @@ async def test_an_event_that_cannot_be_taken_in_is_dropped_counted_and_moves_the
     stream = ScriptedStream([added("poison", 7), added("a", 6)], ends=False)
     source = ScriptedSource([Page([], "5")], [stream])
     metrics = RecordingMetrics()
-    intake = Intake(DICT_ACCESS, transform)
+    intake = Intake[Any](DICT_ACCESS, transform)
     async with reflecting(source, intake=intake, metrics=metrics) as (reflector, sink):
         await settle()
         assert list(sink.items) == ["default/a"]
@@ -257,7 +258,7 @@ async def test_a_bookmark_moves_versions_and_touches_no_object():
 
 @pytest.mark.spec("R30")
 async def test_a_410_event_backs_off_and_lists_at_the_last_version_without_the_error_handler():
-    errors = []
+    errors: list[Any] = []
     stream = ScriptedStream([added("a", 8), error_event(410, "Expired")])
     source = ScriptedSource([Page([], "5"), Page([], "9")], [stream])
     async with reflecting(source, on_error=errors.append):
@@ -270,7 +271,7 @@ async def test_a_410_event_backs_off_and_lists_at_the_last_version_without_the_e
 @pytest.mark.spec("R31")
 @pytest.mark.parametrize("refusal", [gone("5"), api_error(403, "Forbidden", "not you")])
 async def test_a_refusal_on_opening_is_reported_and_relists_after_a_rest(refusal):
-    errors = []
+    errors: list[Any] = []
     source = ScriptedSource([Page([], "5"), Page([], "9")], [refusal])
     async with reflecting(source, on_error=errors.append):
         await asyncio.sleep(1)
@@ -283,7 +284,7 @@ async def test_a_refusal_on_opening_is_reported_and_relists_after_a_rest(refusal
 
 @pytest.mark.spec("R32")
 async def test_429_on_opening_backs_off_and_never_relists():
-    errors = []
+    errors: list[Any] = []
     busy = [TooManyRequests(Status(code=429)) for _ in range(4)]
     source = ScriptedSource([Page([], "5")], [*busy, ScriptedStream(ends=False)])
     async with reflecting(source, on_error=errors.append):
@@ -297,7 +298,7 @@ async def test_429_on_opening_backs_off_and_never_relists():
 
 @pytest.mark.spec("R32")
 async def test_429_as_an_event_backs_off_and_never_relists():
-    errors = []
+    errors: list[Any] = []
     stream = ScriptedStream([added("a", 6), error_event(429, "TooManyRequests")])
     source = ScriptedSource([Page([], "5")], [stream, ScriptedStream(ends=False)])
     async with reflecting(source, on_error=errors.append):
@@ -319,7 +320,7 @@ async def test_the_servers_own_retry_after_is_honoured_once_where_it_is_longer()
 
 @pytest.mark.spec("R33")
 async def test_a_refused_connection_backs_off_up_to_the_cap_and_never_relists():
-    errors = []
+    errors: list[Any] = []
     refused = [ConnectionRefused("nobody there") for _ in range(40)]
     source = ScriptedSource([Page([], "5")], refused)
     async with reflecting(source, on_error=errors.append):
@@ -334,7 +335,7 @@ async def test_a_refused_connection_backs_off_up_to_the_cap_and_never_relists():
 
 @pytest.mark.spec("R34")
 async def test_another_transport_error_on_opening_is_reported_and_the_watch_tried_again():
-    errors = []
+    errors: list[Any] = []
     source = ScriptedSource([Page([], "5")], [TransportError("reset"), gone("5")])
     async with reflecting(source, on_error=errors.append):
         await asyncio.sleep(0.9)
@@ -398,7 +399,7 @@ async def test_any_other_error_event_relists_and_replaces():
 
 @pytest.mark.spec("R37")
 async def test_undecodable_bytes_relist_and_a_broken_connection_resumes():
-    errors = []
+    errors: list[Any] = []
     source = ScriptedSource(
         [Page([], "5"), Page([], "9")],
         [
@@ -445,8 +446,8 @@ async def test_a_reflector_stopped_before_it_began_asks_for_nothing():
 
 @pytest.mark.spec("R39")
 async def test_a_silent_watch_is_taken_for_closed_after_its_timeout_and_five_seconds():
-    errors = []
-    source = FakeSource(bookmark_every=0)
+    errors: list[Any] = []
+    source = FakeSource[Any](bookmark_every=0)
     source.create("a")
     async with reflecting(source, on_error=errors.append) as (_, sink):
         await asyncio.sleep(10)

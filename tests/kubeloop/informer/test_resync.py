@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.kubeloop.informer.support import Recorder, make_informer, settle
@@ -14,8 +15,8 @@ pytestmark = pytest.mark.virtual_time
 HOUR = 3600.0
 
 
-def make_source(*names: str) -> FakeSource:
-    source = FakeSource()
+def make_source(*names: str) -> FakeSource[Any]:
+    source = FakeSource[Any]()
     for name in names:
         source.create(name)
     return source

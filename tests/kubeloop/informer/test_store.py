@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -177,7 +178,7 @@ def test_empty_index_entries_disappear_and_others_stay():
 @pytest.mark.spec("S6")
 @pytest.mark.virtual_time
 async def test_indexers_may_be_added_before_and_after_the_start_but_not_after_the_stop():
-    source = FakeSource()
+    source = FakeSource[Any]()
     source.create("a", labels={"app": "web"})
     informer = make_informer(source, indexers={"early": by_labels})
     informer.add_indexers({"before": by_labels})
@@ -241,7 +242,7 @@ def test_the_namespace_index_is_standard_and_leaves_out_cluster_scoped_objects()
 @pytest.mark.spec("S9")
 @pytest.mark.virtual_time
 async def test_an_informers_store_tells_its_version_which_is_not_the_reflectors():
-    source = FakeSource(version=40)
+    source = FakeSource[Any](version=40)
     source.create("a")
     async with informing(source) as (informer, _):
         assert informer.store.version == informer.last_version == "41"
@@ -257,7 +258,7 @@ async def test_an_informers_store_tells_its_version_which_is_not_the_reflectors(
 @pytest.mark.spec("S9")
 @pytest.mark.virtual_time
 async def test_metadata_less_objects_leave_the_stores_version():
-    source = FakeSource()
+    source = FakeSource[Any]()
     source.create("a")
     async with informing(source, transform=lambda obj: {"only": obj["kind"]}) as (informer, _):
         assert informer.store.version == "1"
@@ -297,7 +298,7 @@ def test_indices_always_equal_a_scan(operations):
             case "index":
                 late += 1
                 store.add_indexers({f"late-{late}": lambda obj: obj["values"]})
-    expected = {}
+    expected: dict[Any, Any] = {}
     for key, obj in view.items():
         for value in obj["values"]:
             expected.setdefault(value, set()).add(key)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.kubeloop.informer.support import make_informer, now, settle
@@ -78,7 +79,7 @@ async def test_a_gate_settles_once():
 
 @pytest.mark.spec("I14", "I15")
 async def test_waiters_of_an_informer_that_stops_before_its_sync_get_false():
-    source = FakeSource()
+    source = FakeSource[Any]()
     source.stall_lists()
     informer = make_informer(source)
     handle = informer.add_handler(on_add=print)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+from typing import Any
 
 import pytest
 from tests.kubeloop.informer.support import (
@@ -283,7 +284,7 @@ async def test_a_late_end_bookmark_is_warned_about_every_ten_quiet_seconds(caplo
 
 @pytest.mark.spec("R60")
 async def test_the_self_check_lists_at_exactly_the_streamed_version_and_is_content():
-    source = FakeSource(supports_watch_list=True)
+    source = FakeSource[Any](supports_watch_list=True)
     source.create("a")
     source.create("b")
     options = dataclasses.replace(STREAMING, self_check=True)
@@ -308,7 +309,7 @@ async def test_the_self_check_fails_loudly_when_stream_and_list_differ():
 
 @pytest.mark.spec("R61")
 async def test_a_source_that_cannot_stream_is_listed_silently():
-    errors = []
+    errors: list[Any] = []
     source = ScriptedSource([Page([pod("a", 1)], "5")])
     async with reflect(source, on_error=errors.append) as (_, sink):
         await settle()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ def names(items) -> list[str]:
     return [DICT_ACCESS.name(obj) for obj in items]
 
 
-def filled(count=5, **options) -> FakeSource:
+def filled(count=5, **options) -> FakeSource[Any]:
     source = FakeSource(**options)
     for number in range(count):
         source.create(f"pod-{number}")
@@ -132,7 +133,7 @@ async def test_watches_end_at_their_timeout_and_send_bookmarks_until_then():
 
 
 async def test_selectors_decide_what_a_watch_sees_of_a_change():
-    source = FakeSource()
+    source = FakeSource[Any]()
     stream = await source.watch(WatchOptions(resource_version="", label_selector="app=web"))
     source.create("a", labels={"app": "web"})
     source.update("a", n=1)
