@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kubeloop.objects.gvk import GroupVersionKind
 
 _QUEUE = 1000
+_DROPS_PER_LINE = 100
 _log = logging.getLogger(__name__)
 
 
@@ -119,7 +120,8 @@ class EventRecorder:
     def _enqueue(self, occurrence: Occurrence) -> None:
         if self._ended or self._queue.full():
             self.dropped += 1
-            _log.warning("event %s is dropped (%d so far)", occurrence.reason, self.dropped)
+            if self.dropped % _DROPS_PER_LINE == 1:  # a flood of events must not flood the log
+                _log.warning("event %s is dropped (%d so far)", occurrence.reason, self.dropped)
             return
         self._queue.put_nowait(occurrence)
 

@@ -396,6 +396,33 @@ async def test_the_health_check_fails_only_where_a_held_lease_is_long_over() -> 
     await task
 
 
+@pytest.mark.spec("L7", "L8")
+def test_cancelled_at_any_moment_it_tells_so_once_and_leaves_no_task() -> None:
+    async def cancel_after(turns: int) -> tuple[list[str], set[asyncio.Task[Any]], LeaseServer]:
+        server, witness = LeaseServer(), Witness()
+        leading = elector(server, faults=lambda _verb: Fault(before=0.1, after=0.1))
+        before = asyncio.all_tasks()
+        task = asyncio.create_task(leading.run(witness.callbacks))
+        for _ in range(turns):
+            await asyncio.sleep(0.01 if turns % 2 else 0)
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+        assert not leading.is_leader
+        await asyncio.sleep(1)  # for requests that are still on their way
+        return [what for _, what in witness.told], asyncio.all_tasks() - before, server
+
+    for turns in range(1, 120):
+        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+            told, left, server = runner.run(cancel_after(turns))
+        assert left == set()
+        assert told.count("stopped") == 1
+        assert told[-1] == "stopped"
+        assert told.count("work") == told.count("work ended")
+        if "work" in told:
+            assert server.holder == ""
+
+
 # -- Two never lead at once -------------------------------------------------------------------
 
 _faults = st.builds(

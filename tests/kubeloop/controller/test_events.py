@@ -84,13 +84,16 @@ def unreachable(times: int) -> list[KubeError]:
 
 
 @pytest.mark.spec("E1")
-async def test_recording_never_blocks_and_drops_what_does_not_fit() -> None:
+async def test_recording_never_blocks_and_drops_what_does_not_fit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     sink = Sink(hangs=True)
     events = recorder(sink)
     for index in range(1500):
         events.normal(POD, f"Reason{index}", "m")
     assert asyncio.get_running_loop().time() == 0
     assert events.dropped == 500
+    assert len(caplog.records) == 5
     assert repr(events) == "<EventRecorder: 1000 queued, 500 dropped>"
     assert sink.log == []
 

@@ -14,6 +14,7 @@ from kubeloop.controller.lease import ElectionConfig
 from kubeloop.controller.lifecycle import LAST_TO_STOP, STOP_ORDER, Group
 from kubeloop.controller.manager import GracePeriodExpired, LeaderElectionLost, Manager
 from kubeloop.controller.signals import run_until_signal
+from kubeloop.testing.virtual_time import VirtualTimeLoop
 
 pytestmark = pytest.mark.virtual_time
 
@@ -507,6 +508,35 @@ async def test_cancellation_stops_in_order_and_a_second_one_at_once() -> None:
     await settle()
     assert diary.lines[-1] == "server stopped"
     assert asyncio.get_running_loop().time() == pytest.approx(6, abs=0.1)
+
+
+@pytest.mark.spec("C15")
+def test_cancelled_at_any_moment_everything_that_started_is_stopped_and_no_task_is_left() -> None:
+    async def cancel_after(turns: int) -> list[str]:
+        diary, server = Diary(), LeaseServer()
+        config = ElectionConfig(namespace="ns", name="lead", identity="me")
+        client = server.client(lambda _verb: Fault(after=0.01))
+        manager = Manager(election=LeaderElector(config=config, lease=client))
+        for group in Group:
+            probe = diary.runnable(group.value, ready_after=0.01, ends_after=0.01)
+            manager.add(probe, group=group)
+        task = asyncio.create_task(manager.run())
+        for _ in range(turns):
+            await asyncio.sleep(0.005 if turns % 2 else 0)
+        task.cancel()
+        await asyncio.wait({task})
+        assert task.cancelled()
+        await asyncio.sleep(0.1)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert server.holder == ""
+        return diary.lines
+
+    for turns in range(1, 80):
+        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+            lines = runner.run(cancel_after(turns))
+        started = [line.split()[0] for line in lines if line.endswith("starts")]
+        stopped = [line.split()[0] for line in lines if line.endswith("stopped")]
+        assert sorted(started) == sorted(stopped)
 
 
 @pytest.mark.spec("C17")
