@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
+# The real control plane, for every test that asks for it.
+pytest_plugins = ["tests.controlplane.plugin"]
+
 # Examples are the same in every run, so that a failure is everybody's and not one run's luck.
 settings.register_profile("elasti", derandomize=True, deadline=None)
 settings.load_profile("elasti")
