@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasti.devcluster.apiserver.eventlog import FellBehind, Window
-from elasti.devcluster.apiserver.storage import Store
+from elasti.devcluster.apiserver.storage import Record, Store
 
 
 def obj(name: str, **extra):
@@ -124,7 +124,7 @@ steps = st.lists(st.tuples(st.sampled_from(["put", "delete"]), names), max_size=
 def test_any_past_state_can_be_read_back(script):
     store = Store()
     things = store.collection("things")
-    states = {store.version: {}}
+    states: dict[int, dict[str, int]] = {store.version: {}}
     current: dict[str, int] = {}
     for action, name in script:
         if action == "put":
@@ -150,7 +150,7 @@ def test_replaying_the_log_gives_the_state(script):
         elif name in alive:
             store.delete(things, name, obj(name))
             alive.discard(name)
-    replayed = {}
+    replayed: dict[str, Record] = {}
     for change in cursor.take():
         if change.deleted:
             del replayed[change.record.key]

@@ -42,11 +42,15 @@ ANONYMOUS = User(name="system:anonymous", groups=(UNAUTHENTICATED,))
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """What a connection and a request bring: the verified client certificate, the bearer token."""
+    """What a connection and a request bring: the verified client certificate, the bearer token.
+
+    `impersonation` holds the `Impersonate-*` headers: whom the caller wants to act as.
+    """
 
     certificate: Mapping[str, Any] | None = None
     token: str = ""
     remote: str = ""
+    impersonation: Sequence[tuple[str, str]] = ()
 
 
 class Authenticator(Protocol):

@@ -103,10 +103,8 @@ class Handler:
         await response.prepare(request)
         # The first bytes of the response tell the client that the watch is open.
         stop = self._core.faults.watch_ended()
-        async for lines in watch.batches():
+        async for lines in watch.batches(stop):
             await response.write(lines)
-            if stop.is_set():
-                break
         await response.write_eof()
         return response
 
@@ -119,6 +117,11 @@ def _credentials(request: web.BaseRequest) -> Credentials:
         certificate=transport.get_extra_info("peercert") if transport is not None else None,
         token=token.strip() if scheme.lower() == "bearer" else "",
         remote=request.remote or "",
+        impersonation=[
+            (name, value)
+            for name, value in request.headers.items()
+            if name[:12].lower() == "impersonate-"
+        ],
     )
 
 

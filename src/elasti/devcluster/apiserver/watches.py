@@ -104,14 +104,14 @@ class Watch:
         except FellBehind:
             raise status.too_old(start or 0, self._collection.log.compacted) from None
 
-    async def batches(self) -> AsyncIterator[bytes]:
-        """Yield what to send until the watch's time is over."""
+    async def batches(self, stop: asyncio.Event) -> AsyncIterator[bytes]:
+        """Yield what to send until the watch's time is over, or it is told to stop."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self._request.seconds
         for lines in self._first_lines():
             yield lines
         bookmark_at = self._next_bookmark(loop.time(), end)
-        while True:
+        while not stop.is_set():
             try:
                 changes = self._cursor.take()
             except FellBehind:

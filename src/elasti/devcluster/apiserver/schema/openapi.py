@@ -130,7 +130,7 @@ def _referenced(schema: JsonObject, prefix: str, pending: list[str]) -> JsonObje
             case "$ref":
                 pending.append(value)
                 target = {"$ref": prefix + value}
-                if len(schema) == 1 or prefix == "#/definitions/":
+                if not schema.keys() - {"$ref", "x-zero"} or prefix == "#/definitions/":
                     result["$ref"] = target["$ref"]
                 else:
                     result["allOf"] = [target]
