@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import json
-import os
 import signal
-import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
+
+from tests.examples.processes import next_line, started, write_kubeconfig
 
 from kubeloop.testing.scripted_answers import WatchScript, refuse, reply
 from kubeloop.testing.scripted_server import ScriptedServer
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "controller.py"
+EXAMPLE = "controller.py"
 TEAM = "/api/v1/namespaces/default/configmaps/team"
 
 
@@ -35,41 +31,6 @@ async def end_of_list(watch: WatchScript, kind: str) -> None:
     await watch.event("BOOKMARK", {"apiVersion": "v1", "kind": kind, "metadata": meta})
 
 
-def write_kubeconfig(path: Path, server: str) -> None:
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "test",
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-        "clusters": [{"name": "test", "cluster": {"server": server}}],
-        "users": [{"name": "test", "user": {}}],
-    }
-    path.write_text(json.dumps(config))
-
-
-@contextlib.asynccontextmanager
-async def started(kubeconfig: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        EXAMPLE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "KUBECONFIG": str(kubeconfig)},
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
-
-
-async def next_line(process: asyncio.subprocess.Process) -> str:
-    assert process.stdout is not None
-    line = (await process.stdout.readline()).decode().strip()
-    return line.split(" ", 2)[2] if line else ""
-
-
 async def test_the_controller_writes_repairs_and_removes_the_config_map_and_stops_on_ctrl_c(
     tmp_path,
 ):
@@ -82,7 +43,7 @@ async def test_the_controller_writes_repairs_and_removes_the_config_map_and_stop
         )
         conflict = refuse(409, "Conflict", "somebody else was faster")
         server.expect("PATCH", TEAM, conflict, reply(config_map("6", "red")))
-        async with started(tmp_path / "config") as process:
+        async with started(EXAMPLE, tmp_path / "config") as process:
             await namespaces.event("ADDED", namespace("5", "red"))
             await end_of_list(namespaces, "Namespace")
             await end_of_list(config_maps, "ConfigMap")
@@ -109,7 +70,7 @@ async def test_the_controller_writes_repairs_and_removes_the_config_map_and_stop
 
 async def test_a_kubeconfig_that_cannot_be_used_ends_it_with_one_line(tmp_path):
     write_kubeconfig(tmp_path / "config", "not a url")
-    async with started(tmp_path / "config") as process:
+    async with started(EXAMPLE, tmp_path / "config") as process:
         _, errors = await process.communicate()
         (line,) = errors.decode().splitlines()
         assert "not a url" in line

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import json
-import os
 import signal
-import sys
-from collections.abc import AsyncIterator
-from pathlib import Path
+
+from tests.examples.processes import next_line, started, write_kubeconfig
 
 from kubeloop.testing.scripted_server import ScriptedServer
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "pod_informer.py"
+EXAMPLE = "pod_informer.py"
 
 
 def pod(name: str, version: str) -> dict[str, object]:
@@ -27,46 +22,11 @@ def bookmark(version: str) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "Pod", "metadata": meta}
 
 
-def write_kubeconfig(path: Path, server: str) -> None:
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "test",
-        "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
-        "clusters": [{"name": "test", "cluster": {"server": server}}],
-        "users": [{"name": "test", "user": {}}],
-    }
-    path.write_text(json.dumps(config))
-
-
-@contextlib.asynccontextmanager
-async def started(kubeconfig: Path) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        EXAMPLE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "KUBECONFIG": str(kubeconfig)},
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
-
-
-async def next_line(process: asyncio.subprocess.Process) -> str:
-    assert process.stdout is not None
-    line = (await process.stdout.readline()).decode().strip()
-    return line.split(" ", 2)[2] if line else ""
-
-
 async def test_the_walk_through_says_what_happens_to_pods_and_stops_on_ctrl_c(tmp_path):
     async with ScriptedServer() as server:
         write_kubeconfig(tmp_path / "config", server.url)
         watch = server.expect_watch("/api/v1/pods")
-        async with started(tmp_path / "config") as process:
+        async with started(EXAMPLE, tmp_path / "config") as process:
             await watch.event("ADDED", pod("web", "5"))
             await watch.event("BOOKMARK", bookmark("5"))
             first = {await next_line(process), await next_line(process), await next_line(process)}
@@ -88,7 +48,7 @@ async def test_the_walk_through_says_what_happens_to_pods_and_stops_on_ctrl_c(tm
 
 async def test_a_server_that_is_not_there_is_named_and_waited_for_until_ctrl_c(tmp_path):
     write_kubeconfig(tmp_path / "config", "http://127.0.0.1:9")
-    async with started(tmp_path / "config") as process:
+    async with started(EXAMPLE, tmp_path / "config") as process:
         assert "127.0.0.1:9" in await next_line(process)
         process.send_signal(signal.SIGINT)
         output, errors = await process.communicate()
@@ -98,7 +58,7 @@ async def test_a_server_that_is_not_there_is_named_and_waited_for_until_ctrl_c(t
 
 async def test_a_kubeconfig_that_cannot_be_used_ends_it_with_one_line(tmp_path):
     write_kubeconfig(tmp_path / "config", "not a url")
-    async with started(tmp_path / "config") as process:
+    async with started(EXAMPLE, tmp_path / "config") as process:
         _, errors = await process.communicate()
         (line,) = errors.decode().splitlines()
         assert "not a url" in line

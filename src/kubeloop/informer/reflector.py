@@ -182,15 +182,16 @@ class Reflector(Generic[T]):
     def _after_failed_stream(self, error: Exception) -> State[T]:
         match error:
             case TooManyRequests():
-                return Resting(Streaming(), at_least=error.retry_after or 0.0)
+                return Resting(Streaming(), because=error, at_least=error.retry_after or 0.0)
             case KubeError() if is_unavailable(error):
                 self._pager.version_unavailable = True
                 return Streaming()
-            case TransportError() | SilentWatch():
-                return Resting(Streaming())
+            case ConnectionRefused() | SilentWatch():
+                return Resting(Streaming(), because=error)
+            case TransportError():
+                return Resting(Streaming(), WatchFailed(self.name, error))
             case StreamCutShort() if not error.very_short:
-                _log.info("%s: %s", self.name, error)
-                return Resting(Streaming())
+                return Resting(Streaming(), because=error)
             case Invalid() | BadRequest():
                 # An old server; it will not learn to stream between two requests.
                 self._no_streams_until = asyncio.get_running_loop().time() + INVALID_MEMORY
@@ -295,9 +296,9 @@ class Reflector(Generic[T]):
     def _after_failed_open(self, error: KubeError) -> State[T]:
         match error:
             case TooManyRequests():
-                return Resting(Watching(), at_least=error.retry_after or 0.0)
+                return Resting(Watching(), because=error, at_least=error.retry_after or 0.0)
             case ConnectionRefused():
-                return Resting(Watching())
+                return Resting(Watching(), because=error)
             case TransportError():
                 # What was seen stays true; only the server can say that it is too old.
                 return Resting(Watching(), WatchFailed(self.name, error))
@@ -336,6 +337,8 @@ class Reflector(Generic[T]):
         if state.error is not None:
             self._report(state.error)
         delay = max(self._backoff.next_delay(), state.at_least)
+        if state.because is not None:
+            _log.warning("%s: %s; again in %.1f s", self.name, state.because, delay)
         self._metrics.backed_off(seconds=delay)
         await asyncio.sleep(delay)
 

@@ -64,10 +64,15 @@ class Watching(Generic[T]):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Resting(Generic[T]):
-    """Something failed or ended: report `error` if there is one, wait one step, go to `then`."""
+    """Something failed or ended: wait one step, go to `then`.
+
+    `error` goes to the error handler; `because` is no failure of ours and is only logged, so that
+    a person who waits for a sync can see what it waits for.
+    """
 
     then: Starting | Streaming | Watching[T]
     error: Exception | None = None
+    because: Exception | None = None
     at_least: float = 0.0
 
 
