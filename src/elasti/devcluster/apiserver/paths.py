@@ -13,6 +13,8 @@ from elasti.devcluster.apiserver.auth import refused
 from elasti.devcluster.apiserver.faults import PATH as FAULTS
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from aiohttp import web
 
     from elasti.devcluster.apiserver.auth import User
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from elasti.devcluster.apiserver.faults import Faults
     from elasti.devcluster.apiserver.request import Attributes
     from elasti.devcluster.apiserver.schema.openapi import OpenApi
+
+    PathHandler = Callable[[web.BaseRequest, Attributes, User], Awaitable[Answer]]
 
 VERSION = {
     "major": "1",
@@ -44,12 +48,19 @@ class Paths:
         self._discovery = discovery
         self._openapi = openapi
         self._faults = faults
+        self._more: dict[str, PathHandler] = {}
+
+    def serve(self, path: str, handler: PathHandler) -> None:
+        """Let a later layer answer one path, whatever the method."""
+        self._more[path] = handler
 
     async def answer(self, request: web.BaseRequest, attributes: Attributes, user: User) -> Answer:
         """Answer a path; 404 where nothing is there."""
         path = attributes.path.rstrip("/") or "/"
         if path == FAULTS:
             return await self._fault(request, attributes, user)
+        if path in self._more:
+            return await self._more[path](request, attributes, user)
         if attributes.verb != "get":
             raise status.failure(
                 405, "MethodNotAllowed", f"{request.method} is not served at {path}"
@@ -85,10 +96,15 @@ class Paths:
         return Answer(body=body) if body is not None else None
 
     async def _fault(self, request: web.BaseRequest, attributes: Attributes, user: User) -> Answer:
-        if not user.is_admin or not _is_local(request.remote):
-            raise refused(user, attributes)
+        check_private(request, attributes, user)
         body = await request.read() if attributes.verb == "post" else b""
         return Answer(body=msgspec.json.encode(self._faults.command(body)))
+
+
+def check_private(request: web.BaseRequest, attributes: Attributes, user: User) -> None:
+    """Refuse everybody but administrators on this machine."""
+    if not user.is_admin or not _is_local(request.remote):
+        raise refused(user, attributes)
 
 
 def _is_local(address: str | None) -> bool:
