@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -102,30 +102,35 @@ class Cluster:
 
     def __init__(
         self,
-        server: ApiServer,
         client: Client,
-        controllers: Controllers,
         kubelet: FakeKubelet,
         kubeconfig: Path,
+        namespace: str,
+        controllers: Controllers | None = None,
     ) -> None:
-        self.server = server
         self.client = client
-        self.controllers = controllers
         self.kubelet = kubelet
         self.kubeconfig = kubeconfig
+        self.namespace = namespace
+        self._controllers = controllers
+
+    @property
+    def controllers(self) -> Controllers:
+        """Ours, for tests that are not for any cluster."""
+        assert self._controllers is not None
+        return self._controllers
 
     def __getattr__(self, plural: str) -> Any:
-        return self.client.resource(_RESOURCES[plural], namespace="default")
+        return self.client.resource(_RESOURCES[plural], namespace=self.namespace)
 
-    async def list(
-        self, plural: str, *, selector: str = "", namespace: str = "default"
-    ) -> list[Any]:
+    async def list(self, plural: str, *, selector: str = "") -> list[Any]:
         resource = self.client.resource(_RESOURCES[plural])
-        return [item async for item in resource.items(selector=selector, namespace=namespace)]
+        return [item async for item in resource.items(selector=selector, namespace=self.namespace)]
 
-    async def get(self, plural: str, name: str, *, namespace: str = "default") -> JsonObject | None:
+    async def get(self, plural: str, name: str) -> JsonObject | None:
         try:
-            return await self.client.resource(_RESOURCES[plural]).get(name, namespace=namespace)
+            resource = self.client.resource(_RESOURCES[plural])
+            return await resource.get(name, namespace=self.namespace)
         except NotFound:
             return None
 
@@ -134,6 +139,7 @@ class Cluster:
         process = await asyncio.create_subprocess_exec(
             "kubectl",
             f"--kubeconfig={self.kubeconfig}",
+            f"--namespace={self.namespace}",
             *arguments,
             stdin=subprocess.PIPE if stdin is not None else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -166,25 +172,44 @@ _RESOURCES = {
 
 
 @contextlib.asynccontextmanager
-async def cluster_on(tmp_path: Path, *, nodes: int = 1) -> AsyncIterator[Cluster]:
-    """Run a server, the controllers and a pretending kubelet."""
+async def cluster_on(tmp_path: Path) -> AsyncIterator[Cluster]:
+    """Run the dev cluster's server, its controllers and a pretending kubelet."""
     async with ApiServer() as server:
         kubeconfig = tmp_path / "kubeconfig"
         kubeconfig.write_text(server.admin_kubeconfig())
         async with Client(ClientConfig.from_kubeconfig(kubeconfig)) as client:
-            controllers = Controllers(client)
-            kubelet = FakeKubelet(client)
-            for number in range(nodes):
-                await client.resource("v1/nodes").create(node_named(f"node-{number + 1}"))
-            tasks = [asyncio.create_task(controllers.run()), asyncio.create_task(kubelet.run())]
-            try:
-                await first_of(controllers.wait_synced(), tasks)
-                yield Cluster(server, client, controllers, kubelet, kubeconfig)
-            finally:
-                await finish(tasks)
-            for task in tasks:
-                if not task.cancelled() and (error := task.exception()) is not None:
-                    raise error
+            controllers = Controllers(client, root_ca=server.ca_pem)
+            await client.resource("v1/nodes").create(node_named(NODE))
+            async with running(controllers.run(), "controllers") as task:
+                await first_of(controllers.wait_synced(), [task])
+                async with cluster_at(client, kubeconfig, controllers) as cluster:
+                    yield cluster
+
+
+@contextlib.asynccontextmanager
+async def cluster_at(
+    client: Client, kubeconfig: Path, controllers: Controllers | None = None
+) -> AsyncIterator[Cluster]:
+    """Use a cluster that runs: a namespace of its own, and a pretending kubelet."""
+    kubelet = FakeKubelet(client)
+    namespaces = client.resource("v1/namespaces")
+    made = await namespaces.create({"metadata": {"generateName": "test-"}})
+    name = made["metadata"]["name"]
+    cluster = Cluster(client, kubelet, kubeconfig, name, controllers)
+    async with running(kubelet.run(), "kubelet"):
+        await eventually(lambda: cluster.get("serviceaccounts", "default"))
+        yield cluster
+
+
+@contextlib.asynccontextmanager
+async def running(work: Coroutine[Any, Any, None], name: str) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(work, name=name)
+    try:
+        yield task
+    finally:
+        await finish([task])
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error
 
 
 async def first_of(work: Awaitable[Any], tasks: list[asyncio.Task[None]]) -> None:
@@ -238,7 +263,7 @@ def deployment(name: str = "web", replicas: int = 3, **spec: Any) -> JsonObject:
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": {"name": name, "namespace": "default"},
+        "metadata": {"name": name},
         "spec": {
             "replicas": replicas,
             "selector": {"matchLabels": labels},

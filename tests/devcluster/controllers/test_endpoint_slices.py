@@ -12,7 +12,7 @@ def service(name: str = "web", **spec: Any) -> JsonObject:
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": {"name": name, "namespace": "default", "labels": {"team": "red"}},
+        "metadata": {"name": name, "labels": {"team": "red"}},
         "spec": {
             "selector": {"app": "web"},
             "ports": [{"name": "http", "port": 80, "targetPort": "http"}],
@@ -112,7 +112,6 @@ async def test_slices_of_other_managers_are_left_alone(cluster: Cluster) -> None
         "kind": "EndpointSlice",
         "metadata": {
             "name": "mine",
-            "namespace": "default",
             "labels": {
                 "kubernetes.io/service-name": "web",
                 "endpointslice.kubernetes.io/managed-by": "elasti",

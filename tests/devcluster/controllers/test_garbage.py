@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from tests.devcluster.controllers.support import Cluster, deployment, eventually
 
+from kubeloop.client import ApiError
 from kubeloop.objects.meta import JsonObject
 
 
@@ -24,19 +25,18 @@ def config_map(name: str, *owners: JsonObject, block: bool = False, **metadata: 
         "kind": "ConfigMap",
         "metadata": {
             "name": name,
-            "namespace": "default",
             "ownerReferences": references,
             **metadata,
         },
     }
 
 
-async def gone(cluster: Cluster, plural: str, *names: str) -> None:
+async def gone(cluster: Cluster, plural: str, *names: str, timeout: float = 15.0) -> None:
     async def all_gone() -> bool:
         found = {item["metadata"]["name"] for item in await cluster.list(plural)}
         return not found & set(names)
 
-    await eventually(all_gone)
+    await eventually(all_gone, timeout=timeout)
 
 
 async def test_a_deployment_takes_its_replica_sets_and_pods_along(cluster: Cluster) -> None:
@@ -160,20 +160,19 @@ async def test_custom_resources_defined_later_own_and_are_owned(cluster: Cluster
     body = {
         "apiVersion": "example.com/v1",
         "kind": "Widget",
-        "metadata": {"name": "owner", "namespace": "default"},
+        "metadata": {"name": "owner"},
     }
     widget = await eventually(lambda: _try_create(cluster, body))
     await cluster.configmaps.create(config_map("child", widget))
     below = {**body, "metadata": config_map("w", widget)["metadata"]}
     await cluster.widgets.create(below)
     await cluster.widgets.delete("owner", propagation="Background")
-    await gone(cluster, "configmaps", "child")
-    await gone(cluster, "widgets", "w")
+    # Kubernetes looks for new kinds every half minute.
+    await gone(cluster, "configmaps", "child", timeout=70)
+    await gone(cluster, "widgets", "w", timeout=70)
 
 
 async def _try_create(cluster: Cluster, body: JsonObject) -> JsonObject | None:
-    from kubeloop.client import ApiError
-
     try:
         made: JsonObject = await cluster.widgets.create(body)
         return made

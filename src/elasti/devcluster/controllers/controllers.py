@@ -20,10 +20,16 @@ from elasti.devcluster.controllers.endpoints import classic_reconciler as endpoi
 from elasti.devcluster.controllers.endpoints import reconciler as slices
 from elasti.devcluster.controllers.garbage import watching as garbage
 from elasti.devcluster.controllers.hub import Hub
-from elasti.devcluster.controllers.nodes import scheduler
+from elasti.devcluster.controllers.namespaces import defaults
+from elasti.devcluster.controllers.namespaces import lifecycle as namespaces
+from elasti.devcluster.controllers.nodes import lifecycle as nodes
+from elasti.devcluster.controllers.nodes import pod_gc, scheduler
 from elasti.devcluster.controllers.replicasets import reconciler as replicasets
+from elasti.devcluster.controllers.statefulsets import reconciler as statefulsets
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from elasti.devcluster.controllers.parts import Part
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
@@ -35,15 +41,29 @@ _MAKERS = (
     endpoints.make,
     scheduler.make,
     garbage.make,
+    statefulsets.make,
+    namespaces.make,
+    defaults.make_accounts,
+    nodes.make,
+    pod_gc.make,
 )
 
 
 class Controllers:
-    """The controller manager of a dev cluster."""
+    """The controller manager of a dev cluster.
 
-    def __init__(self, client: Client, *, clock: Clock | None = None) -> None:
+    `root_ca` is the server's certificate authority (PEM), to be published in every namespace; without
+    it nothing is.
+    """
+
+    def __init__(
+        self, client: Client, *, clock: Clock | None = None, root_ca: bytes | None = None
+    ) -> None:
         self._hub = Hub(client, clock=clock)
-        made = [make(self._hub) for make in _MAKERS]
+        makers: list[Callable[[Hub], Part]] = [*_MAKERS]
+        if root_ca is not None:
+            makers.append(lambda hub: defaults.make_certificates(hub, root_ca.decode()))
+        made = [make(self._hub) for make in makers]
         self._parts: dict[str, Part] = {part.name: part for part in made}
         self._synced = asyncio.Event()
 

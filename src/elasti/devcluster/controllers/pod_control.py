@@ -43,6 +43,16 @@ def controller_reference(owner: Any, gvk: GroupVersionKind) -> OwnerReference:
     return owner_reference(owner, gvk, controller=True, block_owner_deletion=True)
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Wording:
+    """What events say; `{pod}`, `{owner}` and `{error}` are filled in."""
+
+    created: str = "Created pod: {pod}"
+    deleted: str = "Deleted pod: {pod}"
+    not_created: str = "Error creating: {error}"
+    not_deleted: str = "Error deleting: {error}"
+
+
 @dataclasses.dataclass(slots=True)
 class Graves:
     """Uids of pods that were deleted and that a cache may still show as alive."""
@@ -64,21 +74,28 @@ class Graves:
             del self.by_owner[owner_uid]
         return [pod for pod in cached if pod.metadata.uid not in buried]
 
-    def forget(self, owner_uid: str) -> None:
-        """The owner is gone."""
-        self.by_owner.pop(owner_uid, None)
+    def holds(self, owner_uid: str, pod: Pod) -> bool:
+        """Whether a pod was deleted here already."""
+        return pod.metadata.uid in self.by_owner.get(owner_uid, ())
 
 
 class PodControl:
     """Writes the pods of one kind of owner."""
 
     def __init__(
-        self, hub: Hub, *, component: str, kind: GroupVersionKind, guard: ConsistencyGuard
+        self,
+        hub: Hub,
+        *,
+        component: str,
+        kind: GroupVersionKind,
+        guard: ConsistencyGuard,
+        wording: Wording | None = None,
     ) -> None:
         self._pods: Resource[JsonObject] = hub.resource(PODS)
         self._voice = hub.recorder.voice(component, kind)
         self._kind = kind
         self._guard = guard
+        self._wording = wording or Wording()
         self.graves = Graves()
 
     async def create(self, owner: Any, pod: JsonObject) -> JsonObject | None:
@@ -89,10 +106,12 @@ class PodControl:
         except ApiError as error:
             if is_namespace_ending(error):
                 return None
-            self._voice.warning(owner, "FailedCreate", f"Error creating: {error}")
+            name = pod["metadata"].get("name", "")
+            self._complain(owner, "FailedCreate", self._wording.not_created, name, error)
             raise
         self._note(owner, made)
-        self._voice.normal(owner, "SuccessfulCreate", f"Created pod: {made['metadata']['name']}")
+        name = made["metadata"]["name"]
+        self._tell(owner, "SuccessfulCreate", self._wording.created, name)
         return made
 
     async def create_from(self, owner: Any, template: JsonObject) -> JsonObject | None:
@@ -113,10 +132,10 @@ class PodControl:
             self.graves.bury(owner_uid, meta.uid)
             return
         except ApiError as error:
-            self._voice.warning(owner, "FailedDelete", f"Error deleting: {error}")
+            self._complain(owner, "FailedDelete", self._wording.not_deleted, meta.name, error)
             raise
         self.graves.bury(owner_uid, meta.uid)
-        self._voice.normal(owner, "SuccessfulDelete", f"Deleted pod: {meta.name}")
+        self._tell(owner, "SuccessfulDelete", self._wording.deleted, meta.name)
 
     async def adopt(self, owner: Any, pod: Pod) -> None:
         """Become the controller of a pod that has none."""
@@ -127,6 +146,14 @@ class PodControl:
         """Let a pod go that does not match any more."""
         uid = access_for(type(owner)).uid(owner)
         await patch_owners(self._pods, pod, [{"$patch": "delete", "uid": uid}])
+
+    def _tell(self, owner: Any, reason: str, text: str, pod: str) -> None:
+        name = access_for(type(owner)).name(owner)
+        self._voice.normal(owner, reason, text.format(pod=pod, owner=name))
+
+    def _complain(self, owner: Any, reason: str, text: str, pod: str, error: ApiError) -> None:
+        name = access_for(type(owner)).name(owner)
+        self._voice.warning(owner, reason, text.format(pod=pod, owner=name, error=error))
 
     def _note(self, owner: Any, pod: JsonObject) -> None:
         access = access_for(type(owner))
