@@ -19,6 +19,7 @@ class _Entry(NamedTuple):
 # The help texts stand here, so that `elasti --help` loads no command at all.
 _COMMANDS = {
     "crd": _Entry("elasti.cli.crd", "Print the ElastiService CustomResourceDefinition."),
+    "dev": _Entry("elasti.cli.dev", "Run a development cluster on this machine."),
     "informer": _Entry("elasti.cli.informer", "Watch a resource and print what happens to it."),
     "version": _Entry("elasti.cli.version", "Print the version."),
 }

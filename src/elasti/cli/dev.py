@@ -1,0 +1,57 @@
+"""`elasti dev`: a Kubernetes of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("dev")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=7443,
+    show_default=True,
+    help="Where the API server listens on 127.0.0.1; 0 takes any free port.",
+)
+@click.option(
+    "--nodes", type=click.IntRange(1, 250), default=1, show_default=True, help="How many nodes."
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=None,
+    help="Keep the cluster here over restarts; without it, it is gone when the command ends.",
+)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="Put the context `elasti-dev` into this file, beside what it has."
+    "  [default: ~/.kube/elasti-dev.yaml]",
+)
+def command(port: int, nodes: int, data_dir: Path | None, kubeconfig: Path | None) -> None:
+    """Run a development cluster until Ctrl-C: an API server, controllers, pods as local processes.
+
+    It needs no privileges, no containers and no images: a pod's command runs on this machine. It is
+    for development and tests, not for production.
+
+    \b
+    Examples:
+      elasti dev
+      elasti dev --nodes 3 --data-dir ~/.local/share/elasti-dev
+      elasti dev --port 0 --kubeconfig ~/.kube/config
+    """
+    from elasti.cli.dev_run import run
+    from elasti.cli.running import run_until_interrupted
+
+    run_until_interrupted(
+        lambda: run(
+            port=port,
+            nodes=nodes,
+            data_dir=data_dir.expanduser() if data_dir else None,
+            kubeconfig=(kubeconfig or Path("~/.kube/elasti-dev.yaml")).expanduser(),
+            say=click.echo,
+        )
+    )

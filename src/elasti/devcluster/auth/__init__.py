@@ -1,0 +1,1 @@
+"""Who may do what in a dev cluster: RBAC, ServiceAccount tokens, impersonation, reviews."""

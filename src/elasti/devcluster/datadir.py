@@ -1,0 +1,53 @@
+"""A cluster's directory: who uses it now, and what must be the same next time."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class DirectoryInUse(Exception):
+    """Another process runs a cluster on the directory."""
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Hold a directory; made where it is missing. Raises DirectoryInUse.
+
+    The kernel gives the lock back however the process ends.
+    """
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
+            raise DirectoryInUse(
+                f"the data directory {directory} is in use by another `elasti dev`"
+                f" (process {owner or 'unknown'}); stop that one, or use another --data-dir"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def read_slot(directory: Path) -> int | None:
+    """Return the slot of addresses that the stored objects use; None the first time."""
+    path = directory / "slot"
+    return int(path.read_text()) if path.exists() else None
+
+
+def keep_slot(directory: Path, slot: int) -> None:
+    """Remember the slot of addresses."""
+    draft = directory / "slot.new"
+    draft.write_text(f"{slot}\n")
+    draft.rename(directory / "slot")
