@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.devcluster.apiserver.harness import DEFINITIONS, definition, running
 
 

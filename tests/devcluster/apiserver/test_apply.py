@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.devcluster.apiserver.harness import DEPLOYMENTS, WIDGETS, deployment, widget
 
 WEB = f"{DEPLOYMENTS}/web"

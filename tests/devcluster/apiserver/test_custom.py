@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 
 import pytest
-
 from tests.devcluster.apiserver.harness import DEFINITIONS, MERGE, WIDGETS, definition, widget
 
 NAME = f"{DEFINITIONS}/widgets.example.com"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.devcluster.apiserver.harness import CONFIG_MAPS, DEPLOYMENTS, config_map, deployment, pod
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-
 from tests.devcluster.apiserver.harness import CONFIG_MAPS, config_map, connected
+
+from elasti.devcluster.apiserver.faults import Fault, Faults
+from elasti.devcluster.apiserver.request import Attributes
+from elasti.devcluster.apiserver.status import StatusError
+from elasti.devcluster.apiserver.storage import Store
 
 FAULTS = "/_dev/faults"
 
@@ -30,12 +34,30 @@ async def test_a_fault_may_be_for_one_verb_and_is_cleared(kube):
     assert (await kube.create(CONFIG_MAPS, config_map("a"))).code == 201
 
 
-async def test_a_fault_ends_with_its_time(kube):
-    await kube.create(FAULTS, {"add": {"code": 500, "seconds": 0.2}})
-    assert (await kube.get(CONFIG_MAPS)).code == 500
-    async with asyncio.timeout(5):
-        while (await kube.get(CONFIG_MAPS)).code != 200:
-            await asyncio.sleep(0.02)
+@pytest.mark.virtual_time
+async def test_a_fault_ends_with_its_time():
+    faults = Faults(Store())
+    faults.add(Fault(code=500, seconds=10))
+    request = Attributes(verb="get", path="/api/v1/pods")
+    with pytest.raises(StatusError):
+        await faults.inject(request)
+    await asyncio.sleep(9.9)
+    with pytest.raises(StatusError):
+        await faults.inject(request)
+    await asyncio.sleep(0.1)
+    await faults.inject(request)
+
+
+@pytest.mark.virtual_time
+async def test_a_delay_takes_exactly_its_time():
+    faults = Faults(Store())
+    faults.add(Fault(delay=2.5, count=1))
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    await faults.inject(Attributes(verb="get", path="/api"))
+    assert loop.time() - start == 2.5
+    await faults.inject(Attributes(verb="get", path="/api"))
+    assert loop.time() - start == 2.5
 
 
 async def test_a_stall_lasts_until_it_is_cleared(kube):

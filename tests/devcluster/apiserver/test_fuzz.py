@@ -7,8 +7,6 @@ import json
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from elasti.devcluster.apiserver import ApiServer
 from tests.devcluster.apiserver.harness import (
     DEFINITIONS,
     connected,
@@ -17,6 +15,8 @@ from tests.devcluster.apiserver.harness import (
     pod,
     widget,
 )
+
+from elasti.devcluster.apiserver import ApiServer
 
 pytestmark = pytest.mark.slow
 

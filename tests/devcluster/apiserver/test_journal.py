@@ -4,18 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-
-from elasti.devcluster.apiserver import ApiServer
-from elasti.devcluster.apiserver.journal import Journal
-from elasti.devcluster.apiserver.storage import Store
 from tests.devcluster.apiserver.harness import (
     CONFIG_MAPS,
     DEFINITIONS,
@@ -25,6 +19,10 @@ from tests.devcluster.apiserver.harness import (
     definition,
     widget,
 )
+
+from elasti.devcluster.apiserver import ApiServer
+from elasti.devcluster.apiserver.journal import Journal
+from elasti.devcluster.apiserver.storage import Store
 
 
 def obj(name: str):
@@ -182,16 +180,15 @@ asyncio.run(main())
 @pytest.mark.slow
 async def test_a_killed_process_keeps_every_acknowledged_write(tmp_path):
     for round_number in range(5):
-        process = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, text=True
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", WRITER, str(tmp_path), stdout=asyncio.subprocess.PIPE
         )
         assert process.stdout is not None
-        acknowledged = [
-            await asyncio.to_thread(process.stdout.readline) for _ in range(40 + round_number * 37)
-        ]
-        process.send_signal(signal.SIGKILL)
-        acknowledged += process.stdout.read().splitlines(keepends=True)
-        process.stdout.close()
-        process.wait()
-        whole = {line.strip() for line in acknowledged if line.endswith("\n")}
+        lines = [await process.stdout.readline() for _ in range(40 + round_number * 37)]
+        process.kill()
+        rest = await process.stdout.read()
+        await process.wait()
+        lines += rest.splitlines(keepends=True)
+        whole = {line.decode().strip() for line in lines if line.endswith(b"\n")}
+        assert len(whole) >= 40
         assert whole <= set(keys(recover(tmp_path)))

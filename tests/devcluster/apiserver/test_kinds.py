@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.devcluster.apiserver.harness import CONFIG_MAPS, DEPLOYMENTS, deployment, pod
 
 PODS = "/api/v1/namespaces/default/pods"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 import yaml
+from tests.devcluster.apiserver.harness import definition, deployment, widget
 
 from elasti.devcluster.apiserver import ApiServer
-from tests.devcluster.apiserver.harness import definition, deployment, widget
 
 pytestmark = pytest.mark.slow
 
@@ -52,9 +52,13 @@ class Kubectl:
         return json.loads(await self.run(*arguments, "-o", "json"))
 
 
-@pytest.fixture(
-    params=programs() or [pytest.param("", marks=pytest.mark.skip(reason="no kubectl on the PATH"))]
+MISSING = pytest.param(
+    "", marks=pytest.mark.skip(reason="no kubectl: make controlplane builds one")
 )
+PROGRAMS = [pytest.param(path, id=f"kubectl-{index}") for index, path in enumerate(programs())]
+
+
+@pytest.fixture(params=PROGRAMS or [MISSING])
 async def kubectl(request, tmp_path):
     async with ApiServer() as server:
         yield Kubectl(request.param, tmp_path, server)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.devcluster.apiserver.harness import CONFIG_MAPS, config_map, pod
 
 

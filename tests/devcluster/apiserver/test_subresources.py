@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from elasti.devcluster.apiserver.auth import User
 from tests.devcluster.apiserver.harness import (
     DEPLOYMENTS,
     JSON_PATCH,
@@ -12,6 +11,8 @@ from tests.devcluster.apiserver.harness import (
     pod,
     running,
 )
+
+from elasti.devcluster.apiserver.auth import User
 
 PODS = "/api/v1/namespaces/default/pods"
 SERVICES = "/api/v1/namespaces/default/services"
@@ -153,8 +154,10 @@ async def test_tokens_and_certificates_authenticate_and_others_are_refused():
             reply = await mallory.get("/api/v1/namespaces/default/pods")
             assert (reply.code, reply["message"]) == (
                 403,
-                'pods is forbidden: User "mallory" cannot list resource "pods" in API group ""'
-                ' in the namespace "default"',
+                (
+                    'pods is forbidden: User "mallory" cannot list resource "pods" in API group ""'
+                    ' in the namespace "default"'
+                ),
             )
 
 

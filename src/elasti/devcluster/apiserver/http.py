@@ -8,13 +8,14 @@ defect.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING
 
 import msgspec
 from aiohttp import web
 
-from elasti.devcluster.apiserver import protobuf, status
+from elasti.devcluster.apiserver import lean_tls, protobuf, status
 from elasti.devcluster.apiserver.answers import Answer, Streaming, as_yaml, refusal
 from elasti.devcluster.apiserver.auth import Credentials
 from elasti.devcluster.apiserver.calls import Call
@@ -40,6 +41,7 @@ class Handler:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
+        lean_tls.slim(request.transport)
         try:
             return await self._answer(request)
         except status.StatusError as error:
@@ -100,12 +102,14 @@ class Handler:
         )
         response.enable_chunked_encoding()
         await self._core.store.settled()
-        await response.prepare(request)
-        # The first bytes of the response tell the client that the watch is open.
         stop = self._core.faults.watch_ended()
-        async for lines in watch.batches(stop):
-            await response.write(lines)
-        await response.write_eof()
+        # A client that leaves while it is written to has ended its watch, no more.
+        with contextlib.suppress(ConnectionError):
+            await response.prepare(request)
+            async with contextlib.aclosing(watch.batches(stop)) as batches:
+                async for lines in batches:
+                    await response.write(lines)
+            await response.write_eof()
         return response
 
 

@@ -21,7 +21,7 @@ from elasti.devcluster.apiserver.lists import bad_match, read_version, selection
 from elasti.devcluster.apiserver.request import flag
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator
 
     from elasti.devcluster.apiserver.calls import Call
     from elasti.devcluster.apiserver.eventlog import Change, Cursor
@@ -104,7 +104,7 @@ class Watch:
         except FellBehind:
             raise status.too_old(start or 0, self._collection.log.compacted) from None
 
-    async def batches(self, stop: asyncio.Event) -> AsyncIterator[bytes]:
+    async def batches(self, stop: asyncio.Event) -> AsyncGenerator[bytes, None]:
         """Yield what to send until the watch's time is over, or it is told to stop."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self._request.seconds
