@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overloa
 from kubeloop.aio.tasks import finish
 from kubeloop.informer.collector import CollectorGuard
 from kubeloop.informer.expectation import Expectation
+from kubeloop.informer.interruption import Interruptible
 from kubeloop.informer.metrics import MetricsProvider, NoMetrics
 from kubeloop.informer.options import ReflectorOptions
 from kubeloop.informer.selection import InformerKey, Selection
@@ -301,29 +302,15 @@ class SharedInformerFactory:
         An informer that fails for good, which none does for what a server answers, ends the block
         with its error.
         """
-        failure: BaseException | None = None
-        loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(None) as abort:
-
-                def crashed(error: BaseException) -> None:
-                    nonlocal failure
-                    if failure is None:
-                        failure = error
-                        abort.reschedule(loop.time())
-
-                self._crashed = crashed
+            async with Interruptible() as block:
+                self._crashed = block.interrupt
                 self.start()
                 yield self
-        except TimeoutError:
-            if failure is None:
-                raise
         finally:
             self._crashed = None
             self.stop()
             await self._shutdown_for_sure()
-        if failure is not None:
-            raise failure
 
     async def _shutdown_for_sure(self) -> None:
         """Shut down even when cancelled meanwhile."""

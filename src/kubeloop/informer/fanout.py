@@ -140,7 +140,9 @@ class Fanout(Generic[T]):
         self._listeners.pop(listener, None)
         listener.close(drain=drain)
         task = self._tasks.get(listener)
-        if task is not None and not listener.is_current():
+        if task is None:
+            listener.ended()
+        elif not listener.is_current():
             await asyncio.wait({task})
 
     async def failure(self) -> None:

@@ -107,7 +107,7 @@ class Listener(Generic[T]):
 
     def close(self, *, drain: bool) -> None:
         """Take nothing more; drop what is pending unless `drain`, and let the runner end."""
-        if not drain or self._closing.is_set():
+        if not drain:
             self._buffer.clear()
             self._replay.clear()
             self.gate.stop()

@@ -90,6 +90,7 @@ class Reflector(Generic[T]):
     ) -> None:
         self.name = name
         self.last_version = ""
+        self.last_heard: float | None = None
         self._source = source
         self._sink = sink
         self._options = options or ReflectorOptions()
@@ -190,7 +191,7 @@ class Reflector(Generic[T]):
                 return Resting(Streaming(), because=error)
             case TransportError():
                 return Resting(Streaming(), WatchFailed(self.name, error))
-            case StreamCutShort() if not error.very_short:
+            case StreamCutShort() if not error.very_short and not error.timed_out:
                 return Resting(Streaming(), because=error)
             case Invalid() | BadRequest():
                 # An old server; it will not learn to stream between two requests.
@@ -206,7 +207,8 @@ class Reflector(Generic[T]):
     def _replace(self, snapshot: Snapshot[T], version: str, began: float) -> None:
         self._sink.replace(snapshot.items, version)
         self.last_version = version
-        seconds = asyncio.get_running_loop().time() - began
+        self.last_heard = asyncio.get_running_loop().time()
+        seconds = self.last_heard - began
         self._metrics.listed(items=len(snapshot.items), seconds=seconds)
 
     # Watching
@@ -253,6 +255,7 @@ class Reflector(Generic[T]):
 
     async def _follow(self, opened: OpenStream[T], ingest: Ingest[T]) -> None:
         """Feed the sink until the stream ends; raises what ended it but a clean close."""
+        loop = asyncio.get_running_loop()
         stream, events = opened.stream, opened.unread
         try:
             async with StreamGuard(silence=opened.silence) as guard:
@@ -266,6 +269,7 @@ class Reflector(Generic[T]):
                     batch = await stream.read()
                     if not batch:
                         return
+                    self.last_heard = loop.time()
                     events = iter(batch)
         finally:
             self._guard = None

@@ -16,6 +16,7 @@ from kubeloop.informer.collector import CollectorGuard
 from kubeloop.informer.fanout import Fanout
 from kubeloop.informer.handle import Handle
 from kubeloop.informer.intake import Intake
+from kubeloop.informer.interruption import Interruptible
 from kubeloop.informer.listener import Listener
 from kubeloop.informer.lister import Lister
 from kubeloop.informer.metrics import InformerMetrics, NoMetrics
@@ -169,6 +170,16 @@ class SharedInformer(Generic[T]):
         """Wait for the first list: True; False where the informer stopped before it."""
         return await self._gate.wait()
 
+    @property
+    def last_heard(self) -> float | None:
+        """The loop's time of the server's last word, bookmarks included; None before the first."""
+        return self._reflector.last_heard if self._reflector is not None else None
+
+    def relist(self, reason: str) -> None:
+        """List anew, for who has reason to believe that the store is wrong or the watch stuck."""
+        if self._reflector is not None:
+            self._reflector.relist(RuntimeError(reason))
+
     # What may be set before the start
 
     def set_transform(self, transform: Transform | None) -> None:
@@ -305,15 +316,19 @@ class SharedInformer(Generic[T]):
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
-        """Run during an `async with` block; for one informer without a factory."""
+        """Run during an `async with` block; for one informer without a factory.
+
+        What `run` raises ends the block.
+        """
         task = asyncio.create_task(self.run(), name=f"informer {self.name}")
         try:
-            yield self
+            async with Interruptible() as block:
+                task.add_done_callback(lambda done: _pass_failure(done, block))
+                yield self
+                await finish([task])
         finally:
             await finish([task])
             self.close()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            raise error
 
     async def _pump(self) -> None:
         intake: Intake[T] = Intake(self._source.access, self._transform, stored=self._access)
@@ -363,3 +378,8 @@ class SharedInformer(Generic[T]):
     def _check_not_stopped(self, what: str) -> None:
         if self._state is State.STOPPED:
             raise InformerStopped(f"{self.name}: cannot {what}: the informer was stopped already")
+
+
+def _pass_failure(task: asyncio.Task[None], block: Interruptible) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        block.interrupt(error)

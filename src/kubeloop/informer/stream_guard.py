@@ -6,10 +6,12 @@ dead, whatever TCP believes: nothing else would ever tell.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Self
 
+from kubeloop.informer.interruption import Interruptible
+
 if TYPE_CHECKING:
+    import asyncio
     from types import TracebackType
 
 
@@ -17,20 +19,16 @@ class SilentWatch(Exception):
     """Nothing came for longer than the server could have been silent."""
 
 
-class StreamGuard:
+class StreamGuard(Interruptible):
     """An `async with` block around the reading of one stream.
 
-    `interrupt(reason)` makes the block end by raising `reason`, wherever it waits; so does silence
-    longer than `silence` seconds, with `SilentWatch`. Say `heard()` after each read.
+    Silence longer than `silence` seconds interrupts it with `SilentWatch`. Say `heard()` after each
+    read.
     """
 
-    __slots__ = ("_heard_at", "_limit", "_loop", "_reason", "_silence", "_timer")
-
     def __init__(self, *, silence: float) -> None:
+        super().__init__()
         self._silence = silence
-        self._loop = asyncio.get_running_loop()
-        self._limit = asyncio.timeout(None)
-        self._reason: Exception | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._heard_at = self._loop.time()
 
@@ -38,14 +36,8 @@ class StreamGuard:
         """Note that the peer is alive, or that we did not listen until now."""
         self._heard_at = self._loop.time()
 
-    def interrupt(self, reason: Exception) -> None:
-        """End the block; the first reason counts."""
-        if self._reason is None:
-            self._reason = reason
-            self._limit.reschedule(self._loop.time())
-
     async def __aenter__(self) -> Self:
-        await self._limit.__aenter__()
+        await super().__aenter__()
         self._check_silence()
         return self
 
@@ -57,12 +49,7 @@ class StreamGuard:
     ) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        try:
-            await self._limit.__aexit__(kind, error, trace)
-        except TimeoutError:
-            if self._reason is None:
-                raise
-            raise self._reason from None
+        await super().__aexit__(kind, error, trace)
 
     def _check_silence(self) -> None:
         due = self._heard_at + self._silence

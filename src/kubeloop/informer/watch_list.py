@@ -31,11 +31,16 @@ _log = logging.getLogger(__name__)
 
 
 class StreamCutShort(Exception):
-    """The stream ended before its initial events did; `events` says how many came."""
+    """The stream ended before its initial events did.
 
-    def __init__(self, events: int, seconds: float) -> None:
+    `timed_out`: at the end of its time. Such a server sends events, but no bookmark to end them: it
+    does not know what it was asked for.
+    """
+
+    def __init__(self, events: int, seconds: float, timeout: float) -> None:
         super().__init__(f"stream ended after {events} initial events and {seconds:.1f} s")
         self.very_short = events == 0 and seconds < 1.0
+        self.timed_out = seconds >= timeout
 
 
 class InconsistentWatchList(Exception):
@@ -101,7 +106,7 @@ class WatchList(Generic[T]):
         stream = await self._source.watch(request)
         silence = request.timeout_seconds + self._options.silence_grace
         try:
-            unread = await self._initial_events(stream, snapshot, ingest, silence)
+            unread = await self._initial_events(stream, snapshot, ingest, request.timeout_seconds)
             if self._options.self_check:
                 await self._check(snapshot, ingest.version)
         except BaseException:
@@ -120,12 +125,12 @@ class WatchList(Generic[T]):
         )
 
     async def _initial_events(
-        self, stream: WatchStream[T], snapshot: Snapshot[T], ingest: Ingest[T], silence: float
+        self, stream: WatchStream[T], snapshot: Snapshot[T], ingest: Ingest[T], timeout: float
     ) -> Iterator[WatchEvent[T]]:
         """Read up to the end bookmark; returns what was read past it."""
         warning = LateBookmarkWarning()
         try:
-            async with StreamGuard(silence=silence) as guard:
+            async with StreamGuard(silence=timeout + self._options.silence_grace) as guard:
                 while batch := await stream.read():
                     guard.heard()
                     warning.heard()
@@ -134,7 +139,7 @@ class WatchList(Generic[T]):
                         return events
         finally:
             warning.cancel()
-        raise StreamCutShort(ingest.accepted, warning.age)
+        raise StreamCutShort(ingest.accepted, warning.age, timeout)
 
     async def _check(self, snapshot: Snapshot[T], version: str) -> None:
         page = await self._source.list(

@@ -422,6 +422,7 @@ async def test_a_factory_stopped_before_its_informers_took_a_step_leaves_nobody_
     pods = factory.informer("v1/pods", dict)
     factory.start()
     factory.stop()
+    assert not await asyncio.wait_for(pods.wait_synced(), 1)
     await factory.shutdown()
     assert pods.state.value == "stopped"
     assert not await pods.wait_synced()

@@ -144,6 +144,17 @@ async def test_changes_behind_the_first_list_do_not_make_it_synced():
     assert queue.has_synced
 
 
+@pytest.mark.spec("Q9")
+async def test_other_entries_ahead_of_the_first_list_do_not_make_it_synced():
+    queue = DeltaQueue[Any]()
+    queue.resync()
+    queue.replace({}, "1")
+    queue.done(await queue.pop())
+    assert not queue.has_synced
+    queue.done(await queue.pop())
+    assert queue.has_synced
+
+
 @pytest.mark.spec("Q15")
 async def test_a_failed_first_list_leaves_the_queue_unsynced_until_the_next_one_is_done():
     queue = DeltaQueue[Any]()

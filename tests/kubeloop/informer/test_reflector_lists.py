@@ -197,6 +197,17 @@ async def test_a_version_too_large_is_treated_like_410_in_every_shape(shape):
         assert reflector.last_version == "40"
 
 
+@pytest.mark.spec("R8")
+async def test_a_version_too_large_on_a_later_page_drops_the_pages_read_so_far():
+    source = ScriptedSource(
+        [Page([pod("half", 1)], "20", "token"), too_large("20", 5), Page([pod("a", 4)], "5")]
+    )
+    async with reflecting(source) as (_, sink):
+        await settle()
+        assert source.list_versions == ["0", "", ""]
+        assert sink.log == [("replace", ["default/a"], "5")]
+
+
 @pytest.mark.spec("R9")
 async def test_consistent_reads_go_on_until_a_list_succeeds():
     source = ScriptedSource(

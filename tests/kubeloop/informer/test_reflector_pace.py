@@ -188,6 +188,22 @@ async def test_a_resync_error_ends_the_watch_after_exactly_that_resync():
         assert source.list_times == [0, pytest.approx(20.8)]
 
 
+@pytest.mark.spec("Q15")
+async def test_a_list_asked_for_while_a_watch_is_being_opened_is_not_forgotten():
+    async def slow_to_open(_options):
+        await asyncio.sleep(5)
+        return ScriptedStream([added("a", 6)], ends=False)
+
+    source = ScriptedSource([Page([], "5"), Page([], "7")], [slow_to_open])
+    async with reflecting(source) as (reflector, _):
+        await asyncio.sleep(2)
+        reflector.relist(RuntimeError("something was lost"))
+        await asyncio.sleep(5)
+        assert source.list_times == [0, pytest.approx(5.8)]
+        assert source.streams[0].closes == 1
+        assert source.watch_versions == ["5", "7"]
+
+
 @pytest.mark.spec("R76", "R77")
 async def test_run_returns_only_after_everything_has_ended():
     source = ScriptedSource([Page([], "5")])

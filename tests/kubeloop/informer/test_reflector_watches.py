@@ -121,6 +121,14 @@ async def test_synthetic_adds_of_a_watch_from_nowhere_do_not_move_the_last_versi
         assert reflector.last_version == "52"
 
 
+@pytest.mark.spec("R23")
+async def test_a_bookmark_ends_the_synthetic_adds_of_a_watch_from_nowhere():
+    stream = ScriptedStream([added("a", 50), bookmark(60), added("b", 61)], ends=False)
+    async with reflecting(ScriptedSource([Page([], "0")], [stream])) as (reflector, _):
+        await settle()
+        assert reflector.last_version == "61"
+
+
 @pytest.mark.spec("R24")
 async def test_a_clean_close_after_an_event_reopens_at_once_from_the_last_version():
     errors: list[Any] = []

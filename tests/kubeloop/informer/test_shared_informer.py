@@ -214,6 +214,27 @@ async def test_a_draining_removal_delivers_what_is_pending_and_nothing_newer():
 
 
 @pytest.mark.spec("I8")
+@pytest.mark.parametrize(("second", "expected"), [(True, ["a", "b", "c"]), (False, ["a"])])
+async def test_a_second_removal_goes_on_with_the_drain_or_cuts_it_short(second, expected):
+    source = make_source("a", "b", "c")
+    seen: list[str] = []
+
+    async def slow(obj):
+        await asyncio.sleep(10)
+        seen.append(obj["metadata"]["name"])
+
+    informer = make_informer(source)
+    handle = informer.add_handler(on_add=slow)
+    async with informer.running():
+        await asyncio.sleep(1)
+        first = asyncio.create_task(informer.remove_handler(handle, drain=True))
+        await settle()
+        await informer.remove_handler(handle, drain=second)
+        await first
+        assert seen == expected
+
+
+@pytest.mark.spec("I8")
 @pytest.mark.parametrize("drain", [False, True])
 async def test_a_callback_may_remove_its_own_handler(drain):
     source = make_source("a", "b")
@@ -311,6 +332,24 @@ async def test_a_handle_is_synced_when_its_initial_adds_have_returned_not_when_t
         assert not late.has_synced
         assert await late.wait_synced()
         assert now() == pytest.approx(20, abs=0.01)
+
+
+@pytest.mark.spec("I14")
+async def test_a_handle_is_not_synced_while_a_part_of_the_first_list_is_still_to_be_told():
+    source = FakeSource[Any]()
+    for number in range(2000):
+        source.create(f"pod-{number}")
+    informer = make_informer(source)
+    recorder = Recorder()
+    handle = informer.add_handler(on_event=recorder)
+    turns_between = 0
+    async with informer.running():
+        while not handle.has_synced:
+            assert not handle.has_synced
+            turns_between += 0 < recorder.initial < 2000
+            await asyncio.sleep(0)
+        assert recorder.initial == 2000
+    assert turns_between > 1, "the list was told in pieces"
 
 
 @pytest.mark.spec("I14")
@@ -430,6 +469,19 @@ async def test_a_second_cancellation_of_run_cuts_the_wait_short():
     assert task.cancelled()
 
 
+@pytest.mark.spec("I8", "I25")
+@pytest.mark.parametrize("drain", [False, True])
+async def test_a_handler_removed_before_the_start_leaves_nobody_waiting(drain):
+    informer = make_informer(make_source("a"))
+    recorder = Recorder()
+    handle = informer.add_handler(on_event=recorder)
+    await informer.remove_handler(handle, drain=drain)
+    assert not await asyncio.wait_for(handle.wait_synced(), 1)
+    async with informer.running():
+        await settle()
+        assert recorder.notes == []
+
+
 @pytest.mark.spec("I25")
 async def test_an_informer_that_never_ran_leaves_nothing_behind():
     tasks = asyncio.all_tasks()
@@ -523,8 +575,25 @@ async def test_an_error_of_the_source_that_is_no_answer_comes_out_of_running():
     informer = make_informer(source)
     with pytest.raises(ZeroDivisionError):
         async with informer.running():
-            assert not await informer.wait_synced()
+            await asyncio.sleep(1000)
+    assert now() == 0, "the block ends at once"
     assert isinstance(informer.gate.cause, ZeroDivisionError)
+
+
+async def test_an_informer_tells_when_it_last_heard_of_the_server_and_lists_anew_when_asked():
+    source = make_source("a")
+    informer = make_informer(source)
+    assert informer.last_heard is None
+    informer.relist("nothing to do before the start")
+    async with informer.running():
+        await asyncio.sleep(30)
+        assert informer.last_heard == 0
+        await asyncio.sleep(40)
+        assert informer.last_heard == 60, "bookmarks count"
+        informer.relist("the watch looks stuck")
+        await asyncio.sleep(1)
+        assert [request.resource_version for request in source.lists] == ["0", "1"]
+        assert informer.last_heard == pytest.approx(70.8)
 
 
 async def test_notifications_read_well_with_match():

@@ -250,6 +250,19 @@ async def test_a_server_that_cannot_stream_is_not_asked_again_for_ten_minutes():
         assert source.watches[-1].send_initial_events
 
 
+@pytest.mark.spec("R57")
+async def test_a_server_that_streams_but_never_ends_its_initial_events_is_listed():
+    ignorant = ScriptedStream([added("a", 1)], ends=False)
+    source = streaming(ignorant, lists=[Page([pod("a", 1)], "5")])
+    async with reflect(source) as (_, sink):
+        asyncio.get_running_loop().call_at(300, ignorant.end)
+        await asyncio.sleep(299)
+        assert sink.log == []
+        await asyncio.sleep(2)
+        assert sink.log == [("replace", ["default/a"], "5")]
+        assert [request.send_initial_events for request in source.watches] == [True, False]
+
+
 @pytest.mark.spec("R58")
 async def test_after_the_sync_a_closed_stream_resumes_as_an_ordinary_watch():
     source = streaming(ScriptedStream([end_bookmark(5)]), ScriptedStream(ends=False))
