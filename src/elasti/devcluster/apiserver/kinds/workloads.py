@@ -98,7 +98,8 @@ def validate_selected(obj: JsonObject) -> Iterator[FieldError]:
     yield from _not_negative(spec, ("replicas", "minReadySeconds", "revisionHistoryLimit"))
     yield from _selector(spec)
     template = spec.get("template") or {}
-    yield from pods.validate_template(template, "spec.template")
+    if obj.get("kind") != "StatefulSet":  # its claims add volumes: its pods are judged when made
+        yield from pods.validate_template(template, "spec.template")
     policy = (template.get("spec") or {}).get("restartPolicy", "Always")
     if policy != "Always":
         yield unsupported("spec.template.spec.restartPolicy", policy, ["Always"])
