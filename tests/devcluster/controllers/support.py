@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+from elasti.devcluster.apiserver.faults import Faults
 from elasti.devcluster.apiserver.server import ApiServer
 from elasti.devcluster.controllers.controllers import Controllers
 from kubeloop.aio.tasks import finish
@@ -106,13 +107,21 @@ class Cluster:
         kubelet: FakeKubelet,
         kubeconfig: Path,
         namespace: str,
+        server: ApiServer | None = None,
         controllers: Controllers | None = None,
     ) -> None:
         self.client = client
         self.kubelet = kubelet
         self.kubeconfig = kubeconfig
         self.namespace = namespace
+        self._server = server
         self._controllers = controllers
+
+    @property
+    def faults(self) -> Faults:
+        """The dev server's faults."""
+        assert self._server is not None
+        return self._server.core.faults
 
     @property
     def controllers(self) -> Controllers:
@@ -182,20 +191,26 @@ async def cluster_on(tmp_path: Path) -> AsyncIterator[Cluster]:
             await client.resource("v1/nodes").create(node_named(NODE))
             async with running(controllers.run(), "controllers") as task:
                 await first_of(controllers.wait_synced(), [task])
-                async with cluster_at(client, kubeconfig, controllers) as cluster:
+                async with cluster_at(
+                    client, kubeconfig, server=server, controllers=controllers
+                ) as cluster:
                     yield cluster
 
 
 @contextlib.asynccontextmanager
 async def cluster_at(
-    client: Client, kubeconfig: Path, controllers: Controllers | None = None
+    client: Client,
+    kubeconfig: Path,
+    *,
+    server: ApiServer | None = None,
+    controllers: Controllers | None = None,
 ) -> AsyncIterator[Cluster]:
     """Use a cluster that runs: a namespace of its own, and a pretending kubelet."""
     kubelet = FakeKubelet(client)
     namespaces = client.resource("v1/namespaces")
     made = await namespaces.create({"metadata": {"generateName": "test-"}})
     name = made["metadata"]["name"]
-    cluster = Cluster(client, kubelet, kubeconfig, name, controllers)
+    cluster = Cluster(client, kubelet, kubeconfig, name, server, controllers)
     async with running(kubelet.run(), "kubelet"):
         await eventually(lambda: cluster.get("serviceaccounts", "default"))
         yield cluster
