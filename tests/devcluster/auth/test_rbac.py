@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.devcluster.auth.support import (
     ACCOUNTS,
@@ -252,7 +254,7 @@ async def test_impersonation_takes_a_permission_for_every_part(cluster):
 
 
 async def test_who_is_impersonated_gets_the_usual_groups(cluster):
-    async def who(*headers: tuple[str, str]) -> dict:
+    async def who(*headers: tuple[str, str]) -> dict[str, Any]:
         url = cluster.server.url + "/apis/authentication.k8s.io/v1/selfsubjectreviews"
         async with cluster.admin.session.post(url, headers=headers, json={}) as response:
             return (await response.json())["status"]["userInfo"]

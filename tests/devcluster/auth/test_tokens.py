@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import hashes
@@ -19,7 +20,7 @@ REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 WHOAMI = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 
 
-def claims(token: str) -> dict:
+def claims(token: str) -> dict[str, Any]:
     body = token.split(".")[1]
     return json.loads(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)))
 
@@ -217,7 +218,7 @@ async def test_a_review_says_whose_token_it_is_and_for_whom(cluster):
     await cluster.account()
     token = await cluster.token(audiences=["elasti-operator", "other"])
 
-    async def review(*audiences: str) -> dict:
+    async def review(*audiences: str) -> dict[str, Any]:
         spec = {"token": token, **({"audiences": list(audiences)} if audiences else {})}
         return (await cluster.admin.create(REVIEWS, {"spec": spec}))["status"]
 
@@ -299,7 +300,7 @@ async def test_a_token_is_mounted_unless_pod_or_account_say_no(cluster):
     await cluster.admin.create(
         ACCOUNTS, {"metadata": {"name": "shy"}, "automountServiceAccountToken": False}
     )
-    asked = {
+    asked: dict[str, dict[str, Any]] = {
         "a": {"serviceAccountName": "shy"},
         "b": {"serviceAccountName": "shy", "automountServiceAccountToken": True},
         "c": {"automountServiceAccountToken": False},
