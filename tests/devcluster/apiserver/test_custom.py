@@ -83,6 +83,13 @@ async def test_null_is_kept_where_it_is_allowed_and_defaulted_where_not(widgets)
     assert made["spec"]["replicas"] == 1
 
 
+async def test_null_where_it_is_not_allowed_is_as_if_absent(widgets):
+    reply = await widgets.create(WIDGETS, widget(size=None))
+    assert reply["details"]["causes"] == [
+        {"reason": "FieldValueRequired", "message": "Required value", "field": "spec.size"}
+    ]
+
+
 async def test_status_and_scale_subresources(widgets):
     await widgets.create(WIDGETS, {**widget(), "status": {"replicas": 3}})
     assert "status" not in (await widgets.get(f"{WIDGETS}/w")).body
@@ -196,6 +203,10 @@ def broken(change):
     [
         (broken(lambda spec, schema: spec.update(group="other.com")), "metadata.name"),
         (broken(lambda spec, schema: spec.update(scope="World")), "spec.scope"),
+        (
+            broken(lambda spec, schema: spec.update(conversion={"strategy": "Webhook"})),
+            "spec.conversion.strategy",
+        ),
         (broken(lambda spec, schema: spec["versions"][0].update(storage=False)), "spec.versions"),
         (
             broken(lambda spec, schema: schema["properties"]["spec"].pop("type")),

@@ -174,3 +174,15 @@ async def test_autoscalers_and_events_live_in_two_versions(kube):
     assert (shown["note"], shown["regarding"]["name"]) == ("hello", "p")
     selected = await kube.get("/api/v1/events", fieldSelector="involvedObject.name=p")
     assert len(selected["items"]) == 1
+
+
+async def test_the_server_is_a_service_of_its_own_cluster(kube):
+    service = await kube.get("/api/v1/namespaces/default/services/kubernetes")
+    assert service["spec"]["clusterIP"] == "127.96.0.1"
+    found = await kube.get(
+        "/apis/discovery.k8s.io/v1/endpointslices",
+        labelSelector="kubernetes.io/service-name=kubernetes",
+    )
+    (only,) = found["items"]
+    assert only["endpoints"][0]["addresses"] == ["127.0.0.1"]
+    assert only["ports"][0]["port"] == kube.server.port

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from elasti.devcluster.apiserver import names
 from elasti.devcluster.apiserver.request import read_attributes
 from elasti.devcluster.apiserver.schema.builtin import BuiltinTypes
-from elasti.devcluster.apiserver.schema.conform import Conformer, DecodeError, duplicate_fields
+from elasti.devcluster.apiserver.schema.conform import Conformer, duplicate_fields
+from elasti.devcluster.apiserver.schema.scalars import DecodeError
 from elasti.devcluster.apiserver.selectors import parse_fields, parse_labels
 from elasti.devcluster.apiserver.status import StatusError
 from elasti.devcluster.apiserver.tables import jsonpath

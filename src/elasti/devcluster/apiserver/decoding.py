@@ -8,7 +8,8 @@ import msgspec
 
 from elasti.devcluster.apiserver import status
 from elasti.devcluster.apiserver.calls import FieldValidation
-from elasti.devcluster.apiserver.schema.conform import DecodeError, duplicate_fields
+from elasti.devcluster.apiserver.schema.conform import duplicate_fields
+from elasti.devcluster.apiserver.schema.scalars import DecodeError
 
 if TYPE_CHECKING:
     from elasti.devcluster.apiserver.calls import Call

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Window:
     """How much history one resource keeps: changes, and bytes of objects."""
 
-    changes: int = 16_384
-    octets: int = 32 * 1024 * 1024
+    changes: int = 10_000
+    octets: int = 8 * 1024 * 1024
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
@@ -37,13 +37,17 @@ class Change:
     lines: dict[tuple[str, object], bytes] = dataclasses.field(default_factory=dict)
 
     def line(self, kind: str, form: object, render: Callable[[Record], bytes]) -> bytes:
-        """Return the encoded event; `form` names the representation that `render` makes."""
+        """Return the encoded event; `form` names the representation, None one not to be kept."""
+        if form is None:
+            return _encoded(kind, render(self.record))
         found = self.lines.get((kind, form))
         if found is None:
-            shown = render(self.record)
-            found = b'{"type":"%b","object":%b}\n' % (kind.encode(), shown)
-            self.lines[kind, form] = found
+            found = self.lines[kind, form] = _encoded(kind, render(self.record))
         return found
+
+
+def _encoded(kind: str, shown: bytes) -> bytes:
+    return b'{"type":"%b","object":%b}\n' % (kind.encode(), shown)
 
 
 class FellBehind(Exception):

@@ -49,10 +49,9 @@ class Presenter:
         self._shape = call.accepted.shape
         self._include = call.query.get("includeObject") or "Metadata"
         api_version = call.resource.api_version(call.served)
-        self.form: object = (self._shape, api_version, self._include)
-        # A table's first event carries the column definitions; ages move: never shared.
-        if self._shape is Shape.TABLE:
-            self.form = object()
+        # Rows of a table show ages, so that they are never the same twice: not to be kept.
+        form = (self._shape, api_version, self._include)
+        self.form: object = form if self._shape is not Shape.TABLE else None
 
     def record(self, record: Record) -> bytes:
         """Return one stored object."""

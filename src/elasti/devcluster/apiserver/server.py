@@ -22,6 +22,7 @@ from elasti.devcluster.apiserver.auth import (
     CertificateAuthenticator,
     TokenAuthenticator,
 )
+from elasti.devcluster.apiserver.bootstrap import populate, server_names
 from elasti.devcluster.apiserver.core import Core
 from elasti.devcluster.apiserver.http import Handler, make_request
 from elasti.devcluster.apiserver.journal import Journal
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from elasti.devcluster.apiserver.eventlog import Window
     from kubeloop.aio.clock import Clock
     from kubeloop.objects.meta import JsonObject
-
-_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 
 
 class ApiServer:
@@ -61,6 +60,7 @@ class ApiServer:
         self.port = port
         self._hosts = hosts
         self._data_dir = data_dir
+        self._service_network = service_network
         self._clock = clock or SystemClock()
         self.authority = authority or self._own_authority()
         self.core = Core(
@@ -110,7 +110,13 @@ class ApiServer:
             site = web.TCPSite(runner, self.host, self.port, ssl_context=self._tls())
             await site.start()
             self.port = _bound_port(runner)
-            self._bootstrap()
+            populate(
+                self.core.store,
+                self.core.stamps,
+                host=self.host,
+                port=self.port,
+                service_network=self._service_network,
+            )
             self._resources = stack.pop_all()
         return self
 
@@ -153,7 +159,8 @@ class ApiServer:
         )
 
     def _tls(self) -> ssl.SSLContext:
-        pair = self.authority.issue_server([self.host, *self._hosts], now=self._clock.now())
+        hosts = [self.host, *self._hosts, *server_names(self._service_network)]
+        pair = self.authority.issue_server(hosts, now=self._clock.now())
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.set_alpn_protocols(["http/1.1"])
         context.verify_mode = ssl.CERT_OPTIONAL
@@ -166,27 +173,6 @@ class ApiServer:
             key.write_bytes(pair.key)
             context.load_cert_chain(certificate, key)
         return context
-
-    def _bootstrap(self) -> None:
-        namespaces = self.core.store.collection("/namespaces")
-        for name in _NAMESPACES:
-            if namespaces.get(name) is None:
-                self.core.store.put(namespaces, name, self._namespace(name))
-
-    def _namespace(self, name: str) -> JsonObject:
-        stamps = self.core.stamps
-        return {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {
-                "name": name,
-                "uid": stamps.uid(),
-                "creationTimestamp": stamps.now(),
-                "labels": {"kubernetes.io/metadata.name": name},
-            },
-            "spec": {"finalizers": ["kubernetes"]},
-            "status": {"phase": "Active"},
-        }
 
 
 def _bound_port(runner: web.ServerRunner) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from elasti.devcluster.apiserver import status
 from elasti.devcluster.apiserver.admission import Operation
 from elasti.devcluster.apiserver.calls import Call
-from elasti.devcluster.apiserver.custom.definition import make_resource
+from elasti.devcluster.apiserver.custom.serving import make_resource
 from elasti.devcluster.apiserver.custom.structural import has_rules
 from elasti.devcluster.apiserver.custom.validation import SchemaError
 from elasti.devcluster.apiserver.deletion import DeleteOptions, Deleter

@@ -42,11 +42,12 @@ def prune(value: Any, kind: Type, path: str, unknown: list[str]) -> Any:
 
 
 def fill(value: Any, kind: Type) -> None:
-    """Fill in declared defaults; a null where there is a default and no null is allowed is absent."""
+    """Fill in declared defaults; a null that the schema does not allow counts as absent."""
     if isinstance(value, dict) and kind.shape is Shape.STRUCT:
         for name, field in kind.fields.items():
-            absent = name not in value or (value[name] is None and not field.type.nullable)
-            if field.default is not None and absent:
+            if name in value and value[name] is None and not _takes_null(field.type):
+                del value[name]
+            if name not in value and field.default is not None:
                 value[name] = copy.deepcopy(field.default)
             if name in value:
                 fill(value[name], field.type)
@@ -56,6 +57,10 @@ def fill(value: Any, kind: Type) -> None:
     elif isinstance(value, list) and kind.shape is Shape.LIST and kind.element is not None:
         for child in value:
             fill(child, kind.element)
+
+
+def _takes_null(kind: Type) -> bool:
+    return kind.nullable or kind.shape is Shape.ANY
 
 
 def repeats(value: Any, kind: Type, path: str) -> Iterator[FieldError]:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from elasti.devcluster.apiserver import names
 from elasti.devcluster.apiserver.custom.shaping import fill, prune, repeats
-from elasti.devcluster.apiserver.schema.conform import Conformer, DecodeError
+from elasti.devcluster.apiserver.schema.conform import Conformer
+from elasti.devcluster.apiserver.schema.scalars import DecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from elasti.devcluster.apiserver import status
 from elasti.devcluster.apiserver.ownership.fieldset import FieldSet, show_path
+from elasti.devcluster.apiserver.ownership.managers import (
+    Entries,
+    Entry,
+    Manager,
+    capped,
+    read_entries,
+    timeless,
+    write_entries,
+)
 from elasti.devcluster.apiserver.ownership.walk import (
     Comparison,
     MergeError,
@@ -20,14 +29,12 @@ from elasti.devcluster.apiserver.ownership.walk import (
 from elasti.devcluster.apiserver.schema.types import zero_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
     from elasti.devcluster.apiserver.calls import Call
     from elasti.devcluster.apiserver.identity import Stamps
     from kubeloop.objects.meta import JsonObject
 
-_UPDATERS_LIMIT = 10
-_ANCIENT = "ancient-changes"
 _BEFORE_APPLY = "before-first-apply"
 _UNOWNED = FieldSet.of(
     ("f:apiVersion",),
@@ -47,34 +54,6 @@ _UNOWNED = FieldSet.of(
         )
     ),
 )
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Manager:
-    """Who owns fields: a name, by which operation, in which version, through which subresource."""
-
-    name: str
-    operation: str
-    version: str
-    subresource: str = ""
-
-    def __str__(self) -> str:
-        text = f'"{self.name}"'
-        if self.subresource:
-            text += f' with subresource "{self.subresource}"'
-        return f"{text} using {self.version}" if self.operation == "Update" else text
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Entry:
-    """What one manager owns, in which version of the kind, and since when."""
-
-    fields: FieldSet
-    version: str
-    time: str
-
-
-Entries = dict[Manager, Entry]
 
 
 class FieldTracker:
@@ -101,7 +80,7 @@ class FieldTracker:
         """Make the applier the owner of its configuration in an object that apply created."""
         manager = self._manager(call, "Apply")
         entry = self._entry(call, self._owned(call, config))
-        _write_entries(obj, {manager: entry})
+        write_entries(obj, {manager: entry})
 
     def apply(self, call: Call, live: JsonObject, config: JsonObject) -> JsonObject:
         """Return the live object with a configuration applied; 409 where others own its fields."""
@@ -123,12 +102,12 @@ class FieldTracker:
         entries = self._settle(call, live, merged, entries, manager)
         if last is not None and manager in entries and last.fields == owned:
             entries[manager] = dataclasses.replace(entries[manager], time=last.time)
-        _write_entries(merged, entries)
+        write_entries(merged, entries)
         return dict(merged)
 
     def same(self, new: JsonObject, old: JsonObject) -> bool:
         """Whether two states differ in nothing but the times of managers."""
-        return _timeless(new) == _timeless(old)
+        return timeless(new) == timeless(old)
 
     def _adopted(self, call: Call, live: JsonObject) -> Entries:
         manager = Manager(_BEFORE_APPLY, "Update", call.resource.api_version(call.served))
@@ -170,7 +149,7 @@ class FieldTracker:
             change = self._compare(call, old, new)
         except MergeError:
             # A list that breaks its own keys cannot be tracked; the write itself is judged elsewhere.
-            _write_entries(new, entries)
+            write_entries(new, entries)
             return
         conflicts = _conflicts(entries, change, None)
         entries = _released(entries, change, conflicts, None)
@@ -180,7 +159,7 @@ class FieldTracker:
             known = entries.pop(manager, None)
             fields = taken.union(known.fields) if known is not None else taken
             entries[manager] = self._entry(call, fields)
-        _write_entries(new, _capped(entries))
+        write_entries(new, capped(entries))
 
     def _compare(self, call: Call, old: JsonObject, new: JsonObject) -> Comparison:
         change = compare(old, new, call.served.type).without(_UNOWNED)
@@ -265,73 +244,3 @@ def _refusal(conflicts: Mapping[Manager, FieldSet]) -> status.StatusError:
             lines += [f"- {path}" for owner, path in pairs if owner == manager]
         message = f"Apply failed with {len(pairs)} conflicts: " + "\n".join(lines)
     return status.failure(409, "Conflict", message, details={"causes": causes})
-
-
-def read_entries(written: Iterable[Any]) -> Entries:
-    """Read managedFields; what is malformed is ignored."""
-    entries: Entries = {}
-    for item in written:
-        if not isinstance(item, dict) or not isinstance(item.get("fieldsV1"), dict):
-            continue
-        operation, version = item.get("operation", "Update"), item.get("apiVersion", "")
-        manager = Manager(
-            item.get("manager", ""),
-            operation,
-            version if operation == "Update" else "",
-            item.get("subresource", ""),
-        )
-        entries[manager] = Entry(FieldSet.read(item["fieldsV1"]), version, item.get("time", ""))
-    return entries
-
-
-def _write_entries(obj: JsonObject, entries: Entries) -> None:
-    ordered = sorted(
-        entries.items(), key=lambda pair: (pair[0].operation, pair[1].time, pair[0].name)
-    )
-    written = [_write_entry(manager, entry) for manager, entry in ordered]
-    if written:
-        obj["metadata"]["managedFields"] = written
-    else:
-        obj["metadata"].pop("managedFields", None)
-
-
-def _write_entry(manager: Manager, entry: Entry) -> JsonObject:
-    written = {
-        "manager": manager.name,
-        "operation": manager.operation,
-        "apiVersion": entry.version,
-        "time": entry.time,
-        "fieldsType": "FieldsV1",
-        "fieldsV1": entry.fields.write(),
-    }
-    if manager.subresource:
-        written["subresource"] = manager.subresource
-    return written
-
-
-def _capped(entries: Entries) -> Entries:
-    """Merge the oldest updaters into one when there are too many of them."""
-    updaters = sorted(
-        (pair for pair in entries.items() if pair[0].operation == "Update"),
-        key=lambda pair: pair[1].time,
-    )
-    surplus = len(updaters) - _UPDATERS_LIMIT
-    if surplus <= 0:
-        return entries
-    result = dict(entries)
-    for manager, entry in updaters[: surplus + 1]:
-        del result[manager]
-        ancient = Manager(_ANCIENT, "Update", manager.version)
-        known = result.get(ancient)
-        fields = known.fields.union(entry.fields) if known is not None else entry.fields
-        result[ancient] = dataclasses.replace(entry, fields=fields)
-    return result
-
-
-def _timeless(obj: JsonObject) -> JsonObject:
-    metadata = {**obj["metadata"]}
-    metadata["managedFields"] = [
-        {name: value for name, value in entry.items() if name != "time"}
-        for entry in metadata.get("managedFields") or ()
-    ]
-    return {**obj, "metadata": metadata}

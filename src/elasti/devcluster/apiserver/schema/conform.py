@@ -11,30 +11,15 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from elasti.devcluster.apiserver.schema.scalars import DecodeError, Mismatch, mismatch, read_scalar
 from elasti.devcluster.apiserver.schema.types import Scalar, Shape, Type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable
 
     from kubeloop.objects.meta import JsonObject
 
-_QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?\Z")
 _INDEX = re.compile(r"\[\d+\]")
-_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)\Z")
-
-
-class DecodeError(ValueError):
-    """A value of the wrong type; the text is what Go's decoder would say."""
-
-
-class _Mismatch(ValueError):
-    """A value of the wrong type, before it is known which struct it is in."""
-
-    def __init__(self, path: str, found: str, wanted: str) -> None:
-        super().__init__(path)
-        self.path = path
-        self.found = found
-        self.wanted = wanted
 
 
 class Conformer:
@@ -48,7 +33,7 @@ class Conformer:
         """Return a copy of `value` that fits `kind`. Raises DecodeError."""
         try:
             return self._fit(value, kind, path)
-        except _Mismatch as error:
+        except Mismatch as error:
             place = _INDEX.sub("", error.path)
             where = f"{self._owner}.{place}" if self._owner else place
             raise DecodeError(
@@ -64,7 +49,7 @@ class Conformer:
             case Shape.LIST:
                 return self._list(_expect(value, list, kind, path), kind, path)
             case Shape.SCALAR:
-                return _scalar(value, kind, path)
+                return read_scalar(value, kind, path)
             case Shape.ANY:
                 return value
 
@@ -120,7 +105,7 @@ def _zero(kind: Type) -> Any:
 def _expect(value: Any, wanted: type, kind: Type, path: str) -> Any:
     if isinstance(value, wanted):
         return value
-    raise _mismatch(value, path, _go_type(kind))
+    raise mismatch(value, path, _go_type(kind))
 
 
 def _go_type(kind: Type) -> str:
@@ -133,122 +118,6 @@ def _go_type(kind: Type) -> str:
             return kind.scalar.value
         case _:
             return kind.name
-
-
-def _mismatch(value: Any, path: str, wanted: str) -> _Mismatch:
-    return _Mismatch(path, _json_name(value), wanted)
-
-
-def _json_name(value: Any) -> str:
-    match value:
-        case bool():
-            return "bool"
-        case str():
-            return "string"
-        case int() | float():
-            return "number"
-        case list():
-            return "array"
-        case _:
-            return "object"
-
-
-def _scalar(value: Any, kind: Type, path: str) -> Any:
-    return _SCALARS[kind.scalar](value, path)
-
-
-def _string(value: Any, path: str) -> str:
-    if not isinstance(value, str):
-        raise _mismatch(value, path, "string")
-    return value
-
-
-def _integer(bits: int) -> Callable[[Any, str], int]:
-    limit = 1 << (bits - 1)
-
-    def check(value: Any, path: str) -> int:
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            raise _mismatch(value, path, f"int{bits}")
-        if int(value) != value or not -limit <= value < limit:
-            raise _Mismatch(path, f"number {json.dumps(value)}", f"int{bits}")
-        return int(value)
-
-    return check
-
-
-def _float(value: Any, path: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _mismatch(value, path, "float64")
-    return value
-
-
-def _boolean(value: Any, path: str) -> bool:
-    if not isinstance(value, bool):
-        raise _mismatch(value, path, "bool")
-    return value
-
-
-def _bytes(value: Any, path: str) -> str:
-    text = _string(value, path)
-    trimmed = text.replace("\n", "").replace("\r", "")
-    if len(trimmed) % 4 or not re.fullmatch(r"[A-Za-z0-9+/]*={0,2}", trimmed):
-        raise DecodeError(f"illegal base64 data at input byte {_first_illegal(text)}")
-    return text
-
-
-def _first_illegal(text: str) -> int:
-    for index, char in enumerate(text):
-        if not re.match(r"[A-Za-z0-9+/=\r\n]", char):
-            return index
-    return max(len(text) - len(text) % 4, 0)
-
-
-def _time(value: Any, path: str, layout: str = "2006-01-02T15:04:05Z07:00") -> str:
-    text = _string(value, path)
-    if not _TIME.match(text):
-        raise DecodeError(f'parsing time "{text}" as "{layout}": cannot parse "{text}" as "2006"')
-    return text
-
-
-def _micro_time(value: Any, path: str) -> str:
-    return _time(value, path, "2006-01-02T15:04:05.000000Z07:00")
-
-
-def _quantity(value: Any, path: str) -> str:
-    text = json.dumps(value) if _is_number(value) else value
-    if not isinstance(text, str) or not _QUANTITY.match(text):
-        raise DecodeError(
-            "quantities must match the regular expression"
-            " '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
-        )
-    return text
-
-
-_INT32 = _integer(32)
-
-
-def _int_or_string(value: Any, path: str) -> int | str:
-    if isinstance(value, str):
-        return value
-    return _INT32(value, path)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-_SCALARS: Mapping[Scalar, Callable[[Any, str], Any]] = {
-    Scalar.STRING: _string,
-    Scalar.INT32: _INT32,
-    Scalar.INT64: _integer(64),
-    Scalar.FLOAT: _float,
-    Scalar.BOOLEAN: _boolean,
-    Scalar.BYTES: _bytes,
-    Scalar.TIME: _time,
-    Scalar.MICRO_TIME: _micro_time,
-    Scalar.QUANTITY: _quantity,
-    Scalar.INT_OR_STRING: _int_or_string,
-}
 
 
 def duplicate_fields(body: bytes) -> list[str]:
