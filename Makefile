@@ -4,7 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CODE := src tests examples benchmarks hack
-PYTEST_ARGS ?=
+# One worker a core; give your own to change that: make test PYTEST_ARGS='-x tests/kubeloop'
+PYTEST_ARGS ?= --numprocesses=auto
 
 .DEFAULT_GOAL := help
 .PHONY: help test check format spec bench controlplane lock clean
