@@ -47,12 +47,11 @@ class Callbacks(Generic[T]):
 
     def __call__(self, note: Notification[T]) -> Awaitable[object] | object:
         """Call the one that fits."""
-        kind = type(note)
-        if kind is Updated:
-            return self._on_update(note.old, note.new)  # type: ignore[union-attr]  # type() does not narrow a union of generics
-        if kind is Added:
-            return self._on_add(note.obj)  # type: ignore[union-attr]  # as above
-        return self._on_delete(note.obj)  # type: ignore[union-attr]  # as above
+        if isinstance(note, Updated):
+            return self._on_update(note.old, note.new)
+        if isinstance(note, Added):
+            return self._on_add(note.obj)
+        return self._on_delete(note.obj)
 
 
 def filtered(deliver: Deliver[T], passes: Filter[T]) -> Deliver[T]:

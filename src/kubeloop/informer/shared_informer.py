@@ -300,15 +300,20 @@ class SharedInformer(Generic[T]):
             self._gate.stop(error)
             raise
         finally:
-            self.close()
+            self._finish()
             self._collector.release()
             await self._fanout.stop(grace=self._stop_grace)
 
     def close(self) -> None:
         """Become stopped, so that nobody waits any more; for owners whose run() never began.
 
-        Does not end a run: cancel its task for that.
+        Safe to repeat. Raises RuntimeError during a run: cancel its task instead.
         """
+        if self._state is State.STARTED:
+            raise RuntimeError(f"{self.name}: cancel run() to stop a running informer")
+        self._finish()
+
+    def _finish(self) -> None:
         self._state = State.STOPPED
         self._gate.stop()
         self._queue.close()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.kubeloop.informer.support import now
 
 from kubeloop.informer.interruption import Interruptible
 from kubeloop.informer.stream_guard import SilentWatch, StreamGuard
-from tests.kubeloop.informer.support import now
 
 pytestmark = pytest.mark.virtual_time
 

@@ -71,6 +71,16 @@ async def test_an_informer_goes_from_new_to_started_to_stopped_and_never_back(ca
     assert informer.has_synced, "what was synced stays readable"
 
 
+async def test_a_running_informer_cannot_be_closed_under_its_feet():
+    informer = make_informer(make_source("a"))
+    async with informer.running():
+        await settle()
+        with pytest.raises(RuntimeError, match=r"cancel run\(\)"):
+            informer.close()
+        assert state_of(informer) == "started"
+    informer.close()
+
+
 @pytest.mark.spec("I2", "R73")
 async def test_transform_and_error_handler_are_refused_after_the_start_and_the_last_one_wins():
     source = make_source("a")
