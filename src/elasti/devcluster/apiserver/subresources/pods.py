@@ -105,7 +105,6 @@ class Eviction:
                         }
                     ]
                 },
-                retry_after=10,
             )
 
     def _budgets(self, namespace: str, pod: JsonObject) -> Iterator[JsonObject]:
