@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from elasti.devcluster.controllers.budgets import reconciler as budgets
 from elasti.devcluster.controllers.deployments import reconciler as deployments
 from elasti.devcluster.controllers.endpoints import classic_reconciler as endpoints
 from elasti.devcluster.controllers.endpoints import reconciler as slices
@@ -46,6 +47,7 @@ _MAKERS = (
     defaults.make_accounts,
     nodes.make,
     pod_gc.make,
+    budgets.make,
 )
 
 

@@ -1,0 +1,1 @@
+"""Disruption budgets: how many pods may be evicted."""
