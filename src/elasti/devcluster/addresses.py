@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import errno
-import ipaddress
 import socket
 from typing import TYPE_CHECKING
 
@@ -38,11 +37,6 @@ class Ranges:
     def services(self) -> str:
         """The network of cluster addresses."""
         return f"127.{_SERVICES + self.slot}.0.0/16"
-
-    @property
-    def api_service(self) -> str:
-        """The address of the Service `kubernetes`: the first, as everywhere."""
-        return str(ipaddress.ip_network(self.services)[1])
 
     def node(self, number: int) -> str:
         """Return the address of a node, counted from 1."""

@@ -33,7 +33,7 @@ from kubeloop.aio.tasks import BackgroundTasks
 from kubeloop.client.client import Client
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
     from pathlib import Path
     from types import TracebackType
     from typing import Any
@@ -43,13 +43,6 @@ if TYPE_CHECKING:
     from kubeloop.client.config import ClientConfig
 
 CONTEXT = "elasti-dev"
-_NAMES = (
-    "localhost",
-    "kubernetes",
-    "kubernetes.default",
-    "kubernetes.default.svc",
-    "kubernetes.default.svc.cluster.local",
-)
 
 
 class PortInUse(Exception):
@@ -93,17 +86,12 @@ class DevCluster:
             self._failure = asyncio.get_running_loop().create_future()
             self.ranges = self._reserve(stack)
             self.server = self._make_server()
-            auth = install(self.server.core, key=self._signing_key())
+            self.auth = install(self.server.core, key=self._signing_key())
             self.partitions = Partitions(self.server.core.faults)
-            auth.gate.authenticators.insert(0, self.partitions)
+            self.auth.gate.authenticators.insert(0, self.partitions)
             await self._serve(stack)
-            fill(self.server.core, auth)
-            kubernetes_service.publish(
-                self.server.core,
-                address=self.ranges.api_service,
-                host=self.server.host,
-                port=self.server.port,
-            )
+            fill(self.server.core, self.auth)
+            kubernetes_service.make_reachable(self.server.core.store, port=self.server.port)
             await self._start_components(stack)
             self._running = stack.pop_all()
         return self
@@ -163,7 +151,6 @@ class DevCluster:
         return ApiServer(
             host=self._host,
             port=self._port,
-            hosts=(*_NAMES, self.ranges.api_service),
             data_dir=self._data_dir,
             clock=self._clock,
             service_network=self.ranges.services,
@@ -197,8 +184,8 @@ class DevCluster:
             propagation=self.propagation,
         ).serve(self.server.core.paths)
         tasks = await stack.enter_async_context(BackgroundTasks(on_error=self._component_failed))
-        tasks.start(_endless(self.controllers.run(), "the controllers"), name="controllers")
-        tasks.start(_endless(self.proxy.run(), "the service proxy"), name="service proxy")
+        tasks.start(_endless(self.controllers.run), name="controllers")
+        tasks.start(_endless(self.proxy.run), name="service proxy")
 
     async def _client(self, stack: contextlib.AsyncExitStack, config: ClientConfig) -> Client:
         return await stack.enter_async_context(Client(config))
@@ -222,7 +209,7 @@ class DevCluster:
         return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions or ())
 
 
-async def _endless(work: Coroutine[Any, Any, None], what: str) -> None:
-    """A component that returns has failed as much as one that raises."""
-    await work
-    raise RuntimeError(f"{what} stopped without being asked to")
+async def _endless(run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a component; one that returns has failed as much as one that raises."""
+    await run()
+    raise RuntimeError("it stopped without being asked to")
