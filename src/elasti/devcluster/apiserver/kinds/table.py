@@ -48,6 +48,7 @@ RULES: Mapping[str, Rules] = {
             "status.nominatedNodeName",
         ),
     ),
+    "PodTemplate": Rules(default=workloads.default_pod_template, generation=True),
     "Deployment": Rules(
         default=workloads.default_deployment,
         validate=workloads.validate_deployment,

@@ -32,6 +32,11 @@ def default_deployment(obj: JsonObject) -> None:
     pods.default_template(spec.setdefault("template", {}))
 
 
+def default_pod_template(obj: JsonObject) -> None:
+    """Fill in a PodTemplate."""
+    pods.default_template(obj.setdefault("template", {}))
+
+
 def default_replica_set(obj: JsonObject) -> None:
     """Fill in a ReplicaSet or a ReplicationController."""
     spec = obj.setdefault("spec", {})

@@ -106,8 +106,14 @@ class Field:
 
 
 def zero_value(kind: Type) -> dict[str, Any]:
-    """Return what an empty object of a type contains."""
-    return {name: zero_value(field.type) for name, field in kind.fields.items() if field.zero}
+    """Return what an empty object of a type contains: structs, and null for required lists."""
+    result: dict[str, Any] = {}
+    for name, field in kind.fields.items():
+        if field.zero:
+            result[name] = zero_value(field.type)
+        elif name in kind.required and field.type.shape is Shape.LIST:
+            result[name] = None
+    return result
 
 
 ANY = Type(shape=Shape.ANY, name="interface {}")
