@@ -78,7 +78,7 @@ async def test_an_eviction_respects_a_budget(kube):
     )
     refused = await kube.create(f"{PODS}/a/eviction", {"metadata": {"name": "a"}})
     assert (refused.code, refused["reason"]) == (429, "TooManyRequests")
-    assert refused.headers["Retry-After"] == "10"
+    assert "Retry-After" not in refused.headers
     await kube.merge(f"{budgets}/b/status", {"status": {"disruptionsAllowed": 1}})
     assert (await kube.create(f"{PODS}/a/eviction", {"metadata": {"name": "a"}})).code == 201
     assert "deletionTimestamp" in (await kube.get(f"{PODS}/a"))["metadata"]
