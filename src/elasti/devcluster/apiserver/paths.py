@@ -38,6 +38,10 @@ VERSION = {
     "compiler": "",
     "platform": "linux/python",
 }
+# kubectl looks a kind up here that version 3 does not have, and only in protobuf: an empty document
+# (swagger "2.0", a title, a version) lets it say itself that there is no such kind.
+_DOCUMENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+_EMPTY_DOCUMENT = b"\n\x032.0\x12\x13\n\nKubernetes\x12\x05v1.36"
 _HEALTH = ("/healthz", "/livez", "/readyz")
 
 
@@ -90,7 +94,7 @@ class Paths:
             return Answer(body=msgspec.json.encode(self._openapi.index()))
         if path == "/openapi/v2":
             if "json" not in accept and "*/*" not in accept and accept:
-                raise status.failure(406, "NotAcceptable", "only application/json is served here")
+                return Answer(body=_EMPTY_DOCUMENT, content_type=_DOCUMENT_TYPE)
             return Answer(body=self._openapi.v2())
         body = self._openapi.v3(path.removeprefix("/openapi/v3/"))
         return Answer(body=body) if body is not None else None
