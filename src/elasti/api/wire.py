@@ -1,0 +1,129 @@
+"""What operator and resolver say to each other over HTTP, as values both sides share. Pure.
+
+Three conversations:
+
+- The resolver asks the operator for a wake-up: `POST /informer/incoming-request` with an
+  `IncomingRequest`; the `IncomingReply` says what was done, after it was done.
+- The operator asks a resolver what it sees: `GET /activity?namespace=&service=` on the admin port,
+  answered with an `ActivityReport` summed over the resolver's workers.
+- The operator asks a resolver's *data* port whose port it is, before it publishes it. The listener
+  answers by itself, without waking or counting anything. The request is one fixed shape, sent whole
+  in one write as soon as the connection stands, so that a listener knows it by its first bytes
+  whatever protocol the port otherwise speaks: `is_probe(first_bytes)`.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+INCOMING_PATH = "/informer/incoming-request"
+CRD_CACHE_PATH = "/crd-cache"
+ACTIVITY_PATH = "/activity"
+
+OPERATOR_AUDIENCE = "elasti-operator"
+"""The audience of the tokens with which resolvers call the operator."""
+RESOLVER_AUDIENCE = "elasti-resolver"
+"""The audience of the tokens with which the operator calls a resolver's admin port."""
+
+PROBE_PATH = "/.well-known/elasti/probe"
+PROBE_HEADER = "X-Elasti-Service"
+PROBE_PREFIX = f"GET {PROBE_PATH} HTTP/1.1\r\n".encode()
+PROBE_LIMIT = 1024
+"""No probe, and no answer to one, is longer."""
+
+
+class IncomingRequest(msgspec.Struct, frozen=True, gc=False):
+    """Traffic waits for a Service: KubeElasti's message, word for word."""
+
+    svc: Annotated[str, Meta(min_length=1, max_length=253)]
+    namespace: Annotated[str, Meta(min_length=1, max_length=253)]
+    count: int = 1
+
+
+class WakeOutcome(enum.Enum):
+    """What a wake request led to; `code` is the HTTP status that goes with it."""
+
+    SCALING = "scaling"
+    ALREADY_UP = "already-up"
+    NOT_FOUND = "not-found"
+    UNAVAILABLE = "unavailable"
+
+    @property
+    def code(self) -> int:
+        """The HTTP status."""
+        return _CODES[self]
+
+
+_CODES = {
+    WakeOutcome.SCALING: 202,
+    WakeOutcome.ALREADY_UP: 202,
+    WakeOutcome.NOT_FOUND: 404,
+    WakeOutcome.UNAVAILABLE: 503,
+}
+
+
+class IncomingReply(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What happened, truthfully; `message` is for people."""
+
+    outcome: WakeOutcome
+    message: str = ""
+
+
+class ActivityReport(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """What one resolver replica sees of a Service, summed over its workers.
+
+    `open` counts every open client connection, held ones too. `last_arrival_age` is the seconds
+    since traffic last arrived, None where none ever did; probes are no traffic.
+    """
+
+    held: Annotated[int, Meta(ge=0)]
+    open: Annotated[int, Meta(ge=0)]
+    last_arrival_age: Annotated[float, Meta(ge=0)] | None = None
+
+
+class ProbeIdentity(msgspec.Struct, frozen=True, gc=False):
+    """Whose port a resolver's listener believes to be."""
+
+    namespace: str
+    service: str
+
+
+def probe_request(namespace: str, service: str) -> bytes:
+    """Return the bytes of a probe: may this port be published for that Service?"""
+    head = f"Host: elasti\r\n{PROBE_HEADER}: {namespace}/{service}\r\nConnection: close\r\n\r\n"
+    return PROBE_PREFIX + head.encode()
+
+
+def is_probe(data: bytes) -> bool:
+    """Whether the first bytes of a connection are a probe."""
+    return data.startswith(PROBE_PREFIX)
+
+
+def could_be_probe(data: bytes) -> bool:
+    """Whether bytes that are still too few may become a probe."""
+    return PROBE_PREFIX.startswith(data[: len(PROBE_PREFIX)])
+
+
+def probe_answer(identity: ProbeIdentity) -> bytes:
+    """Return what a listener answers to any probe, whomever it asks for; close after it."""
+    body = msgspec.json.encode(identity)
+    head = (
+        "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    return head.encode() + body
+
+
+def read_probe_answer(data: bytes) -> ProbeIdentity | None:
+    """Read a whole answer; None for anything that no listener of ours would say."""
+    head, found, body = data.partition(b"\r\n\r\n")
+    if not found or not head.startswith(b"HTTP/1.1 200 "):
+        return None
+    try:
+        return msgspec.json.decode(body, type=ProbeIdentity)
+    except msgspec.MsgspecError:
+        return None
