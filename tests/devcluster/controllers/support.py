@@ -28,7 +28,7 @@ STAMP = "2030-01-01T00:00:00Z"
 
 
 class FakeKubelet:
-    """Starts and ends pods at once, without running anything; `may_start` and `may_be_ready` choose."""
+    """Starts and ends pods at once, without running anything; `may_be_ready` and `may_end` choose."""
 
     def __init__(self, client: Client, *, network: str = "10.1") -> None:
         self._client = client
@@ -39,6 +39,7 @@ class FakeKubelet:
         self._informer = self._factory.informer("v1/pods", dict)
         self.may_be_ready: Callable[[JsonObject], bool] = lambda pod: True
         self.may_end: Callable[[JsonObject], bool] = lambda pod: True
+        self.is_dead = False
         self.controller = Controller("kubelet", self._reconcile, workers=4)
         self.controller.watch(self._informer)
 
@@ -56,7 +57,7 @@ class FakeKubelet:
 
     async def _reconcile(self, request: Request) -> None:
         pod = self._informer.lister.find(*request)
-        if pod is None or not pod["spec"].get("nodeName"):
+        if self.is_dead or pod is None or not pod["spec"].get("nodeName"):
             return
         with contextlib.suppress(NotFound):
             if pod["metadata"].get("deletionTimestamp"):
@@ -181,13 +182,13 @@ _RESOURCES = {
 
 
 @contextlib.asynccontextmanager
-async def cluster_on(tmp_path: Path) -> AsyncIterator[Cluster]:
+async def cluster_on(tmp_path: Path, **options: Any) -> AsyncIterator[Cluster]:
     """Run the dev cluster's server, its controllers and a pretending kubelet."""
     async with ApiServer() as server:
         kubeconfig = tmp_path / "kubeconfig"
         kubeconfig.write_text(server.admin_kubeconfig())
         async with Client(ClientConfig.from_kubeconfig(kubeconfig)) as client:
-            controllers = Controllers(client, root_ca=server.ca_pem)
+            controllers = Controllers(client, root_ca=server.ca_pem, **options)
             await client.resource("v1/nodes").create(node_named(NODE))
             async with running(controllers.run(), "controllers") as task:
                 await first_of(controllers.wait_synced(), [task])

@@ -45,8 +45,6 @@ _MAKERS = (
     statefulsets.make,
     namespaces.make,
     defaults.make_accounts,
-    nodes.make,
-    pod_gc.make,
     budgets.make,
 )
 
@@ -55,14 +53,25 @@ class Controllers:
     """The controller manager of a dev cluster.
 
     `root_ca` is the server's certificate authority (PEM), to be published in every namespace; without
-    it nothing is.
+    it nothing is. `node_grace` is how long a node may be silent before it counts as lost,
+    `pod_quarantine` how long pods outlive their node; in seconds, as in Kubernetes.
     """
 
     def __init__(
-        self, client: Client, *, clock: Clock | None = None, root_ca: bytes | None = None
+        self,
+        client: Client,
+        *,
+        clock: Clock | None = None,
+        root_ca: bytes | None = None,
+        node_grace: float = nodes.GRACE_SECONDS,
+        pod_quarantine: float = pod_gc.QUARANTINE_SECONDS,
     ) -> None:
         self._hub = Hub(client, clock=clock)
-        makers: list[Callable[[Hub], Part]] = [*_MAKERS]
+        makers: list[Callable[[Hub], Part]] = [
+            *_MAKERS,
+            lambda hub: nodes.make(hub, grace=node_grace),
+            lambda hub: pod_gc.make(hub, quarantine=pod_quarantine),
+        ]
         if root_ca is not None:
             makers.append(lambda hub: defaults.make_certificates(hub, root_ca.decode()))
         made = [make(self._hub) for make in makers]
