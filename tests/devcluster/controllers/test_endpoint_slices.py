@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.devcluster.controllers.support import Cluster, deployment, eventually
+from tests.devcluster.controllers.support import Cluster, deployment, eventually, template
 
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
@@ -150,3 +150,98 @@ async def test_kubectl_get_endpoints_shows_ready_addresses(cluster: Cluster) -> 
         return await cluster.get("endpoints", "web") is None
 
     await eventually(gone)
+
+
+async def test_pods_that_mean_another_port_by_a_name_are_listed_apart(cluster: Cluster) -> None:
+    await cluster.services.create(service())
+    await cluster.deployments.create(deployment("one", replicas=1, **named_port(8080)))
+    await cluster.deployments.create(deployment("two", replicas=1, **named_port(9090)))
+    found = await ready_endpoints(cluster, 2)
+    assert sorted(item["ports"][0]["port"] for item in found) == [8080, 9090]
+    assert [len(item["endpoints"]) for item in found] == [1, 1]
+
+
+def named_port(number: int) -> JsonObject:
+    labels = {"app": "web", "port": str(number)}
+    made = template(labels)
+    made["spec"]["containers"][0]["ports"][0]["containerPort"] = number
+    return {"selector": {"matchLabels": labels}, "template": made}
+
+
+async def test_a_services_labels_and_selector_are_followed(cluster: Cluster) -> None:
+    await cluster.services.create(service())
+    await cluster.deployments.create(deployment(replicas=1))
+    await ready_endpoints(cluster, 1)
+    changed = {"metadata": {"labels": {"team": None, "tier": "gold"}}}
+    await cluster.services.patch("web", MergePatch(changed))
+
+    async def relabelled() -> bool:
+        (item,) = await slices(cluster)
+        labels = item["metadata"]["labels"]
+        return labels.get("tier") == "gold" and "team" not in labels
+
+    await eventually(relabelled)
+    await cluster.services.patch("web", MergePatch({"spec": {"selector": {"app": "nobody"}}}))
+
+    async def empty() -> bool:
+        return not endpoints_of(await slices(cluster))
+
+    await eventually(empty)
+
+
+async def test_a_service_without_a_selector_gets_no_slices(cluster: Cluster) -> None:
+    body = service("plain")
+    del body["spec"]["selector"]
+    await cluster.services.create(body)
+    await cluster.services.create(service())
+    await eventually(lambda: slices(cluster))
+    assert await slices(cluster, "plain") == []
+
+
+async def test_a_service_without_pods_has_one_empty_slice(cluster: Cluster) -> None:
+    await cluster.services.create(service())
+    (item,) = await eventually(lambda: slices(cluster))
+    assert item["addressType"] == "IPv4"
+    assert not item.get("endpoints")
+    assert not item.get("ports")
+
+
+async def test_not_ready_addresses_can_be_published(cluster: Cluster) -> None:
+    cluster.kubelet.may_be_ready = lambda pod: False
+    await cluster.services.create(service(publishNotReadyAddresses=True))
+    await cluster.deployments.create(deployment(replicas=1))
+    (item,) = await ready_endpoints(cluster, 1)
+    assert item["endpoints"][0]["conditions"] == {
+        "ready": True,
+        "serving": False,
+        "terminating": False,
+    }
+
+
+async def test_slices_go_with_their_service(cluster: Cluster) -> None:
+    await cluster.services.create(service())
+    await eventually(lambda: slices(cluster))
+    await cluster.services.delete("web")
+
+    async def gone() -> bool:
+        return not await slices(cluster)
+
+    await eventually(gone)
+
+
+async def test_an_endless_number_of_pods_fills_several_slices(dev_cluster: Cluster) -> None:
+    await dev_cluster.client.resource("v1/nodes").patch(
+        "node-1", MergePatch({"status": {"allocatable": {"pods": "1000"}}})
+    )
+    await (
+        dev_cluster.client.resource("v1/nodes")
+        .subresource("status")
+        .patch("node-1", MergePatch({"status": {"allocatable": {"pods": "1000"}}}))
+    )
+    await dev_cluster.services.create(service())
+    await dev_cluster.deployments.create(deployment(replicas=130))
+    found = await ready_endpoints(dev_cluster, 130)
+    assert sum(len(item["endpoints"]) for item in found) == 130
+    assert all(len(item["endpoints"]) <= 100 for item in found)
+    await dev_cluster.deployments.patch("web", MergePatch({"spec": {"replicas": 5}}))
+    await ready_endpoints(dev_cluster, 5)

@@ -178,3 +178,75 @@ async def _try_create(cluster: Cluster, body: JsonObject) -> JsonObject | None:
         return made
     except ApiError:
         return None
+
+
+async def running(cluster: Cluster, number: int) -> None:
+    async def ready() -> bool:
+        pods = await cluster.list("pods")
+        return [p["status"].get("phase") for p in pods] == ["Running"] * number
+
+    await eventually(ready)
+
+
+async def test_kubectl_deletes_a_deployment_in_the_foreground(cluster: Cluster) -> None:
+    await cluster.deployments.create(deployment(replicas=2))
+    await running(cluster, 2)
+    await cluster.kubectl("delete", "deployment", "web", "--cascade=foreground", "--timeout=30s")
+    assert await cluster.list("replicasets") == []
+    assert await cluster.list("pods") == []
+
+
+async def test_what_kubectl_orphans_is_adopted_by_the_next_of_the_kind(cluster: Cluster) -> None:
+    await cluster.deployments.create(deployment(replicas=2))
+    await running(cluster, 2)
+    before = {pod["metadata"]["uid"] for pod in await cluster.list("pods")}
+    await cluster.kubectl("delete", "deployment", "web", "--cascade=orphan")
+    (item,) = await cluster.list("replicasets")
+    assert not item["metadata"].get("ownerReferences")
+    made = await cluster.deployments.create(deployment(replicas=2))
+
+    async def adopted() -> bool:
+        (found,) = await cluster.list("replicasets")
+        owners = found["metadata"].get("ownerReferences") or []
+        return [owner["uid"] for owner in owners] == [made["metadata"]["uid"]]
+
+    await eventually(adopted)
+
+    async def complete() -> bool:
+        found = await cluster.get("deployments", "web")
+        return ((found or {}).get("status") or {}).get("availableReplicas") == 2
+
+    await eventually(complete)
+    assert {pod["metadata"]["uid"] for pod in await cluster.list("pods")} == before
+
+
+async def test_an_owner_in_the_foreground_takes_dependents_of_dependents(
+    cluster: Cluster,
+) -> None:
+    owner = await cluster.configmaps.create(config_map("owner"))
+    middle = await cluster.configmaps.create(config_map("middle", owner, block=True))
+    await cluster.configmaps.create(config_map("leaf", middle, block=True))
+    await cluster.configmaps.delete("owner", propagation="Foreground")
+    await gone(cluster, "configmaps", "owner", "middle", "leaf")
+
+
+async def test_a_circle_of_owners_can_be_deleted(cluster: Cluster) -> None:
+    one = await cluster.configmaps.create(config_map("one"))
+    two = await cluster.configmaps.create(config_map("two", one, block=True))
+    body = config_map("one", two, block=True)
+    body["metadata"]["resourceVersion"] = one["metadata"]["resourceVersion"]
+    await cluster.configmaps.replace(body)
+    await cluster.configmaps.delete("one", propagation="Foreground")
+    await gone(cluster, "configmaps", "one", "two")
+
+
+async def test_a_paused_collector_leaves_dependents_until_it_goes_on(
+    dev_cluster: Cluster,
+) -> None:
+    dev_cluster.controllers.pause("garbagecollector")
+    owner = await dev_cluster.configmaps.create(config_map("owner"))
+    await dev_cluster.configmaps.create(config_map("child", owner))
+    await dev_cluster.configmaps.delete("owner")
+    assert await dev_cluster.get("configmaps", "child") is not None
+    dev_cluster.controllers.resume("garbagecollector")
+    await gone(dev_cluster, "configmaps", "child")
