@@ -91,7 +91,9 @@ class Resource(Generic[T]):
         """Open a watch; returns once the server accepted it. One attempt. Raises `KubeError`."""
         path = self._scope.collection(None)
         return await self._links.watch(
-            requests.get(path, options.query()), self._codec, seconds=options.timeout_seconds
+            requests.get(path, options.query(), accept=requests.accept(self._codec.projection)),
+            self._codec,
+            seconds=options.timeout_seconds,
         )
 
     # Reads.
@@ -106,7 +108,11 @@ class Resource(Generic[T]):
     ) -> T:
         """Read one object, by default the newest there is. Raises `NotFound`."""
         path = self._scope.place(namespace).item(name)
-        request = requests.get(path, {"resourceVersion": resource_version})
+        request = requests.get(
+            path,
+            {"resourceVersion": resource_version},
+            accept=requests.accept(self._codec.projection),
+        )
         with self._scope.hints(namespace):
             return await self._calls.call(request, timeout=timeout)
 
@@ -267,4 +273,6 @@ class Resource(Generic[T]):
         return Subresource(name=name, scope=self._scope, codec=codec_for(kind), sender=self._sender)
 
     def _list_request(self, options: ListOptions, namespace: str | None) -> Request:
-        return requests.get(self._scope.collection(namespace), options.query())
+        projection = self._codec.projection
+        accept = requests.accept(f"{projection}List" if projection else "")
+        return requests.get(self._scope.collection(namespace), options.query(), accept=accept)

@@ -53,8 +53,10 @@ class Codec(ABC, Generic[T]):
     came in, so callers may reuse their buffers at once.
     """
 
-    def __init__(self, access: MetaAccess) -> None:
+    def __init__(self, access: MetaAccess, *, projection: str = "") -> None:
         self.access = access
+        # What the server may be asked to send instead of whole objects; empty for those.
+        self.projection = projection
 
     @abstractmethod
     def decode(self, data: Buffer) -> T:
@@ -112,7 +114,8 @@ class _StructCodec(Codec[T]):
     """Objects as msgspec Structs with a `metadata` field."""
 
     def __init__(self, kind: type[T]) -> None:
-        super().__init__(access_for(kind))
+        partial = issubclass(kind, PartialObjectMetadata)
+        super().__init__(access_for(kind), projection="PartialObjectMetadata" if partial else "")
         self._one = msgspec.json.Decoder(kind)
         self._many: msgspec.json.Decoder[list[T]] = _decoder(list, kind)
         self._event: msgspec.json.Decoder[Change[T]] = _decoder(Change, kind)

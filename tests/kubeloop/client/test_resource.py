@@ -21,7 +21,7 @@ from kubeloop.client.errors import (
 from kubeloop.client.impersonation import Impersonation
 from kubeloop.client.resource import Resource
 from kubeloop.informer.source import ListWatch
-from kubeloop.objects.meta import JsonObject, LabeledMeta, ObjectMeta
+from kubeloop.objects.meta import JsonObject, LabeledMeta, ObjectMeta, PartialObjectMetadata
 from kubeloop.objects.options import ListOptions, WatchOptions
 from kubeloop.objects.patches import ApplyPatch, JsonPatch, MergePatch
 from kubeloop.testing.scripted_answers import drop, raw, refuse, reply
@@ -430,3 +430,34 @@ async def test_errors_share_one_base():
         with pytest.raises(ApiError) as caught:
             await resource.get("web-0", namespace="default")
     assert caught.value.code == 418
+
+
+@pytest.mark.spec("F7")
+async def test_metadata_alone_is_asked_for_by_projection():
+    meta = {"name": "web", "namespace": "default", "resourceVersion": "7"}
+    partial = {"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": meta}
+    page = {
+        "kind": "PartialObjectMetadataList",
+        "metadata": {"resourceVersion": "7"},
+        "items": [partial],
+    }
+    async with ScriptedServer() as server, client_of(server) as client:
+        server.expect("GET", "/api/v1/pods", reply(page))
+        server.expect("GET", "/api/v1/namespaces/default/pods/web", reply(partial))
+        watch = server.expect_watch("/api/v1/pods")
+        pods = client.resource("v1/pods", PartialObjectMetadata)
+
+        assert [pod.metadata.name for pod in (await pods.list(ListOptions())).items] == ["web"]
+        assert (await pods.get("web", namespace="default")).metadata.resource_version == "7"
+        stream = await pods.watch(WatchOptions())
+        await watch.event("ADDED", partial)
+        (event,) = await stream.read()
+        assert event.object.metadata.name == "web"
+        await stream.close()
+
+    wanted = [request.headers["accept"].split(",")[0] for request in server.requests]
+    assert wanted == [
+        "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
+        "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+        "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
+    ]
