@@ -11,7 +11,7 @@ the peer left; `complete` tells which, and `error` why, for those who care.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from kubeloop.client.chunks import FramingError
 from kubeloop.client.response_head import HeadReader
@@ -44,6 +44,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiter: asyncio.Future[None] | None = None
         self._closed = self._loop.create_future()
         self._ended = False
+        self._established = False
         self.error: Exception | None = None
         self._idle_timeout = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -68,8 +69,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Remember the transport; also called by hand after a TLS upgrade."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not checked: uvloop's transports do not derive from asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Offer the one buffer; everything in it was consumed by the last update."""
@@ -97,6 +98,13 @@ class Connection(asyncio.BufferedProtocol):
             self._closed.set_result(None)
 
     # What the owner calls.
+
+    def established(self) -> None:
+        """Note that connecting has succeeded: from now on the loop promises `connection_lost`.
+
+        It does not before: an attempt that is cancelled may be closed without a word (uvloop).
+        """
+        self._established = True
 
     async def head(self) -> ResponseHead:
         """Wait for the head of the final response.
@@ -137,7 +145,7 @@ class Connection(asyncio.BufferedProtocol):
     async def close(self) -> None:
         """Close at once and wait until the socket is freed. Safe to repeat."""
         self.abort()
-        if self._transport is not None:
+        if self._established:
             # Shielded, so that two closers and a cancelled one do not disturb each other.
             await asyncio.shield(self._closed)
 

@@ -35,6 +35,13 @@ async def dial(
     connection: Connection, *, endpoint: Endpoint, ssl_context: ssl.SSLContext | None
 ) -> None:
     """Connect, and attach the connection. Raises OSError, FramingError or TransportError."""
+    await _dial(connection, endpoint, ssl_context)
+    connection.established()
+
+
+async def _dial(
+    connection: Connection, endpoint: Endpoint, ssl_context: ssl.SSLContext | None
+) -> None:
     if endpoint.proxy is None:
         context = (ssl_context or ssl.create_default_context()) if endpoint.is_secure else None
         name = endpoint.server_name or endpoint.host
