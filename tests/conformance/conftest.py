@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.conformance.behaviours import behaviour_of
 from tests.conformance.kube import Kube
+from tests.conformance.kubelet import Kubelet, pretending
 from tests.conformance.raw import raw_for
 from tests.conformance.servers import CONTROLPLANE, DEVCLUSTER, DevServer, RealServer, Server
 from tests.controlplane.plugin import share_location
@@ -68,6 +69,13 @@ async def kube(server: Server) -> AsyncIterator[Kube]:
         client = await stack.enter_async_context(Client.from_kubeconfig(server.kubeconfig))
         raw = await stack.enter_async_context(raw_for(server.url, server.tls))
         yield Kube(server, client, raw, await new_namespace(client))
+
+
+@pytest.fixture
+async def kubelet(kube: Kube) -> AsyncIterator[Kubelet]:
+    """Pods of the test's namespace run, as far as anybody can see."""
+    async with pretending(kube) as kubelet:
+        yield kubelet
 
 
 async def new_namespace(client: Client) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import io
 import json
 import ssl
 import tempfile
@@ -67,7 +68,11 @@ class Raw:
             given["Content-Type"] = kind
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         async with self._session.request(
-            method, self._url + path, params=query, data=data, headers=given
+            method,
+            self._url + path,
+            params=query,
+            data=io.BytesIO(data) if data is not None else None,
+            headers=given,
         ) as response:
             return Answer(response.status, response.headers, await response.read())
 

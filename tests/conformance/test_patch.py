@@ -102,7 +102,8 @@ async def test_merge_patches(kube: Kube) -> None:
         "web",
         MergePatch({"metadata": {"annotations": {"a": None}}, "spec": {"template": template}}),
     )
-    assert patched["metadata"]["annotations"] == {"b": "2"}
+    assert "a" not in patched["metadata"]["annotations"]
+    assert patched["metadata"]["annotations"]["b"] == "2"
     assert [item["name"] for item in containers(patched)] == ["new"]
 
 

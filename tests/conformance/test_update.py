@@ -28,9 +28,6 @@ async def test_an_unknown_resource_is_no_object(kube: Kube) -> None:
         answer = await kube.send("GET", path)
         assert answer.status == 404
         assert answer.json["message"] == "the server could not find the requested resource"
-    answer = await kube.send("GET", "/nonsense")
-    assert answer.status == 404
-    assert answer.json["message"] == "the server could not find the requested resource"
 
 
 @behaviour("get.resource-version", "A get may ask for a version no older than one that it has seen")
