@@ -1,0 +1,1 @@
+"""What containers print: kept, and read again."""

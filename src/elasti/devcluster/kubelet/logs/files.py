@@ -1,0 +1,115 @@
+"""The log of one run of a container: lines with their times, in a file that stays small.
+
+Each line is `TIME STREAM TAG TEXT`, as Kubernetes' container runtimes write it; TAG is P where a
+long line goes on in the next entry, F otherwise. A full file becomes the old one, and the old one
+before it is forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from pathlib import Path
+
+    from kubeloop.aio.clock import Clock
+
+_LONGEST_LINE = 16 * 1024
+
+
+class LogFile:
+    """Written by one, read by many; readers that follow wait on `grown`."""
+
+    def __init__(self, path: Path, *, clock: Clock, limit: int = 10 * 1024 * 1024) -> None:
+        self.path = path
+        self._clock = clock
+        self._limit = limit
+        self._rest = b""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab", buffering=0)
+        self._size = path.stat().st_size
+        self._waiting: set[asyncio.Future[None]] = set()
+        self.is_closed = False
+        self.turns = 0
+        """How often a full file was put aside."""
+
+    @property
+    def old_path(self) -> Path:
+        """Where the entries before the present file's are."""
+        return self.path.with_name(self.path.name + ".1")
+
+    def feed(self, data: bytes) -> None:
+        """Take what was printed."""
+        lines = (self._rest + data).split(b"\n")
+        self._rest = lines.pop()
+        stamp = _stamp(self._clock.now())
+        entries = [entry for line in lines for entry in _entries(stamp, line, ended=True)]
+        while len(self._rest) >= _LONGEST_LINE:
+            entries.append(stamp + b" stdout P " + self._rest[:_LONGEST_LINE] + b"\n")
+            self._rest = self._rest[_LONGEST_LINE:]
+        self._append(b"".join(entries))
+
+    def close(self) -> None:
+        """Take no more; a last line without an end is kept as it is."""
+        if self.is_closed:
+            return
+        if self._rest:
+            self._append(b"".join(_entries(_stamp(self._clock.now()), self._rest, ended=False)))
+            self._rest = b""
+        self._file.close()
+        self.is_closed = True
+        self._wake()
+
+    def remove(self) -> None:
+        """Forget it all."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+        self.old_path.unlink(missing_ok=True)
+
+    async def grown(self) -> None:
+        """Wait until there is more, or there will be none."""
+        if self.is_closed:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        try:
+            await future
+        finally:
+            self._waiting.discard(future)
+
+    def _append(self, data: bytes) -> None:
+        if not data or self.is_closed:
+            return
+        if self._size and self._size + len(data) > self._limit:
+            self._turn()
+        with contextlib.suppress(OSError):  # a full disk must not end the kubelet
+            self._file.write(data)
+        self._size += len(data)
+        self._wake()
+
+    def _turn(self) -> None:
+        self._file.close()
+        self.path.replace(self.old_path)
+        self._file = self.path.open("ab", buffering=0)
+        self._size = 0
+        self.turns += 1
+
+    def _wake(self) -> None:
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+
+
+def _stamp(now: dt.datetime) -> bytes:
+    return now.strftime("%Y-%m-%dT%H:%M:%S.%f000Z").encode()
+
+
+def _entries(stamp: bytes, line: bytes, *, ended: bool) -> list[bytes]:
+    parts = [line[at : at + _LONGEST_LINE] for at in range(0, len(line), _LONGEST_LINE)] or [b""]
+    tags = [b"P"] * (len(parts) - 1) + [b"F" if ended else b"P"]
+    return [
+        b"%s stdout %s %s\n" % (stamp, tag, part) for tag, part in zip(tags, parts, strict=True)
+    ]

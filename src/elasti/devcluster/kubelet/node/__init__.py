@@ -1,0 +1,1 @@
+"""The node itself: its object and its lease."""

@@ -1,0 +1,1 @@
+"""Kubernetes objects, as much of them as a kubelet reads and writes."""

@@ -1,0 +1,1 @@
+"""Pods: what is known of each, what to do next, and the workers that do it."""

@@ -1,0 +1,126 @@
+"""Writes one pod's status: the newest wins, and it is tried until the server has it.
+
+Only what differs from what the server is known to have is sent. The pod's uid goes along, so that a
+pod of the same name that came later is never touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from elasti.devcluster.kubelet.objects.pods import Pod
+from kubeloop.client.deletion import Preconditions
+from kubeloop.client.errors import ApiError, Conflict, Invalid, KubeError, NotFound
+from kubeloop.objects.patches import StrategicMergePatch
+
+if TYPE_CHECKING:
+    from elasti.devcluster.kubelet.objects.status import PodStatus
+    from kubeloop.aio.backoff import Backoff
+    from kubeloop.client.resource import Resource
+
+_log = logging.getLogger(__name__)
+
+
+class StatusWriter:
+    """The one writer of one pod's status; `run` is its task."""
+
+    def __init__(self, pods: Resource[Pod], pod: Pod, *, retry: Backoff) -> None:
+        self._pods = pods
+        self._status = pods.subresource("status", Pod)
+        self._meta = pod.metadata
+        self._retry = retry
+        self._written = pod.status
+        self._wanted = pod.status
+        self._changed = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._settled.set()
+        self.is_gone = False
+        """The server said that there is no such pod."""
+
+    @property
+    def wanted(self) -> PodStatus:
+        """The newest status, written or not."""
+        return self._wanted
+
+    def set(self, status: PodStatus) -> None:
+        """Want a status; returns at once."""
+        if status == self._wanted:
+            return
+        self._wanted = status
+        self._settled.clear()
+        self._changed.set()
+
+    async def settled(self) -> None:
+        """Wait until the newest status is written, or the pod is gone."""
+        await self._settled.wait()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._write()
+            if not self._changed.is_set():
+                self._settled.set()
+
+    async def remove(self) -> None:
+        """Take the pod's object away for good. Tried until the server has answered."""
+        delays = self._retry.start()
+        while not self.is_gone:
+            try:
+                await self._pods.delete(
+                    self._meta.name,
+                    namespace=self._meta.namespace,
+                    grace_period=0,
+                    preconditions=Preconditions(uid=self._meta.uid),
+                )
+            except (NotFound, Conflict):
+                self.is_gone = True
+            except KubeError as error:
+                _log.info("pod %s is not removed yet: %s", self._meta.name, error)
+                await asyncio.sleep(delays.next_delay())
+            else:
+                return
+
+    async def _write(self) -> None:
+        delays = self._retry.start()
+        while not self.is_gone and self._wanted != self._written:
+            wanted = self._wanted
+            try:
+                await self._send(wanted)
+            except (NotFound, Conflict):
+                self.is_gone = True
+            except Invalid as error:
+                _log.error("the status of pod %s is refused: %s", self._meta.name, error)
+                return
+            except KubeError as error:
+                level = logging.WARNING if isinstance(error, ApiError) else logging.INFO
+                _log.log(level, "the status of pod %s is not written: %s", self._meta.name, error)
+                await asyncio.sleep(delays.next_delay())
+            else:
+                self._written = wanted
+
+    async def _send(self, wanted: PodStatus) -> None:
+        patch = {"metadata": {"uid": self._meta.uid}, "status": difference(self._written, wanted)}
+        await self._status.patch(
+            self._meta.name, StrategicMergePatch(patch), namespace=self._meta.namespace
+        )
+
+
+def difference(old: PodStatus, new: PodStatus) -> dict[str, Any]:
+    """Return the fields of a strategic merge patch that makes `new` of `old`.
+
+    Conditions are merged by type, so that those of others stay.
+    """
+    before: dict[str, Any] = msgspec.to_builtins(old)
+    after: dict[str, Any] = msgspec.to_builtins(new)
+    patch: dict[str, Any] = {name: None for name in before if name not in after}
+    patch |= {name: value for name, value in after.items() if before.get(name) != value}
+    if before.get("podIPs") and patch.get("podIPs"):
+        # A list that is merged by key, unless told otherwise.
+        patch["podIPs"] = [{"$patch": "replace"}, *patch["podIPs"]]
+    return patch

@@ -1,0 +1,1 @@
+"""Probes: asking containers how they are."""

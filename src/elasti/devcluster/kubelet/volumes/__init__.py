@@ -1,0 +1,1 @@
+"""Volumes: what files a pod is given, and where."""

@@ -1,0 +1,160 @@
+"""The volumes of one pod: made before its containers, kept up to date, removed with it.
+
+<directory>/volumes/<name>     what containers see
+<directory>/etc-hosts          the pod's own /etc/hosts
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from elasti.devcluster.kubelet.environment import ConfigurationError, expand
+from elasti.devcluster.kubelet.supervisor.spec import Mount
+from elasti.devcluster.kubelet.volumes import atomic
+from elasti.devcluster.kubelet.volumes.payloads import payload
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from elasti.devcluster.kubelet.fields import PodFacts
+    from elasti.devcluster.kubelet.objects.containers import Container, VolumeMount
+    from elasti.devcluster.kubelet.objects.pods import Pod
+    from elasti.devcluster.kubelet.objects.volumes import HostPath, Volume
+    from elasti.devcluster.kubelet.references import References
+    from elasti.devcluster.kubelet.volumes.payloads import File
+    from elasti.devcluster.kubelet.volumes.tokens import PodTokens
+    from kubeloop.aio.clock import Clock
+
+SERVICEACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+_SERVICEACCOUNT_VARIABLE = "KUBELOOP_SERVICEACCOUNT_DIR"
+_VOLUME_VARIABLE = "ELASTI_VOLUME_"
+
+
+class VolumeError(Exception):
+    """A volume that cannot be made, and why."""
+
+    def __init__(self, volume: str, why: str) -> None:
+        super().__init__(f'MountVolume.SetUp failed for volume "{volume}" : {why}')
+        self.volume = volume
+
+
+class PodVolumes:
+    """One pod's volumes."""
+
+    def __init__(self, directory: Path, *, tokens: PodTokens, clock: Clock) -> None:
+        self._directory = directory
+        self._tokens = tokens
+        self._clock = clock
+
+    @property
+    def renew_at(self) -> float | None:
+        """When `refresh` is due although nothing else changed (loop time)."""
+        return self._tokens.renew_at
+
+    async def refresh(self, facts: PodFacts, objects: References) -> None:
+        """Make every volume, or bring it up to date. Raises VolumeError."""
+        pod = facts.pod
+        try:
+            tokens = await self._tokens.current()
+        except ConfigurationError as error:
+            names = [volume.name for volume in pod.spec.volumes if volume.projected is not None]
+            raise VolumeError(names[0], str(error)) from error
+        for volume in pod.spec.volumes:
+            try:
+                files = payload(volume, facts, objects, tokens)
+                await asyncio.to_thread(self._make, volume, files)
+            except (ConfigurationError, OSError) as error:
+                raise VolumeError(volume.name, str(error)) from error
+
+    def _make(self, volume: Volume, files: Mapping[str, File] | None) -> None:
+        place = self._place(volume)
+        if files is not None:
+            stamp = self._clock.now().strftime("%Y_%m_%d_%H_%M_%S")
+            atomic.write(place, files, stamp=stamp)
+        elif volume.empty_dir is not None:
+            place.mkdir(parents=True, exist_ok=True)
+            place.chmod(0o777)
+        elif volume.host_path is not None:
+            _check_host_path(volume.host_path)
+        else:
+            raise ConfigurationError(
+                "this kind of volume is not supported here; there are configMap, secret, emptyDir,"
+                " downwardAPI, projected and hostPath"
+            )
+
+    def _place(self, volume: Volume) -> Path:
+        if volume.host_path is not None:
+            return Path(volume.host_path.path)
+        return self._directory / "volumes" / volume.name
+
+    def write_hosts(self, pod: Pod, address: str) -> None:
+        """Write the pod's hosts file."""
+        lines = ["# Kubernetes-managed hosts file.", "127.0.0.1\tlocalhost", "::1\tlocalhost"]
+        lines.append(f"{address}\t{pod.hostname}")
+        lines += [f"{alias.ip}\t{' '.join(alias.hostnames)}" for alias in pod.spec.host_aliases]
+        self._directory.mkdir(parents=True, exist_ok=True)
+        (self._directory / "etc-hosts").write_text("\n".join(lines) + "\n")
+
+    def mounts(
+        self, pod: Pod, container: Container, variables: Mapping[str, str]
+    ) -> tuple[Mount, ...]:
+        """Return what to mount into a container. Raises ConfigurationError."""
+        volumes = {volume.name: volume for volume in pod.spec.volumes}
+        found = [self._mount(m, volumes[m.name], variables) for m in container.volume_mounts]
+        if not any(mount.target == "/etc/hosts" for mount in found):
+            found.append(Mount(str(self._directory / "etc-hosts"), "/etc/hosts"))
+        return tuple(found)
+
+    def _mount(self, wanted: VolumeMount, volume: Volume, variables: Mapping[str, str]) -> Mount:
+        source = self._place(volume)
+        inside = wanted.sub_path or expand(wanted.sub_path_expr, variables)
+        if inside:
+            source = _inside(source, inside, create=volume.empty_dir is not None)
+        generated = volume.empty_dir is None and volume.host_path is None
+        return Mount(str(source), wanted.mount_path, wanted.read_only or generated)
+
+    def variables(self, container: Container) -> Iterator[tuple[str, str]]:
+        """Yield variables that say where volumes are, for containers that have no mounts."""
+        for mount in container.volume_mounts:
+            place = str(self._directory / "volumes" / mount.name)
+            name = mount.name.upper().replace("-", "_").replace(".", "_")
+            yield f"{_VOLUME_VARIABLE}{name}", place
+            if mount.mount_path.rstrip("/") == SERVICEACCOUNT:
+                yield _SERVICEACCOUNT_VARIABLE, place
+
+    def remove(self) -> None:
+        """Remove what was made."""
+        shutil.rmtree(self._directory / "volumes", ignore_errors=True)
+        (self._directory / "etc-hosts").unlink(missing_ok=True)
+
+
+def _inside(source: Path, inside: str, *, create: bool) -> Path:
+    path = Path(os.path.normpath(source / inside))
+    if source not in path.parents:
+        raise ConfigurationError(f"subPath {inside!r} must stay inside the volume")
+    if create and not path.exists():
+        path.mkdir(parents=True)
+    # A link inside a volume that changes at once leads to the content of now.
+    resolved = path.resolve()
+    if source.resolve() not in resolved.parents:
+        raise ConfigurationError(f"subPath {inside!r} leads out of the volume")
+    return resolved
+
+
+def _check_host_path(host: HostPath) -> None:
+    path = Path(host.path)
+    match host.type:
+        case "DirectoryOrCreate":
+            path.mkdir(parents=True, exist_ok=True)
+        case "FileOrCreate":
+            path.touch()
+        case "Directory" if not path.is_dir():
+            raise ConfigurationError(f"hostPath type check failed: {host.path} is not a directory")
+        case "File" if not path.is_file():
+            raise ConfigurationError(f"hostPath type check failed: {host.path} is not a file")
+        case "" if not path.exists():
+            path.mkdir(parents=True)
