@@ -11,7 +11,12 @@ from tests.controlplane.plugin import (
     namespaces,
 )
 from tests.controlplane.rig import ControlPlane
-from tests.devcluster.controllers.support import NODE, Cluster, cluster_at, cluster_on
+from tests.devcluster.controllers.support import (
+    NODE,
+    Cluster,
+    cluster_at,
+    cluster_on,
+)
 
 from kubeloop.client import Client, ClientConfig, NotFound
 
@@ -21,8 +26,8 @@ __all__ = ["controlplane", "controlplane_binaries", "controlplane_settings", "na
 @pytest.fixture
 async def dev_cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
     """A dev cluster: our server, our controllers, one node and a kubelet that pretends."""
-    async with cluster_on(tmp_path) as running:
-        yield running
+    async with cluster_on(tmp_path) as made:
+        yield made
 
 
 @pytest.fixture(
@@ -34,8 +39,8 @@ async def dev_cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:
     """The same with Kubernetes' own server and controllers: what holds there must hold here."""
     if request.param == "dev":
-        async with cluster_on(tmp_path) as running:
-            yield running
+        async with cluster_on(tmp_path) as made:
+            yield made
         return
     rig: ControlPlane = request.getfixturevalue("controlplane")
     async with Client(ClientConfig.from_kubeconfig(rig.kubeconfig)) as client:
@@ -43,5 +48,5 @@ async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
             await client.resource("v1/nodes").get(NODE)
         except NotFound:
             rig.create_node(NODE)
-        async with cluster_at(client, rig.kubeconfig) as running:
-            yield running
+        async with cluster_at(client, rig.kubeconfig) as made:
+            yield made

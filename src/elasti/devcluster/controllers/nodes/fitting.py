@@ -11,6 +11,8 @@ import collections
 import dataclasses
 from typing import TYPE_CHECKING
 
+from kubeloop.objects.quantities import Quantity
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -52,7 +54,7 @@ def why_not(pod: Pod, node: Node, load: Mapping[str, int]) -> str:
     if any(labels.get(k) != v for k, v in (pod.spec.node_selector or {}).items()):
         return "node(s) didn't match Pod's node affinity/selector"
     room = (node.status.allocatable or {}).get("pods")
-    if room is not None and load.get(node.metadata.name, 0) >= int(room):
+    if room is not None and load.get(node.metadata.name, 0) >= int(Quantity.parse(room)):
         return "Too many pods"
     return ""
 
