@@ -70,6 +70,7 @@ class _Peer:
     def __init__(self, sock: socket.socket) -> None:
         sock.settimeout(0)
         self._sock = sock
+        self._opening = False
         self._writer: asyncio.StreamWriter | None = None
 
     async def open(
@@ -77,6 +78,8 @@ class _Peer:
     ) -> tuple[NoticingReader, asyncio.StreamWriter]:
         loop = asyncio.get_running_loop()
         reader = NoticingReader()
+        # From here on the socket is asyncio's, which closes it however the handshake ends.
+        self._opening = True
         transport, protocol = await loop.connect_accepted_socket(
             lambda: asyncio.StreamReaderProtocol(reader, loop=loop), self._sock, ssl=context
         )
@@ -86,13 +89,14 @@ class _Peer:
     def reset(self) -> None:
         if self._writer is not None:
             reset_connection(self._writer)
-        else:
+        elif not self._opening:
             linger_not(self._sock)
             self._sock.close()
 
     async def close(self) -> None:
         if self._writer is None:
-            self._sock.close()
+            if not self._opening:
+                self._sock.close()
             return
         self._writer.close()
         with contextlib.suppress(OSError):

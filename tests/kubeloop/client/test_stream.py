@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from tests.kubeloop.certs import make_authority, server_context
-from tests.kubeloop.client.settling import all_left
 
 from kubeloop.client.endpoint import Endpoint
 from kubeloop.client.errors import (
@@ -533,7 +532,6 @@ class TestClosing:
                     await opening
             # A socket or a transport that was left open warns here, and warnings are errors.
             gc.collect()
-            await all_left(server)
 
     async def test_an_abandoned_connection_attempt_times_out(self) -> None:
         # Connected by the kernel, but nobody answers the TLS handshake.

