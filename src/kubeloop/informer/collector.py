@@ -5,7 +5,7 @@ alive: for dictionaries this is most of the time a list takes, and each later fu
 the program for as long as it takes to visit the store. Two measures, both of them global, and so
 counted over all informers of the process and always taken back:
 
-- while a list is being loaded, the collector is paused;
+- while a list is being loaded, the collector is paused, for a while at most;
 - after the first load of an informer, everything alive is moved out of the collector's sight
   (`gc.freeze`), and back into it (`gc.unfreeze`) when the last informer of the process is released.
 
@@ -28,6 +28,7 @@ How a reflector uses it:
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import threading
@@ -35,6 +36,9 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+_LONGEST_PAUSE = 10.0
 
 
 class CollectorControl(Protocol):
@@ -128,13 +132,19 @@ class CollectorGuard:
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:
-        """Pause the collector while a list is loaded; freeze what the first complete one brought."""
+        """Pause the collector while a list is loaded; freeze what the first complete one brought.
+
+        For ten seconds at most: a server that stalls in the middle of its list must not keep the
+        whole program's garbage.
+        """
         if not self._enabled:
             yield
             return
-        with self._collector.paused():
-            yield
-            self._freeze_once()
+        with contextlib.ExitStack() as pause:
+            pause.enter_context(self._collector.paused())
+            with _ended_after(_LONGEST_PAUSE, pause):
+                yield
+                self._freeze_once()
 
     def release(self) -> None:
         """Take back this informer's freeze."""
@@ -146,3 +156,17 @@ class CollectorGuard:
         if not self._frozen:
             self._frozen = True
             self._collector.freeze()
+
+
+@contextlib.contextmanager
+def _ended_after(seconds: float, pause: contextlib.ExitStack) -> Iterator[None]:
+    """End a pause early where it takes too long; where no loop runs, nothing can stall either."""
+    try:
+        overdue = asyncio.get_running_loop().call_later(seconds, pause.close)
+    except RuntimeError:
+        yield
+        return
+    try:
+        yield
+    finally:
+        overdue.cancel()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 import weakref
@@ -185,3 +186,16 @@ def test_what_was_hidden_by_the_freeze_is_collected_after_the_release(
     gc.collect()
 
     assert watched() is None
+
+
+@pytest.mark.virtual_time
+async def test_a_load_that_stalls_gives_the_collector_back_after_ten_seconds() -> None:
+    control, collector = make()
+    guard = CollectorGuard(collector=collector)
+
+    with guard.loading():
+        await asyncio.sleep(9.9)
+        assert not control.enabled
+        await asyncio.sleep(0.2)
+        assert control.enabled
+    assert control.calls == ["collect", "disable", "enable", "freeze"]
