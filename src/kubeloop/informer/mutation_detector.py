@@ -68,15 +68,12 @@ class MutationDetector:
                 raise CacheMutated(witness.key, witness.copied, witness.live)
 
     async def run(self) -> None:
-        """Compare until cancelled, once more at the end. Raises CacheMutated."""
+        """Compare until cancelled; who cancels looks once more. Raises CacheMutated."""
         loop = asyncio.get_running_loop()
-        try:
-            while True:
-                await asyncio.sleep(self._period)
-                self.check()
-                self._forget_before(loop.time() - self._retain)
-        finally:
+        while True:
+            await asyncio.sleep(self._period)
             self.check()
+            self._forget_before(loop.time() - self._retain)
 
     def _remember(self, key: Key, obj: Any, now: float) -> None:
         self._witnesses.append(_Witness(key, obj, copy.deepcopy(obj), now))

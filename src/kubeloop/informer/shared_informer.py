@@ -303,6 +303,8 @@ class SharedInformer(Generic[T]):
             self._finish()
             self._collector.release()
             await self._fanout.stop(grace=self._stop_grace)
+            if self._detector is not None:
+                self._detector.check()
 
     def close(self) -> None:
         """Become stopped, so that nobody waits any more; for owners whose run() never began.
