@@ -18,20 +18,18 @@ async def slices_of(kube: Kube, name: str = "web") -> list[JsonObject]:
 
 async def endpoints_of(kube: Kube, count: int, **conditions: bool) -> list[JsonObject]:
     """Wait until the Service has so many endpoints, all in these conditions."""
+    found: list[JsonObject] = []
 
-    async def found() -> list[JsonObject] | None:
-        all_of_them = [e for s in await slices_of(kube) for e in s["endpoints"] or []]
-        if len(all_of_them) != count:
-            return None
-        good = all(
+    async def settled() -> bool:
+        found[:] = [e for s in await slices_of(kube) for e in s["endpoints"] or []]
+        return len(found) == count and all(
             e["conditions"].get(key, False) == value
-            for e in all_of_them
+            for e in found
             for key, value in conditions.items()
         )
-        return all_of_them if good else None
 
-    answer: list[JsonObject] = await eventually(found)
-    return answer
+    await eventually(settled)
+    return found
 
 
 def web(name: str, **metadata: object) -> JsonObject:

@@ -35,9 +35,9 @@ async def settled(resource: Resource[JsonObject], name: str, **status: Any) -> J
     return answer
 
 
-def image(name: str) -> MergePatch:
-    container = {"name": "main", "image": name}
-    return MergePatch({"spec": {"template": {"spec": {"containers": [container]}}}})
+def image(name: str) -> JsonPatch:
+    path = "/spec/template/spec/containers/0/image"
+    return JsonPatch([{"op": "replace", "path": path, "value": name}])
 
 
 async def run_deployment(kube: Kube, replicas: int = 2, **spec: Any) -> JsonObject:
@@ -163,8 +163,7 @@ async def test_rollbacks(kube: Kube, kubelet: Kubelet) -> None:
     (first,) = await names(kube.replicasets)
     await kube.deployments.patch("web", image("web:2"))
     await settled(kube.deployments, "web", updatedReplicas=1, replicas=1, availableReplicas=1)
-    back = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "web:1"}]
-    await kube.deployments.patch("web", JsonPatch(back))
+    await kube.deployments.patch("web", image("web:1"))
     now = await settled(kube.deployments, "web", updatedReplicas=1, replicas=1, availableReplicas=1)
     assert now["metadata"]["annotations"][REVISION] == "3"
     sets = {s["metadata"]["name"]: s for s in await all_of(kube.replicasets)}
