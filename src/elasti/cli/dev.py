@@ -43,7 +43,9 @@ def command(port: int, nodes: int, data_dir: Path | None, kubeconfig: Path | Non
       elasti dev --nodes 3 --data-dir ~/.local/share/elasti-dev
       elasti dev --port 0 --kubeconfig ~/.kube/config
     """
-    from elasti.cli.dev_run import run
+    import os
+
+    from elasti.cli.dev_run import container_environment, lean_loop, run
     from elasti.cli.running import run_until_interrupted
 
     run_until_interrupted(
@@ -52,6 +54,8 @@ def command(port: int, nodes: int, data_dir: Path | None, kubeconfig: Path | Non
             nodes=nodes,
             data_dir=data_dir.expanduser() if data_dir else None,
             kubeconfig=(kubeconfig or Path("~/.kube/elasti-dev.yaml")).expanduser(),
+            environment=container_environment(os.environ),
             say=click.echo,
-        )
+        ),
+        loop_factory=lean_loop(),
     )

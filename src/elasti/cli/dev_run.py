@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import os
 import shlex
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -13,8 +18,8 @@ from elasti.devcluster.cluster import CONTEXT, ComponentFailed, DevCluster, Port
 from elasti.devcluster.datadir import DirectoryInUse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    import asyncio
+    from collections.abc import Callable, Mapping
 
 _EXPECTED = (PortInUse, DirectoryInUse, NoAddresses, ComponentFailed, kubeconfigs.KubeconfigError)
 
@@ -25,11 +30,14 @@ async def run(
     nodes: int,
     data_dir: Path | None,
     kubeconfig: Path,
+    environment: Mapping[str, str],
     say: Callable[[str], None],
 ) -> None:
     """Run a cluster until cancelled. Raises ClickException with one line where it cannot."""
     try:
-        async with DevCluster(port=port, nodes=nodes, data_dir=data_dir) as cluster:
+        async with DevCluster(
+            port=port, nodes=nodes, data_dir=data_dir, environment=environment
+        ) as cluster:
             current = kubeconfigs.write(kubeconfig, cluster.access())
             await cluster.wait_ready()
             for line in greeting(cluster.url, nodes, data_dir, kubeconfig, current=current):
@@ -37,6 +45,23 @@ async def run(
             await cluster.failed()
     except _EXPECTED as error:
         raise click.ClickException(str(error)) from error
+
+
+def container_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what pods see of the user's environment: where programs are, and the language.
+
+    The directory of this very Python comes first: what is installed beside Elasti is found.
+    """
+    kept = {name: environ[name] for name in ("HOME", "LANG", "LC_ALL", "TZ") if name in environ}
+    own = str(Path(sys.executable).parent)
+    return {**kept, "PATH": os.pathsep.join([own, environ.get("PATH", os.defpath)])}
+
+
+def lean_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """Return uvloop where it is installed: a watch over TLS takes a fifth of asyncio's memory there."""
+    if importlib.util.find_spec("uvloop") is None:
+        return None
+    return importlib.import_module("uvloop").new_event_loop  # type: ignore[no-any-return]  # a name known at run time only
 
 
 def greeting(

@@ -15,16 +15,20 @@ from kubeloop.informer.sync import NotSynced
 from kubeloop.objects.selector_tokens import SelectorError
 
 Job: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+LoopFactory: TypeAlias = Callable[[], asyncio.AbstractEventLoop]
 
 
-def run_until_interrupted(job: Job) -> None:
+def run_until_interrupted(job: Job, *, loop_factory: LoopFactory | None = None) -> None:
     """Run a job until it ends, or until SIGINT or SIGTERM cancels it; both are success.
 
     What a user can mend becomes a ClickException: one line, exit code 1, no traceback.
     """
     try:
-        with contextlib.suppress(asyncio.CancelledError):
-            asyncio.run(_cancelled_by_signals(job))
+        with (
+            contextlib.suppress(asyncio.CancelledError),
+            asyncio.Runner(loop_factory=loop_factory) as runner,
+        ):
+            runner.run(_cancelled_by_signals(job))
     except (KubeError, NotSynced, SelectorError, OSError) as error:
         raise click.ClickException(str(error)) from error
 

@@ -15,6 +15,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from elasti.devcluster import addresses, datadir, identities, kubernetes_service
@@ -33,12 +35,12 @@ from kubeloop.aio.tasks import BackgroundTasks
 from kubeloop.client.client import Client
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from pathlib import Path
+    from collections.abc import Callable, Coroutine, Mapping
     from types import TracebackType
     from typing import Any
 
     from elasti.devcluster.addresses import Ranges
+    from elasti.devcluster.kubelet.kubelet import Kubelet
     from kubeloop.aio.clock import Clock
     from kubeloop.client.config import ClientConfig
 
@@ -57,6 +59,7 @@ class DevCluster:
     """A cluster that runs between `__aenter__` and `__aexit__`.
 
     With a `data_dir` everything that was acknowledged survives the process; without, nothing does.
+    `environment` is what every container inherits, where images would say.
     Raises PortInUse, DirectoryInUse or NoAddresses when it cannot start.
     """
 
@@ -67,6 +70,7 @@ class DevCluster:
         port: int = 0,
         data_dir: Path | None = None,
         nodes: int = 1,
+        environment: Mapping[str, str] | None = None,
         clock: Clock | None = None,
     ) -> None:
         if not 0 <= nodes <= addresses.MOST_NODES:
@@ -75,9 +79,9 @@ class DevCluster:
         self._port = port
         self._data_dir = data_dir
         self._clock = clock or SystemClock()
+        self._environment = environment or {}
         self.node_names = tuple(f"node-{number}" for number in range(1, nodes + 1))
         self.propagation = Propagation()
-        self._kubelets: tuple[str, ...] = ()
         self._running = contextlib.AsyncExitStack()
         self._failure: asyncio.Future[None] | None = None
 
@@ -183,9 +187,33 @@ class DevCluster:
             nodes=self.node_names,
             propagation=self.propagation,
         ).serve(self.server.core.paths)
+        self.kubelets = await self._make_kubelets(stack)
         tasks = await stack.enter_async_context(BackgroundTasks(on_error=self._component_failed))
+        for kubelet in self.kubelets:
+            tasks.start(_endless(kubelet.run), name=f"kubelet of {kubelet.node_name}")
         tasks.start(_endless(self.controllers.run), name="controllers")
         tasks.start(_endless(self.proxy.run), name="service proxy")
+
+    async def _make_kubelets(self, stack: contextlib.AsyncExitStack) -> list[Kubelet]:
+        if not self.node_names:
+            return []
+        # An API server without nodes starts sooner without them.
+        from elasti.devcluster.nodes import NodeOptions, make_kubelets  # noqa: PLC0415
+
+        options = NodeOptions(
+            server=self.server,
+            ranges=self.ranges,
+            directory=self._node_directory(stack),
+            environment=self._environment,
+            clock=self._clock,
+        )
+        return await make_kubelets(stack, self.node_names, options)
+
+    def _node_directory(self, stack: contextlib.AsyncExitStack) -> Path:
+        if self._data_dir is not None:
+            return self._data_dir / "nodes"
+        made = tempfile.TemporaryDirectory(prefix="elasti-dev-", ignore_cleanup_errors=True)
+        return Path(stack.enter_context(made))
 
     async def _client(self, stack: contextlib.AsyncExitStack, config: ClientConfig) -> Client:
         return await stack.enter_async_context(Client(config))
@@ -200,7 +228,7 @@ class DevCluster:
     async def _nodes_ready(self) -> None:
         await self.controllers.wait_synced()
         nodes = self.server.core.store.collection("/nodes")
-        while not all(self._is_ready(name) for name in self._kubelets):
+        while not all(self._is_ready(name) for name in self.node_names):
             await nodes.log.changed()
 
     def _is_ready(self, name: str) -> bool:

@@ -1,0 +1,59 @@
+"""The nodes of a cluster: a kubelet each, with its own client, addresses and directory."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from elasti.devcluster import identities
+from elasti.devcluster.kubelet.addresses import AddressPool
+from elasti.devcluster.kubelet.kubelet import Kubelet
+from elasti.devcluster.kubelet.settings import KubeletSettings
+from kubeloop.client.client import Client
+
+if TYPE_CHECKING:
+    import contextlib
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from elasti.devcluster.addresses import Ranges
+    from elasti.devcluster.apiserver.server import ApiServer
+    from kubeloop.aio.clock import Clock
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NodeOptions:
+    """What all nodes of a cluster have in common."""
+
+    server: ApiServer
+    ranges: Ranges
+    directory: Path
+    environment: Mapping[str, str]
+    clock: Clock
+
+
+async def make_kubelets(
+    stack: contextlib.AsyncExitStack, names: Sequence[str], options: NodeOptions
+) -> list[Kubelet]:
+    """Make a kubelet for every name; their clients close with the stack."""
+    return [
+        await _kubelet(stack, name, number, options) for number, name in enumerate(names, start=1)
+    ]
+
+
+async def _kubelet(
+    stack: contextlib.AsyncExitStack, name: str, number: int, options: NodeOptions
+) -> Kubelet:
+    config = identities.node(options.server, name)
+    client = await stack.enter_async_context(Client(config))
+    settings = KubeletSettings(node_address=options.ranges.node(number))
+    if options.environment:
+        settings = dataclasses.replace(settings, environment=options.environment)
+    return Kubelet(
+        client,
+        node_name=name,
+        ip_pool=AddressPool(options.ranges.pods(number)),
+        root_dir=options.directory / name,
+        settings=settings,
+        clock=options.clock,
+    )
