@@ -19,14 +19,14 @@ class RelayEnd(asyncio.Protocol):
     `on_lost` hears of the end of this connection, once.
     """
 
-    __slots__ = ("_early", "_early_eof", "_on_lost", "_other", "_transport")
+    __slots__ = ("_early", "_eof", "_on_lost", "_other", "_transport")
 
     def __init__(self, on_lost: Callable[[], None] | None = None) -> None:
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
         self._other: RelayEnd | None = None
         self._early: list[bytes] = []
-        self._early_eof = False
+        self._eof = False
 
     def join(self, other: RelayEnd) -> None:
         """Carry each other's bytes from now on. A side that is gone already ends the other."""
@@ -52,13 +52,22 @@ class RelayEnd(asyncio.Protocol):
             other.write(data)
         self._early.clear()
         self.resume_peer()
-        if self._early_eof:
-            other._finish_writing()
+        if self._eof:
+            self._pass_eof(other)
 
     def resume_peer(self) -> None:
         """Read this end's peer again."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.resume_reading()
+
+    def _pass_eof(self, other: RelayEnd) -> None:
+        """Tell the other side; once both have said all, nobody else would close the two."""
+        if not other._eof:
+            other._finish_writing()
+            return
+        for end in (self, other):
+            if end._transport is not None:
+                end._transport.close()
 
     def _finish_writing(self) -> None:
         transport = self._transport
@@ -83,10 +92,9 @@ class RelayEnd(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The peer sends no more; it may still read."""
-        if self._other is None:
-            self._early_eof = True
-        else:
-            self._other._finish_writing()
+        self._eof = True
+        if self._other is not None:
+            self._pass_eof(self._other)
         return True
 
     def pause_writing(self) -> None:

@@ -4,6 +4,10 @@ One expression accepts exactly the head grammar of RFC 9112 and nothing else: no
 or LF, no space before a colon, no empty name. A second finds the few fields that decide how the
 message goes on. Whatever the grammar accepts, other parsers must read the same way; whatever two
 parsers could read differently is refused here, before a byte of it reaches a pod.
+
+Most heads have nothing but a Host, a length and perhaps `Connection: keep-alive`. They are read in
+one short loop; everything else goes through the careful readers below it, which the loop must agree
+with (a test compares the two).
 """
 
 from __future__ import annotations
@@ -14,13 +18,14 @@ from typing import TypeAlias
 
 MAX_HEAD = 64 * 1024
 
-_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-_FIELDS = rb"(?:" + _TOKEN + rb":[\t\x20-\x7e\x80-\xff]*\r\n)*"
+# Possessive quantifiers: what a part has taken is never given back, so no head costs more than its size.
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+_FIELDS = rb"(?:" + _TOKEN + rb":[\t\x20-\x7e\x80-\xff]*+\r\n)*+"
 _REQUEST = re.compile(
-    rb"(" + _TOKEN + rb") ([\x21-\x7e\x80-\xff]+) HTTP/1\.([01])(\r\n)" + _FIELDS + rb"\r\n"
+    rb"(" + _TOKEN + rb") ([\x21-\x7e\x80-\xff]++) HTTP/1\.([01])\r\n" + _FIELDS + rb"\r\n"
 )
 _RESPONSE = re.compile(
-    rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: [\t\x20-\x7e\x80-\xff]*)?(\r\n)" + _FIELDS + rb"\r\n"
+    rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: [\t\x20-\x7e\x80-\xff]*+)?+\r\n" + _FIELDS + rb"\r\n"
 )
 # The look at the first letter keeps the common line from trying every name: seven times faster.
 _MATTERS = re.compile(
@@ -30,9 +35,12 @@ _MATTERS = re.compile(
 )
 _FORWARDED = frozenset((b"x-forwarded-proto", b"x-forwarded-host"))
 _NO_TOKENS: frozenset[bytes] = frozenset()
-_HOP_BY_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade"))
+_KEEP_ALIVE = frozenset((b"keep-alive",))
+_BODILESS = frozenset((b"HEAD", b"CONNECT"))
+_HOP_BY_HOP = frozenset((b"keep-alive", b"proxy-connection", b"te", b"upgrade"))
 _LENGTH = re.compile(rb"[0-9]{1,18}\Z")
-_HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]{0,5})?\Z")
+_HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*+)(?::[0-9]{0,5})?\Z")
+_BAD_BYTE = re.compile(rb"\x00|(?<!\r)\n")
 
 
 class Framing(enum.Enum):
@@ -42,6 +50,10 @@ class Framing(enum.Enum):
     LENGTH = "after content-length bytes"
     CHUNKED = "with the last chunk"
     CLOSE = "with the connection"
+
+
+# Members are looked up once: the enum's own look-up costs as much as a whole field.
+_NONE, _LENGTH_FRAMED, _CLOSE = Framing.NONE, Framing.LENGTH, Framing.CLOSE
 
 
 class HeadError(ValueError):
@@ -56,94 +68,177 @@ Found: TypeAlias = dict[bytes, list[bytes]]
 
 
 class RequestHead:
-    """A request up to and with its empty line; `end` is where the body starts in the bytes read."""
+    """A request up to and with its empty line; `end` is where the body starts in the bytes read.
+
+    `edited` tells that fields must be dropped on the way to a pod; `Connection: keep-alive` alone
+    says to the pod what it says to us and may stay.
+    """
 
     __slots__ = (
-        "connection", "end", "expects_continue", "forwarded", "framing", "has_hop_by_hop", "host",
+        "connection", "edited", "end", "expects_continue", "forwarded", "framing", "host",
         "keep_alive", "length", "method", "minor", "raw", "target", "upgrade",
     )  # fmt: skip
 
-    def __init__(self, match: re.Match[bytes], found: Found) -> None:
-        method, target, minor, _ = match.groups()
-        self.method: bytes = method
-        self.target: bytes = target
+    def __init__(self, match: re.Match[bytes]) -> None:
+        self.raw, self.method, self.target, minor = match.group(0, 1, 2, 3)
         self.minor = 1 if minor == b"1" else 0
-        self.raw: bytes = match.group()
         self.end = match.end()
-        self.host = _single_host(found, self.minor)
-        self.framing, self.length = _request_framing(found, self.minor)
-        self.connection = _tokens(found.get(b"connection", ()))
-        self.keep_alive = _keep_alive(self.connection, self.minor)
-        self.upgrade = (
-            found[b"upgrade"][0] if b"upgrade" in self.connection & found.keys() else None
-        )
-        self.expects_continue = b"expect" in found and _expects_continue(found)
-        self.has_hop_by_hop = not _HOP_BY_HOP.isdisjoint(found)
-        self.forwarded = found.keys() & _FORWARDED
+        self.framing, self.length = _NONE, 0
+        self.host: bytes | None = None
+        self.upgrade: bytes | None = None
+        self.connection = self.forwarded = _NO_TOKENS
+        self.keep_alive = True
+        self.expects_continue = self.edited = False
+
+    def field(self, name: bytes) -> bytes | None:
+        """Return a field's value by its lower-case name, None where it is absent; not for the hot path."""
+        return field_in(self.raw, name)
 
 
 class ResponseHead:
-    """A response up to and with its empty line, read in the light of the request's method."""
+    """A response up to and with its empty line, read in the light of the request's method.
+
+    `edited` is as a request's; a response of HTTP/1.0 is edited, too: we speak 1.1.
+    """
 
     __slots__ = (
-        "connection", "end", "framing", "has_hop_by_hop", "keep_alive", "length", "minor", "raw",
-        "status", "upgrade",
+        "connection", "edited", "end", "framing", "keep_alive", "length", "minor", "raw", "status",
+        "upgrade",
     )  # fmt: skip
 
-    def __init__(self, match: re.Match[bytes], found: Found, method: bytes) -> None:
-        minor, digits, _ = match.groups()
+    def __init__(self, match: re.Match[bytes]) -> None:
+        self.raw, minor, digits = match.group(0, 1, 2)
         self.status = int(digits)
         self.minor = 1 if minor == b"1" else 0
-        self.raw: bytes = match.group()
         self.end = match.end()
-        self.framing, self.length = _response_framing(found, self.status, method)
-        self.connection = _tokens(found.get(b"connection", ()))
-        keep = _keep_alive(self.connection, self.minor)
-        self.keep_alive = keep and self.framing is not Framing.CLOSE
-        self.upgrade = found[b"upgrade"][0] if self.status == 101 and b"upgrade" in found else None
-        self.has_hop_by_hop = not _HOP_BY_HOP.isdisjoint(found)
+        self.framing, self.length = _CLOSE, 0
+        self.upgrade: bytes | None = None
+        self.connection = _NO_TOKENS
+        self.keep_alive = True
+        self.edited = False
 
 
 def parse_request(data: bytes, start: int = 0) -> RequestHead | None:
     """Read the request head at `start`; None where it is not complete. Raises HeadError."""
     match = _REQUEST.match(data, start)
     if match is None:
-        _refuse_or_wait(data, start)
+        refuse_or_wait(data, start)
         return None
-    if match.end() - start > MAX_HEAD:
+    head = RequestHead(match)
+    if head.end - start > MAX_HEAD:
         raise HeadError("the request head is larger than 64 KiB", 431)
-    return RequestHead(match, _collect(data, match.start(4), match.end()))
+    found = _MATTERS.findall(data, match.end(3), head.end)
+    if head.minor == 0 or not _read_plain_request(head, found):
+        _read_request(head, _collect(found))
+    return head
 
 
 def parse_response(data: bytes, method: bytes, start: int = 0) -> ResponseHead | None:
     """Read the response head at `start`; None where it is not complete. Raises HeadError."""
     match = _RESPONSE.match(data, start)
     if match is None:
-        _refuse_or_wait(data, start)
+        refuse_or_wait(data, start)
         return None
-    return ResponseHead(match, _collect(data, match.start(3), match.end()), method)
+    head = ResponseHead(match)
+    found = _MATTERS.findall(data, match.end(2), head.end)
+    if head.minor == 0 or method in _BODILESS or not _read_plain_response(head, found):
+        _read_response(head, _collect(found), method)
+    return head
 
 
-def _refuse_or_wait(data: bytes, start: int) -> None:
-    """Raise where more bytes cannot make a head of what is there."""
-    if data.find(b"\r\n\r\n", start) >= 0:
+def refuse_or_wait(data: bytes, start: int = 0, seen: int = 0) -> None:
+    """Raise where more bytes cannot make a head of what is there; `seen` of them were looked at before."""
+    if data.find(b"\r\n\r\n", max(start, seen - 3)) >= 0:
         raise HeadError("malformed HTTP/1 head")
     if len(data) - start > MAX_HEAD:
         raise HeadError("the head is larger than 64 KiB", 431)
-    if data.find(b"\x00", start) >= 0 or re.search(rb"(?<!\r)\n", data[start:]):
+    if _BAD_BYTE.search(data, max(start, seen - 1)):
         raise HeadError("malformed HTTP/1 head: bare line feed or NUL")
 
 
-def _collect(data: bytes, start: int, end: int) -> Found:
-    """Find the fields that matter between the end of the first line and the end of the head."""
-    found: Found = {}
-    for name, value in _MATTERS.findall(data, start, end):
-        name = name.lower()  # noqa: PLW2901  (a second name for it would cost as much to read)
-        if name in found:
-            found[name].append(value.rstrip(b" \t"))
+def field_in(raw: bytes, name: bytes) -> bytes | None:
+    """Return the first value of a field in a head, by its lower-case name."""
+    match = re.search(rb"\r\n(?i:" + re.escape(name) + rb"):[ \t]*([^\r]*)", raw)
+    return match[1].rstrip(b" \t") if match else None
+
+
+# the common case
+
+
+def _read_plain_request(head: RequestHead, found: list[tuple[bytes, bytes]]) -> bool:
+    """Read a head with nothing but Host, Content-Length and keep-alive; False for any other."""
+    host = length = None
+    for name, value in found:
+        lower = name.lower()
+        if lower == b"host" and host is None and _HOST.match(value):
+            host = value
+        elif lower == b"content-length" and length is None and _LENGTH.match(value):
+            length = int(value)
+        elif lower != b"connection" or head.connection or value.lower() != b"keep-alive":
+            return False
         else:
-            found[name] = [value.rstrip(b" \t")]
-    return found
+            head.connection = _KEEP_ALIVE
+    if host is None:
+        return False
+    head.host = host
+    if length:
+        head.framing, head.length = _LENGTH_FRAMED, length
+    return True
+
+
+def _read_plain_response(head: ResponseHead, found: list[tuple[bytes, bytes]]) -> bool:
+    """Read a 2xx to 5xx head with a Content-Length, and perhaps keep-alive; False for any other."""
+    length = None
+    for name, value in found:
+        lower = name.lower()
+        if lower == b"content-length" and length is None and _LENGTH.match(value):
+            length = int(value)
+        elif lower != b"connection" or head.connection or value.lower() != b"keep-alive":
+            return False
+        else:
+            head.connection = _KEEP_ALIVE
+    status = head.status
+    if length is None or status < 200 or status in (204, 304):
+        return False
+    head.framing, head.length = (_LENGTH_FRAMED, length) if length else (_NONE, 0)
+    return True
+
+
+# every case
+
+
+def _read_request(head: RequestHead, found: Found) -> None:
+    head.host = _single_host(found, head.minor)
+    head.framing, head.length = _request_framing(found, head.minor)
+    head.connection = _tokens(found.get(b"connection", ()))
+    head.keep_alive = _keep_alive(head.connection, head.minor)
+    if b"upgrade" in head.connection and b"upgrade" in found:
+        head.upgrade = b", ".join(found[b"upgrade"])
+    head.expects_continue = b"expect" in found and _expects_continue(found)
+    head.edited = _edited(head.connection, found)
+    head.forwarded = _FORWARDED.intersection(found)
+
+
+def _read_response(head: ResponseHead, found: Found, method: bytes) -> None:
+    head.framing, head.length = _response_framing(found, head.status, method)
+    head.connection = _tokens(found.get(b"connection", ()))
+    keep = _keep_alive(head.connection, head.minor)
+    head.keep_alive = keep and head.framing is not _CLOSE
+    if head.status == 101 and b"upgrade" in found:
+        head.upgrade = b", ".join(found[b"upgrade"])
+    head.edited = head.minor == 0 or _edited(head.connection, found)
+
+
+def _edited(connection: frozenset[bytes], found: Found) -> bool:
+    return bool(connection - _KEEP_ALIVE) or not _HOP_BY_HOP.isdisjoint(found)
+
+
+def _collect(found: list[tuple[bytes, bytes]]) -> Found:
+    """Gather the values of each field that matters."""
+    fields: Found = {}
+    for name, value in found:
+        fields.setdefault(name.lower(), []).append(value.rstrip(b" \t"))
+    return fields
 
 
 def _tokens(values: tuple[bytes, ...] | list[bytes]) -> frozenset[bytes]:

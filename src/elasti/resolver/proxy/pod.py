@@ -1,7 +1,8 @@
 """A connection to a pod: one request at a time, kept for the next where both sides agree.
 
 The pod's bytes go to the client as they come; only the head is read, and the body's end is looked
-for. A pod that answers nonsense, or speaks without being asked, is closed.
+for. An answer that arrives in one piece, as most do, is passed on as that piece. A pod that answers
+nonsense, or speaks without being asked, is closed.
 """
 
 from __future__ import annotations
@@ -9,26 +10,33 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol, cast
 
-from elasti.resolver.proxy.framing import (
-    Body,
-    ChunkedBody,
-    CloseBody,
-    FramingError,
-    LengthBody,
-    NoBody,
+from elasti.resolver.proxy.framing import Body, ChunkedBody, CloseBody, FramingError, LengthBody
+from elasti.resolver.proxy.heads import (
+    Framing,
+    HeadError,
+    ResponseHead,
+    parse_response,
+    refuse_or_wait,
 )
-from elasti.resolver.proxy.heads import Framing, HeadError, ResponseHead, parse_response
 
 if TYPE_CHECKING:
-    from elasti.resolver.proxy.pool import Pool
+    from collections.abc import Callable
+
+    from elasti.resolver.proxy.pool import Line, Pool
+    from elasti.resolver.proxy.shares import Share
     from elasti.resolver.proxy.target import Address
+
+_NONE, _LENGTH = Framing.NONE, Framing.LENGTH
 
 
 class Asker(Protocol):
-    """Who gets the answer: the client's side of an exchange."""
+    """Who gets the answer: the client's connection."""
 
-    def pod_interim(self, raw: bytes) -> None:
+    def pod_interim(self, head: ResponseHead) -> None:
         """A 1xx response came."""
+
+    def pod_whole(self, head: ResponseHead, data: bytes) -> None:
+        """The whole response came in `data`, head and body; the asker gives the connection back."""
 
     def pod_head(self, head: ResponseHead, body: bytes) -> None:
         """The final head came, with the first bytes of the body."""
@@ -37,25 +45,25 @@ class Asker(Protocol):
         """More of the body came."""
 
     def pod_done(self, *, reusable: bool) -> None:
-        """The response is complete; `reusable` where the pod's connection may be kept."""
+        """The response is complete; `reusable` where the connection may be kept."""
 
     def pod_switched(self, head: ResponseHead, rest: bytes) -> None:
         """The pod switched protocols: from here on both sides are bytes."""
 
-    def pod_lost(self, *, answered: bool, clean: bool) -> None:
-        """The connection ended before the response did; `answered` where some of it was seen."""
+    def pod_lost(self, *, answered: bool) -> None:
+        """The connection ended before the response did; `answered` where some of it was passed on."""
 
     def pod_writable(self, *, writable: bool) -> None:
         """The pod takes more bytes, or wants none for now."""
 
 
-def body_of(head: ResponseHead) -> Body:
-    """Return the reader for the response's body."""
-    match head.framing:
+def body_of(framing: Framing, length: int) -> Body | None:
+    """Return the reader for a body, None where there is none."""
+    match framing:
         case Framing.NONE:
-            return NoBody()
+            return None
         case Framing.LENGTH:
-            return LengthBody(head.length)
+            return LengthBody(length)
         case Framing.CHUNKED:
             return ChunkedBody()
         case Framing.CLOSE:
@@ -66,61 +74,69 @@ class PodConnection(asyncio.Protocol):
     """One connection to a pod, idle in the pool or carrying one exchange."""
 
     __slots__ = (
-        "_asker",
-        "_body",
-        "_head",
-        "_method",
-        "_pending",
-        "_pool",
-        "address",
-        "transport",
-        "used",
-    )
+        "_asker", "_body", "_method", "_paused", "_pending", "_pool", "_reusable", "line", "share",
+        "transport", "write",
+    )  # fmt: skip
 
-    def __init__(self, pool: Pool, address: Address) -> None:
+    def __init__(self, *, pool: Pool, line: Line, share: Share) -> None:
         self._pool = pool
-        self.address = address
+        self.line = line
+        self.share = share
         self.transport: asyncio.Transport | None = None
-        self.used = False
+        self.write: Callable[[bytes], None]
         self._asker: Asker | None = None
         self._method = b""
-        self._head: ResponseHead | None = None
         self._body: Body | None = None
+        self._reusable = False
         self._pending = b""
+        self._paused = False
+
+    @property
+    def address(self) -> Address:
+        """The pod's."""
+        return self.line.address
 
     def ask(self, asker: Asker, wire: bytes, method: bytes) -> None:
         """Send a request's head (and what is there of its body); the asker hears the rest."""
-        assert self._asker is None
-        assert self.transport is not None
         self._asker, self._method = asker, method
-        self.transport.write(wire)
-
-    def write(self, data: bytes) -> None:
-        """Send more of the request."""
-        assert self.transport is not None
-        self.transport.write(data)
+        self.write(wire)
 
     def pause(self) -> None:
         """Read no more: the client is slow."""
-        if self.transport is not None:
+        if self.transport is not None and not self.transport.is_closing():
+            self._paused = True
             self.transport.pause_reading()
 
     def resume(self) -> None:
         """Read again."""
-        if self.transport is not None and not self.transport.is_closing():
+        if self._paused and self.transport is not None and not self.transport.is_closing():
+            self._paused = False
             self.transport.resume_reading()
 
     def drop(self) -> None:
         """End the connection; the asker hears nothing more."""
         self._asker = None
+        self.line.idle.pop(self, None)
         if self.transport is not None:
             self.transport.abort()
 
     def release(self) -> None:
         """Forget the exchange and go back to the pool."""
-        self._asker = self._head = self._body = None
-        self.used = True
+        self._asker = self._body = None
+        if self._paused:
+            self.resume()
         self._pool.put(self)
+
+    def detach(self) -> asyncio.Transport:
+        """Give the transport away, to be read by another protocol; `lost` is then its to call."""
+        self._asker = None
+        assert self.transport is not None
+        return self.transport
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        self.transport = None
+        self._pool.lost(self)
 
     # asyncio.Protocol
 
@@ -128,39 +144,40 @@ class PodConnection(asyncio.Protocol):
         """Keep the transport."""
         # uvloop's transports have the interface, not the base class.
         self.transport = cast("asyncio.Transport", transport)
+        self.write = self.transport.write
+        self.line.open += 1
 
     def data_received(self, data: bytes) -> None:
         """Pass the answer on."""
-        if self._asker is None:
+        asker = self._asker
+        if asker is None:
             # Nobody asked: whatever it is, the next request must not be answered with it.
-            self._pool.forget(self)
             self.drop()
             return
-        if self._pending:
-            data, self._pending = self._pending + data, b""
         try:
-            if self._body is None:
-                self._read_head(data)
+            if self._body is not None:
+                self._read_body(asker, data)
+            elif self._pending:
+                self._read_late_head(asker, data)
             else:
-                self._read_body(data, 0)
+                self._read_head(asker, data)
         except (HeadError, FramingError):
-            self._fail(clean=False)
+            self._fail()
 
-    def eof_received(self) -> bool | None:
+    def eof_received(self) -> None:
         """The pod sends no more; `connection_lost` tells the rest."""
-        return None
+        self.line.idle.pop(self, None)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone: fine when idle or when the body ends with it."""
         asker = self._asker
-        if asker is None:
-            self._pool.forget(self)
-        elif isinstance(self._body, CloseBody) and exc is None:
-            self._asker = None
-            asker.pod_done(reusable=False)
-        else:
-            self._fail(clean=exc is None)
-        self.transport = None
+        if asker is not None:
+            if exc is None and isinstance(self._body, CloseBody):
+                self._asker = None
+                asker.pod_done(reusable=False)
+            else:
+                self._fail()
+        self.lost()
 
     def pause_writing(self) -> None:
         """The pod is slow to read."""
@@ -174,50 +191,74 @@ class PodConnection(asyncio.Protocol):
 
     # the response
 
-    def _read_head(self, data: bytes) -> None:
-        asker = self._asker
-        assert asker is not None
+    def _read_head(self, asker: Asker, data: bytes) -> None:
         head = parse_response(data, self._method)
         if head is None:
             self._pending = data
             return
-        if head.status == 101:
+        framing = head.framing
+        if framing is _LENGTH and head.end + head.length == len(data):
             self._asker = None
+            asker.pod_whole(head, data)
+        elif head.status < 200:
+            self._read_interim(asker, head, data)
+        elif framing is _NONE and head.end == len(data):
+            self._asker = None
+            asker.pod_whole(head, data)
+        else:
+            self._begin_body(asker, head, data)
+
+    def _read_late_head(self, asker: Asker, data: bytes) -> None:
+        seen = len(self._pending)
+        data = self._pending + data
+        if data.find(b"\r\n\r\n", max(seen - 3, 0)) < 0:
+            refuse_or_wait(data, 0, seen)
+            self._pending = data
+            return
+        self._pending = b""
+        self._read_head(asker, data)
+
+    def _read_interim(self, asker: Asker, head: ResponseHead, data: bytes) -> None:
+        if head.status == 101:
             asker.pod_switched(head, data[head.end :])
             return
-        if head.status < 200:
-            asker.pod_interim(head.raw)
-            if head.end < len(data):
-                self._read_head(data[head.end :])
+        asker.pod_interim(head)
+        # More than a few would be a loop of the pod's making; each must bring new bytes anyway.
+        if head.end < len(data) and self._asker is asker:
+            self._read_head(asker, data[head.end :])
+
+    def _begin_body(self, asker: Asker, head: ResponseHead, data: bytes) -> None:
+        body = self._body = body_of(head.framing, head.length)
+        self._reusable = head.keep_alive
+        start = head.end
+        end = body.take(data, start) if body is not None else start
+        asker.pod_head(head, data[start:end])
+        self._after(body, data, end)
+
+    def _read_body(self, asker: Asker, data: bytes) -> None:
+        body = self._body
+        assert body is not None
+        if self._pending:
+            data, self._pending = self._pending + data, b""
+        end = body.take(data)
+        if end:
+            asker.pod_body(data if end == len(data) else data[:end])
+        self._after(body, data, end)
+
+    def _after(self, body: Body | None, data: bytes, end: int) -> None:
+        asker = self._asker
+        if asker is None:
             return
-        self._head, self._body = head, body_of(head)
-        end = self._body.take(data, head.end)
-        asker.pod_head(head, data[head.end : end])
-        self._after(data, end)
-
-    def _read_body(self, data: bytes, start: int) -> None:
-        assert self._body is not None
-        assert self._asker is not None
-        end = self._body.take(data, start)
-        if end > start:
-            self._asker.pod_body(data[start:end] if start or end < len(data) else data)
-        self._after(data, end)
-
-    def _after(self, data: bytes, end: int) -> None:
-        assert self._body is not None
-        if not self._body.done:
+        if body is None or body.done:
+            self._asker = self._body = None
+            asker.pod_done(reusable=self._reusable and end == len(data))
+        elif end < len(data):
             self._pending = data[end:]
-            return
-        asker, head = self._asker, self._head
-        assert head is not None
-        if asker is not None:
-            self._asker = None
-            asker.pod_done(reusable=head.keep_alive and end == len(data))
 
-    def _fail(self, *, clean: bool) -> None:
+    def _fail(self) -> None:
         asker, self._asker = self._asker, None
-        answered = self._body is not None
+        answered, self._body = self._body is not None, None
         if self.transport is not None:
             self.transport.abort()
         if asker is not None:
-            asker.pod_lost(answered=answered, clean=clean)
+            asker.pod_lost(answered=answered)

@@ -2,7 +2,8 @@
 
 Hop-by-hop fields stop here (RFC 9110, 7.6.1); who asked is added for the pod; the Host stays what the
 client sent. Fields that are lists get another line instead of a changed one, which means the same and
-costs nothing. A response without hop-by-hop fields passes untouched.
+costs nothing. A head without hop-by-hop fields passes untouched, and `Connection: keep-alive` alone is
+what we would say ourselves.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ class Forwarder:
     def __init__(self, peer: str) -> None:
         self._address = peer.encode()
         self._quoted = b'"[%b]"' % self._address if b":" in self._address else self._address
-        self._host: bytes | None = None
-        self._lines = self._for_host(None)
+        self._host: bytes | None = b"no host yet"
+        self._lines = b""
 
     def request_head(self, head: RequestHead) -> bytes:
         """Return the head to send to a pod."""
         if head.host != self._host:
             self._host, self._lines = head.host, self._for_host(head.host)
         lines = self._without(head.forwarded) if head.forwarded else self._lines
-        if head.has_hop_by_hop or head.minor == 0:
+        if head.edited or head.minor == 0:
             first, _, fields = head.raw[:-2].partition(b"\r\n")
             kept = without_hop_by_hop(fields, head.connection)
             return b"".join((first, b"\r\n", kept, lines, _connection_lines(head), b"\r\n"))
@@ -69,16 +70,17 @@ def response_head(head: ResponseHead, *, close: bool, keep_alive_1_0: bool, extr
     `close` announces the end of the connection, `extra` are whole lines to add.
     """
     tail = extra
-    if close:
+    if head.upgrade is not None:
+        tail += b"Connection: Upgrade\r\nUpgrade: %b\r\n" % head.upgrade
+    elif close:
         tail += b"Connection: close\r\n"
     elif keep_alive_1_0:
         tail += b"Connection: keep-alive\r\n"
-    if head.upgrade is not None:
-        tail += b"Connection: Upgrade\r\nUpgrade: %b\r\n" % head.upgrade
-    if head.has_hop_by_hop:
+    if head.edited or (close and head.connection):
         first, _, fields = head.raw[:-2].partition(b"\r\n")
         kept = without_hop_by_hop(fields, head.connection)
-        return b"".join((first, b"\r\n", kept, tail, b"\r\n"))
+        # Whatever the pod speaks, the client hears our version.
+        return b"".join((b"HTTP/1.1", first[8:], b"\r\n", kept, tail, b"\r\n"))
     return head.raw[:-2] + tail + b"\r\n" if tail else head.raw
 
 

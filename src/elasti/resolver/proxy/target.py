@@ -2,15 +2,16 @@
 
 A connection asks for a pod; where none answers yet, it waits in the target's queue and is admitted,
 or told to give up. The data path never asks why, and the target never sees a byte.
+
+Everything here is called on the worker's event loop and must not block. A target may call `admit` or
+`give_up` from anywhere on that loop, but never from inside `wait`: the caller of `wait` must have its
+answer first.
 """
 
 from __future__ import annotations
 
 import enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    from elasti.resolver.proxy.heads import RequestHead
+from typing import NamedTuple, Protocol
 
 
 class Address(NamedTuple):
@@ -26,6 +27,9 @@ class Refusal(enum.Enum):
     OVERFLOW = (503, "too many requests are waiting for this service to wake")
     TIMEOUT = (504, "the service did not wake in time")
     UNREACHABLE = (502, "no pod of the service could be reached")
+    BROKEN = (502, "the pod closed the connection or answered what is not HTTP")
+    SILENT = (504, "the pod took the request and did not answer in time")
+    BUSY = (503, "this service has too many open connections here")
     GONE = (503, "the service is no longer served here")
     DRAINING = (503, "the resolver is shutting down")
 
@@ -40,8 +44,34 @@ class Refusal(enum.Enum):
         return self.value[1]
 
 
+class Asked(Protocol):
+    """A request as rules see it, whatever version of HTTP it came in."""
+
+    @property
+    def method(self) -> bytes:
+        """The method, as sent."""
+
+    @property
+    def target(self) -> bytes:
+        """Path and query, as sent."""
+
+    @property
+    def host(self) -> bytes | None:
+        """The Host field or `:authority`."""
+
+    def field(self, name: bytes) -> bytes | None:
+        """Return a field's first value by its lower-case name."""
+
+
+class LocalAnswer(NamedTuple):
+    """A response that needs no pod."""
+
+    status: int
+    body: bytes = b""
+
+
 class Waiter(Protocol):
-    """A connection that waits for a pod. Exactly one of the two is called, once."""
+    """A connection that waits for a pod. Exactly one of the two is called, once, unless it left."""
 
     def admit(self, address: Address) -> None:
         """A pod answers: go there."""
@@ -55,7 +85,7 @@ class Target(Protocol):
 
     @property
     def stepping_aside(self) -> bool:
-        """Whether connections should be closed after their answer, because pods take over."""
+        """Whether connections should end after their answer, because pods take over."""
 
     def pick(self) -> Address | None:
         """Return a pod that answers, or None: wait."""
@@ -72,11 +102,8 @@ class Target(Protocol):
     def refused(self, address: Address) -> None:
         """A pod did not accept a connection: do not pick it before it answers again."""
 
-    def answer_locally(self, head: RequestHead) -> bytes | None:
-        """Return a whole response for a request that must not wake the workload."""
+    def answer_locally(self, asked: Asked) -> LocalAnswer | None:
+        """Return the response to a request that must not wake the workload; None for all others."""
 
     def arrived(self) -> None:
         """A request or connection came that counts as use."""
-
-    def answered(self, status: int) -> None:
-        """A response of that status was sent."""

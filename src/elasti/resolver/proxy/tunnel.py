@@ -1,77 +1,75 @@
 """Bytes both ways, after an upgrade or on a port that is not HTTP.
 
-Back-pressure goes through, and so does half-close: a side that sends no more may still read.
+Two ends of `kubeloop.aio.relay`: back-pressure goes through, and so does half-close. The ends count
+what passes and give back what the connections had taken.
 """
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING
 
+from kubeloop.aio.relay import RelayEnd
+
 if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
     from elasti.resolver.proxy.pod import PodConnection
+    from elasti.resolver.proxy.statistics import Statistics
 
 
-class Tunnel:
-    """Two transports that carry each other's bytes."""
+class _ClientEnd(RelayEnd):
+    __slots__ = ("_on_speaks", "_statistics")
 
-    __slots__ = ("_client", "pod")
-
-    def __init__(self, client: asyncio.Transport, pod: PodConnection) -> None:
-        self._client = client
-        self.pod = pod
-        assert pod.transport is not None
-        pod.transport.set_protocol(_PodEnd(client, pod))
-
-    def from_client(self, data: bytes) -> None:
-        """Pass the client's bytes on."""
-        if self.pod.transport is not None and not self.pod.transport.is_closing():
-            self.pod.transport.write(data)
-
-    def client_eof(self) -> bool:
-        """The client sends no more, but may still read: keep its connection."""
-        if self.pod.transport is None or self.pod.transport.is_closing():
-            return False
-        if self.pod.transport.can_write_eof():
-            self.pod.transport.write_eof()
-        return True
-
-    def client_lost(self) -> None:
-        """The client is gone."""
-        if self.pod.transport is not None:
-            self.pod.transport.close()
-
-
-class _PodEnd(asyncio.Protocol):
-    """The pod's side of a tunnel."""
-
-    __slots__ = ("_client", "_pod")
-
-    def __init__(self, client: asyncio.Transport, pod: PodConnection) -> None:
-        self._client = client
-        self._pod = pod
+    def __init__(
+        self,
+        statistics: Statistics,
+        on_lost: Callable[[], None],
+        on_speaks: Callable[[], None] | None,
+    ) -> None:
+        super().__init__(on_lost)
+        self._statistics = statistics
+        self._on_speaks = on_speaks
 
     def data_received(self, data: bytes) -> None:
-        if not self._client.is_closing():
-            self._client.write(data)
+        if self._on_speaks is not None:
+            self._on_speaks()
+            self._on_speaks = None
+        self._statistics.received += len(data)
+        super().data_received(data)
 
-    def eof_received(self) -> bool:
-        if self._client.is_closing():
-            return False
-        if self._client.can_write_eof():
-            self._client.write_eof()
-        return True
+    def write(self, data: bytes) -> None:
+        self._statistics.sent += len(data)
+        super().write(data)
 
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._pod.transport = None
-        if exc is not None:
-            self._client.abort()
-        else:
-            self._client.close()
 
-    def pause_writing(self) -> None:
-        self._client.pause_reading()
+def tunnel(
+    client: asyncio.Transport,
+    pod: PodConnection,
+    *,
+    statistics: Statistics,
+    on_client_lost: Callable[[], None],
+    on_client_speaks: Callable[[], None] | None = None,
+    client_is_slow: bool = False,
+    client_sends_no_more: bool = False,
+) -> None:
+    """Let two connections carry each other's bytes from now on.
 
-    def resume_writing(self) -> None:
-        if not self._client.is_closing():
-            self._client.resume_reading()
+    `client_is_slow` where the client's transport has asked for a pause and not yet taken it back,
+    `client_sends_no_more` where its end of the stream was read before.
+    """
+    statistics.tunnels += 1
+
+    def client_lost() -> None:
+        statistics.tunnels -= 1
+        on_client_lost()
+
+    ends = _ClientEnd(statistics, client_lost, on_client_speaks), RelayEnd(pod.lost)
+    for end, transport in zip(ends, (client, pod.detach()), strict=True):
+        end.connection_made(transport)
+        transport.set_protocol(end)
+    ends[0].join(ends[1])
+    if client_sends_no_more:
+        ends[0].eof_received()
+    if client_is_slow:
+        ends[0].pause_writing()

@@ -1,0 +1,107 @@
+"""A port of the resolver as its listener sees it, and what all ports of a worker share.
+
+    path = DataPath(limits=Limits())
+    path.start()
+    front = path.front(target, PortProtocol.HTTP)
+    server = await loop.create_server(front, host, port)     # a front makes a connection's protocol
+    ...
+    server.close(); front.close(); await path.aclose()
+
+Descriptors are shared out by front: each may always have its reserve, whatever the others do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from elasti.resolver.proxy.client import ClientConnection
+from elasti.resolver.proxy.limits import Limits
+from elasti.resolver.proxy.pool import Pool
+from elasti.resolver.proxy.ports import PortProtocol
+from elasti.resolver.proxy.raw import RawConnection
+from elasti.resolver.proxy.refused import RefusedConnection
+from elasti.resolver.proxy.shares import Shares
+from elasti.resolver.proxy.statistics import Statistics
+from elasti.resolver.proxy.sweeper import Sweeper
+
+if TYPE_CHECKING:
+    from elasti.resolver.proxy.target import Target
+
+
+class Front:
+    """One port: the protocol factory for its listener, its counters and its shares."""
+
+    __slots__ = (
+        "_transports", "clients", "limits", "pods", "pool", "protocol", "statistics", "sweeper", "target",
+    )  # fmt: skip
+
+    def __init__(self, *, path: DataPath, target: Target, protocol: PortProtocol) -> None:
+        self.target = target
+        self.protocol = protocol
+        self.limits = path.limits
+        self.pool = path.pool
+        self.sweeper = path.sweeper
+        self.statistics = Statistics()
+        self.clients = path.clients.share()
+        self.pods = path.pods.share()
+        self._transports: set[asyncio.Transport] = set()
+
+    def __call__(self) -> asyncio.Protocol:
+        """Return the protocol for a connection that is being accepted."""
+        if not self.clients.take():
+            self.statistics.refused += 1
+            return RefusedConnection(self)
+        if self.protocol is PortProtocol.HTTP:
+            return ClientConnection(self)
+        return RawConnection(self)
+
+    def __repr__(self) -> str:
+        return f"<Front {self.protocol.value} {self.statistics!r}>"
+
+    def enters(self, transport: asyncio.Transport) -> None:
+        """Count a client's connection in."""
+        self.statistics.connections += 1
+        self._transports.add(transport)
+
+    def leaves(self, transport: asyncio.Transport) -> None:
+        """Count it out."""
+        self.statistics.connections -= 1
+        self._transports.discard(transport)
+        self.clients.give()
+
+    def close(self) -> None:
+        """Break every connection of the port and give its shares back."""
+        for transport in list(self._transports):
+            transport.abort()
+        self.clients.close()
+        self.pods.close()
+
+
+class DataPath:
+    """What all connections of one event loop share: connections to pods, deadlines, limits."""
+
+    def __init__(self, *, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.sweeper = Sweeper()
+        self.pool = Pool(limits=self.limits, sweeper=self.sweeper)
+        self.clients = Shares(
+            capacity=self.limits.max_clients, reserve=self.limits.reserved_clients
+        )
+        self.pods = Shares(capacity=self.limits.max_pods, reserve=self.limits.reserved_pods)
+
+    def start(self) -> None:
+        """Start the deadlines, on the running loop."""
+        self.sweeper.add(self.pool)
+        self.sweeper.start()
+
+    def front(self, target: Target, protocol: PortProtocol) -> Front:
+        """Return the front of a port; the owner of its listener closes it."""
+        return Front(path=self, target=target, protocol=protocol)
+
+    async def aclose(self) -> None:
+        """Stop the deadlines and close the connections to pods; the fronts are closed first."""
+        self.sweeper.stop()
+        await self.pool.aclose()
+        # Transports tell of their end in the next turn of the loop.
+        await asyncio.sleep(0)

@@ -1,0 +1,200 @@
+"""A connection on a port that is not HTTP, or not known to be: held as bytes, then tunnelled.
+
+Servers may speak first, so the connection itself asks for a pod: where one answers, at once; where it
+would have to be woken, after the first byte or a second of patience, since health checks connect and
+leave. TLS speaks first, so there only a byte wakes. What the client sends meanwhile is kept up to a
+bound; then TCP pushes back.
+
+On a port of which nobody said what it speaks, a first line that is an HTTP request's makes the
+connection an HTTP one. Nothing else in use looks like `METHOD target HTTP/1.1`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING, cast
+
+from elasti.resolver.proxy.client import ClientConnection
+from elasti.resolver.proxy.ports import PortProtocol
+from elasti.resolver.proxy.seeker import Seeker
+from elasti.resolver.proxy.sockets import is_reset, reset
+from elasti.resolver.proxy.tunnel import tunnel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from elasti.resolver.proxy.front import Front
+    from elasti.resolver.proxy.pod import PodConnection
+    from elasti.resolver.proxy.target import Address, Refusal
+
+_REQUEST_LINE = re.compile(rb"(?:[A-Z]{3,20} [\x21-\x7e]++ HTTP/1\.[01]|PRI \* HTTP/2\.0)\r\n")
+# What may become one: as long as no line has ended and it is not too long for one.
+_UNFINISHED_LINE = re.compile(rb"[A-Z]{1,20}+(?: [\x21-\x7e]{0,8192}+(?: [HTP/12.0]{0,8}+\r?)?)?\Z")
+
+
+class RawConnection(Seeker, asyncio.Protocol):
+    """One client's connection until it is tunnelled."""
+
+    __slots__ = (
+        "_buffer", "_counted", "_eof", "_grace", "_paused", "_seeking", "_tick", "_transport",
+    )  # fmt: skip
+
+    def __init__(self, front: Front) -> None:
+        super().__init__(front)
+        self._transport: asyncio.Transport | None = None
+        self._grace: asyncio.TimerHandle | None = None
+        self._buffer = b""
+        self._eof = False
+        self._paused = False
+        self._seeking = False
+        self._counted = False
+        self._tick = front.sweeper.tick
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Go to a pod that answers; to wake one, wait for a byte or for the grace to end."""
+        # uvloop's transports have the interface, not the base class.
+        self._transport = cast("asyncio.Transport", transport)
+        self.front.enters(self._transport)
+        self.front.sweeper.add(self)
+        if self.front.protocol is PortProtocol.TLS:
+            return
+        limits = self.front.limits
+        if self.front.protocol is PortProtocol.TCP:
+            self._speaks_first()
+        else:
+            self._later(limits.detect_grace, self._speaks_first)
+
+    def data_received(self, data: bytes) -> None:
+        """Keep the bytes for the pod; the first of them wakes."""
+        self.front.statistics.received += len(data)
+        self._buffer += data
+        if len(self._buffer) >= self.front.limits.held_bytes and not self._paused:
+            self._paused = True
+            self._pause_reading()
+        if self.front.protocol is PortProtocol.DETECT and not self._seeking:
+            if _REQUEST_LINE.match(self._buffer):
+                self._become_http()
+                return
+            if _UNFINISHED_LINE.match(self._buffer):
+                return
+        self._wants_service()
+
+    def eof_received(self) -> bool:
+        """The client sends no more; if it ever sent something, it may wait for an answer."""
+        self._eof = True
+        return self._counted
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        del exc
+        transport, self._transport = self._transport, None
+        self._ends()
+        if transport is not None:
+            self.front.leaves(transport)
+
+    def _ends(self) -> None:
+        self.stop_seeking()
+        self.front.sweeper.discard(self)
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
+
+    def _pause_reading(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    # the search
+
+    def _later(self, delay: float, call: Callable[[], None]) -> None:
+        self._grace = asyncio.get_running_loop().call_later(delay, call)
+
+    def _speaks_first(self) -> None:
+        """The server may: go to a pod that answers, and wake one after the grace."""
+        limits = self.front.limits
+        passed = limits.detect_grace if self.front.protocol is PortProtocol.DETECT else 0.0
+        self._later(limits.tcp_grace - passed, self._wants_service)
+        address = self.front.target.pick()
+        if address is not None:
+            self._seeking = True
+            self._go(address)
+
+    def _wants_service(self) -> None:
+        """The connection is no mere look at the port: it is use, and it wakes."""
+        self._counts()
+        if not self._seeking:
+            self._seeking = True
+            self.seek()
+
+    def _counts(self) -> None:
+        if self._grace is not None:
+            self._grace.cancel()
+            self._grace = None
+        if not self._counted:
+            self._counted = True
+            self.front.statistics.requests += 1
+            self.front.target.arrived()
+
+    def connect_failed(self, address: Address) -> None:
+        """The pod did not accept; a connection that does not count yet wakes nobody."""
+        if self._counted:
+            super().connect_failed(address)
+            return
+        self.found()
+        self._seeking = False
+
+    def connected(self, connection: PodConnection) -> None:
+        """Tunnel from now on."""
+        self.found()
+        transport = self._transport
+        if transport is None:
+            connection.drop()
+            return
+        self._transport = None
+        self.front.sweeper.discard(self)
+        if self._buffer:
+            connection.write(self._buffer)
+        if not self._counted:
+            self._later(self.front.limits.tcp_grace, self._counts)
+        tunnel(
+            transport,
+            connection,
+            statistics=self.front.statistics,
+            on_client_lost=lambda: self._tunnel_ends(transport),
+            on_client_speaks=self._counts,
+            client_sends_no_more=self._eof,
+        )
+
+    def _tunnel_ends(self, transport: asyncio.Transport) -> None:
+        self._ends()
+        self.front.leaves(transport)
+
+    def refuse(self, refusal: Refusal) -> None:
+        """There are no words for it in a protocol that is not known: hang up."""
+        del refusal
+        if self._transport is not None:
+            reset(self._transport)
+
+    def _become_http(self) -> None:
+        transport, self._transport = self._transport, None
+        assert transport is not None
+        self._ends()
+        if self._paused:
+            transport.resume_reading()
+        self.front.statistics.received -= len(self._buffer)
+        client = ClientConnection(self.front)
+        transport.set_protocol(client)
+        client.take_over(transport, self._buffer)
+
+    def sweep(self, tick: int) -> None:
+        """Close a connection that never speaks, and notice one that is gone and not read."""
+        transport = self._transport
+        if transport is None:
+            return
+        if not self._counted:
+            if tick - self._tick > self.front.limits.first_byte:
+                transport.close()
+        elif (self._eof or self._paused) and is_reset(transport):
+            transport.abort()

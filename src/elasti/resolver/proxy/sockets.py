@@ -1,0 +1,54 @@
+"""What the data path asks of the kernel beside bytes: who is still there, and how to hang up loudly."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+_RESET = struct.pack("ii", 1, 0)
+_TCP_CLOSED = 7
+# A peer that vanished without a word is noticed after a minute, also while nothing is sent.
+_KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+)
+
+
+def watch_peer(sock: socket.socket) -> None:
+    """Let the kernel find vanished peers; on a listening socket, for every connection it accepts."""
+    with contextlib.suppress(OSError):
+        for level, option, value in _KEEPALIVE:
+            sock.setsockopt(level, option, value)
+
+
+def watch_transport(transport: asyncio.Transport) -> None:
+    """Let the kernel find out where the peer of a connection vanished."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        watch_peer(sock)
+
+
+def reset(transport: asyncio.Transport) -> None:
+    """Break a connection so that its peer sees an error and never a clean end."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+    transport.abort()
+
+
+def is_reset(transport: asyncio.Transport) -> bool:
+    """Whether the peer has broken the connection; a connection that is not read does not notice."""
+    sock = transport.get_extra_info("socket")
+    try:
+        state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+    except OSError:
+        return False
+    return bool(state[0] == _TCP_CLOSED)

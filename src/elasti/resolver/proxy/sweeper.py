@@ -1,0 +1,74 @@
+"""One timer for all deadlines of a worker.
+
+A connection notes the second in which its present phase began; once a second the sweeper shows every
+connection the time, a few hundred in one turn of the loop, and each judges for itself. A request
+never sets a timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PERIOD = 1.0
+_PER_TURN = 500
+
+
+class Swept(Protocol):
+    """A connection with deadlines."""
+
+    def sweep(self, tick: int) -> None:
+        """Act where a deadline has passed; `tick` counts seconds."""
+
+
+class Sweeper:
+    """Shows the time to those who registered. `tick` is the time in whole periods."""
+
+    __slots__ = ("_handle", "_loop", "_members", "_rest", "tick")
+
+    def __init__(self) -> None:
+        self.tick = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._handle: asyncio.Handle | None = None
+        self._members: set[Swept] = set()
+        self._rest: Iterator[Swept] = iter(())
+
+    def start(self) -> None:
+        """Start the timer on the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._handle = self._loop.call_later(PERIOD, self._begin)
+
+    def stop(self) -> None:
+        """Stop; nobody is shown the time any more."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def add(self, member: Swept) -> None:
+        """Show the time to a connection from now on."""
+        self._members.add(member)
+
+    def discard(self, member: Swept) -> None:
+        """Forget a connection. Safe to repeat."""
+        self._members.discard(member)
+
+    def _begin(self) -> None:
+        self.tick += 1
+        # A copy: connections come and go while they are swept.
+        self._rest = iter(tuple(self._members))
+        self._some()
+
+    def _some(self) -> None:
+        assert self._loop is not None
+        tick, members = self.tick, self._members
+        for _ in range(_PER_TURN):
+            member = next(self._rest, None)
+            if member is None:
+                self._handle = self._loop.call_later(PERIOD, self._begin)
+                return
+            if member in members:
+                member.sweep(tick)
+        self._handle = self._loop.call_soon(self._some)

@@ -1,0 +1,60 @@
+"""A target in memory: the data path's seam without a cluster behind it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from elasti.resolver.proxy.target import Address, Asked, LocalAnswer, Refusal, Waiter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class MemoryTarget:
+    """Pods as a list, held connections as another; `release` and `refuse_all` end the waiting."""
+
+    def __init__(self, *pods: Address, max_held: int = 100_000) -> None:
+        self.pods = list(pods)
+        self.max_held = max_held
+        self.waiting: list[Waiter] = []
+        self.arrivals = 0
+        self.refusals: list[Address] = []
+        self.stepping_aside = False
+        self.rule: Callable[[Asked], LocalAnswer | None] = lambda _: None
+
+    def pick(self) -> Address | None:
+        return self.pods[0] if self.pods else None
+
+    def wait(self, waiter: Waiter, *, first: bool = False) -> Refusal | None:
+        if len(self.waiting) >= self.max_held and not first:
+            return Refusal.OVERFLOW
+        self.waiting.insert(0 if first else len(self.waiting), waiter)
+        return None
+
+    def leave(self, waiter: Waiter) -> None:
+        if waiter in self.waiting:
+            self.waiting.remove(waiter)
+
+    def refused(self, address: Address) -> None:
+        self.refusals.append(address)
+        if address in self.pods:
+            self.pods.remove(address)
+
+    def answer_locally(self, asked: Asked) -> LocalAnswer | None:
+        return self.rule(asked)
+
+    def arrived(self) -> None:
+        self.arrivals += 1
+
+    def release(self, *pods: Address) -> None:
+        """Pods answer now: everybody goes there."""
+        self.pods = list(pods)
+        waiting, self.waiting = self.waiting, []
+        for waiter in waiting:
+            waiter.admit(pods[0])
+
+    def refuse_all(self, refusal: Refusal) -> None:
+        """No pod will come."""
+        waiting, self.waiting = self.waiting, []
+        for waiter in waiting:
+            waiter.give_up(refusal)
