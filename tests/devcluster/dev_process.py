@@ -105,3 +105,8 @@ def processes_with(mark: str) -> list[int]:
             if mark.encode() in path.read_bytes():
                 found.append(int(path.parent.name))
     return found
+
+
+def still_there(pids: list[int]) -> list[int]:
+    """Return those processes that have not ended."""
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
