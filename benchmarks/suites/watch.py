@@ -7,7 +7,7 @@ import statistics
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.processes import RunFailed, python_with, run_measured, serving
-from benchmarks.report import Figure, Goal, at_least, times_at_least, times_at_most
+from benchmarks.report import Figure, Goal, at_least, times_at_most
 from benchmarks.rounds import Sample, alternate, values
 
 if TYPE_CHECKING:
@@ -81,14 +81,13 @@ def _versus_official(settings: Settings) -> list[Figure]:
             samples=values(samples[name], key),
             unit=unit,
             reference=statistics.median(values(samples["official"], key)),
-            goal=goal,
+            # The stream is short, because the official client is slow: its CPU time is the goal,
+            # its rate is for information.
+            goal=times_at_most(1 / 25) if (name, key) == ("slim", "us") else None,
             note="reference: kubernetes SharedInformer",
         )
         for name in ("slim", "lazy-dict")
-        for title, key, unit, goal in (
-            ("rate", "rate", "events/s", times_at_least(25)),
-            ("CPU", "us", "us an event", times_at_most(1 / 25)),
-        )
+        for title, key, unit in (("rate", "rate", "events/s"), ("CPU", "us", "us an event"))
     ]
 
 
