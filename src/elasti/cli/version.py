@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 
 import click
+
+from kubeloop._version import __version__
 
 
 @click.command("version")
@@ -16,6 +17,4 @@ def command() -> None:
     Example:
       elasti version
     """
-    click.echo(
-        f"elasti {importlib.metadata.version('elasti')} (Python {platform.python_version()})"
-    )
+    click.echo(f"elasti {__version__} (Python {platform.python_version()})")

@@ -8,10 +8,10 @@ refuses the same headers would only refuse them again.
 from __future__ import annotations
 
 import dataclasses
-import importlib.metadata
 import platform
 from typing import TYPE_CHECKING, TypeVar
 
+from kubeloop._version import __version__
 from kubeloop.client.errors import Unauthorized
 
 if TYPE_CHECKING:
@@ -73,12 +73,4 @@ def _same(old: Login, new: Login) -> bool:
 def default_user_agent() -> str:
     """Return `kubeloop/VERSION (python VERSION; SYSTEM)`."""
     python = f"python {platform.python_version()}; {platform.system().lower()}"
-    return f"kubeloop/{library_version()} ({python})"
-
-
-def library_version() -> str:
-    """Return the installed version, `0` in a tree that is not installed."""
-    try:
-        return importlib.metadata.version("elasti")
-    except importlib.metadata.PackageNotFoundError:
-        return "0"
+    return f"kubeloop/{__version__} ({python})"
