@@ -8,9 +8,9 @@ Nothing is sent twice: a request that reached a pod is repeated only when nothin
 seen, its method is idempotent, and all of it is still here.
 
 A request that is held gets no byte before a pod answers; with `Expect: 100-continue` its body stays
-with the client until the pod itself asks for it. A client that closes while it is held looks like one
+with the client until the pod itself asks for it. A client that closes while it waits looks like one
 that only sends no more, so it is sent an interim response that means nothing (RFC 9110, 15.2): from a
-client that is gone the kernel answers with a reset, and its place is free.
+client that is gone the kernel answers with a reset, and its place is free within a second.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class ClientConnection(Seeker, asyncio.Protocol):
         self._eof = self._finished = True
         if self._head is None or self._body is not None:
             return False
-        if self._waiting and self._head.minor and not self._answered:
+        if self._head.minor and not self._answered:
             self._write(_POKE)
         return True
 
@@ -285,28 +285,29 @@ class ClientConnection(Seeker, asyncio.Protocol):
     # the search for a pod
 
     def _go(self, address: Address) -> None:
-        pod = self.front.pool.take(address, repeatable=self._is_repeatable())
+        repeatable = self._is_repeatable()
+        pod = self.front.pool.take(address, repeatable=repeatable)
         if pod is None:
             super()._go(address)
         else:
-            self._send(pod)
+            self._send(pod, repeatable=repeatable)
 
     def connected(self, connection: PodConnection) -> None:
         """A connection to a pod is open."""
         self.found()
         self._tick = self.front.sweeper.tick
-        self._send(connection)
+        self._send(connection, repeatable=self._is_repeatable())
 
     def refuse(self, refusal: Refusal) -> None:
         """Tell the client why, and when to come back."""
         self._refuse(refusal.status, refusal.words, retry=True)
 
-    def _send(self, pod: PodConnection) -> None:
+    def _send(self, pod: PodConnection, *, repeatable: bool) -> None:
         wire, head = self._wire, self._head
         assert wire is not None
         assert head is not None
         self._pod = pod
-        if not self._is_repeatable():
+        if not repeatable:
             self._wire = None
         pod.ask(self, wire, head.method)
         if self._pauses:

@@ -5,9 +5,10 @@ or LF, no space before a colon, no empty name. A second finds the few fields tha
 message goes on. Whatever the grammar accepts, other parsers must read the same way; whatever two
 parsers could read differently is refused here, before a byte of it reaches a pod.
 
-Most heads have nothing but a Host, a length and perhaps `Connection: keep-alive`. They are read in
-one short loop; everything else goes through the careful readers below it, which the loop must agree
-with (a test compares the two).
+Most heads have nothing that matters but a Host, or a length in an answer, and perhaps `Connection:
+keep-alive`. For them the grammar is there a second time, with every other field that matters left out
+of it: one match tells everything. The rest goes through the careful readers, which the plain heads
+must agree with (a test compares the two).
 """
 
 from __future__ import annotations
@@ -33,13 +34,38 @@ _MATTERS = re.compile(
     rb"|host|te|trailer|keep-alive|proxy-connection|x-forwarded-for|x-forwarded-proto"
     rb"|x-forwarded-host|forwarded)):[ \t]*([^\r]*)"
 )
+# A field that decides nothing; the look at the first letter keeps common lines from trying every name.
+_IDLE_KEEP_ALIVE = rb"|[Cc]onnection: ?[Kk]eep-[Aa]live\r\n"
+_BORING_IN_REQUEST = (
+    rb"(?:(?![cCtTuUeEhHkKpPxX](?i:ontent-length|ransfer-encoding|onnection|pgrade|xpect|ost|e"
+    rb"|eep-alive|roxy-connection|-forwarded-proto|-forwarded-host):)"
+    + _TOKEN + rb":[\t\x20-\x7e\x80-\xff]*+\r\n" + _IDLE_KEEP_ALIVE + rb")*+"
+)  # fmt: skip
+_BORING_IN_RESPONSE = (
+    rb"(?:(?![cCtTuUkKpP](?i:ontent-length|ransfer-encoding|onnection|pgrade|e|eep-alive"
+    rb"|roxy-connection):)"
+    + _TOKEN + rb":[\t\x20-\x7e\x80-\xff]*+\r\n" + _IDLE_KEEP_ALIVE + rb")*+"
+)  # fmt: skip
+_HOST_VALUE = rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*+)(?::[0-9]{0,5})?"
+_PLAIN_REQUEST = re.compile(
+    rb"((?!CONNECT )" + _TOKEN + rb") ([\x21-\x7e\x80-\xff]++) HTTP/1\.1\r\n"
+    + _BORING_IN_REQUEST + rb"[Hh]ost: ?(" + _HOST_VALUE + rb")\r\n" + _BORING_IN_REQUEST + rb"\r\n"
+)  # fmt: skip
+# With a body, or none because its length is 0: not 1xx, 204 or 304.
+_PLAIN_RESPONSE = re.compile(
+    rb"HTTP/1\.1 ([23](?:0[0-35-9]|[1-9][0-9])|[45][0-9][0-9])(?: [\t\x20-\x7e\x80-\xff]*+)?+\r\n"
+    + _BORING_IN_RESPONSE
+    + rb"(?i:content-length): ?([0-9]{1,18})\r\n"
+    + _BORING_IN_RESPONSE
+    + rb"\r\n"
+)
 _FORWARDED = frozenset((b"x-forwarded-proto", b"x-forwarded-host"))
 _NO_TOKENS: frozenset[bytes] = frozenset()
 _KEEP_ALIVE = frozenset((b"keep-alive",))
 _BODILESS = frozenset((b"HEAD", b"CONNECT"))
 _HOP_BY_HOP = frozenset((b"keep-alive", b"proxy-connection", b"te", b"upgrade"))
 _LENGTH = re.compile(rb"[0-9]{1,18}\Z")
-_HOST = re.compile(rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*+)(?::[0-9]{0,5})?\Z")
+_HOST = re.compile(_HOST_VALUE + rb"\Z")
 _BAD_BYTE = re.compile(rb"\x00|(?<!\r)\n")
 
 
@@ -52,8 +78,7 @@ class Framing(enum.Enum):
     CLOSE = "with the connection"
 
 
-# Members are looked up once: the enum's own look-up costs as much as a whole field.
-_NONE, _LENGTH_FRAMED, _CLOSE = Framing.NONE, Framing.LENGTH, Framing.CLOSE
+_NONE, _CLOSE = Framing.NONE, Framing.CLOSE
 
 
 class HeadError(ValueError):
@@ -95,6 +120,23 @@ class RequestHead:
         return field_in(self.raw, name)
 
 
+class PlainRequestHead(RequestHead):
+    """A request of HTTP/1.1 without a body, of which only the Host matters."""
+
+    __slots__ = ()
+
+    minor = 1
+    framing, length = Framing.NONE, 0
+    upgrade = None
+    connection = forwarded = _NO_TOKENS
+    keep_alive = True
+    expects_continue = edited = False
+
+    def __init__(self, match: re.Match[bytes]) -> None:  # the rest is the class's
+        self.raw, self.method, self.target, self.host = match.group(0, 1, 2, 3)
+        self.end = match.end()
+
+
 class ResponseHead:
     """A response up to and with its empty line, read in the light of the request's method.
 
@@ -118,8 +160,29 @@ class ResponseHead:
         self.edited = False
 
 
+class PlainResponseHead(ResponseHead):
+    """A response of HTTP/1.1 of which only the length matters; keep-alive may be said or not."""
+
+    __slots__ = ()
+
+    minor = 1
+    framing = Framing.LENGTH
+    upgrade = None
+    connection = _KEEP_ALIVE
+    keep_alive = True
+    edited = False
+
+    def __init__(self, match: re.Match[bytes]) -> None:  # the rest is the class's
+        self.raw, status, length = match.group(0, 1, 2)
+        self.status, self.length = int(status), int(length)
+        self.end = match.end()
+
+
 def parse_request(data: bytes, start: int = 0) -> RequestHead | None:
     """Read the request head at `start`; None where it is not complete. Raises HeadError."""
+    plain = _PLAIN_REQUEST.match(data, start)
+    if plain is not None and plain.end() - start <= MAX_HEAD:
+        return PlainRequestHead(plain)
     match = _REQUEST.match(data, start)
     if match is None:
         refuse_or_wait(data, start)
@@ -127,22 +190,21 @@ def parse_request(data: bytes, start: int = 0) -> RequestHead | None:
     head = RequestHead(match)
     if head.end - start > MAX_HEAD:
         raise HeadError("the request head is larger than 64 KiB", 431)
-    found = _MATTERS.findall(data, match.end(3), head.end)
-    if head.minor == 0 or not _read_plain_request(head, found):
-        _read_request(head, _collect(found))
+    _read_request(head, _collect(_MATTERS.findall(data, match.end(3), head.end)))
     return head
 
 
 def parse_response(data: bytes, method: bytes, start: int = 0) -> ResponseHead | None:
     """Read the response head at `start`; None where it is not complete. Raises HeadError."""
+    plain = _PLAIN_RESPONSE.match(data, start)
+    if plain is not None and method not in _BODILESS:
+        return PlainResponseHead(plain)
     match = _RESPONSE.match(data, start)
     if match is None:
         refuse_or_wait(data, start)
         return None
     head = ResponseHead(match)
-    found = _MATTERS.findall(data, match.end(2), head.end)
-    if head.minor == 0 or method in _BODILESS or not _read_plain_response(head, found):
-        _read_response(head, _collect(found), method)
+    _read_response(head, _collect(_MATTERS.findall(data, match.end(2), head.end)), method)
     return head
 
 
@@ -160,51 +222,6 @@ def field_in(raw: bytes, name: bytes) -> bytes | None:
     """Return the first value of a field in a head, by its lower-case name."""
     match = re.search(rb"\r\n(?i:" + re.escape(name) + rb"):[ \t]*([^\r]*)", raw)
     return match[1].rstrip(b" \t") if match else None
-
-
-# the common case
-
-
-def _read_plain_request(head: RequestHead, found: list[tuple[bytes, bytes]]) -> bool:
-    """Read a head with nothing but Host, Content-Length and keep-alive; False for any other."""
-    host = length = None
-    for name, value in found:
-        lower = name.lower()
-        if lower == b"host" and host is None and _HOST.match(value):
-            host = value
-        elif lower == b"content-length" and length is None and _LENGTH.match(value):
-            length = int(value)
-        elif lower != b"connection" or head.connection or value.lower() != b"keep-alive":
-            return False
-        else:
-            head.connection = _KEEP_ALIVE
-    if host is None:
-        return False
-    head.host = host
-    if length:
-        head.framing, head.length = _LENGTH_FRAMED, length
-    return True
-
-
-def _read_plain_response(head: ResponseHead, found: list[tuple[bytes, bytes]]) -> bool:
-    """Read a 2xx to 5xx head with a Content-Length, and perhaps keep-alive; False for any other."""
-    length = None
-    for name, value in found:
-        lower = name.lower()
-        if lower == b"content-length" and length is None and _LENGTH.match(value):
-            length = int(value)
-        elif lower != b"connection" or head.connection or value.lower() != b"keep-alive":
-            return False
-        else:
-            head.connection = _KEEP_ALIVE
-    status = head.status
-    if length is None or status < 200 or status in (204, 304):
-        return False
-    head.framing, head.length = (_LENGTH_FRAMED, length) if length else (_NONE, 0)
-    return True
-
-
-# every case
 
 
 def _read_request(head: RequestHead, found: Found) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 import uvloop
-
 from tests.elasti.resolver.proxy.rig import Rig
 
 if TYPE_CHECKING:

@@ -6,15 +6,16 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Self
 
+from tests.elasti.resolver.proxy.memory_target import MemoryTarget
+
 from elasti.resolver.proxy.front import DataPath, Front
 from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.proxy.ports import PortProtocol
 from elasti.resolver.proxy.sockets import watch_peer
 from elasti.resolver.proxy.target import Address
-from tests.elasti.resolver.proxy.memory_target import MemoryTarget
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Callable
 
 Handler = "Callable[[Pod, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]"
 

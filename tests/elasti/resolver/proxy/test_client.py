@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.elasti.resolver.proxy.rig import answering, eventually, hello, read_request
 
 from elasti.resolver.proxy.sockets import reset
 from elasti.resolver.proxy.target import Address, LocalAnswer, Refusal
-from tests.elasti.resolver.proxy.rig import answering, eventually, hello, read_request
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
