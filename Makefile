@@ -8,7 +8,9 @@ CODE := src tests examples benchmarks hack
 PYTEST_ARGS ?= --numprocesses=auto
 
 .DEFAULT_GOAL := help
-.PHONY: help test check format spec bench controlplane lock clean
+PYTHONS ?= python3.12 python3.13 python3.14
+
+.PHONY: help test conformance test-pythons check format spec bench controlplane lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | sed 's/:.*## /\t/' | expand -t 16
@@ -20,7 +22,14 @@ $(READY): pyproject.toml requirements-dev.lock
 	@touch $@
 
 test: $(READY) ## Run the whole suite (and the control-plane tests where the binaries are cached)
-	$(BIN)/pytest $(PYTEST_ARGS)
+	$(BIN)/pytest --ignore=tests/conformance $(PYTEST_ARGS)
+
+conformance: $(READY) ## Run one suite on the dev cluster and on the real control plane
+	$(BIN)/pytest tests/conformance $(PYTEST_ARGS)
+
+test-pythons: ## Run the suite on every newer Python that is installed
+	@for python in $(PYTHONS); do command -v $$python >/dev/null || continue; \
+		$(MAKE) test PYTHON=$$python VENV=build/venv-$$python || exit 1; done
 
 check: $(READY) ## Format, lint, types, layers, generated files
 	$(BIN)/ruff format --check $(CODE)
