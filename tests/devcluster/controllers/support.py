@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import datetime as dt
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
-from elasti.devcluster.apiserver.faults import Faults
+from elasti.devcluster.apiserver.faults import Fault, Faults
 from elasti.devcluster.apiserver.server import ApiServer
 from elasti.devcluster.controllers.controllers import Controllers
 from kubeloop.aio.tasks import finish
@@ -167,6 +167,7 @@ _RESOURCES = {
     "nodes": "v1/nodes",
     "namespaces": "v1/namespaces",
     "configmaps": "v1/configmaps",
+    "secrets": "v1/secrets",
     "serviceaccounts": "v1/serviceaccounts",
     "endpoints": "v1/endpoints",
     "leases": "coordination.k8s.io/v1/leases",
@@ -226,6 +227,18 @@ async def running(work: Coroutine[Any, Any, None], name: str) -> AsyncIterator[a
         await finish([task])
     if not task.cancelled() and (error := task.exception()) is not None:
         raise error
+
+
+@contextlib.contextmanager
+def frozen(cluster: Cluster, path: str) -> Iterator[None]:
+    """Let nobody follow a resource over all namespaces: caches of it stay as they are."""
+    for verb in ("list", "watch"):
+        cluster.faults.add(Fault(code=503, verb=verb, path=path))
+    cluster.faults.drop_watches()
+    try:
+        yield
+    finally:
+        cluster.faults.clear()
 
 
 async def first_of(work: Awaitable[Any], tasks: list[asyncio.Task[None]]) -> None:
@@ -302,6 +315,7 @@ __all__ = [
     "cluster_on",
     "deployment",
     "eventually",
+    "frozen",
     "node_named",
     "replica_set",
     "template",

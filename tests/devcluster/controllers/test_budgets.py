@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.devcluster.controllers.support import Cluster, deployment, eventually
 
-from kubeloop.client import TooManyRequests
+from kubeloop.client import Client, RetryPolicy, TooManyRequests
 from kubeloop.objects.meta import JsonObject
 
 
@@ -65,5 +65,8 @@ async def test_an_eviction_beyond_the_budget_is_refused(cluster: Cluster) -> Non
         "kind": "Eviction",
         "metadata": {"name": name, "namespace": cluster.namespace},
     }
-    with pytest.raises(TooManyRequests, match="disruption budget"):
-        await cluster.pods.subresource("eviction").create(name, eviction)
+    # A client that does not ask again by itself.
+    async with Client(cluster.client.config, retry=RetryPolicy.never()) as client:
+        evictions = client.resource("v1/pods", namespace=cluster.namespace).subresource("eviction")
+        with pytest.raises(TooManyRequests, match="disruption budget"):
+            await evictions.create(name, eviction)

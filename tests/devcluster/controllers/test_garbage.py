@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.devcluster.controllers.support import Cluster, deployment, eventually
+from tests.devcluster.controllers.support import Cluster, deployment, eventually, frozen
 
 from kubeloop.client import ApiError
 from kubeloop.objects.meta import JsonObject
@@ -250,3 +250,29 @@ async def test_a_paused_collector_leaves_dependents_until_it_goes_on(
     assert await dev_cluster.get("configmaps", "child") is not None
     dev_cluster.controllers.resume("garbagecollector")
     await gone(dev_cluster, "configmaps", "child")
+
+
+async def test_a_stale_graph_deletes_nothing_that_has_a_new_owner(dev_cluster: Cluster) -> None:
+    cluster = dev_cluster
+    old = await cluster.secrets.create({"metadata": {"name": "old"}})
+    new = await cluster.secrets.create({"metadata": {"name": "new"}})
+    old, new = ({**made, "apiVersion": "v1", "kind": "Secret"} for made in (old, new))
+    await cluster.configmaps.create(config_map("child", old))
+    probe = await cluster.configmaps.create(config_map("probe", old))
+    assert probe["metadata"]["ownerReferences"]
+    with frozen(cluster, "/api/v1/configmaps"):
+        child = await cluster.get("configmaps", "child")
+        assert child is not None
+        child["metadata"]["ownerReferences"] += config_map("x", new)["metadata"]["ownerReferences"]
+        await cluster.configmaps.replace(child)
+        await cluster.secrets.delete("old")
+        # The other dependent of the same owner goes: both were looked at.
+        await gone(cluster, "configmaps", "probe")
+        assert await cluster.get("configmaps", "child") is not None
+
+    async def disowned() -> bool:
+        found = await cluster.get("configmaps", "child")
+        assert found is not None
+        return [o["name"] for o in found["metadata"]["ownerReferences"]] == ["new"]
+
+    await eventually(disowned)

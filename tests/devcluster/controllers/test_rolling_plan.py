@@ -14,7 +14,7 @@ from elasti.devcluster.controllers.deployments.bounds import (
     scaled,
 )
 from elasti.devcluster.controllers.deployments.plan import Observed, Plan, plan
-from elasti.devcluster.controllers.deployments.rolling import resize
+from elasti.devcluster.controllers.deployments.rolling import resize, shrink
 from elasti.devcluster.controllers.workloads import Deployment, ReplicaSet
 
 
@@ -199,3 +199,28 @@ def test_a_resize_during_a_rollout_hits_the_new_total(
     else:
         assert total == after
     assert all(size >= 0 for size in result.values())
+
+
+def test_what_rounding_leaves_goes_to_the_largest() -> None:
+    sizes = {"deployment.kubernetes.io/max-replicas": "10"}
+    sets = [
+        a_replica_set(f"web-{n}", 5, image=f"web:{n}", annotations=sizes, available=0)
+        for n in (1, 2)
+    ]
+    # Halves of five round up twice; one pod too many is taken back from the first.
+    result = resize(a_deployment(5, surge=0), sets[0], [sets[1]])
+    assert sorted(result.values()) == [2, 3]
+
+
+def test_new_pods_that_are_not_available_save_the_old_ones() -> None:
+    """Ten wanted, two may be missing, three more allowed: the new five do not start.
+
+    One of the old eight breaks. It stays: with five missing there is nothing to spare.
+    """
+    old = a_replica_set("web-old", 8, image="web:0", available=7)
+    new = a_replica_set("web-new", 5, available=0, age=1)
+    assert shrink(a_deployment(10, surge=3, unavailable=2), new, [old]) == {}
+    # Rolled back, the five can go.
+    back = a_replica_set("web-new", 5, image="web:0", available=0, age=1)
+    good = a_replica_set("web-old", 8, available=7)
+    assert shrink(a_deployment(10, surge=3, unavailable=2), good, [back]) == {"web-new": 1}

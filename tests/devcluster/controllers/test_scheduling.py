@@ -103,6 +103,32 @@ async def test_pods_of_other_schedulers_are_left_alone(cluster: Cluster) -> None
     assert not found["spec"].get("nodeName")
 
 
+async def test_a_pod_that_fits_nowhere_is_told_of_once(dev_cluster: Cluster) -> None:
+    await dev_cluster.pods.create(pod(nodeSelector={"no": "where"}))
+    await unschedulable(dev_cluster)
+    await dev_cluster.pods.create(pod("two"))
+    await placed(dev_cluster, "two")
+
+    async def told() -> list[int]:
+        events = await dev_cluster.list("events")
+        scheduled = [e for e in events if e["reason"] == "Scheduled"]
+        failed = [e["count"] for e in events if e["reason"] == "FailedScheduling"]
+        return failed if scheduled else []
+
+    assert await eventually(told) == [1]
+
+
+async def test_a_gate_keeps_a_pod_from_being_placed(cluster: Cluster) -> None:
+    await cluster.pods.create(pod(schedulingGates=[{"name": "example.com/wait"}]))
+    await cluster.pods.create(pod("two"))
+    await placed(cluster, "two")
+    found = await cluster.get("pods", "one")
+    assert found is not None
+    assert not found["spec"].get("nodeName")
+    await cluster.pods.patch("one", MergePatch({"spec": {"schedulingGates": None}}))
+    assert await placed(cluster) == NODE
+
+
 async def test_pods_spread_over_equal_nodes(dev_cluster: Cluster) -> None:
     await dev_cluster.client.resource("v1/nodes").create(node_named("node-2"))
     for number in range(10):

@@ -157,9 +157,12 @@ def _takes_more(note: Updated[Node]) -> bool:
 
 
 def _waits(note: Notification[Pod]) -> bool:
+    """Whether a pod came to wait; what we wrote about it ourselves is no news."""
     match note:
-        case Updated(new=pod) | Added(obj=pod):
+        case Added(obj=pod):
             return is_pending(pod)
+        case Updated(old=old, new=new):
+            return is_pending(new) and old.spec != new.spec
         case _:
             return False
 
