@@ -151,7 +151,7 @@ async def test_a_server_comes_back_with_objects_definitions_and_its_authority(tm
         async with kube.watch(
             CONFIG_MAPS, resourceVersion=old["metadata"]["resourceVersion"]
         ) as events:
-            assert events.code == 410
+            assert (await events.next())["object"]["code"] == 410
 
 
 WRITER = """

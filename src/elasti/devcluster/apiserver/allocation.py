@@ -111,10 +111,8 @@ class ServiceAddresses:
             wanted = port.get("nodePort") or known.get(
                 (port.get("port"), port.get("protocol", "TCP"))
             )
-            if wanted and wanted in taken:
-                error = status.invalid(
-                    f"spec.ports[{index}].nodePort", wanted, "provided port is already allocated"
-                )
+            if wanted and (why := _unusable(wanted, taken)):
+                error = status.invalid(f"spec.ports[{index}].nodePort", wanted, why)
                 raise review.resource.invalid(review.obj["metadata"].get("name", ""), [error])
             port["nodePort"] = wanted or next(free for free in _NODE_PORTS if free not in taken)
             taken.add(port["nodePort"])
@@ -126,3 +124,13 @@ class ServiceAddresses:
                 ports = (record.decode().get("spec") or {}).get("ports") or []
                 taken |= {port["nodePort"] for port in ports if port.get("nodePort")}
         return taken
+
+
+def _unusable(port: int, taken: set[int]) -> str:
+    """Say what keeps a node port from being used; nothing where it is free."""
+    if port not in _NODE_PORTS:
+        return (
+            "provided port is not in the valid range. The range of valid ports is"
+            f" {_NODE_PORTS[0]}-{_NODE_PORTS[-1]}"
+        )
+    return "provided port is already allocated" if port in taken else ""

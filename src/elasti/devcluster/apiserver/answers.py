@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING
 import msgspec
 import yaml
 
+from elasti.devcluster.apiserver.request import flag
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from elasti.devcluster.apiserver.calls import Call
     from elasti.devcluster.apiserver.status import StatusError
     from elasti.devcluster.apiserver.watches import Watch
 
@@ -52,6 +55,17 @@ def refusal(error: StatusError) -> Answer:
     return Answer(
         body=msgspec.json.encode(error.status), code=error.code, retry_after=error.retry_after
     )
+
+
+def finished(call: Call, answer: Answer) -> Answer:
+    """Return an answer as its call wants it: as YAML, or broken into lines, or as it is."""
+    if call.served.warning:
+        answer = dataclasses.replace(answer, warnings=[call.served.warning, *answer.warnings])
+    if call.accepted.yaml:
+        return as_yaml(answer)
+    if flag(call.query, "pretty") and answer.content_type == "application/json":
+        return dataclasses.replace(answer, body=msgspec.json.format(answer.body, indent=2) + b"\n")
+    return answer
 
 
 def as_yaml(answer: Answer) -> Answer:

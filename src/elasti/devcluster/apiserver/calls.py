@@ -84,9 +84,7 @@ class Call:
     def manager(self) -> str:
         """The field manager: as given, else the program that the user agent names."""
         given = self.query.get("fieldManager", "")
-        if len(given) > _MANAGER_LIMIT or not given.isprintable():
-            text = f"may not be more than {_MANAGER_LIMIT} printable characters"
-            error = status.invalid("fieldManager", given[:40], text)
+        if (error := _wrong_manager(given)) is not None:
             raise status.invalid_options(self._options, error)
         return given or self.agent.partition("/")[0][:_MANAGER_LIMIT] or "unknown"
 
@@ -105,6 +103,17 @@ class Call:
             choices = ["", *sorted(mode.value for mode in FieldValidation)]
             error = status.unsupported("fieldValidation", value, choices)
             raise status.invalid_options(self._options, error) from None
+
+
+def _wrong_manager(name: str) -> status.FieldError | None:
+    if len(name.encode()) > _MANAGER_LIMIT:
+        text = f"may not be more than {_MANAGER_LIMIT} bytes"
+        return status.FieldError(status.Fault.TOO_LONG, "fieldManager", "", text)
+    for place, char in enumerate(name):
+        if not char.isprintable():
+            text = f"invalid character U+{ord(char):04X} (at position {place})"
+            return status.invalid("fieldManager", name, text)
+    return None
 
 
 def read_body(call: Call) -> JsonObject:

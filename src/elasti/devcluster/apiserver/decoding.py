@@ -12,14 +12,30 @@ from elasti.devcluster.apiserver.schema.conform import duplicate_fields
 from elasti.devcluster.apiserver.schema.scalars import DecodeError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from elasti.devcluster.apiserver.calls import Call
     from kubeloop.objects.meta import JsonObject
 
+    Strict = Callable[[Call, JsonObject, str], status.StatusError]
 
-def conform(call: Call, obj: JsonObject, *, body: bytes = b"") -> JsonObject:
+
+def unknown_fields(call: Call, obj: JsonObject, findings: str) -> status.StatusError:
+    """400: a body has fields that its kind does not know, and the request does not want them."""
+    kind, version = call.resource.kind, call.served.version
+    return status.bad_request(
+        f'{kind} in version "{version}" cannot be handled as a {kind}:'
+        f" strict decoding error: {findings}"
+    )
+
+
+def conform(
+    call: Call, obj: JsonObject, *, body: bytes = b"", strict: Strict = unknown_fields
+) -> JsonObject:
     """Return the object as its kind allows; reports unknown fields as the request asks.
 
-    `body` is the text that `obj` came from, to look for repeated fields in.
+    `body` is the text that `obj` came from, to look for repeated fields in. `strict` makes the
+    refusal where unknown fields are to be refused.
     """
     check_kind(call, obj)
     try:
@@ -29,7 +45,7 @@ def conform(call: Call, obj: JsonObject, *, body: bytes = b"") -> JsonObject:
         raise status.bad_request(
             f'{kind} in version "{version}" cannot be handled as a {kind}: {error}'
         ) from error
-    report(call, obj, unknown, body)
+    report(call, obj, unknown, body, strict)
     metadata = decoded.get("metadata")
     if not isinstance(metadata, dict):
         decoded["metadata"] = {}
@@ -60,7 +76,9 @@ def check_kind(call: Call, obj: JsonObject) -> None:
         )
 
 
-def report(call: Call, obj: JsonObject, unknown: list[str], body: bytes) -> None:
+def report(
+    call: Call, obj: JsonObject, unknown: list[str], body: bytes, strict: Strict = unknown_fields
+) -> None:
     """Refuse, warn about, or pass over unknown and repeated fields."""
     mode = call.validation
     if mode is FieldValidation.IGNORE:
@@ -71,11 +89,7 @@ def report(call: Call, obj: JsonObject, unknown: list[str], body: bytes) -> None
     if not findings:
         return
     if mode is FieldValidation.STRICT:
-        kind, version = call.resource.kind, call.served.version
-        raise status.bad_request(
-            f'{kind} in version "{version}" cannot be handled as a {kind}:'
-            f" strict decoding error: {', '.join(findings)}"
-        )
+        raise strict(call, obj, ", ".join(findings))
     call.warnings.extend(findings)
 
 

@@ -159,10 +159,17 @@ def _subresource_entry(resource: Resource, name: str) -> JsonObject:
     return entry
 
 
+def _response_kind(resource: Resource, group: str, version: str) -> JsonObject:
+    """Name a kind; a built-in one's group and version are those that it is listed under."""
+    if resource.custom:
+        return {"group": group, "version": version, "kind": resource.kind}
+    return {"group": "", "version": "", "kind": resource.kind}
+
+
 def _aggregated_entry(resource: Resource, served: Served, group: str, version: str) -> JsonObject:
     entry: JsonObject = {
         "resource": resource.plural,
-        "responseKind": {"group": group, "version": version, "kind": resource.kind},
+        "responseKind": _response_kind(resource, group, version),
         "scope": "Namespaced" if resource.namespaced else "Cluster",
         "singularResource": resource.singular,
         "verbs": list(resource.verbs),
@@ -173,8 +180,9 @@ def _aggregated_entry(resource: Resource, served: Served, group: str, version: s
         entry["categories"] = list(resource.categories)
     below = []
     for name in sorted(served.subresources):
-        kind = _KINDS.get(name, (group, version, resource.kind))
-        response = dict(zip(("group", "version", "kind"), kind, strict=True))
+        response = _response_kind(resource, group, version)
+        if name in _KINDS:
+            response = dict(zip(("group", "version", "kind"), _KINDS[name], strict=True))
         below.append(
             {"subresource": name, "responseKind": response, "verbs": subresource_verbs(name)}
         )

@@ -10,7 +10,7 @@ import msgspec
 from elasti.devcluster.apiserver import calls, decoding, patching, status
 from elasti.devcluster.apiserver.answers import Answer, Streaming
 from elasti.devcluster.apiserver.deletion import Deleter, read_options
-from elasti.devcluster.apiserver.lists import Lister, selection
+from elasti.devcluster.apiserver.lists import Lister, read_version, selection
 from elasti.devcluster.apiserver.representation import ListMeta, Presenter
 from elasti.devcluster.apiserver.watches import Watch, read_watch
 
@@ -30,6 +30,18 @@ _RETURNED = (
     "ResourceQuota",
     "Service",
     "ServiceAccount",
+)
+# Kinds that a PUT makes where they are missing.
+_MADE_BY_PUT = (
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Endpoints",
+    "Event",
+    "Lease",
+    "LimitRange",
+    "Role",
+    "RoleBinding",
+    "Service",
 )
 _encode = msgspec.json.Encoder().encode
 
@@ -81,6 +93,9 @@ class Endpoints:
             raise status.no_such_path()
 
     def _get(self, call: Call) -> Answer:
+        version = read_version(call)
+        if version is not None and version > self._writer.store.version:
+            raise status.too_large(version, self._writer.store.version)
         record = self._writer.existing(call)
         return Answer(body=Presenter(call, self._writer.stamps).record(record))
 
@@ -104,10 +119,17 @@ class Endpoints:
 
     def _update(self, call: Call) -> Answer:
         obj = decoding.conform(call, calls.read_body(call), body=call.body)
+        if self._is_made_by_put(call):
+            return self.written(call, self._writer.create(call, obj))
         record = self._writer.existing(call)
         if call.attributes.subresource == "status":
             return self.written(call, self._writer.update_status(call, obj, record))
         return self.written(call, self._writer.update(call, obj, record))
+
+    def _is_made_by_put(self, call: Call) -> bool:
+        if call.resource.kind not in _MADE_BY_PUT or call.resource.custom:
+            return False
+        return not call.attributes.subresource and self._writer.find(call) is None
 
     def _patch(self, call: Call) -> Answer:
         return self.written(call, patching.patch(self._writer, call))

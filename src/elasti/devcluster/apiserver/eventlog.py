@@ -38,12 +38,21 @@ class Change:
 
     def line(self, kind: str, form: object, render: Callable[[Record], bytes]) -> bytes:
         """Return the encoded event; `form` names the representation, None one not to be kept."""
-        if form is None:
-            return _encoded(kind, render(self.record))
-        found = self.lines.get((kind, form))
+        found = self.lines.get((kind, form)) if form is not None else None
         if found is None:
-            found = self.lines[kind, form] = _encoded(kind, render(self.record))
+            found = _encoded(kind, render(self._left() if kind == "DELETED" else self.record))
+            if form is not None:
+                self.lines[kind, form] = found
         return found
+
+    def _left(self) -> Record:
+        """Return what a watcher sees that is told of a deletion.
+
+        One whose selection the object has left sees it as it was, at the version of the change.
+        """
+        if self.deleted or self.previous is None:
+            return self.record
+        return self.previous.at(self.record.version)
 
 
 def _encoded(kind: str, shown: bytes) -> bytes:

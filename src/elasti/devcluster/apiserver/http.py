@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import web
 
 from elasti.devcluster.apiserver import lean_tls, protobuf, status
-from elasti.devcluster.apiserver.answers import Answer, Streaming, as_yaml, refusal
+from elasti.devcluster.apiserver.answers import Answer, Streaming, finished, refusal
 from elasti.devcluster.apiserver.auth import Credentials
 from elasti.devcluster.apiserver.calls import Call
 from elasti.devcluster.apiserver.negotiation import negotiate
@@ -72,9 +72,9 @@ class Handler:
             return _response(await core.reviews.answer(call))
         answer = core.answer(call)
         if isinstance(answer, Streaming):
-            return await self._stream(request, answer.watch)
+            return await self._stream(request, answer.watch, call.served.warning)
         await core.store.settled()
-        return _response(as_yaml(answer) if call.accepted.yaml else answer)
+        return _response(finished(call, answer))
 
     async def _call(self, request: web.BaseRequest, attributes: Attributes, user: User) -> Call:
         resource, served = self._core.registry.find(
@@ -96,10 +96,11 @@ class Handler:
             agent=request.headers.get("User-Agent", ""),
         )
 
-    async def _stream(self, request: web.BaseRequest, watch: Watch) -> web.StreamResponse:
-        response = web.StreamResponse(
-            headers={"Content-Type": "application/json", "Cache-Control": "no-cache, private"}
-        )
+    async def _stream(
+        self, request: web.BaseRequest, watch: Watch, warning: str
+    ) -> web.StreamResponse:
+        head = Answer(body=b"", warnings=[warning] if warning else [])
+        response = web.StreamResponse(headers=dict(head.headers()))
         response.enable_chunked_encoding()
         await self._core.store.settled()
         stop = self._core.faults.watch_ended()

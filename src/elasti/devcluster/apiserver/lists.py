@@ -85,10 +85,14 @@ def read_version(call: Call) -> int | None:
     if not text:
         return None
     if not (text.isascii() and text.isdigit()) or len(text) > 18:
-        raise status.bad_request(
-            f'invalid resource version: resourceVersion: Invalid value: "{text}":'
+        why = (
+            f'resourceVersion: Invalid value: "{text}":'
             f' strconv.ParseUint: parsing "{text}": invalid syntax'
         )
+        # Lists look at it early; elsewhere it reaches the storage, whose errors have no reason.
+        if call.attributes.verb == "list":
+            raise status.bad_request(f"invalid resource version: {why}")
+        raise status.failure(500, "", why)
     return int(text)
 
 
@@ -107,11 +111,17 @@ class Lister:
         if token:
             return self._continue(call, collection, wanted, limit, Token.read(token))
         version, records = self._first(call, collection)
+        if call.query.get("resourceVersion") == "0":
+            limit = 0  # a real server answers this one from its cache, in one piece
         return self._cut(records, wanted, limit, version)
 
     def _first(self, call: Call, collection: Collection) -> tuple[int, Iterable[Record]]:
         asked, match = read_version(call), call.query.get("resourceVersionMatch", "")
         current = self._store.version
+        if "sendInitialEvents" in call.query:
+            raise bad_match(
+                status.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")
+            )
         if match not in ("", "Exact", "NotOlderThan"):
             raise bad_match(status.unsupported(_MATCH, match, ["Exact", "NotOlderThan", ""]))
         if match and asked is None:

@@ -48,7 +48,8 @@ _ANNOTATIONS_LIMIT = 256 * 1024
 
 def dns_label(value: str) -> list[str]:
     """Say what keeps a value from being an RFC 1123 label."""
-    return _judge(value, 63, _LABEL, LABEL_MESSAGE)
+    dotted = _SUBDOMAIN.match(value) is not None
+    return _judge(value, 63, _LABEL, "must not contain dots" if dotted else LABEL_MESSAGE)
 
 
 def dns_label_1035(value: str) -> list[str]:
@@ -152,21 +153,17 @@ def _check_finalizers(finalizers: list[Any]) -> list[FieldError]:
 
 
 def _check_owners(owners: list[JsonObject]) -> Iterator[FieldError]:
-    for index, owner in enumerate(owners):
-        field = f"metadata.ownerReferences[{index}]"
-        for part, name in (
-            ("apiVersion", "version"),
-            ("kind", "kind"),
-            ("name", "name"),
-            ("uid", "uid"),
-        ):
+    field = "metadata.ownerReferences"
+    for owner in owners:
+        for part in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(part):
-                yield invalid(f"{field}.{part}", owner.get(part, ""), f"{name} must not be empty")
+                what = "version must" if part == "apiVersion" else "must"
+                yield invalid(f"{field}.{part}", owner.get(part, ""), f"{what} not be empty")
     controllers = [owner for owner in owners if owner.get("controller")]
     if len(controllers) > 1:
         names = " and ".join(owner.get("name", "") for owner in controllers[:2])
         yield invalid(
-            "metadata.ownerReferences",
+            field,
             owners,
             f'Only one reference can have Controller set to true. Found "true" in references for {names}',
         )

@@ -41,10 +41,13 @@ def negotiate(header: str) -> Accepted:
         chosen = _choose(media, parameters)
         if chosen is not None:
             return chosen
+    served = "application/json, application/yaml"
+    if any(media == "application/json" for media, _ in offers):
+        raise status.failure(
+            406, "NotAcceptable", f"only the following media types are accepted: {served}"
+        )
     raise status.failure(
-        406,
-        "NotAcceptable",
-        "only the following media types are accepted: application/json, application/yaml",
+        406, "NotAcceptable", f"406: Not Acceptable\n\nAvailable representations: {served}"
     )
 
 

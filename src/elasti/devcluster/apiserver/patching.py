@@ -29,6 +29,9 @@ def patch(writer: Writer, call: Call) -> Written:
     """Patch an object, or its status through the status subresource."""
     if call.content_type in (APPLY, APPLY_JSON):
         return _apply(writer, call)
+    if call.force:
+        error = status.forbidden("force", "may not be specified for non-apply patch")
+        raise status.invalid_options("PatchOptions", error)
     record = writer.existing(call)
     current = call.served.load(record.decode())
     patched = changed(call, current)
@@ -36,14 +39,21 @@ def patch(writer: Writer, call: Call) -> Written:
         patched.setdefault("metadata", {})["resourceVersion"] = current["metadata"][
             "resourceVersion"
         ]
-    new = decoding.conform(call, patched)
+    new = decoding.conform(call, patched, strict=_refuse_unknown)
     return _write(writer, call, new, record)
+
+
+def _refuse_unknown(call: Call, obj: JsonObject, findings: str) -> status.StatusError:
+    """422: the outcome of a patch has fields that its kind does not know."""
+    shown = msgspec.json.encode(obj).decode()
+    error = status.invalid("patch", shown, f"strict decoding error: {findings}")
+    return status.invalid_object("", "", "", [error])
 
 
 def changed(call: Call, current: JsonObject) -> JsonObject:
     """Return the object with the call's patch applied."""
     if call.content_type not in _ACCEPTED:
-        raise status.unsupported_media(call.content_type or "none", _ACCEPTED)
+        raise status.failure(415, "UnsupportedMediaType", "415: Unsupported Media Type")
     document = _document(call.body)
     match call.content_type:
         case "application/json-patch+json":

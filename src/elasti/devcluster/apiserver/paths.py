@@ -76,7 +76,7 @@ class Paths:
 
     def _read(self, path: str, request: web.BaseRequest) -> Answer | None:
         if path in _HEALTH:
-            return Answer(body=b"ok", content_type="text/plain; charset=utf-8")
+            return _health(path, verbose="verbose" in request.query)
         if path == "/version":
             return Answer(body=msgspec.json.encode(VERSION))
         if path == "/":
@@ -103,6 +103,11 @@ class Paths:
         check_private(request, attributes, user)
         body = await request.read() if attributes.verb == "post" else b""
         return Answer(body=msgspec.json.encode(self._faults.command(body)))
+
+
+def _health(path: str, *, verbose: bool) -> Answer:
+    text = f"[+]ping ok\n[+]storage ok\n{path[1:]} check passed\n" if verbose else "ok"
+    return Answer(body=text.encode(), content_type="text/plain; charset=utf-8")
 
 
 def check_private(request: web.BaseRequest, attributes: Attributes, user: User) -> None:

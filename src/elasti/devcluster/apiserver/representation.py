@@ -52,6 +52,11 @@ class Presenter:
         # Rows of a table show ages, so that they are never the same twice: not to be kept.
         form = (self._shape, api_version, self._include)
         self.form: object = form if self._shape is not Shape.TABLE else None
+        # Stored objects begin with their type; only custom ones keep it in lists.
+        named = _encode({"apiVersion": api_version, "kind": call.resource.kind})
+        self._type = b"%b," % named[:-1] if not call.resource.custom else b"\0"
+        self._streams = call.attributes.verb == "watch"
+        self._headed = False
 
     def record(self, record: Record) -> bytes:
         """Return one stored object."""
@@ -82,7 +87,14 @@ class Presenter:
         else:
             kind, version = "PartialObjectMetadataList", _META
         head = _encode({"kind": kind, "apiVersion": version, "metadata": meta.as_object()})
-        return b'%b,"items":[%b]}' % (head[:-1], b",".join(map(self.record, records)))
+        return b'%b,"items":[%b]}' % (head[:-1], b",".join(map(self._item, records)))
+
+    def _item(self, record: Record) -> bytes:
+        """Return a member of a list; those of a built-in kind do not repeat what they are."""
+        data = self.record(record)
+        if self._shape is Shape.WHOLE and data.startswith(self._type):
+            return b"{%b" % data[len(self._type) :]
+        return data
 
     def bookmark(self, version: int, *, initial: bool = False) -> bytes:
         """Return the object of a bookmark."""
@@ -108,12 +120,19 @@ class Presenter:
             "kind": "Table",
             "apiVersion": _META,
             "metadata": meta,
-            "columnDefinitions": table.columns(),
+            "columnDefinitions": self._columns(table),
             "rows": [
                 {"cells": table.cells(self._printed(obj)), "object": self._included(obj)}
                 for obj in objects
             ],
         }
+
+    def _columns(self, table: Table) -> list[JsonObject]:
+        """Return the columns; a stream of tables has them once."""
+        if self._streams and self._headed:
+            return []
+        self._headed = True
+        return table.columns()
 
     def _printed(self, obj: JsonObject) -> JsonObject:
         """Return the form that printers know: a custom kind's own version, else the stored one."""

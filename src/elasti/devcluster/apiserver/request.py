@@ -77,12 +77,12 @@ def read_attributes(method: str, path: str, query: Mapping[str, str]) -> Attribu
 def _resource(
     method: str, path: str, query: Mapping[str, str], place: GroupVersion, parts: list[str]
 ) -> Attributes:
-    watching = _is_true(query.get("watch"))
-    if parts[0] == "watch" and len(parts) > 1:
-        parts, watching = parts[1:], True
-    namespace, rest = _split_namespace(parts)
+    old_path = parts[0] == "watch" and len(parts) > 1
+    namespace, rest = _split_namespace(parts[1:] if old_path else parts)
     resource = rest[0]
     name = rest[1] if len(rest) > 1 else ""
+    # One object is watched by a field selector, or by the old path; its own path is only read.
+    watching = old_path or (not name and _is_true(query.get("watch")))
     return Attributes(
         verb=_verb(method, name, watching=watching),
         path=path,

@@ -49,10 +49,14 @@ def unchanged(obj: JsonObject) -> JsonObject:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Served:
-    """One version of a resource. `load` and `store` convert from and to the stored version."""
+    """One version of a resource. `load` and `store` convert from and to the stored version.
+
+    `warning` is what every answer says, for a version that is deprecated.
+    """
 
     version: str
     type: Type
+    warning: str = ""
     subresources: frozenset[str] = frozenset()
     scale: ScalePaths | None = None
     columns: tuple[Column, ...] = ()
@@ -96,6 +100,11 @@ class Strategy(Protocol):
 
     def validate(self, obj: JsonObject, served: Served) -> list[FieldError]:
         """Return what is wrong with a new object."""
+
+    def ratchet(
+        self, errors: list[FieldError], new: JsonObject, old: JsonObject
+    ) -> list[FieldError]:
+        """Return those findings of `validate` that count against a change."""
 
     def validate_update(self, new: JsonObject, old: JsonObject, served: Served) -> list[FieldError]:
         """Return what is wrong with a change, beyond `validate`."""
@@ -149,17 +158,21 @@ class Resource:
         return {
             name: _text(value)
             for name, path in self.strategy.selectable.items()
-            if (value := dig(obj, path)) is not None
+            if (value := dig(obj, path, _ABSENT.get(name))) is not None
         }
 
 
-def dig(obj: Any, path: Sequence[str]) -> Any:
-    """Return what lies at a path of keys; None where the path ends early."""
+# Booleans that say false by being left out.
+_ABSENT = {"spec.hostNetwork": False, "spec.unschedulable": False}
+
+
+def dig(obj: Any, path: Sequence[str], default: Any = None) -> Any:
+    """Return what lies at a path of keys; the default where there is nothing."""
     for key in path:
         if not isinstance(obj, dict):
-            return None
+            return default
         obj = obj.get(key)
-    return obj
+    return default if obj is None else obj
 
 
 def _text(value: Any) -> str:

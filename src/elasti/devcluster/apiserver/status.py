@@ -127,8 +127,9 @@ def failure(
         "metadata": {},
         "status": "Failure",
         "message": message,
-        "reason": reason,
     }
+    if reason:
+        status["reason"] = reason
     present = {name: value for name, value in (details or {}).items() if value}
     if retry_after is not None:
         present["retryAfterSeconds"] = retry_after

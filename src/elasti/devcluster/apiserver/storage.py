@@ -48,6 +48,12 @@ class Record:
         """The object's name."""
         return self.key.rpartition("/")[2]
 
+    def at(self, version: int) -> Record:
+        """Return the same object as of another version."""
+        obj = self.decode()
+        obj["metadata"]["resourceVersion"] = str(version)
+        return dataclasses.replace(self, version=version, data=_encode(obj))
+
     def decode(self) -> JsonObject:
         """Return a fresh dictionary, the caller's own."""
         return dict(msgspec.json.decode(self.data, type=dict))

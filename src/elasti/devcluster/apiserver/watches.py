@@ -97,15 +97,21 @@ class Watch:
         self._version = store.version
         self._cursor = self._open()
 
-    def _open(self) -> Cursor:
+    def _open(self) -> Cursor | None:
+        """Return the place to begin at; None where the history does not reach back that far."""
         start = self._request.start
         try:
             return self._collection.log.cursor(self._version if start is None else start)
         except FellBehind:
-            raise status.too_old(start or 0, self._collection.log.compacted) from None
+            return None
 
     async def batches(self, stop: asyncio.Event) -> AsyncGenerator[bytes, None]:
         """Yield what to send until the watch's time is over, or it is told to stop."""
+        cursor = self._cursor
+        if cursor is None:
+            oldest = self._collection.log.compacted
+            yield error_line(status.too_old(self._request.start or 0, oldest))
+            return
         loop = asyncio.get_running_loop()
         end = loop.time() + self._request.seconds
         for lines in self._first_lines():
@@ -113,7 +119,7 @@ class Watch:
         bookmark_at = self._next_bookmark(loop.time(), end)
         while not stop.is_set():
             try:
-                changes = self._cursor.take()
+                changes = cursor.take()
             except FellBehind:
                 return
             if lines := b"".join(filter(None, map(self._line, changes))):
@@ -125,14 +131,7 @@ class Watch:
             if self._request.bookmarks and now >= bookmark_at:
                 yield self._bookmark()
                 bookmark_at = self._next_bookmark(now, end)
-            await self._wait(min(end, bookmark_at if self._request.bookmarks else end))
-
-    async def _wait(self, until: float) -> None:
-        try:
-            async with asyncio.timeout_at(until):
-                await self._cursor.changed()
-        except TimeoutError:
-            pass
+            await _changed(cursor, min(end, bookmark_at if self._request.bookmarks else end))
 
     def _next_bookmark(self, now: float, end: float) -> float:
         """About once a minute, and once shortly before the end."""
@@ -171,6 +170,14 @@ class Watch:
     def _bookmark(self) -> bytes:
         line = self._presenter.bookmark(self._store.version)
         return b'{"type":"BOOKMARK","object":%b}\n' % line
+
+
+async def _changed(cursor: Cursor, until: float) -> None:
+    try:
+        async with asyncio.timeout_at(until):
+            await cursor.changed()
+    except TimeoutError:
+        pass
 
 
 def error_line(refusal: status.StatusError) -> bytes:

@@ -35,6 +35,7 @@ _SERVER_OWNED = (
     "generation",
 )
 _GENERATED_TRIES = 8
+_IMMUTABLE = "field is immutable"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -71,9 +72,13 @@ class Writer:
         """Return the collection of a call's resource."""
         return self.store.collection(call.resource.stored_in)
 
+    def find(self, call: Call) -> Record | None:
+        """Return the object that the call names, or None."""
+        return self.collection(call).get(call.key)
+
     def existing(self, call: Call) -> Record:
         """Return the object that the call names; 404 where there is none."""
-        record = self.collection(call).get(call.key)
+        record = self.find(call)
         if record is None:
             raise call.resource.not_found(call.name)
         return record
@@ -83,7 +88,9 @@ class Writer:
         check_target(call, obj)
         metadata = obj["metadata"]
         if metadata.get("resourceVersion"):
-            raise status.bad_request("resourceVersion should not be set on objects to be created")
+            raise status.failure(
+                500, "", "resourceVersion should not be set on objects to be created"
+            )
         self._admit(call, Operation.CREATE, obj, None)
         strategy = call.resource.strategy
         self._begin(call, obj)
@@ -98,8 +105,9 @@ class Writer:
             self.tracker.applied_new(call, obj, applied)
         self._consult(self._allocators, call, Operation.CREATE, obj, None)
         key = _key(call, obj)
-        if self.collection(call).get(key) is not None:
-            raise status.already_exists(call.resource.group, call.resource.plural, metadata["name"])
+        taken = self.collection(call).get(key)
+        if taken is not None:
+            raise _taken(call, taken)
         return self._save(call, key, obj, created=True)
 
     def update(
@@ -109,13 +117,14 @@ class Writer:
         old = call.served.load(record.decode())
         check_target(call, new)
         self._check_version(call, new, old)
+        errors = _deletion_is_fixed(new, old)
         self._keep_metadata(new, old)
         self._admit(call, Operation.UPDATE, new, old)
         strategy = call.resource.strategy
         strategy.prepare_update(new, old, call.served)
         strategy.default(new, call.served)
         self._count_generation(call, new, old)
-        errors = strategy.validate(new, call.served)
+        errors += strategy.ratchet(strategy.validate(new, call.served), new, old)
         errors += _finalizers_only_shrink(new, old)
         errors += strategy.validate_update(new, old, call.served)
         self._refuse(call, new, errors)
@@ -212,6 +221,9 @@ class Writer:
         metadata = new["metadata"]
         uid = metadata.get("uid")
         if uid and uid != old["metadata"]["uid"]:
+            if call.attributes.verb == "patch":
+                error = invalid("metadata.uid", uid, _IMMUTABLE)
+                raise call.resource.invalid(call.name, [error])
             raise call.resource.conflict(
                 call.name,
                 f"Precondition failed: UID in precondition: {uid},"
@@ -287,6 +299,22 @@ def is_finished(obj: JsonObject) -> bool:
 def _key(call: Call, obj: JsonObject) -> str:
     name = obj["metadata"]["name"]
     return f"{call.namespace}/{name}" if call.namespace else str(name)
+
+
+def _taken(call: Call, record: Record) -> status.StatusError:
+    resource = call.resource
+    refusal = status.already_exists(resource.group, resource.plural, record.name)
+    if record.decode()["metadata"].get("deletionTimestamp"):
+        refusal.status["message"] = f"object is being deleted: {refusal.status['message']}"
+    return refusal
+
+
+def _deletion_is_fixed(new: JsonObject, old: JsonObject) -> list[status.FieldError]:
+    """Refuse a deletion that is written by hand, or moved."""
+    moment = new["metadata"].get("deletionTimestamp")
+    if not moment or moment == old["metadata"].get("deletionTimestamp"):
+        return []
+    return [invalid("metadata.deletionTimestamp", moment, _IMMUTABLE)]
 
 
 def _finalizers_only_shrink(new: JsonObject, old: JsonObject) -> list[status.FieldError]:

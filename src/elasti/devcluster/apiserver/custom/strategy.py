@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from elasti.devcluster.apiserver import names
+from elasti.devcluster.apiserver.custom.ratcheting import unchanged
 from elasti.devcluster.apiserver.custom.shaping import fill, prune, repeats
 from elasti.devcluster.apiserver.schema.conform import Conformer
 from elasti.devcluster.apiserver.schema.scalars import DecodeError
@@ -84,6 +85,12 @@ class CustomStrategy:
             errors += validator.check(rest)
         errors += repeats(rest, served.type, "")
         return errors
+
+    def ratchet(
+        self, errors: list[FieldError], new: JsonObject, old: JsonObject
+    ) -> list[FieldError]:
+        """Excuse what the change did not touch: the schema may have become stricter since."""
+        return [error for error in errors if not unchanged(error, new, old)]
 
     def validate_update(self, new: JsonObject, old: JsonObject, served: Served) -> list[FieldError]:
         """Have nothing to add."""

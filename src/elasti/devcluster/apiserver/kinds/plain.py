@@ -5,12 +5,18 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING
 
-from elasti.devcluster.apiserver.status import forbidden, invalid, required, unsupported
+from elasti.devcluster.apiserver.status import (
+    Fault,
+    FieldError,
+    forbidden,
+    invalid,
+    required,
+    unsupported,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from elasti.devcluster.apiserver.status import FieldError
     from kubeloop.objects.meta import JsonObject
 
 _KEY_MESSAGE = (
@@ -18,6 +24,15 @@ _KEY_MESSAGE = (
     "  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
 )
 _KEY_EXTRA = "-._"
+_SIZE_LIMIT = 1024 * 1024
+
+
+def _decoded_size(values: JsonObject) -> int:
+    return sum(len(text) * 3 // 4 - text[-2:].count("=") for text in values.values())
+
+
+def _too_long(field: str) -> FieldError:
+    return FieldError(Fault.TOO_LONG, field, "", f"may not be more than {_SIZE_LIMIT} bytes")
 
 
 def _keys(obj: JsonObject, fields: tuple[str, ...]) -> Iterator[FieldError]:
@@ -31,6 +46,9 @@ def _keys(obj: JsonObject, fields: tuple[str, ...]) -> Iterator[FieldError]:
 def validate_config_map(obj: JsonObject) -> Iterator[FieldError]:
     """Judge a ConfigMap: keys, and no key in both halves."""
     yield from _keys(obj, ("data", "binaryData"))
+    texts = sum(len(text.encode()) for text in (obj.get("data") or {}).values())
+    if texts + _decoded_size(obj.get("binaryData") or {}) > _SIZE_LIMIT:
+        yield _too_long("[]")
     both = set(obj.get("data") or {}) & set(obj.get("binaryData") or {})
     for key in sorted(both):
         yield invalid(f"binaryData[{key}]", key, "duplicate of key present in data")
@@ -46,6 +64,8 @@ def default_secret(obj: JsonObject) -> None:
 def validate_secret(obj: JsonObject) -> Iterator[FieldError]:
     """Judge a Secret: keys, and those that its type asks for."""
     yield from _keys(obj, ("data",))
+    if _decoded_size(obj.get("data") or {}) > _SIZE_LIMIT:
+        yield _too_long("data")
     wanted = {
         "kubernetes.io/tls": ("tls.crt", "tls.key"),
         "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
@@ -111,6 +131,22 @@ def default_event(obj: JsonObject) -> None:
         obj.setdefault("source", {})
         obj.setdefault("reportingComponent", "")
         obj.setdefault("reportingInstance", "")
+
+
+def validate_event(obj: JsonObject) -> Iterator[FieldError]:
+    """Judge an Event: in the namespace of what it is about and, in the newer API, complete."""
+    about = obj.get("involvedObject") or obj.get("regarding") or {}
+    mine, theirs = obj["metadata"].get("namespace", ""), about.get("namespace", "")
+    if theirs != mine and (theirs or mine != "default"):
+        yield invalid("involvedObject.namespace", theirs, "does not match event.namespace")
+    if obj.get("apiVersion") == "v1":
+        return
+    for name in ("eventTime", "reportingController", "reportingInstance", "action", "reason"):
+        if not obj.get(name):
+            yield required(name)
+    kind = obj.get("type", "")
+    if kind not in ("Normal", "Warning"):
+        yield invalid("type", kind, f"has invalid value: {kind}")
 
 
 def default_node(obj: JsonObject) -> None:

@@ -104,6 +104,12 @@ class BuiltinStrategy:
         errors += [error for error in self._rules.validate(obj) if error.field not in found]
         return errors
 
+    def ratchet(
+        self, errors: list[FieldError], new: JsonObject, old: JsonObject
+    ) -> list[FieldError]:
+        """Excuse nothing."""
+        return errors
+
     def validate_update(self, new: JsonObject, old: JsonObject, served: Served) -> list[FieldError]:
         """Return what is wrong with a change."""
         return list(self._rules.validate_update(new, old))

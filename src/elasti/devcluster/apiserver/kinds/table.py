@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def _paths(*names_: str) -> Mapping[str, tuple[str, ...]]:
+def _paths(*names_: str) -> dict[str, tuple[str, ...]]:
     return {name: tuple(name.split(".")) for name in names_}
 
 
@@ -26,9 +26,8 @@ _EVENT_FIELDS = _paths(
     "involvedObject.fieldPath",
     "reason",
     "reportingComponent",
-    "source",
     "type",
-)
+) | {"source": ("source", "component")}
 
 RULES: Mapping[str, Rules] = {
     "Pod": Rules(
@@ -120,7 +119,12 @@ RULES: Mapping[str, Rules] = {
     "Node": Rules(
         default=plain.default_node, born_with_status=True, selectable=_paths("spec.unschedulable")
     ),
-    "Event": Rules(default=plain.default_event, selectable=_EVENT_FIELDS, check_required=False),
+    "Event": Rules(
+        default=plain.default_event,
+        validate=plain.validate_event,
+        selectable=_EVENT_FIELDS,
+        check_required=False,
+    ),
     "Lease": Rules(validate=plain.validate_lease, blind_update=False),
     "HorizontalPodAutoscaler": Rules(
         default=plain.default_autoscaler,

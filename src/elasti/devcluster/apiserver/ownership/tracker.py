@@ -79,7 +79,10 @@ class FieldTracker:
     def applied_new(self, call: Call, obj: JsonObject, config: JsonObject) -> None:
         """Make the applier the owner of its configuration in an object that apply created."""
         manager = self._manager(call, "Apply")
-        entry = self._entry(call, self._owned(call, config))
+        try:
+            entry = self._entry(call, self._owned(call, config))
+        except MergeError as error:
+            raise unusable(call, str(error)) from error
         write_entries(obj, {manager: entry})
 
     def apply(self, call: Call, live: JsonObject, config: JsonObject) -> JsonObject:
@@ -189,11 +192,13 @@ class FieldTracker:
 
 
 def unusable(call: Call, why: str) -> status.StatusError:
-    """400 for a configuration that the type does not allow."""
+    """500, without a reason, for a configuration that the type does not allow."""
     name = f"{call.namespace}/{call.name}"
     version = call.resource.api_version(call.served)
-    return status.bad_request(
-        f"failed to create typed patch object ({name}; {version}, Kind={call.resource.kind}): {why}"
+    return status.failure(
+        500,
+        "",
+        f"failed to create typed patch object ({name}; {version}, Kind={call.resource.kind}): {why}",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import jsonpatch
@@ -28,6 +29,21 @@ def merge_patch(target: Any, patch: Any) -> Any:
     return result
 
 
+class _Replace(jsonpatch.ReplaceOperation):
+    """Kubernetes' own library adds what is to be replaced and is not there."""
+
+    def apply(self, obj: Any) -> Any:
+        container, part = self.pointer.to_last(obj)
+        if isinstance(container, dict) and part is not None and part not in container:
+            container[part] = self.operation["value"]
+            return obj
+        return super().apply(obj)
+
+
+class _Operations(jsonpatch.JsonPatch):
+    operations = MappingProxyType({**jsonpatch.JsonPatch.operations, "replace": _Replace})
+
+
 def json_patch(target: JsonObject, operations: Any) -> JsonObject:
     """Return the target with a list of operations applied; 422 where one of them cannot be."""
     if not isinstance(operations, list):
@@ -42,7 +58,7 @@ def json_patch(target: JsonObject, operations: Any) -> JsonObject:
             f" got {len(operations)}",
         )
     try:
-        result = jsonpatch.apply_patch(target, operations)
+        result = _Operations(operations).apply(target)
     except jsonpatch.JsonPatchTestFailed as error:
         raise _unprocessable(f"testing value {_first_path(operations)} failed: {error}") from error
     except (

@@ -63,7 +63,9 @@ class Conformer:
                 self.unknown.append(where)
             elif child is not None:
                 self._owner = kind.name.rpartition(".")[2]
-                result[name] = self._fit(child, field.type, where)
+                fitted = self._fit(child, field.type, where)
+                if fitted or not _vanishes(name, kind, field.type):
+                    result[name] = fitted
         return result
 
     def _map(self, value: JsonObject, kind: Type, path: str) -> JsonObject:
@@ -86,6 +88,13 @@ class Conformer:
             else _zero(element)
             for index, child in enumerate(value)
         ]
+
+
+def _vanishes(name: str, owner: Type, kind: Type) -> bool:
+    """Whether Go leaves an empty map or list of this field out; roles' rules are the exception."""
+    if kind.shape not in (Shape.MAP, Shape.LIST) or name in owner.required:
+        return False
+    return name != "rules"
 
 
 def _zero(kind: Type) -> Any:

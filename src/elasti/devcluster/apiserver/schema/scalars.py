@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from elasti.devcluster.apiserver.schema.types import Type
 
 _QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?\Z")
+_MICRO = re.compile(r"\.\d{6}(\D|\Z)")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)\Z")
 
 
@@ -109,7 +110,13 @@ def _time(value: Any, path: str, layout: str = "2006-01-02T15:04:05Z07:00") -> s
 
 
 def _micro_time(value: Any, path: str) -> str:
-    return _time(value, path, "2006-01-02T15:04:05.000000Z07:00")
+    layout = "2006-01-02T15:04:05.000000Z07:00"
+    text = _time(value, path, layout)
+    if not _MICRO.match(text, 19):
+        raise DecodeError(
+            f'parsing time "{text}" as "{layout}": cannot parse "{text[19:]}" as ".000000"'
+        )
+    return text
 
 
 def _quantity(value: Any, path: str) -> str:
