@@ -213,10 +213,12 @@ class H2Connection(Seeker, asyncio.Protocol):
             connection.drop()
             return
         self._acks_from_pod = beginning.acks_from_pod
+        self._acks_from_client = max(self._acks_from_client - beginning.acks_seen, 0)
         self._pod = _PodEnd(self, connection)
         self._pod.write(b"".join(beginning.kept))
         if beginning.rest:
             self._to_pod(self._pod, beginning.rest)
+        connection.detach(self._pod)
         if self._stuck:
             self._pod.flow(flowing=False)
         self._flow(flowing=True)
@@ -376,9 +378,9 @@ class _PodEnd(asyncio.Protocol):
     def __init__(self, client: H2Connection, connection: PodConnection) -> None:
         self._client: H2Connection | None = client
         self._connection = connection
-        self._transport = connection.detach()
-        self._transport.set_protocol(self)
         self._paused = False
+        assert connection.transport is not None
+        self._transport = connection.transport
 
     def write(self, data: bytes) -> None:
         """Send bytes to the pod."""

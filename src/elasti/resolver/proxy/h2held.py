@@ -83,7 +83,7 @@ class H2Cancel:
 class Beginning:
     """What came before a pod was found. `kept` goes to the pod, `replies` to the client."""
 
-    __slots__ = ("_block", "_decoder", "_rest", "acks_from_pod", "kept", "replies")
+    __slots__ = ("_block", "_decoder", "_rest", "acks_from_pod", "acks_seen", "kept", "replies")
 
     def __init__(self) -> None:
         self._rest = b""
@@ -93,6 +93,8 @@ class Beginning:
         self.replies: list[bytes] = []
         # The pod will acknowledge SETTINGS that the client believes acknowledged.
         self.acks_from_pod = 0
+        # How often the client acknowledged ours already.
+        self.acks_seen = 0
 
     @property
     def rest(self) -> bytes:
@@ -134,6 +136,7 @@ class Beginning:
     def _settings(self, found: Frame, raw: bytes) -> None:
         """Acknowledge the client's; an acknowledgement can only be of ours, the pod has not spoken."""
         if found.flags & ACK:
+            self.acks_seen += 1
             return
         self.replies.append(frame(SETTINGS, flags=ACK))
         self.acks_from_pod += 1

@@ -127,11 +127,20 @@ class PodConnection(asyncio.Protocol):
             self.resume()
         self._pool.put(self)
 
-    def detach(self) -> asyncio.Transport:
-        """Give the transport away, to be read by another protocol; `lost` is then its to call."""
-        self._asker = None
-        assert self.transport is not None
-        return self.transport
+    def detach(self, protocol: asyncio.Protocol) -> asyncio.Transport:
+        """Let another protocol read the connection from now on; `lost` is then its to call.
+
+        It gets what the pod said before it was asked.
+        """
+        transport, early = self.transport, self._pending
+        assert transport is not None
+        self._asker, self._pending = None, b""
+        transport.set_protocol(protocol)
+        if early:
+            protocol.data_received(early)
+        if not transport.is_closing():
+            transport.resume_reading()
+        return transport
 
     def lost(self) -> None:
         """The connection is gone."""
@@ -151,8 +160,7 @@ class PodConnection(asyncio.Protocol):
         """Pass the answer on."""
         asker = self._asker
         if asker is None:
-            # Nobody asked: whatever it is, the next request must not be answered with it.
-            self.drop()
+            self._unasked(data)
             return
         try:
             if self._body is not None:
@@ -190,6 +198,15 @@ class PodConnection(asyncio.Protocol):
             self._asker.pod_writable(writable=True)
 
     # the response
+
+    def _unasked(self, data: bytes) -> None:
+        """Keep the words of a pod that speaks first for `detach`; elsewhere they are nobody's."""
+        if self.line.fresh and self.transport is not None:
+            self._pending += data
+            self.transport.pause_reading()
+        else:
+            # Whatever it is, the next request must not be answered with it.
+            self.drop()
 
     def _read_head(self, asker: Asker, data: bytes) -> None:
         head = parse_response(data, self._method)

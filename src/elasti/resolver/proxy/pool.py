@@ -38,10 +38,11 @@ class Taker(Protocol):
 class Line:
     """What the pool knows of one pod."""
 
-    __slots__ = ("address", "connecting", "idle", "open", "waiting")
+    __slots__ = ("address", "connecting", "fresh", "idle", "open", "waiting")
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, *, fresh: bool) -> None:
         self.address = address
+        self.fresh = fresh
         self.idle: dict[PodConnection, int] = {}
         self.waiting: dict[Taker, None] = {}
         self.connecting = 0
@@ -99,7 +100,7 @@ class Pool:
         lines = self._fresh if fresh else self._lines
         line = lines.get(address)
         if line is None:
-            line = lines[address] = Line(address)
+            line = lines[address] = Line(address, fresh=fresh)
         line.waiting[taker] = None
         self._pump(line)
 
@@ -180,22 +181,27 @@ class Pool:
             self._connected(line, connection)
 
     def _connected(self, line: Line, connection: PodConnection) -> None:
-        if connection.transport is None:
+        if connection.transport is None or connection.transport.is_closing():
+            self._give_up(line)
             return
         watch_transport(connection.transport)
         if line.waiting:
             _serve_first(line, connection)
             self._pump(line)
-        elif self._lines.get(line.address) is line:
-            self.put(connection)
-        else:
+        elif line.fresh:
             connection.drop()
+        else:
+            self.put(connection)
 
     def _failed(self, line: Line, connection: PodConnection) -> None:
         if connection.transport is None:
             connection.share.give()
         else:
             connection.drop()
+        self._give_up(line)
+
+    @staticmethod
+    def _give_up(line: Line) -> None:
         takers = list(line.waiting)
         line.waiting.clear()
         # The last first: each goes to the head of the target's queue, so the first ends up there.

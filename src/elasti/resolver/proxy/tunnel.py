@@ -64,12 +64,14 @@ def tunnel(
         statistics.tunnels -= 1
         on_client_lost()
 
-    ends = _ClientEnd(statistics, client_lost, on_client_speaks), RelayEnd(pod.lost)
-    for end, transport in zip(ends, (client, pod.detach()), strict=True):
-        end.connection_made(transport)
-        transport.set_protocol(end)
-    ends[0].join(ends[1])
+    near, far = _ClientEnd(statistics, client_lost, on_client_speaks), RelayEnd(pod.lost)
+    assert pod.transport is not None
+    near.connection_made(client)
+    far.connection_made(pod.transport)
+    client.set_protocol(near)
+    near.join(far)
+    pod.detach(far)
     if client_sends_no_more:
-        ends[0].eof_received()
+        near.eof_received()
     if client_is_slow:
-        ends[0].pause_writing()
+        near.pause_writing()
