@@ -186,7 +186,8 @@ def condition(pod: JsonObject, kind: str) -> str:
 def status_of(pod: JsonObject, name: str = "main") -> JsonObject:
     status = pod["status"]
     every = [*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())]
-    return next((item for item in every if item["name"] == name), {})
+    unknown: JsonObject = {"name": name, "restartCount": 0, "state": {}}
+    return next((item for item in every if item["name"] == name), unknown)
 
 
 def state_of(pod: JsonObject, name: str = "main") -> JsonObject:

@@ -15,6 +15,8 @@ import contextlib
 import logging
 from typing import TYPE_CHECKING
 
+from elasti.devcluster.kubelet.logs.server import KubeletServer
+from elasti.devcluster.kubelet.logs.service import NodeLogs
 from elasti.devcluster.kubelet.node.agent import NodeAgent
 from elasti.devcluster.kubelet.node.objects import machine_capacity
 from elasti.devcluster.kubelet.objects.pods import PODS, Pod
@@ -71,6 +73,8 @@ class Kubelet:
         self._pods = self._factory.informer(PODS, Pod, field_selector=f"spec.nodeName={node_name}")
         self._workers: dict[str, PodWorker] = {}
         self._ready = asyncio.Event()
+        self.logs = NodeLogs(self.worker)
+        """What this node's containers print."""
 
     async def wait_ready(self) -> None:
         """Wait until the node is known and its pods have been seen."""
@@ -87,7 +91,7 @@ class Kubelet:
         async with contextlib.AsyncExitStack() as stack:
             tasks = await stack.enter_async_context(BackgroundTasks())
             tasks.start(self._recorder.run(), name="events")
-            processes = await stack.enter_async_context(Processes())
+            processes = await stack.enter_async_context(Processes(most=self.settings.isolation))
             session = await stack.enter_async_context(http_session())
             objects = ObjectCache(self._client)
             await stack.enter_async_context(objects.running())
@@ -96,7 +100,7 @@ class Kubelet:
                 self.settings,
                 name=self.node_name,
                 capacity=self._capacity,
-                port=0,
+                port=await self._serve(stack),
                 clock=self._clock,
             )
             await agent.register()
@@ -109,6 +113,19 @@ class Kubelet:
             await self._factory.wait_for_sync()
             self._ready.set()
             await agent.run()
+
+    async def _serve(self, stack: contextlib.AsyncExitStack) -> int:
+        """Start the kubelet's own server where one is wanted; returns its port, or 0."""
+        if self.settings.server is None:
+            return 0
+        server = KubeletServer(
+            self.settings.server,
+            client=self._client,
+            node=self.node_name,
+            logs=self.logs,
+            clock=self._clock,
+        )
+        return await stack.enter_async_context(server.listening(self.settings.node_address))
 
     def _node(
         self, processes: Processes, session: aiohttp.ClientSession, objects: ObjectCache

@@ -82,9 +82,13 @@ class Process:
 
 
 class Processes:
-    """Starts processes; used as an `async with` block."""
+    """Starts processes; used as an `async with` block.
 
-    def __init__(self) -> None:
+    Containers get the isolation that this machine allows, and no more than `most`.
+    """
+
+    def __init__(self, *, most: Isolation = Isolation.PRIVILEGED) -> None:
+        self._most = most
         self._names = itertools.count(1)
         self._link: _Link | None = None
         self._starting = asyncio.Lock()
@@ -146,7 +150,7 @@ class Processes:
             if self._link is None or self._link.is_lost:
                 if self._link is not None:
                     await self._link.close()
-                self._link = await _Link.open()
+                self._link = await _Link.open(self._most)
             return self._link
 
 
@@ -164,14 +168,14 @@ class _Link:
         loop.add_reader(control, self._readable)
 
     @classmethod
-    async def open(cls) -> _Link:
+    async def open(cls, most: Isolation) -> _Link:
         """Start a supervisor."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         ours.settimeout(0)
         code = f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from {_MODULE} import main; main()"
         with theirs:
             process = subprocess.Popen(  # noqa: ASYNC220, S603 -- returns when forked; our own program
-                [sys.executable, "-I", "-S", "-c", code, str(theirs.fileno())],
+                [sys.executable, "-I", "-S", "-c", code, str(theirs.fileno()), most.value],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 cwd="/",

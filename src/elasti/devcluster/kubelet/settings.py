@@ -6,10 +6,13 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from elasti.devcluster.kubelet.pods.restarts import RestartPolicy
+from elasti.devcluster.kubelet.supervisor.spec import Isolation
 from kubeloop.aio.backoff import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from elasti.devcluster.kubelet.logs.server import ServerSettings
 
 _RETRY = Backoff(duration=0.1, factor=2.0, jitter=0.2, cap=5.0)
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -39,6 +42,10 @@ class KubeletSettings:
     log_limit: int = 10 * 1024 * 1024
     """Bytes of a log file, of which two are kept for each run."""
     max_pods: int = 110
+    isolation: Isolation = Isolation.PRIVILEGED
+    """The most that containers get, where the machine allows it."""
+    server: ServerSettings | None = None
+    """The kubelet's own HTTPS server, for an API server in another process."""
 
     @property
     def short_version(self) -> str:

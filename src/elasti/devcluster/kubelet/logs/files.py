@@ -36,6 +36,13 @@ class LogFile:
         self.turns = 0
         """How often a full file was put aside."""
 
+    @classmethod
+    def left_by(cls, path: Path, *, clock: Clock) -> LogFile:
+        """Return the log that an earlier kubelet wrote; nothing is added to it."""
+        log = cls(path, clock=clock)
+        log.close()
+        return log
+
     @property
     def old_path(self) -> Path:
         """Where the entries before the present file's are."""

@@ -76,7 +76,7 @@ class ContainerRunner:
         self,
         container: Container,
         around: Surroundings,
-        log: LogFile,
+        open_log: Callable[[], LogFile],
         configure: Callable[[], ProcessSpec],
     ) -> None:
         self._container = container
@@ -85,7 +85,7 @@ class ContainerRunner:
         self._process: Process | None = None
         self._spec: ProcessSpec | None = None
         self._stop: ContainerStop | None = None
-        self.log = log
+        self._open_log = open_log
         self.container_id = f"elasti://{uuid.uuid4().hex}{uuid.uuid4().hex}"
 
     @property
@@ -96,15 +96,18 @@ class ContainerRunner:
     async def run(self) -> None:
         """Start it and stay until it has ended."""
         around = self._around
-        output = OutputPipe(self.log.feed)
         try:
-            await self._start(output)
-            await self._live()
+            self._spec = self._configure()
         except ConfigurationError as error:
             around.voice.failed(self.name, str(error))
-            retry_at = around.now().loop + _CONFIG_RETRY
             waiting = Waiting("CreateContainerConfigError", str(error))
-            around.tell(Blocked(self.name, waiting, retry_at))
+            around.tell(Blocked(self.name, waiting, around.now().loop + _CONFIG_RETRY))
+            return
+        log = self._open_log()
+        output = OutputPipe(log.feed)
+        try:
+            await self._start(self._spec, output)
+            await self._live()
         except StartError as error:
             message = f"{_START_ERROR}{error}: unknown"
             around.voice.failed(self.name, message)
@@ -113,17 +116,16 @@ class ContainerRunner:
             if self._process is not None and self._process.is_running:
                 self._process.kill()
             output.close()
-            self.log.close()
+            log.close()
         if self._process is not None:
             code = await self._process.wait()
-            message = self._last_words(code)
+            message = self._last_words(code, log)
             around.tell(Exited(self.name, code, around.now(), message))
 
-    async def _start(self, output: OutputPipe) -> None:
-        self._spec = self._configure()
+    async def _start(self, spec: ProcessSpec, output: OutputPipe) -> None:
         self._around.voice.created(self.name)
         try:
-            self._process = await self._around.processes.start(self._spec, output=output.writer)
+            self._process = await self._around.processes.start(spec, output=output.writer)
         finally:
             output.close_writer()
 
@@ -140,11 +142,11 @@ class ContainerRunner:
             helpers.start(self._watch_sockets(), name=f"sockets {self.name}")
             await self._process.wait()
 
-    def _last_words(self, code: int) -> str:
+    def _last_words(self, code: int, log: LogFile) -> str:
         policy = self._container.termination_message_policy
         if code == 0 or policy != "FallbackToLogsOnError":
             return ""
-        return tail_of(self.log, lines=_MESSAGE_LINES, limit=_MESSAGE_BYTES)
+        return tail_of(log, lines=_MESSAGE_LINES, limit=_MESSAGE_BYTES)
 
     # Beside it
 

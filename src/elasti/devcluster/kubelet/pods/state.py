@@ -211,7 +211,14 @@ class HookFailed:
     name: str
 
 
-Fact: TypeAlias = Prepared | Started | Blocked | StartFailed | Exited | Probed | HookFailed
+@dataclasses.dataclass(frozen=True, slots=True)
+class Changed:
+    """Something that the pod refers to changed: what was blocked may be tried again."""
+
+
+Fact: TypeAlias = (
+    Prepared | Changed | Started | Blocked | StartFailed | Exited | Probed | HookFailed
+)
 
 START_ERROR = 128
 
@@ -220,6 +227,9 @@ def observe(state: PodState, fact: Fact) -> PodState:
     """Return what is known after a fact."""
     if isinstance(fact, Prepared):
         return dataclasses.replace(state, address=fact.address, preparing=False)
+    if isinstance(fact, Changed):
+        runs = {n: dataclasses.replace(r, retry_at=None) for n, r in state.containers.items()}
+        return dataclasses.replace(state, containers=runs)
     run = state.containers[fact.name]
     return state.with_container(fact.name, _changed(run, fact))
 

@@ -21,7 +21,7 @@ from elasti.devcluster.kubelet.logs.files import LogFile
 from elasti.devcluster.kubelet.pods.container import ContainerRunner, Surroundings
 from elasti.devcluster.kubelet.pods.plan import Finish, Prepare, Resting, Start, Stop, plan
 from elasti.devcluster.kubelet.pods.restore import restore
-from elasti.devcluster.kubelet.pods.state import Moment, Prepared, observe
+from elasti.devcluster.kubelet.pods.state import Changed, Moment, Prepared, observe
 from elasti.devcluster.kubelet.pods.status import compute_status
 from elasti.devcluster.kubelet.pods.status_writer import StatusWriter
 from elasti.devcluster.kubelet.pods.telling import Voice
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from elasti.devcluster.kubelet.addresses import AddressPool
     from elasti.devcluster.kubelet.objects.containers import Container
     from elasti.devcluster.kubelet.objects.pods import Pod
+    from elasti.devcluster.kubelet.objects.status import PodStatus
     from elasti.devcluster.kubelet.pods.plan import Action
     from elasti.devcluster.kubelet.pods.state import Fact
     from elasti.devcluster.kubelet.pods.telling import Recorder
@@ -87,7 +88,7 @@ class PodWorker:
         self._awake.set()
         self._objects_changed = asyncio.Event()
         self._runners: dict[str, ContainerRunner] = {}
-        self._logs: dict[str, list[LogFile]] = {}
+        self._logs: dict[str, list[LogFile]] = self._logs_left()
         self._references: References | None = None
         self._preparing: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -104,6 +105,11 @@ class PodWorker:
     def pod(self) -> Pod:
         """The pod as last seen."""
         return self._pod
+
+    @property
+    def status(self) -> PodStatus:
+        """The newest status, written or not."""
+        return self._writer.wanted
 
     def update(self, pod: Pod) -> None:
         """Take a newer version of the pod."""
@@ -211,10 +217,9 @@ class PodWorker:
             self._tell(Prepared(address))
             while True:
                 await self._wait_for_changes()
-                # What waits for a missing object may go on now.
-                self._awake.set()
                 with contextlib.suppress(VolumeError):
                     await self._volumes.refresh(self._facts_of(address), objects)
+                self._tell(Changed())
 
     async def _take_address(self) -> str:
         if self._pod.spec.host_network:
@@ -267,13 +272,25 @@ class PodWorker:
             version=self._node.settings.short_version,
             is_ending=lambda: self._state.ending is not None,
         )
-        log = self._new_log(container.name, attempt)
-        return ContainerRunner(container, around, log, lambda: self._configure(container))
+        return ContainerRunner(
+            container,
+            around,
+            open_log=lambda: self._new_log(container.name, attempt),
+            configure=lambda: self._configure(container),
+        )
 
     def _probe_origin(self, period: float) -> float:
         """Return when ticks of a period began; spread out where the kubelet itself had just begun."""
         young = self._origin - self._node.started_at < period
         return self._origin + self._spread * period if young else self._origin
+
+    def _logs_left(self) -> dict[str, list[LogFile]]:
+        """Return what an earlier kubelet kept of this pod."""
+        found: dict[str, list[LogFile]] = {}
+        for path in sorted(self._directory.glob("logs/*/*.log"), key=lambda p: int(p.stem)):
+            log = LogFile.left_by(path, clock=self._node.clock)
+            found.setdefault(path.parent.name, []).append(log)
+        return found
 
     def _new_log(self, name: str, attempt: int) -> LogFile:
         path = self._directory / "logs" / name / f"{attempt}.log"

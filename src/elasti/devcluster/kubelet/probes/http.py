@@ -10,6 +10,7 @@ from multidict import CIMultiDict
 from yarl import URL
 
 from elasti.devcluster.kubelet.probes.outcome import Outcome, port_number
+from elasti.devcluster.kubelet.probes.tcp import explain
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -49,7 +50,7 @@ async def get(
         text = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
         return Outcome(healthy=False, message=f'Get "{url}": {text}')
     except (aiohttp.ClientError, ValueError) as error:
-        return Outcome(healthy=False, message=f'Get "{url}": {explain(error, url)}')
+        return Outcome(healthy=False, message=f'Get "{url}": {_explain(error, url)}')
 
 
 async def _follow(
@@ -99,13 +100,9 @@ def _headers(action: HttpGet, agent: str) -> CIMultiDict[str]:
     return headers
 
 
-def explain(error: Exception, url: URL) -> str:
-    """Say what went wrong in the words that users of Kubernetes know."""
+def _explain(error: Exception, url: URL) -> str:
     if isinstance(error, aiohttp.ClientConnectorError):
-        reason = (error.os_error.strerror or str(error.os_error)).lower()
-        if "connection refused" in str(error).lower():
-            reason = "connect: connection refused"
-        return f"dial tcp {url.host}:{url.port}: {reason}"
+        return f"dial tcp {url.host}:{url.port}: {explain(error.os_error)}"
     if isinstance(error, aiohttp.ServerDisconnectedError):
         return "EOF"
     return str(error) or type(error).__name__

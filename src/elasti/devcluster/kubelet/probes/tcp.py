@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from typing import TYPE_CHECKING
 
 from elasti.devcluster.kubelet.probes.outcome import Outcome, port_number
@@ -32,6 +33,6 @@ async def connect(
 
 def explain(error: OSError) -> str:
     """Say what went wrong in the words that users of Kubernetes know."""
-    if isinstance(error, ConnectionRefusedError):
-        return "connect: connection refused"
-    return (error.strerror or str(error)).lower()
+    if error.errno is None or error.errno < 0:
+        return str(error).lower()
+    return f"connect: {os.strerror(error.errno).lower()}"

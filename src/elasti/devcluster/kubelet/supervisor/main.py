@@ -1,8 +1,8 @@
 """The supervisor: forks containers for a kubelet and sees to it that none outlives it.
 
-    python -m elasti.devcluster.kubelet.supervisor.main FD
+    main FD ISOLATION
 
-FD is a connected SOCK_SEQPACKET socket. A request `start ID` brings three descriptors: the program
+FD is a connected SOCK_SEQPACKET socket, ISOLATION the most that containers are to get. A request `start ID` brings three descriptors: the program
 as JSON, where to say why it could not be started (closed without a word when it was), and its
 output; `stop ID` and `end ID` signal one. Answers: `mode ISOLATION` once, then `forked ID PID` and
 `exited ID CODE`.
@@ -37,9 +37,9 @@ _USER_NAMESPACES = linux.CLONE_NEWUSER | linux.CLONE_NEWNS | linux.CLONE_NEWPID
 class Supervisor:
     """Owns the containers' first processes."""
 
-    def __init__(self, control: socket.socket) -> None:
+    def __init__(self, control: socket.socket, most: Isolation) -> None:
         self._control = control
-        self._isolation = choose_isolation()
+        self._isolation = choose_isolation(most)
         self._running: dict[str, int] = {}
         self._wakeup, written = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -132,11 +132,13 @@ class Supervisor:
             self._control.send(text.encode())
 
 
-def choose_isolation() -> Isolation:
+def choose_isolation(most: Isolation) -> Isolation:
     """Find out what this machine allows; enters a user namespace where that is the way."""
-    if _succeeds(linux.CLONE_NEWPID | linux.CLONE_NEWNS | linux.CLONE_NEWUTS):
+    if most is Isolation.PRIVILEGED and _succeeds(
+        linux.CLONE_NEWPID | linux.CLONE_NEWNS | linux.CLONE_NEWUTS
+    ):
         return Isolation.PRIVILEGED
-    if not _succeeds(_USER_NAMESPACES):
+    if most is Isolation.NONE or not _succeeds(_USER_NAMESPACES):
         return Isolation.NONE
     uid, gid = os.geteuid(), os.getegid()
     linux.unshare(linux.CLONE_NEWUSER)
@@ -166,4 +168,4 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     control = socket.socket(fileno=int(sys.argv[1]))
     control.set_inheritable(False)
-    Supervisor(control).run()
+    Supervisor(control, Isolation(sys.argv[2])).run()
