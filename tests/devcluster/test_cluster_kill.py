@@ -85,6 +85,9 @@ async def test_every_acknowledged_write_survives(tmp_path: Path) -> None:
     writes = 0
     for round_ in range(ROUNDS):
         async with dev_process(tmp_path, "--data-dir", str(tmp_path / "data")) as dev:
+            # Starting is a moment like any other.
+            await asyncio.sleep(chance.uniform(0.3, 1.2))
+        async with dev_process(tmp_path, "--data-dir", str(tmp_path / "data")) as dev:
             await dev.ready()
             config = ClientConfig.from_kubeconfig(dev.kubeconfig)
             async with Client(config, retry=RetryPolicy.never()) as client:

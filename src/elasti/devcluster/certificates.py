@@ -64,9 +64,12 @@ class Authority:
             return cls(KeyPair(certificate.read_bytes(), key.read_bytes()))
         made = cls.create(now=now)
         directory.mkdir(parents=True, exist_ok=True)
-        key.touch(mode=0o600)
-        key.write_bytes(made.pair.key)
-        certificate.write_bytes(made.pair.certificate)
+        # Each in one step, the certificate last: a process killed in between leaves no half of it.
+        for path, content in ((key, made.pair.key), (certificate, made.pair.certificate)):
+            draft = path.with_suffix(".new")
+            draft.touch(mode=0o600)
+            draft.write_bytes(content)
+            draft.rename(path)
         return made
 
     @property

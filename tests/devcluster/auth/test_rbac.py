@@ -20,6 +20,8 @@ from tests.devcluster.auth.support import (
     user,
 )
 
+from elasti.devcluster.auth.rules import read_rules, uncovered
+
 
 async def test_a_refusal_says_who_may_not_do_what_and_where(cluster):
     async with cluster.user("x") as x:
@@ -308,6 +310,24 @@ async def test_roles_are_made_once_and_changes_to_them_stay(tmp_path):
         assert after["metadata"]["uid"] == before["metadata"]["uid"]
         assert await second.may("x", "list", "pods")
         assert (await second.admin.get(CLUSTER_ROLE_BINDINGS)).code == 200
+
+
+async def test_what_was_taken_from_the_usual_roles_comes_back_unless_it_is_kept_out(tmp_path):
+    basic, discovery = f"{CLUSTER_ROLES}/system:basic-user", f"{CLUSTER_ROLES}/system:discovery"
+    mine = rule("get", "widgets", group="example.com")
+    frozen = {"rbac.authorization.kubernetes.io/autoupdate": "false"}
+    async with guarded(data_dir=tmp_path) as first:
+        wanted = (await first.admin.get(basic))["rules"]
+        await first.admin.merge(basic, {"rules": [mine]})
+        await first.admin.merge(discovery, {"rules": [], "metadata": {"annotations": frozen}})
+        await first.admin.merge(f"{CLUSTER_ROLE_BINDINGS}/system:basic-user", {"subjects": []})
+    async with guarded(data_dir=tmp_path) as second:
+        found = (await second.admin.get(basic))["rules"]
+        assert found[0] == mine
+        assert not uncovered(read_rules({"rules": found}), read_rules({"rules": wanted}))
+        assert (await second.admin.get(discovery))["rules"] == []
+        bound = await second.admin.get(f"{CLUSTER_ROLE_BINDINGS}/system:basic-user")
+        assert [subject["name"] for subject in bound["subjects"]] == ["system:authenticated"]
 
 
 async def test_the_policy_survives_compaction(cluster):
