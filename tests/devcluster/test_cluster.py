@@ -140,13 +140,13 @@ async def test_a_directory_serves_one_cluster_at_a_time(tmp_path: Path) -> None:
 
 async def test_a_directory_keeps_its_addresses(tmp_path: Path) -> None:
     async with DevCluster(nodes=0, data_dir=tmp_path) as first:
-        slot = first.ranges.slot
-    with addresses.reserved(slot=slot):
+        name = first.ranges.name
+    with addresses.reserved(name=name):
         with pytest.raises(addresses.NoAddresses, match="taken by another dev cluster"):
             async with DevCluster(nodes=0, data_dir=tmp_path):
                 pass
     async with DevCluster(nodes=0, data_dir=tmp_path) as second:
-        assert second.ranges.slot == slot
+        assert second.ranges.name == name
 
 
 async def test_objects_certificates_and_tokens_outlive_the_process(tmp_path: Path) -> None:

@@ -165,6 +165,29 @@ async def test_a_pod_is_its_service_account(tmp_path: Path) -> None:
     assert who["extra"]["authentication.kubernetes.io/node-name"] == ["node-1"]
 
 
+async def test_what_a_pod_prints_can_be_read_and_followed(tmp_path: Path) -> None:
+    script = "echo first; sleep 0.3; echo second; sleep 60"
+    async with running(tmp_path, nodes=1) as run:
+        kubectl = run.kubectl
+        await kubectl("run", "talk", "--image=none", "--command", "--", "sh", "-c", script)
+        await kubectl("wait", "--for=condition=Ready", "pod/talk", "--timeout=30s")
+
+        async def complete() -> bool:
+            return await kubectl("logs", "talk") == "first\nsecond\n"
+
+        await eventually(complete)
+        assert await kubectl("logs", "talk", "--tail=1") == "second\n"
+        said = await kubectl.fails("logs", "talk", "-c", "other")
+        assert "container other is not valid for pod talk" in said
+        assert 'pods "none" not found' in await kubectl.fails("logs", "none")
+        # Reading logs is a right of its own.
+        await kubectl("create", "role", "pods", "--verb=get,list", "--resource=pods")
+        await kubectl("create", "rolebinding", "pods", "--role=pods", "--user=x")
+        said = await kubectl.fails("logs", "talk", "--as=x")
+        assert 'User "x" cannot get resource "pods/log" in API group ""' in said
+        await kubectl("delete", "pod", "talk", "--now")
+
+
 async def test_a_partitioned_node_starts_its_pods_when_it_hears_of_them(tmp_path: Path) -> None:
     async with running(tmp_path, nodes=1) as run, connected(run.cluster.server) as admin:
         cut = await admin.create(NODES, {"partition": ["node-1"]})

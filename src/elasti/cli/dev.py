@@ -31,7 +31,14 @@ import click
     help="Put the context `elasti-dev` into this file, beside what it has."
     "  [default: ~/.kube/elasti-dev.yaml]",
 )
-def command(port: int, nodes: int, data_dir: Path | None, kubeconfig: Path | None) -> None:
+@click.option(
+    "--netns",
+    is_flag=True,
+    help="Give the cluster a network namespace of its own: private addresses, low ports.",
+)
+def command(
+    *, port: int, nodes: int, data_dir: Path | None, kubeconfig: Path | None, netns: bool
+) -> None:
     """Run a development cluster until Ctrl-C: an API server, controllers, pods as local processes.
 
     It needs no privileges, no containers and no images: a pod's command runs on this machine. It is
@@ -45,15 +52,17 @@ def command(port: int, nodes: int, data_dir: Path | None, kubeconfig: Path | Non
     """
     import os
 
-    from elasti.cli.dev_run import container_environment, lean_loop, run
+    from elasti.cli.dev_run import container_environment, lean_loop, move_in, run
     from elasti.cli.running import run_until_interrupted
 
+    outside = move_in(port) if netns else None
     run_until_interrupted(
         lambda: run(
             port=port,
             nodes=nodes,
             data_dir=data_dir.expanduser() if data_dir else None,
             kubeconfig=(kubeconfig or Path("~/.kube/elasti-dev.yaml")).expanduser(),
+            outside=outside,
             environment=container_environment(os.environ),
             say=click.echo,
         ),

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import importlib.util
 import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from elasti.devcluster import kubeconfig as kubeconfigs
+from elasti.devcluster import netns
 from elasti.devcluster.addresses import NoAddresses
 from elasti.devcluster.cluster import CONTEXT, ComponentFailed, DevCluster, PortInUse
 from elasti.devcluster.datadir import DirectoryInUse
 
 if TYPE_CHECKING:
     import asyncio
+    import socket
     from collections.abc import Callable, Mapping
 
+_HOST = "127.0.0.1"
 _EXPECTED = (PortInUse, DirectoryInUse, NoAddresses, ComponentFailed, kubeconfigs.KubeconfigError)
 
 
@@ -30,21 +34,51 @@ async def run(
     nodes: int,
     data_dir: Path | None,
     kubeconfig: Path,
+    outside: Outside | None,
     environment: Mapping[str, str],
     say: Callable[[str], None],
 ) -> None:
     """Run a cluster until cancelled. Raises ClickException with one line where it cannot."""
     try:
         async with DevCluster(
-            port=port, nodes=nodes, data_dir=data_dir, environment=environment
+            port=port,
+            nodes=nodes,
+            data_dir=data_dir,
+            environment=environment,
+            outside=outside.socket if outside else None,
         ) as cluster:
             current = kubeconfigs.write(kubeconfig, cluster.access())
             await cluster.wait_ready()
             for line in greeting(cluster.url, nodes, data_dir, kubeconfig, current=current):
                 say(line)
+            if outside is not None:
+                say(f"Pods and Services are in a network of their own: {outside.enter} enters it.")
             await cluster.failed()
     except _EXPECTED as error:
         raise click.ClickException(str(error)) from error
+
+
+class Outside(NamedTuple):
+    """The way into the cluster of a process in a network namespace."""
+
+    socket: socket.socket
+    enter: str
+    """The command that runs a shell where the pods are."""
+
+
+def move_in(port: int) -> Outside:
+    """Listen, then move this process into a network namespace. Raises ClickException."""
+    user = "" if os.geteuid() == 0 else " -U --preserve-credentials"
+    try:
+        listening = netns.listen(_HOST, port)
+        netns.enter()
+    except netns.NamespaceRefused as error:
+        raise click.ClickException(str(error)) from error
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise click.ClickException(str(PortInUse(_HOST, port))) from error
+        raise click.ClickException(f"cannot listen on {_HOST}:{port}: {error}") from error
+    return Outside(listening, f"nsenter -t {os.getpid()}{user} -n")
 
 
 def container_environment(environ: Mapping[str, str]) -> dict[str, str]:

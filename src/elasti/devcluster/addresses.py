@@ -1,10 +1,12 @@
-"""Loopback addresses for everything in a cluster, so that nothing needs privileges.
+"""Addresses for everything in a cluster.
 
-Every address of 127.0.0.0/8 is this machine's own on Linux, without setting anything up. Clusters
-that run side by side must not share any: each takes a *slot*, a number that is held by an abstract
-socket, so that the kernel gives it back however the process ends.
+On loopback nothing needs privileges: every address of 127.0.0.0/8 is this machine's own on Linux,
+without setting anything up. Clusters that run side by side must not share any: each takes a *slot*, a
+number that is held by an abstract socket, so that the kernel gives it back however the process ends.
 
     slot n: Services 127.(96+n).0.0/16, nodes and pods 127.(160+n).0.0/16, a node's pods in a /24 there
+
+In a network namespace of its own (`netns`) a cluster has private ranges, always the same ones.
 """
 
 from __future__ import annotations
@@ -13,66 +15,99 @@ import contextlib
 import dataclasses
 import errno
 import socket
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 SLOTS = 64
+MOST_NODES = 250
+"""A node's number is one octet."""
 _SERVICES = 96
 _PODS = 160
+_PRIVATE = "private"
 
 
 class NoAddresses(Exception):
     """No range of addresses is free; the text says what to do."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Ranges:
-    """The addresses of one cluster."""
+    """The addresses of one cluster; `name` tells them again after a restart."""
 
-    slot: int
+    name: str
+    services: str
+    """The network of cluster addresses."""
+    prefix: str
+    """The first two octets of nodes and pods."""
+
+    @classmethod
+    def loopback(cls, slot: int) -> Self:
+        """Return the ranges of a slot."""
+        return cls(
+            name=f"loopback {slot}",
+            services=f"127.{_SERVICES + slot}.0.0/16",
+            prefix=f"127.{_PODS + slot}",
+        )
+
+    @classmethod
+    def private(cls) -> Self:
+        """Return the ranges of a network namespace."""
+        return cls(name=_PRIVATE, services="10.201.0.0/16", prefix="10.200")
 
     @property
-    def services(self) -> str:
-        """The network of cluster addresses."""
-        return f"127.{_SERVICES + self.slot}.0.0/16"
+    def server(self) -> str:
+        """Where the API server is, in a network namespace."""
+        return f"{self.prefix}.0.254"
 
     def node(self, number: int) -> str:
         """Return the address of a node, counted from 1."""
-        return f"127.{_PODS + self.slot}.0.{number}"
+        return f"{self.prefix}.0.{number}"
 
     def pods(self, number: int) -> str:
         """Return the network of a node's pods; the node's number is counted from 1."""
-        return f"127.{_PODS + self.slot}.{number}.0/24"
-
-
-MOST_NODES = 250
-"""A node's number is one octet."""
+        return f"{self.prefix}.{number}.0/24"
 
 
 @contextlib.contextmanager
-def reserved(*, slot: int | None = None) -> Iterator[Ranges]:
-    """Hold a slot, that one or the first that is free. Raises NoAddresses."""
-    for number in range(SLOTS) if slot is None else (slot,):
-        holder = _hold(number)
+def reserved(*, name: str = "") -> Iterator[Ranges]:
+    """Hold loopback ranges: those of that name, or the first that are free. Raises NoAddresses."""
+    kind, _, number = name.partition(" ")
+    if name and (kind != "loopback" or not number.isdigit()):
+        raise NoAddresses(
+            "this data directory was made with --netns: its objects have addresses of there;"
+            " use --netns again, or another data directory"
+        )
+    for slot in (int(number),) if name else range(SLOTS):
+        holder = _hold(slot)
         if holder is not None:
             with holder:
-                yield Ranges(number)
+                yield Ranges.loopback(slot)
             return
-    if slot is None:
+    if not name:
         raise NoAddresses(f"all {SLOTS} address ranges are taken by other dev clusters; stop one")
-    taken = Ranges(slot).services
+    taken = Ranges.loopback(int(number)).services
     raise NoAddresses(
         f"the addresses of this data directory ({taken}) are taken by another dev cluster;"
         " stop that one, or use another data directory"
     )
 
 
-def _hold(number: int) -> socket.socket | None:
+def private(*, name: str = "") -> Ranges:
+    """Return the ranges of a network namespace, which need no holding. Raises NoAddresses."""
+    if name not in ("", _PRIVATE):
+        raise NoAddresses(
+            "this data directory was made without --netns: its objects have loopback addresses;"
+            " leave --netns out, or use another data directory"
+        )
+    return Ranges.private()
+
+
+def _hold(slot: int) -> socket.socket | None:
     holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        holder.bind(f"\0elasti-dev-slot-{number}")
+        holder.bind(f"\0elasti-dev-slot-{slot}")
     except OSError as error:
         holder.close()
         if error.errno != errno.EADDRINUSE:

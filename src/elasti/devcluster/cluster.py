@@ -19,7 +19,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from elasti.devcluster import addresses, datadir, identities, kubernetes_service
+from elasti.devcluster import addresses, datadir, identities, kubernetes_service, netns
 from elasti.devcluster.apiserver.auth import ADMIN_GROUP
 from elasti.devcluster.apiserver.server import ApiServer
 from elasti.devcluster.auth.install import fill, install
@@ -35,6 +35,7 @@ from kubeloop.aio.tasks import BackgroundTasks
 from kubeloop.client.client import Client
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Coroutine, Mapping
     from types import TracebackType
     from typing import Any
@@ -45,10 +46,17 @@ if TYPE_CHECKING:
     from kubeloop.client.config import ClientConfig
 
 CONTEXT = "elasti-dev"
+_PORT_INSIDE = 6443
 
 
 class PortInUse(Exception):
     """Somebody else listens where the API server should."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(
+            f"port {port} on {host} is in use; stop what listens there, or choose another with"
+            " --port (0 takes any that is free)"
+        )
 
 
 class ComponentFailed(Exception):
@@ -59,7 +67,9 @@ class DevCluster:
     """A cluster that runs between `__aenter__` and `__aexit__`.
 
     With a `data_dir` everything that was acknowledged survives the process; without, nothing does.
-    `environment` is what every container inherits, where images would say.
+    Where an image would say: `environment` is what every container inherits, `entrypoints` what runs
+    for an image's name. `outside` is for a process in a network namespace of its own: a socket that
+    listens outside of it, in place of host and port.
     Raises PortInUse, DirectoryInUse or NoAddresses when it cannot start.
     """
 
@@ -71,6 +81,8 @@ class DevCluster:
         data_dir: Path | None = None,
         nodes: int = 1,
         environment: Mapping[str, str] | None = None,
+        entrypoints: Mapping[str, tuple[str, ...]] | None = None,
+        outside: socket.socket | None = None,
         clock: Clock | None = None,
     ) -> None:
         if not 0 <= nodes <= addresses.MOST_NODES:
@@ -80,6 +92,8 @@ class DevCluster:
         self._data_dir = data_dir
         self._clock = clock or SystemClock()
         self._environment = environment or {}
+        self._entrypoints = entrypoints or {}
+        self._outside = outside
         self.node_names = tuple(f"node-{number}" for number in range(1, nodes + 1))
         self.propagation = Propagation()
         self._running = contextlib.AsyncExitStack()
@@ -112,14 +126,17 @@ class DevCluster:
 
     @property
     def url(self) -> str:
-        """Where the API server listens."""
-        return self.server.url
+        """Where the API server is reached from outside."""
+        if self._outside is None:
+            return self.server.url
+        host, port = self._outside_name
+        return f"https://{host}:{port}"
 
     def access(self, user: str = "dev-admin", groups: tuple[str, ...] = (ADMIN_GROUP,)) -> Access:
         """Return what a kubeconfig needs, for the administrator or anybody else."""
         return Access(
             name=CONTEXT,
-            server=self.server.url,
+            server=self.url,
             authority=self.server.ca_pem,
             identity=self.server.client_certificate(user, groups),
         )
@@ -144,17 +161,23 @@ class DevCluster:
 
     def _reserve(self, stack: contextlib.AsyncExitStack) -> Ranges:
         if self._data_dir is None:
-            return stack.enter_context(addresses.reserved())
+            return self._take_ranges(stack, "")
         stack.enter_context(datadir.locked(self._data_dir))
-        slot = datadir.read_slot(self._data_dir)
-        ranges = stack.enter_context(addresses.reserved(slot=slot))
-        datadir.keep_slot(self._data_dir, ranges.slot)
+        ranges = self._take_ranges(stack, datadir.read_ranges(self._data_dir))
+        datadir.keep_ranges(self._data_dir, ranges.name)
         return ranges
 
+    def _take_ranges(self, stack: contextlib.AsyncExitStack, name: str) -> Ranges:
+        if self._outside is not None:
+            return addresses.private(name=name)
+        return stack.enter_context(addresses.reserved(name=name))
+
     def _make_server(self) -> ApiServer:
+        inside = self._outside is not None
         return ApiServer(
-            host=self._host,
-            port=self._port,
+            host=self.ranges.server if inside else self._host,
+            port=_PORT_INSIDE if inside else self._port,
+            hosts=("localhost", "127.0.0.1"),
             data_dir=self._data_dir,
             clock=self._clock,
             service_network=self.ranges.services,
@@ -171,10 +194,11 @@ class DevCluster:
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-            raise PortInUse(
-                f"port {self._port} on {self._host} is in use; stop what listens there, or choose"
-                " another with --port (0 takes any that is free)"
-            ) from error
+            raise PortInUse(self._host, self._port) from error
+        if self._outside is not None:
+            self._outside_name = self._outside.getsockname()
+            inside = (self.server.host, self.server.port)
+            await stack.enter_async_context(netns.relaying(self._outside, inside))
 
     async def _start_components(self, stack: contextlib.AsyncExitStack) -> None:
         controllers = await self._client(stack, identities.controller_manager(self.server))
@@ -198,16 +222,19 @@ class DevCluster:
         if not self.node_names:
             return []
         # An API server without nodes starts sooner without them.
-        from elasti.devcluster.nodes import NodeOptions, make_kubelets  # noqa: PLC0415
+        from elasti.devcluster import nodes  # noqa: PLC0415
 
-        options = NodeOptions(
+        options = nodes.NodeOptions(
             server=self.server,
             ranges=self.ranges,
             directory=self._node_directory(stack),
             environment=self._environment,
+            entrypoints=self._entrypoints,
             clock=self._clock,
         )
-        return await make_kubelets(stack, self.node_names, options)
+        kubelets = await nodes.make_kubelets(stack, self.node_names, options)
+        nodes.serve_logs(self.server.core, kubelets, self._clock)
+        return kubelets
 
     def _node_directory(self, stack: contextlib.AsyncExitStack) -> Path:
         if self._data_dir is not None:

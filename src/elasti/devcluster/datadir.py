@@ -40,14 +40,14 @@ def locked(directory: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def read_slot(directory: Path) -> int | None:
-    """Return the slot of addresses that the stored objects use; None the first time."""
-    path = directory / "slot"
-    return int(path.read_text()) if path.exists() else None
+def read_ranges(directory: Path) -> str:
+    """Return the name of the addresses that the stored objects use; empty the first time."""
+    path = directory / "addresses"
+    return path.read_text().strip() if path.exists() else ""
 
 
-def keep_slot(directory: Path, slot: int) -> None:
-    """Remember the slot of addresses."""
-    draft = directory / "slot.new"
-    draft.write_text(f"{slot}\n")
-    draft.rename(directory / "slot")
+def keep_ranges(directory: Path, name: str) -> None:
+    """Remember the addresses."""
+    draft = directory / "addresses.new"
+    draft.write_text(f"{name}\n")
+    draft.rename(directory / "addresses")

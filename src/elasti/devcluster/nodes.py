@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from elasti.devcluster import identities
 from elasti.devcluster.kubelet.addresses import AddressPool
 from elasti.devcluster.kubelet.kubelet import Kubelet
+from elasti.devcluster.kubelet.logs.subresource import PodLogs
 from elasti.devcluster.kubelet.settings import KubeletSettings
 from kubeloop.client.client import Client
 
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from elasti.devcluster.addresses import Ranges
+    from elasti.devcluster.apiserver.core import Core
     from elasti.devcluster.apiserver.server import ApiServer
     from kubeloop.aio.clock import Clock
+    from kubeloop.objects.meta import JsonObject
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +32,19 @@ class NodeOptions:
     ranges: Ranges
     directory: Path
     environment: Mapping[str, str]
+    entrypoints: Mapping[str, tuple[str, ...]]
     clock: Clock
+
+
+def serve_logs(core: Core, kubelets: Sequence[Kubelet], clock: Clock) -> None:
+    """Let the API server answer `pods/log` from the nodes of this process."""
+    logs = {kubelet.node_name: kubelet.logs for kubelet in kubelets}
+
+    def find_pod(namespace: str, name: str) -> JsonObject | None:
+        record = core.store.collection("/pods").get(f"{namespace}/{name}")
+        return record.decode() if record is not None else None
+
+    core.streams["pods", "log"] = PodLogs(find_pod=find_pod, node=logs.get, clock=clock).answer
 
 
 async def make_kubelets(
@@ -46,7 +61,9 @@ async def _kubelet(
 ) -> Kubelet:
     config = identities.node(options.server, name)
     client = await stack.enter_async_context(Client(config))
-    settings = KubeletSettings(node_address=options.ranges.node(number))
+    settings = KubeletSettings(
+        node_address=options.ranges.node(number), entrypoints=options.entrypoints
+    )
     if options.environment:
         settings = dataclasses.replace(settings, environment=options.environment)
     return Kubelet(

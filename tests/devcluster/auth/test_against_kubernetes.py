@@ -61,6 +61,7 @@ async def test_a_cluster_begins_with_the_same(
         return (await cluster.admin.get(path)).body
 
     mine = await listed(dev, path)
+    wanted: dict[str, dict[str, Any]] = {}
     for _ in range(20):
         # The real one fills aggregated roles in the background.
         wanted = await listed(real, path)
