@@ -93,7 +93,7 @@ class ProbeIdentity(msgspec.Struct, frozen=True, gc=False):
 
 
 def probe_request(namespace: str, service: str) -> bytes:
-    """Return the bytes of a probe: may this port be published for that Service?"""
+    """Return the bytes of a probe, which asks whether a port may be published for a Service."""
     head = f"Host: elasti\r\n{PROBE_HEADER}: {namespace}/{service}\r\nConnection: close\r\n\r\n"
     return PROBE_PREFIX + head.encode()
 

@@ -1,0 +1,155 @@
+"""The operator, put together.
+
+Every replica serves wake-ups and keeps warm caches; the leader reconciles. Losing the lease ends the
+leader's work and nothing else.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+from elasti.operator.authentication import Anybody, TokenReviewer
+from elasti.operator.caches import Caches
+from elasti.operator.directory import Directory
+from elasti.operator.leader import Ground, Leader
+from elasti.operator.metrics import Metrics
+from elasti.operator.server import Server
+from elasti.operator.waker import Waker
+from elasti.scaling.autoscalers import Keda
+from elasti.scaling.scale_handler import ScaleHandler
+from kubeloop.aio.clock import SystemClock
+from kubeloop.controller import (
+    ApiEventSink,
+    ElectionConfig,
+    ElectionThread,
+    EventRecorder,
+    Group,
+    HealthChecks,
+    HealthServer,
+    Manager,
+    own_connection,
+)
+from kubeloop.controller.occurrences import Reporter as EventSource
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from elasti.operator.settings import Settings
+    from kubeloop.aio.clock import Clock
+    from kubeloop.client.client import Client
+
+_COMPONENT = "elasti-operator"
+
+
+class Operator:
+    """One replica. `run` goes on until `stop`, or until something fails for good.
+
+    `open_client` makes a client on any loop: the election has a connection of its own.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        client: Client,
+        open_client: Callable[[], Client],
+        clock: Clock | None = None,
+    ) -> None:
+        self.settings = settings
+        self._clock = clock or SystemClock()
+        self._identity = settings.identity or socket.gethostname()
+        self.metrics = Metrics()
+        self.directory = Directory()
+        self.caches = Caches.of(client, settings)
+        self.caches.elastiservices.add_handler(self.directory.on_event, name="directory")
+        scales, keda = ScaleHandler(client), Keda(client)
+        self.waker = Waker(
+            client=client,
+            directory=self.directory,
+            scales=scales,
+            keda=keda,
+            metrics=self.metrics,
+            clock=self._clock,
+            is_synced=lambda: self.is_synced,
+        )
+        recorder = EventRecorder(
+            EventSource(_COMPONENT, self._identity), ApiEventSink(client), clock=self._clock
+        )
+        self._ground = Ground(
+            client=client,
+            settings=settings,
+            clock=self._clock,
+            caches=self.caches,
+            directory=self.directory,
+            scales=scales,
+            keda=keda,
+            waker=self.waker,
+            metrics=self.metrics,
+            recorder=recorder,
+        )
+        self.server = self._make_server(client)
+        self.manager = Manager(election=self._election(open_client), on_lost="standby")
+        self.manager.add(recorder, group=Group.RECORDERS, name="events")
+        self.manager.add(self.server, group=Group.SERVERS, name="server")
+        if settings.health_port:
+            self.manager.add(self._health_server(), group=Group.SERVERS, name="health")
+        self.manager.add(self.caches.manager, group=Group.CACHES, name="caches")
+        self.manager.add(self._lead, group=Group.LEADER, name="leader")
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether the caches are filled, so that "not found" is true."""
+        return self.caches.manager.has_synced
+
+    async def run(self) -> None:
+        """Run until stopped. Raises what failed."""
+        await self.manager.run()
+
+    def stop(self) -> None:
+        """Ask `run` to end in order."""
+        self.manager.stop()
+
+    async def _lead(self) -> None:
+        await Leader(self._ground).run()
+
+    def _election(self, open_client: Callable[[], Client]) -> ElectionThread | None:
+        if not self.settings.leader_elect:
+            return None
+        config = ElectionConfig(
+            namespace=self.settings.operator_namespace,
+            name=self.settings.lease_name,
+            identity=self._identity,
+        )
+        return ElectionThread(config=config, lease=own_connection(config, open_client))
+
+    def _make_server(self, client: Client) -> Server:
+        settings = self.settings
+        return Server(
+            waker=self.waker,
+            directory=self.directory,
+            authenticator=TokenReviewer(client, callers=settings.callers)
+            if settings.authenticate
+            else Anybody(),
+            metrics=self.metrics,
+            healthz=HealthChecks("healthz"),
+            readyz=self._readiness(),
+            is_synced=lambda: self.is_synced,
+            host=settings.host,
+            port=settings.port,
+        )
+
+    def _health_server(self) -> HealthServer:
+        return HealthServer(
+            healthz=HealthChecks("healthz"),
+            readyz=self._readiness(),
+            host=self.settings.host,
+            port=self.settings.health_port,
+        )
+
+    def _readiness(self) -> HealthChecks:
+        def caches() -> None:
+            if not self.is_synced:
+                raise RuntimeError("the caches are not filled yet")
+
+        return HealthChecks("readyz", {"caches": caches})

@@ -1,0 +1,106 @@
+"""Whether a target may sleep: each ElastiService's own answer, and that of all who share the target.
+
+Sleeping needs everyone's consent, waking needs one voice.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from elasti.api.validation import problems
+from elasti.scaling.decide import Decision, Situation, Verdict, decide
+from elasti.scaling.schedule import is_enabled
+from kubeloop.objects.times import parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from elasti.api.types import ElastiServiceSpec
+    from elasti.operator.directory import CRDDetails, Directory
+    from elasti.operator.memory import Memories, Memory
+    from elasti.scaling.decide import Evidence
+    from kubeloop.aio.clock import Clock
+    from kubeloop.controller.reconcile import Request
+
+_DEFAULT_COOLDOWN = 900.0
+_STALE_POLLS = 4
+
+
+def cooldown_of(spec: ElastiServiceSpec) -> float:
+    """Return the cooldown in seconds; zero means KubeElasti's default, as it always did."""
+    return float(spec.cooldown_period) or _DEFAULT_COOLDOWN
+
+
+def seconds(text: str | None) -> float:
+    """Read a Kubernetes time as seconds since 1970; minus infinity where there is none."""
+    try:
+        return parse_time(text).timestamp() if text else -math.inf
+    except ValueError:
+        return -math.inf
+
+
+def combined(decisions: Iterable[Decision]) -> Decision:
+    """Return what several deciders of one target decide together."""
+    known = list(decisions)
+    for verdict in (Verdict.WAKE, Verdict.STAY):
+        for decision in known:
+            if decision.verdict is verdict:
+                return decision
+    return known[0] if known else Decision(Verdict.STAY, "nobody decides about it")
+
+
+class Decisions:
+    """Decides from the directory, what is remembered, and the triggers' evidence."""
+
+    def __init__(
+        self,
+        *,
+        directory: Directory,
+        memories: Memories,
+        evidence: Callable[[Request], Sequence[Evidence]],
+        clock: Clock,
+        polling_interval: float,
+    ) -> None:
+        self._directory = directory
+        self._memories = memories
+        self._evidence = evidence
+        self._clock = clock
+        self._stale_after = max(120.0, _STALE_POLLS * polling_interval)
+
+    @property
+    def stale_after(self) -> float:
+        """After how many seconds a reading proves nothing any more."""
+        return self._stale_after
+
+    def together(self, request: Request) -> Decision:
+        """Decide for a target with everyone who shares it."""
+        sharing = (self._directory.get(other) for other in self._directory.sharing(request))
+        return combined(self.alone(details) for details in sharing if details is not None)
+
+    def alone(self, details: CRDDetails) -> Decision:
+        """Decide for one ElastiService."""
+        memory = self._memories.find(details.request)
+        if memory is None or memory.refused:
+            return Decision(Verdict.STAY, f"{details.name} is not in order")
+        if problems(details.spec):
+            return Decision(Verdict.STAY, f"the spec of {details.name} is invalid")
+        if self._clock.now().timestamp() < memory.contest.until:
+            return Decision(
+                Verdict.STAY, "another writer keeps undoing it; waiting longer each time"
+            )
+        return decide(self._situation(details, memory))
+
+    def _situation(self, details: CRDDetails, memory: Memory) -> Situation:
+        now = self._clock.now()
+        return Situation(
+            now=now.timestamp(),
+            cooldown=cooldown_of(details.spec),
+            created_at=seconds(details.created),
+            last_scaled_up=max(memory.last_scaled_up, seconds(details.status.last_scaled_up_time)),
+            last_traffic=memory.last_traffic,
+            last_attempt=memory.last_attempt,
+            enabled=is_enabled(details.spec.enabled_period, now),
+            triggers=self._evidence(details.request),
+            stale_after=self._stale_after,
+        )

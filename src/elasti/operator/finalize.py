@@ -1,0 +1,151 @@
+"""The end of an ElastiService: wake, wait until pods take the traffic, remove what we made, let go.
+
+Until then the resolver goes on holding: its slice belongs to the public Service and not to the
+ElastiService. The wait is bounded, and there is none where it could not end well: the namespace is
+going, or the Service or the target is gone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from elasti.api.names import FINALIZER, private_service_name
+from elasti.operator.ops_informer import target_of
+from elasti.operator.projections import SERVICES, Service
+from kubeloop.client.deletion import Preconditions
+from kubeloop.client.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
+from kubeloop.controller.finalizers import remove_finalizers
+
+if TYPE_CHECKING:
+    from elasti.api.types import ElastiService
+    from elasti.operator.directory import Directory
+    from elasti.operator.handover import Handover
+    from elasti.operator.memory import Memory
+    from elasti.operator.observation import Facts
+    from elasti.operator.ops_informer import Targets
+    from elasti.operator.reporting import Reporter
+    from elasti.operator.settings import Settings
+    from elasti.scaling.scale_handler import ScaleHandler
+    from kubeloop.client.client import Client
+    from kubeloop.controller.reconcile import Request
+
+_RESOURCE = "elasti.truefoundry.com/v1alpha1/elastiservices"
+_PAUSE = 0.5
+
+_log = structlog.get_logger(__name__)
+
+
+class Finalizer:
+    """Ends ElastiServices."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        directory: Directory,
+        handover: Handover,
+        scales: ScaleHandler,
+        targets: Targets,
+        reporter: Reporter,
+        settings: Settings,
+    ) -> None:
+        self._objects = client.resource(_RESOURCE)
+        self._services = client.resource(SERVICES, Service)
+        self._namespaces = client.resource("v1/namespaces")
+        self._directory = directory
+        self._handover = handover
+        self._scales = scales
+        self._targets = targets
+        self._reporter = reporter
+        self._settings = settings
+
+    async def finalize(self, facts: Facts, memory: Memory) -> float | None:
+        """Go as far as possible; returns after how many seconds to go on, None when done."""
+        es = facts.es
+        if FINALIZER not in (es.metadata.finalizers or ()):
+            return None
+        if not self._owns(es):
+            await self._let_go(es)
+            return None
+        if await self._must_wait(facts, memory):
+            return _PAUSE
+        await self._resume_keda(facts, memory)
+        await self._handover.remove(facts.slices, memory)
+        await self._remove_private(facts)
+        await self._let_go(es)
+        return None
+
+    def forget(self, request: Request) -> None:
+        """The object is gone."""
+        self._targets.leave(*request)
+
+    def _owns(self, es: ElastiService) -> bool:
+        """Whether the Service's companions are this one's to remove."""
+        owner = self._directory.owner(es.metadata.namespace, es.spec.service)
+        return owner is None or owner.uid == es.metadata.uid
+
+    async def _must_wait(self, facts: Facts, memory: Memory) -> bool:
+        es, now = facts.es, asyncio.get_running_loop().time()
+        hopeless = facts.service is None or facts.target is None
+        if es.spec.deletion_policy == "Leave" or not facts.slices or hopeless:
+            if es.spec.deletion_policy == "ScaleUp" and facts.at_zero and not hopeless:
+                await self._wake(facts, memory)
+            return False
+        if memory.finalizing_since is None:
+            memory.finalizing_since = now
+        if now - memory.finalizing_since >= self._settings.finalize_wait:
+            _log.warning("no endpoint became ready in time", elastiservice=es.metadata.name)
+            return False
+        await self._wake(facts, memory)
+        if memory.settled_ready(facts.now, self._settings.release_settle):
+            return False
+        return not await self._is_terminating(es.metadata.namespace)
+
+    async def _wake(self, facts: Facts, memory: Memory) -> None:
+        await self._resume_keda(facts, memory)
+        target = target_of(facts.es)
+        try:
+            await self._scales.scale_up(target, facts.es.spec.min_target_replicas)
+        except NotFound:
+            return
+        except KubeError as error:
+            self._reporter.not_woken(facts.es, str(error))
+
+    async def _resume_keda(self, facts: Facts, memory: Memory) -> None:
+        autoscaler = facts.es.spec.autoscaler
+        if autoscaler is not None and autoscaler.type == "keda" and not memory.keda_resumed:
+            await self._handover.resume_keda(facts, memory, autoscaler.name)
+
+    async def _is_terminating(self, namespace: str) -> bool:
+        try:
+            found = await self._namespaces.get(namespace)
+        except Forbidden:
+            return False
+        except NotFound:
+            return True
+        return bool(found["metadata"].get("deletionTimestamp"))
+
+    async def _remove_private(self, facts: Facts) -> None:
+        name = private_service_name(facts.es.spec.service)
+        present = facts.private
+        uid = present.metadata.uid if present else ""
+        try:
+            await self._services.delete(
+                name,
+                namespace=facts.namespace,
+                preconditions=Preconditions(uid=uid) if uid else None,
+            )
+        except (NotFound, Conflict):
+            return
+
+    async def _let_go(self, es: ElastiService) -> None:
+        patch = remove_finalizers(es.metadata.finalizers or [], [FINALIZER])
+        if patch is None:
+            return
+        try:
+            await self._objects.patch(es.metadata.name, patch, namespace=es.metadata.namespace)
+        except (NotFound, Invalid, Conflict):
+            _log.debug("changed meanwhile; the next look goes on", elastiservice=es.metadata.name)

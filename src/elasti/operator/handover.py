@@ -1,0 +1,223 @@
+"""The steps of a hand-over that need an answer from outside: publishing, asking, parking, waking.
+
+Each is idempotent and leaves the outcome in memory, where the state machine finds it. None of them
+decides where to go next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+from elasti.operator.children import adopted, resolver_slices, slice_differs
+from elasti.operator.modes import Activity, Park
+from elasti.operator.observation import remember_scale
+from elasti.operator.ops_informer import target_of
+from elasti.operator.projections import SLICES, EndpointSlice
+from elasti.scaling.scale_handler import FIELD_MANAGER, ScaleDown, ScaleUp
+from kubeloop.client.deletion import Preconditions
+from kubeloop.client.errors import KubeError, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from elasti.api.wire import ActivityReport
+    from elasti.operator.memory import Memory
+    from elasti.operator.observation import Facts
+    from elasti.operator.projections import Endpoint
+    from elasti.operator.reporting import Reporter
+    from elasti.operator.resolver_client import ResolverPort
+    from elasti.operator.resolvers import Resolvers
+    from elasti.scaling.autoscalers import Keda
+    from elasti.scaling.scale_handler import ScaleHandler
+    from kubeloop.aio.clock import Clock
+    from kubeloop.client.client import Client
+
+_log = structlog.get_logger(__name__)
+
+
+def judge(reports: Sequence[ActivityReport | None], since: float) -> Activity:
+    """Return what resolvers' reports say about the last `since` seconds together.
+
+    Anything open, held or younger is use; a report that did not come leaves it unknown; so does
+    having nobody to ask.
+    """
+    known = [report for report in reports if report is not None]
+    for report in known:
+        age = report.last_arrival_age
+        if report.open or report.held or (age is not None and age < since):
+            return Activity.BUSY
+    return Activity.QUIET if reports and len(known) == len(reports) else Activity.UNKNOWN
+
+
+class Handover:
+    """Carries out the steps. One instance for the leader."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        port: ResolverPort,
+        resolvers: Resolvers,
+        scales: ScaleHandler,
+        keda: Keda,
+        reporter: Reporter,
+        clock: Clock,
+    ) -> None:
+        self._slices = client.resource(SLICES, EndpointSlice)
+        self._port = port
+        self._resolvers = resolvers
+        self._scales = scales
+        self._keda = keda
+        self._reporter = reporter
+        self._clock = clock
+
+    # The resolver's place in the rotation
+
+    async def publish(self, facts: Facts, memory: Memory) -> None:
+        """List every ready resolver that answers for this Service on all its ports.
+
+        Where none does, what is published stays, but for resolvers that do not exist any more.
+        """
+        assert facts.service is not None
+        memory.listed = await self._answering(facts, memory)
+        wanted = resolver_slices(facts.service, memory.listed, facts.ports)
+        present = {piece.metadata.name: piece for piece in facts.slices}
+        for piece in wanted:
+            await self._put(piece, present.pop(piece.metadata.name, None), memory)
+        for piece in present.values():
+            await (self._delete(piece, memory) if wanted else self._empty(piece, memory))
+
+    async def remove(self, slices: Iterable[EndpointSlice], memory: Memory) -> None:
+        """Take the resolver out of the rotation."""
+        for piece in slices:
+            await self._delete(piece, memory)
+        memory.listed = ()
+
+    async def _answering(self, facts: Facts, memory: Memory) -> tuple[Endpoint, ...]:
+        ready = {endpoint.identity for endpoint in facts.resolvers}
+        memory.verified = {item for item in memory.verified if item[0] in ready}
+        pairs = [
+            (endpoint, port)
+            for endpoint in facts.resolvers
+            for port in facts.ports.values()
+            if (endpoint.identity, port) not in memory.verified
+        ]
+        answers = await asyncio.gather(
+            *(
+                self._port.owns(endpoint.addresses[0], port, facts.namespace, facts.es.spec.service)
+                for endpoint, port in pairs
+            )
+        )
+        for (endpoint, port), answer in zip(pairs, answers, strict=True):
+            if answer:
+                memory.verified.add((endpoint.identity, port))
+        memory.probe_failures = 0 if all(answers) else memory.probe_failures + 1
+        return tuple(
+            endpoint
+            for endpoint in facts.resolvers
+            if all((endpoint.identity, port) in memory.verified for port in facts.ports.values())
+        )
+
+    async def _put(
+        self, wanted: EndpointSlice, present: EndpointSlice | None, memory: Memory
+    ) -> None:
+        if present is None:
+            written = await self._slices.create(wanted, field_manager=FIELD_MANAGER)
+        elif slice_differs(present, wanted):
+            onto = msgspec.structs.replace(wanted, metadata=adopted(wanted, present))
+            written = await self._slices.replace(onto, field_manager=FIELD_MANAGER)
+        else:
+            return
+        meta = written.metadata
+        memory.slices.wrote(meta.name, meta.resource_version, written)
+
+    async def _empty(self, present: EndpointSlice, memory: Memory) -> None:
+        """Keep of a slice only resolvers that exist, where none can be confirmed."""
+        left = tuple(
+            endpoint
+            for endpoint in present.endpoints or ()
+            if any(map(self._resolvers.exists, endpoint.addresses))
+        )
+        if left == (present.endpoints or ()):
+            return
+        written = await self._slices.replace(
+            msgspec.structs.replace(present, endpoints=left), field_manager=FIELD_MANAGER
+        )
+        memory.slices.wrote(written.metadata.name, written.metadata.resource_version, written)
+
+    async def _delete(self, piece: EndpointSlice, memory: Memory) -> None:
+        meta = piece.metadata
+        try:
+            await self._slices.delete(
+                meta.name, namespace=meta.namespace, preconditions=Preconditions(uid=meta.uid)
+            )
+        except NotFound:
+            _log.debug("slice is gone already", slice=meta.name, namespace=meta.namespace)
+        memory.slices.deleted(meta.name, meta.resource_version)
+
+    # Asking
+
+    async def ask(
+        self, subjects: Mapping[tuple[str, str], Sequence[Endpoint]], since: float
+    ) -> Activity:
+        """Ask every listed resolver about Services, named by namespace and name."""
+        questions = [
+            self._port.activity(endpoint.addresses[0], namespace, service)
+            for (namespace, service), listed in subjects.items()
+            for endpoint in listed
+        ]
+        if any(not listed for listed in subjects.values()):
+            for question in questions:
+                question.close()
+            return Activity.UNKNOWN
+        return judge(await asyncio.gather(*questions), since)
+
+    # The target's scale
+
+    async def park(self, facts: Facts, memory: Memory) -> None:
+        """Set the target to zero, if it is still what was decided on."""
+        assert facts.target is not None
+        autoscaler = facts.es.spec.autoscaler
+        memory.keda_resumed = False
+        try:
+            if autoscaler is not None and autoscaler.type == "keda":
+                paused = await self._keda.pause(facts.namespace, autoscaler.name)
+                if not paused.paused:
+                    self._refuse(facts, memory, paused.why)
+                    return
+            seen = memory.decided_on or facts.target.view
+            outcome, view = await self._scales.park(target_of(facts.es), seen)
+        except KubeError as error:
+            self._refuse(facts, memory, str(error))
+            return
+        if outcome is ScaleDown.CHANGED:
+            self._refuse(facts, memory, "somebody else changed it meanwhile")
+            return
+        remember_scale(memory, view)
+        memory.parked_here = True
+        self._reporter.parked(facts.es)
+
+    def _refuse(self, facts: Facts, memory: Memory, why: str) -> None:
+        memory.park = Park.REFUSED
+        self._reporter.not_parked(facts.es, why)
+
+    async def wake(self, facts: Facts, memory: Memory, minimum: int) -> None:
+        """Ask for replicas. Raises KubeError."""
+        outcome, view = await self._scales.scale_up(target_of(facts.es), minimum)
+        remember_scale(memory, view)
+        if outcome is ScaleUp.SCALED:
+            memory.last_scaled_up = self._clock.now().timestamp()
+            self._reporter.woken(facts.es, minimum)
+
+    async def resume_keda(self, facts: Facts, memory: Memory, name: str) -> None:
+        """Take back a pause of ours; KEDA's failure is no reason to hold anything up."""
+        try:
+            await self._keda.resume(facts.namespace, name)
+        except KubeError as error:
+            self._reporter.keda_failed(facts.es, str(error))
+            return
+        memory.keda_resumed = True

@@ -1,0 +1,279 @@
+"""The leader's work: one reconciler, fed by the shared caches, with its poller and its sweeper.
+
+Made anew each time the lease is ours: what a former tenure remembered is not trusted, since another
+leader may have been at work meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from elasti.operator.decisions import Decisions
+from elasti.operator.finalize import Finalizer
+from elasti.operator.handover import Handover
+from elasti.operator.memory import Memories
+from elasti.operator.modes import HOLDS
+from elasti.operator.observation import Observer
+from elasti.operator.ops_informer import Targets
+from elasti.operator.pacer import Pacer
+from elasti.operator.polling import Poller
+from elasti.operator.ports import PortBook
+from elasti.operator.reconciler import ElastiServiceReconciler, Parts
+from elasti.operator.reporting import Reporter
+from elasti.operator.resolver_client import ResolverClient
+from elasti.operator.sweeper import Sweeper
+from elasti.operator.warnings import Warnings
+from elasti.scaling.evaluator import Evaluator
+from kubeloop.controller.controller import Controller
+from kubeloop.controller.mapping import map_func
+from kubeloop.controller.reconcile import Request, Result
+from kubeloop.informer import Deleted
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from elasti.api.types import ElastiService
+    from elasti.operator.caches import Caches
+    from elasti.operator.directory import Directory
+    from elasti.operator.informer_manager import Scope
+    from elasti.operator.metrics import Metrics
+    from elasti.operator.projections import EndpointSlice, Service
+    from elasti.operator.settings import Settings
+    from elasti.operator.waker import Waker
+    from elasti.scaling.autoscalers import Keda
+    from elasti.scaling.scale_handler import ScaleHandler
+    from kubeloop.aio.clock import Clock
+    from kubeloop.client.client import Client
+    from kubeloop.controller.events import EventRecorder
+    from kubeloop.controller.mapping import Mapping
+    from kubeloop.informer.notifications import Notification
+
+_WAKE_PRIORITY = 10
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What every replica has, and a leader stands on."""
+
+    client: Client
+    settings: Settings
+    clock: Clock
+    caches: Caches
+    directory: Directory
+    scales: ScaleHandler
+    keda: Keda
+    waker: Waker
+    metrics: Metrics
+    recorder: EventRecorder
+
+
+class Leader:
+    """One tenure. `run` goes on until cancelled."""
+
+    def __init__(self, ground: Ground) -> None:
+        self._ground = ground
+        self._memories = Memories()
+        self._controller = Controller(
+            "elastiservice", self._reconcile, workers=ground.settings.workers, timeout=60.0
+        )
+        self._reconciler: ElastiServiceReconciler | None = None
+
+    async def run(self) -> None:
+        """Lead."""
+        ground, settings = self._ground, self._ground.settings
+        async with contextlib.AsyncExitStack() as stack:
+            evaluator = await stack.enter_async_context(self._evaluator())
+            port = await stack.enter_async_context(
+                ResolverClient(
+                    admin_port=settings.resolver_admin_port, token_file=settings.token_file
+                )
+            )
+            decisions = self._decisions(evaluator)
+            self._reconciler = self._make_reconciler(port, decisions, evaluator)
+            await stack.enter_async_context(self._listening())
+            self._watch_all()
+            sweeper = Sweeper(
+                client=ground.client,
+                directory=ground.directory,
+                services=ground.caches.services,
+                our_slices=ground.caches.our_slices,
+                period=settings.sweep_period,
+            )
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._controller.run(), name="controller")
+                group.create_task(self._poller(decisions, evaluator).run(), name="poller")
+                group.create_task(sweeper.run(), name="sweeper")
+
+    # What it is made of
+
+    def _evaluator(self) -> Evaluator:
+        settings = self._ground.settings
+        return Evaluator(
+            clock=self._ground.clock,
+            stale_after=max(120.0, 4 * settings.polling_interval),
+            prometheus_address=settings.prometheus_address,
+            prometheus_authorization=settings.prometheus_authorization,
+        )
+
+    def _decisions(self, evaluator: Evaluator) -> Decisions:
+        return Decisions(
+            directory=self._ground.directory,
+            memories=self._memories,
+            evidence=evaluator.evidence,
+            clock=self._ground.clock,
+            polling_interval=self._ground.settings.polling_interval,
+        )
+
+    def _poller(self, decisions: Decisions, evaluator: Evaluator) -> Poller:
+        return Poller(
+            elastiservices=self._ground.caches.elastiservices,
+            private_slices=self._ground.caches.private_slices,
+            memories=self._memories,
+            decisions=decisions,
+            evaluator=evaluator,
+            enqueue=self._enqueue,
+            interval=self._ground.settings.polling_interval,
+        )
+
+    def _make_reconciler(
+        self, port: ResolverClient, decisions: Decisions, evaluator: Evaluator
+    ) -> ElastiServiceReconciler:
+        ground, caches = self._ground, self._ground.caches
+        reporter = Reporter(ground.recorder)
+        targets = Targets(caches.manager, ground.scales)
+        handover = Handover(
+            client=ground.client,
+            port=port,
+            resolvers=caches.resolvers,
+            scales=ground.scales,
+            keda=ground.keda,
+            reporter=reporter,
+            clock=ground.clock,
+        )
+        finalizer = Finalizer(
+            client=ground.client,
+            directory=ground.directory,
+            handover=handover,
+            scales=ground.scales,
+            targets=targets,
+            reporter=reporter,
+            settings=ground.settings,
+        )
+        observer = Observer(
+            client=ground.client,
+            services=caches.services,
+            private_slices=caches.private_slices,
+            our_slices=caches.our_slices,
+            targets=targets,
+            resolvers=caches.resolvers,
+        )
+        parts = Parts(
+            client=ground.client,
+            elastiservices=caches.elastiservices,
+            directory=ground.directory,
+            memories=self._memories,
+            observer=observer,
+            handover=handover,
+            decisions=decisions,
+            ports=PortBook(),
+            scales=ground.scales,
+            resolvers=caches.resolvers,
+            finalizer=finalizer,
+            warnings=Warnings(ground.client, caches.services),
+            reporter=reporter,
+            pacer=Pacer(),
+            evidence=evaluator.evidence,
+            settings=ground.settings,
+            clock=ground.clock,
+        )
+        return ElastiServiceReconciler(parts, self._enqueue)
+
+    # What it hears
+
+    def _watch_all(self) -> None:
+        caches = self._ground.caches
+        self._watch(caches.elastiservices, self._of_elastiservice, "elastiservices")
+        self._watch(caches.services, self._of_service, "services")
+        self._watch(caches.our_slices, self._of_slice, "slices")
+        self._watch(caches.private_slices, self._of_slice, "private-slices")
+
+    def _watch(self, scope: Scope[Any], concerned: Any, name: str) -> None:
+        mapping: Mapping[Any] = map_func(concerned)
+        for index, informer in enumerate(scope.informers):
+            self._controller.watch(informer, mapping=mapping, name=f"{name}-{index}")
+
+    def _of_elastiservice(self, es: ElastiService) -> Iterable[Request]:
+        namespace = es.metadata.namespace
+        own = Request(namespace, es.metadata.name)
+        return (own, *self._ground.directory.naming(namespace, es.spec.service))
+
+    def _of_service(self, service: Service) -> Iterable[Request]:
+        return self._concerned(service.metadata.namespace, service.metadata.name)
+
+    def _of_slice(self, piece: EndpointSlice) -> Iterable[Request]:
+        return self._concerned(piece.metadata.namespace, piece.service)
+
+    def _concerned(self, namespace: str, service: str) -> Iterable[Request]:
+        public = self._ground.caches.public_name(namespace, service)
+        return self._ground.directory.naming(namespace, public)
+
+    @contextlib.asynccontextmanager
+    async def _listening(self) -> AsyncIterator[None]:
+        ground = self._ground
+        handles = ground.caches.our_slices.add_handler(self._slice_changed, name="leader")
+        ground.caches.resolvers.listen(self._resolvers_changed)
+        ground.waker.listen(self._woken)
+        try:
+            yield
+        finally:
+            ground.waker.listen(None)
+            ground.caches.resolvers.listen(None)
+            for informer, handle in handles:
+                await informer.remove_handler(handle)
+
+    def _slice_changed(self, event: Notification[EndpointSlice]) -> None:
+        if not isinstance(event, Deleted):
+            return
+        meta = event.obj.metadata
+        for request in self._concerned(meta.namespace, event.obj.service):
+            if (memory := self._memories.find(request)) is not None:
+                memory.slices.gone(meta.name, meta.resource_version)
+
+    def _resolvers_changed(self, flipped: bool) -> None:  # noqa: FBT001 -- the listener's contract
+        for request, memory in self._memories.items():
+            if flipped or (memory.state is not None and HOLDS[memory.state].slice):
+                self._enqueue(request)
+
+    def _woken(self, request: Request) -> None:
+        if self._reconciler is not None:
+            self._reconciler.wake(request)
+
+    # What it does
+
+    def _enqueue(self, request: Request) -> None:
+        self._controller.queue.add(request, priority=_WAKE_PRIORITY)
+
+    async def _reconcile(self, request: Request) -> Result | None:
+        assert self._reconciler is not None
+        clock, metrics = asyncio.get_running_loop().time, self._ground.metrics
+        began = clock()
+        try:
+            result = await self._reconciler.reconcile(request)
+        except Exception as error:
+            metrics.reconciled(request, clock() - began, error)
+            raise
+        memory = self._memories.find(request)
+        if memory is None:
+            metrics.forget(request)
+        else:
+            metrics.reconciled(request, clock() - began, None)
+            metrics.state(request, memory.state)
+        metrics.watches(self._ground.caches.manager.informer_count)
+        return result

@@ -1,0 +1,132 @@
+"""What the leader remembers of one ElastiService between two looks at it.
+
+Nothing here is needed to be right after a restart: the state is derived from the cluster, settles
+start anew, and the times that matter for sleeping are in the object's status. Monotonic times are the
+loop's; times for decisions are seconds since 1970.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+from elasti.operator.modes import Activity, Park, State
+from elasti.operator.overlay import Overlay
+
+if TYPE_CHECKING:
+    from elasti.operator.projections import Endpoint, EndpointSlice
+    from elasti.scaling.scale_handler import ScaleView
+    from kubeloop.controller.reconcile import Request
+
+_CONTEST_WINDOW = 3600.0
+_CONTESTED_AT = 3
+_LONGEST_BACKOFF = 86400.0
+
+
+@dataclasses.dataclass(slots=True)
+class Contest:
+    """Parks that another writer undid, and how long to leave the target alone for it."""
+
+    undone: list[float] = dataclasses.field(default_factory=list)
+    until: float = -math.inf
+    by: str = ""
+
+    @property
+    def is_contested(self) -> bool:
+        """Whether three parks within an hour were undone."""
+        return len(self.undone) >= _CONTESTED_AT
+
+    def record(self, now: float, by: str, cooldown: float) -> None:
+        """Note that a park was undone; from the third within an hour on, wait ever longer."""
+        self.undone = [at for at in self.undone if now - at < _CONTEST_WINDOW] + [now]
+        self.by = by
+        if self.is_contested:
+            doublings = len(self.undone) - _CONTESTED_AT + 1
+            self.until = now + min(max(cooldown, 60.0) * 2.0**doublings, _LONGEST_BACKOFF)
+
+    def calm(self, now: float) -> None:
+        """Forget what is long ago, once the wait is over."""
+        if now >= self.until:
+            self.undone = [at for at in self.undone if now - at < _CONTEST_WINDOW]
+
+
+@dataclasses.dataclass(slots=True)
+class Memory:
+    """One ElastiService, by its uid."""
+
+    uid: str
+    state: State | None = None
+    why: str = ""
+    refused: bool = False
+
+    engaged_at: float | None = None
+    ready_since: dict[str, float] = dataclasses.field(default_factory=dict)
+    activity: Activity = Activity.UNKNOWN
+    park: Park = Park.NOT_TRIED
+    parked_here: bool = False
+    decided_on: ScaleView | None = None
+
+    wake: bool = False
+    annotation: str = ""
+    last_scaled_up: float = -math.inf
+    last_traffic: float = -math.inf
+    last_attempt: float = -math.inf
+    contest: Contest = dataclasses.field(default_factory=Contest)
+
+    listed: tuple[Endpoint, ...] = ()
+    verified: set[tuple[str, int]] = dataclasses.field(default_factory=set)
+    probe_failures: int = 0
+    legacy_checked: bool = False
+    keda_resumed: bool = False
+    loss_slot: float | None = None
+    finalizing_since: float | None = None
+
+    slices: Overlay[EndpointSlice] = dataclasses.field(default_factory=Overlay)
+    scales: Overlay[ScaleView] = dataclasses.field(default_factory=Overlay)
+
+    def enter(self, state: State, why: str) -> None:
+        """Begin a state anew."""
+        self.state, self.why = state, why
+        self.park = Park.NOT_TRIED
+        self.activity = Activity.UNKNOWN
+        if state is not State.PARKING:
+            self.engaged_at = None
+
+    def settled_engaging(self, now: float, settle: float) -> bool:
+        """Whether our slice has been beside the pods' for the whole engage settle."""
+        return self.engaged_at is not None and now - self.engaged_at >= settle
+
+    def see_ready(self, endpoints: frozenset[str], now: float) -> None:
+        """Keep since when each endpoint has been ready."""
+        self.ready_since = {name: self.ready_since.get(name, now) for name in endpoints}
+
+    def settled_ready(self, now: float, settle: float) -> bool:
+        """Whether one endpoint has been ready for the whole release settle."""
+        return any(now - since >= settle for since in self.ready_since.values())
+
+
+class Memories:
+    """All of them, by name."""
+
+    def __init__(self) -> None:
+        self._by_request: dict[Request, Memory] = {}
+
+    def of(self, request: Request, uid: str) -> Memory:
+        """Return what is known of an object; nothing yet where it was made anew."""
+        memory = self._by_request.get(request)
+        if memory is None or memory.uid != uid:
+            memory = self._by_request[request] = Memory(uid)
+        return memory
+
+    def find(self, request: Request) -> Memory | None:
+        """Return what is known, if anything."""
+        return self._by_request.get(request)
+
+    def forget(self, request: Request) -> None:
+        """The object is gone."""
+        self._by_request.pop(request, None)
+
+    def items(self) -> list[tuple[Request, Memory]]:
+        """Return all."""
+        return list(self._by_request.items())

@@ -1,0 +1,232 @@
+"""What the operator knows of one ElastiService at one moment, and what it makes of it.
+
+`Observer` gathers `Facts`, mostly from caches. Two things are asked of the server itself, and only
+where a decision hangs on them: the public Service's own slices, which alone tell whether traffic can
+go to pods, and a slice of KubeElasti's that carries no label.
+
+`seen_from` turns facts and memory into what the state machine looks at. Pure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from elasti.api.names import MANAGED_BY, private_service_name
+from elasti.operator.children import slice_names
+from elasti.operator.modes import Activity, Observation, State
+from elasti.operator.projections import (
+    MANAGED_BY_LABEL,
+    SERVICE_LABEL,
+    SLICES,
+    Endpoint,
+    EndpointSlice,
+    Service,
+)
+from elasti.scaling.decide import Decision, Verdict
+from elasti.scaling.scale_handler import NotScalable
+from kubeloop.client.errors import Forbidden, NoMatch, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from elasti.api.types import ElastiService
+    from elasti.operator.conditions import Finding
+    from elasti.operator.informer_manager import Scope
+    from elasti.operator.memory import Memory
+    from elasti.operator.ops_informer import Targets, UpdateObjInfo
+    from elasti.operator.resolvers import Resolvers
+    from elasti.operator.settings import Settings
+    from kubeloop.client.client import Client
+
+BY_SERVICE = "service"
+UNDECIDED = Decision(Verdict.STAY, "not decided")
+_TARGET = "target"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """Everything that a look at one ElastiService found.
+
+    `target_problem` says why there is no target. `slices` are the ones that point at the resolver,
+    ours or KubeElasti's. `ready` names the ready endpoints that decide. `partners_settled`: everyone
+    else on the same target is ready for the park. `lost_wake`: no resolver for too long, and it is
+    this one's turn.
+    """
+
+    es: ElastiService
+    now: float
+    service: Service | None = None
+    private: Service | None = None
+    target: UpdateObjInfo | None = None
+    target_problem: str = ""
+    slices: tuple[EndpointSlice, ...] = ()
+    ready: frozenset[str] = frozenset()
+    resolvers: tuple[Endpoint, ...] = ()
+    ports: Mapping[int, int] = dataclasses.field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+    decision: Decision = UNDECIDED
+    partners_settled: bool = True
+    lost_wake: bool = False
+
+    @property
+    def namespace(self) -> str:
+        """The namespace."""
+        return self.es.metadata.namespace
+
+    @property
+    def at_zero(self) -> bool:
+        """Whether the target asks for no pods."""
+        return self.target is not None and self.target.at_zero
+
+
+def seen_from(facts: Facts, memory: Memory, settings: Settings) -> Observation:
+    """Return what the state machine sees."""
+    refused = memory.refused
+    holding = memory.state in (State.ENGAGING, State.PARKING, State.WAKING)
+    calm = facts.decision.verdict is Verdict.SLEEP
+    return Observation(
+        at_zero=facts.at_zero,
+        ready=bool(facts.ready),
+        ready_settled=memory.settled_ready(facts.now, settings.release_settle),
+        slice=bool(facts.slices),
+        engage_settled=memory.settled_engaging(facts.now, settings.engage_settle)
+        and facts.partners_settled,
+        resolver=bool(memory.listed if holding else facts.resolvers),
+        may_sleep=calm and not refused,
+        wake_wanted=memory.wake
+        or refused
+        or facts.lost_wake
+        or facts.decision.verdict is Verdict.WAKE,
+        forsaken=calm and memory.activity is Activity.QUIET,
+        activity=memory.activity,
+        park=memory.park,
+    )
+
+
+def index_by_service(piece: EndpointSlice) -> list[str]:
+    """File slices under the Service that they belong to."""
+    return [f"{piece.metadata.namespace}/{piece.service}"]
+
+
+class Observer:
+    """Gathers facts. Raises KubeError where the server must be asked and does not answer."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        services: Scope[Service],
+        private_slices: Scope[EndpointSlice],
+        our_slices: Scope[EndpointSlice],
+        targets: Targets,
+        resolvers: Resolvers,
+    ) -> None:
+        self._slices = client.resource(SLICES, EndpointSlice)
+        self._services = services
+        self._private_slices = private_slices
+        self._our_slices = our_slices
+        self._targets = targets
+        self._resolvers = resolvers
+
+    async def observe(self, es: ElastiService, memory: Memory, on_target: Any) -> Facts:
+        """Look at everything that one ElastiService depends on."""
+        namespace, name = es.metadata.namespace, es.spec.service
+        target, problem = await self._target(es, memory, on_target)
+        facts = Facts(
+            es=es,
+            now=asyncio.get_running_loop().time(),
+            service=self._services.find(namespace, name),
+            private=self._services.find(namespace, private_service_name(name)),
+            target=target,
+            target_problem=problem,
+            slices=await self._present_slices(es, memory),
+            resolvers=self._resolvers.ready(),
+        )
+        if facts.service is None or (facts.at_zero and memory.state is State.PROXY):
+            return facts
+        ready = await self._ready(facts, memory)
+        memory.see_ready(ready, facts.now)
+        return dataclasses.replace(facts, ready=ready)
+
+    async def _target(
+        self, es: ElastiService, memory: Memory, on_target: Any
+    ) -> tuple[UpdateObjInfo | None, str]:
+        ref = es.spec.scale_target_ref
+        try:
+            scope = await self._targets.follow(es, on_target)
+            info = await self._targets.read(es, scope)
+        except NoMatch:
+            return None, (
+                f"the server has no kind {ref.kind} in {ref.api_version}; install it, or correct"
+                " spec.scaleTargetRef"
+            )
+        except NotScalable as error:
+            return None, str(error)
+        except Forbidden as error:
+            return None, f"{error}; {rule_for(ref.api_version, ref.kind)}"
+        if info is None:
+            return None, f"there is no {ref.kind} {ref.name} in namespace {es.metadata.namespace}"
+        view = memory.scales.newest(_TARGET, info.view, info.version)
+        return (info if view is None else info.with_scale(view)), ""
+
+    async def _present_slices(self, es: ElastiService, memory: Memory) -> tuple[EndpointSlice, ...]:
+        namespace, found = es.metadata.namespace, []
+        names = slice_names(es.spec.service)
+        for name in names.values():
+            cached = self._our_slices.find(namespace, name)
+            version = cached.metadata.resource_version if cached else ""
+            if (newest := memory.slices.newest(name, cached, version)) is not None:
+                found.append(newest)
+        if not found and not memory.legacy_checked:
+            found = await self._legacy(namespace, names["IPv4"])
+            memory.legacy_checked = not found
+        return tuple(found)
+
+    async def _legacy(self, namespace: str, name: str) -> list[EndpointSlice]:
+        try:
+            return [await self._slices.get(name, namespace=namespace)]
+        except NotFound:
+            return []
+
+    async def _ready(self, facts: Facts, memory: Memory) -> frozenset[str]:
+        serving = memory.state in (None, State.SERVE) and not facts.slices
+        if serving and (ready := self._private_ready(facts)):
+            return ready
+        return await self.public_ready(facts.namespace, facts.es.spec.service)
+
+    def _private_ready(self, facts: Facts) -> frozenset[str]:
+        key = f"{facts.namespace}/{private_service_name(facts.es.spec.service)}"
+        pieces = self._private_slices.by_index(BY_SERVICE, key)
+        return frozenset(e.identity for piece in pieces for e in piece.ready_endpoints)
+
+    async def public_ready(self, namespace: str, service: str) -> frozenset[str]:
+        """Ask the server which endpoints of a Service are ready, the resolver's left out."""
+        selector = f"{SERVICE_LABEL}={service},{MANAGED_BY_LABEL}!={MANAGED_BY}"
+        ours = set(slice_names(service).values())
+        pieces = self._slices.items(selector=selector, namespace=namespace)
+        return frozenset(
+            [
+                endpoint.identity
+                async for piece in pieces
+                if piece.metadata.name not in ours
+                for endpoint in piece.ready_endpoints
+            ]
+        )
+
+
+def remember_scale(memory: Memory, view: Any) -> None:
+    """Keep a written scale until the cache shows it."""
+    memory.scales.wrote(_TARGET, view.version, view)
+
+
+def rule_for(api_version: str, kind: str) -> str:
+    """Return the words that say how to let the operator have a kind."""
+    group = api_version.rpartition("/")[0]
+    plural = kind.lower() if kind.endswith("s") else f"{kind.lower()}s"
+    return (
+        'add a ClusterRole labelled elasti.truefoundry.com/aggregate-to-operator: "true" with the'
+        f' rule {{apiGroups: ["{group}"], resources: [{plural}, {plural}/scale], verbs: [get, list,'
+        " watch, update]}"
+    )

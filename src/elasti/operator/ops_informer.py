@@ -1,0 +1,148 @@
+"""Scale targets of any kind as one shape: `UpdateObjInfo`.
+
+Deployments, StatefulSets, ReplicaSets and Rollouts keep their replicas in the same place, so a slim
+watch of the kind tells everything. Other kinds may keep them anywhere: their metadata is watched, and
+`/scale` is read when something changes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from elasti.operator.informer_manager import KeyParams, RequestWatch
+from elasti.operator.projections import Workload
+from elasti.scaling.scale_handler import ScaleTarget, ScaleView
+from kubeloop.client.errors import NotFound
+from kubeloop.objects.meta import PartialObjectMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from elasti.api.types import ElastiService
+    from elasti.operator.informer_manager import Manager, OnObject, Scope
+    from elasti.scaling.scale_handler import ScaleHandler
+    from kubeloop.objects.gvk import GroupVersionResource
+
+_WELL_KNOWN = frozenset(
+    {
+        ("apps", "deployments"),
+        ("apps", "statefulsets"),
+        ("apps", "replicasets"),
+        ("argoproj.io", "rollouts"),
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateObjInfo:
+    """What is known of a scale target.
+
+    `selector` is the target's own, as a mapping where its kind has one. `probed` says whether its pods
+    tell when they are ready; None where that cannot be known.
+    """
+
+    namespace: str
+    name: str
+    spec_replicas: int
+    status_replicas: int
+    uid: str
+    version: str
+    selector: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    pod_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    probed: bool | None = None
+
+    @property
+    def at_zero(self) -> bool:
+        """Whether no pod is asked for."""
+        return self.spec_replicas == 0
+
+    @property
+    def view(self) -> ScaleView:
+        """The same as a scale that a park can be compared with."""
+        return ScaleView(self.uid, self.spec_replicas, self.version)
+
+    def with_scale(self, view: ScaleView) -> UpdateObjInfo:
+        """Return the same target after its scale was read or written."""
+        return dataclasses.replace(
+            self, spec_replicas=view.replicas, uid=view.uid, version=view.version
+        )
+
+
+def target_of(service: ElastiService) -> ScaleTarget:
+    """Return an ElastiService's target."""
+    ref = service.spec.scale_target_ref
+    return ScaleTarget.of(service.metadata.namespace, ref.api_version, ref.kind, ref.name)
+
+
+def info_of(workload: Workload) -> UpdateObjInfo:
+    """Read a workload that keeps its replicas where Deployments do."""
+    meta = workload.metadata
+    return UpdateObjInfo(
+        namespace=meta.namespace,
+        name=meta.name,
+        spec_replicas=workload.replicas,
+        status_replicas=workload.status.replicas,
+        uid=meta.uid,
+        version=meta.resource_version,
+        selector=workload.spec.selector or {},
+        pod_labels=workload.template_labels,
+        probed=workload.has_readiness_probe if workload.spec.template else None,
+    )
+
+
+class Targets:
+    """Follows the scale targets of ElastiServices through the informer manager."""
+
+    def __init__(self, manager: Manager, scales: ScaleHandler) -> None:
+        self._manager = manager
+        self._scales = scales
+        self._watched: dict[tuple[str, str], KeyParams] = {}
+
+    async def follow(self, service: ElastiService, on_event: OnObject) -> Scope[Any]:
+        """Hear of an ElastiService's target from now on, and of no former one.
+
+        Returns when the target's kind is in the cache. Raises NoMatch, NotScalable, KubeError.
+        """
+        target = target_of(service)
+        info = await self._scales.resource(target)
+        meta = service.metadata
+        key = KeyParams(meta.namespace, meta.name, info.gvr, target.name)
+        present = self._watched.get((meta.namespace, meta.name))
+        if present is not None and present != key:
+            self._manager.remove(present)
+        self._watched[meta.namespace, meta.name] = key
+        scope = self._manager.add(RequestWatch(key, _kind(info.gvr), on_event))
+        await scope.wait_synced()
+        return scope
+
+    def leave(self, namespace: str, name: str) -> None:
+        """Hear no more of the target of an ElastiService that is gone."""
+        key = self._watched.pop((namespace, name), None)
+        if key is not None:
+            self._manager.remove(key)
+
+    async def read(self, service: ElastiService, scope: Scope[Any]) -> UpdateObjInfo | None:
+        """Return what is known of the target; None where there is none. Raises KubeError."""
+        target = target_of(service)
+        found = scope.find(target.namespace, target.name)
+        if found is None:
+            return None
+        if isinstance(found, Workload):
+            return info_of(found)
+        try:
+            view = await self._scales.read(target)
+        except NotFound:
+            return None
+        return UpdateObjInfo(
+            namespace=target.namespace,
+            name=target.name,
+            spec_replicas=view.replicas,
+            status_replicas=view.status_replicas,
+            uid=view.uid,
+            version=view.version,
+        )
+
+
+def _kind(gvr: GroupVersionResource) -> type[Any]:
+    return Workload if (gvr.group, gvr.resource) in _WELL_KNOWN else PartialObjectMetadata

@@ -1,0 +1,104 @@
+"""Reads the triggers of all ElastiServices, and has those looked at for which something follows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from elasti.api.names import private_service_name
+from elasti.operator.decisions import cooldown_of
+from elasti.operator.modes import State
+from elasti.operator.observation import BY_SERVICE
+from elasti.scaling.decide import Verdict
+from elasti.scaling.evaluator import Subject
+from elasti.scaling.triggers.pods import PodEndpoint
+from kubeloop.aio.wait import until
+from kubeloop.controller.reconcile import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from elasti.api.types import ElastiService
+    from elasti.operator.decisions import Decisions
+    from elasti.operator.informer_manager import Scope
+    from elasti.operator.memory import Memories
+    from elasti.operator.projections import EndpointSlice
+    from elasti.scaling.evaluator import Evaluator
+
+_CALMED = (State.SERVE, State.WAKING)
+
+
+class Poller:
+    """The leader's round of all triggers, every polling interval."""
+
+    def __init__(
+        self,
+        *,
+        elastiservices: Scope[ElastiService],
+        private_slices: Scope[EndpointSlice],
+        memories: Memories,
+        decisions: Decisions,
+        evaluator: Evaluator,
+        enqueue: Callable[[Request], None],
+        interval: float,
+    ) -> None:
+        self._elastiservices = elastiservices
+        self._private_slices = private_slices
+        self._memories = memories
+        self._decisions = decisions
+        self._evaluator = evaluator
+        self._enqueue = enqueue
+        self._interval = interval
+        self._told: dict[Request, object] = {}
+
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        await until(self.poll, self._interval, jitter=0.1)
+
+    async def poll(self) -> None:
+        """Read everything once, and enqueue whom it concerns."""
+        subjects = [self._subject(es) for es in self._elastiservices.all()]
+        await self._evaluator.poll(subjects)
+        present = set()
+        for es in self._elastiservices.all():
+            request = Request(es.metadata.namespace, es.metadata.name)
+            present.add(request)
+            self._consider(request)
+        for request in self._told.keys() - present:
+            del self._told[request]
+            self._evaluator.forget(request)
+
+    def _consider(self, request: Request) -> None:
+        memory = self._memories.find(request)
+        if memory is None:
+            return
+        verdict = self._decisions.together(request).verdict
+        health = [
+            item.last.error if item.last else None for item in self._evaluator.evidence(request)
+        ]
+        told = (verdict, health)
+        follows = (verdict is Verdict.SLEEP and memory.state in _CALMED) or (
+            verdict is Verdict.WAKE and memory.state is State.PROXY
+        )
+        if follows or told != self._told.get(request):
+            self._told[request] = told
+            self._enqueue(request)
+
+    def _subject(self, es: ElastiService) -> Subject:
+        request = Request(es.metadata.namespace, es.metadata.name)
+        memory = self._memories.find(request)
+        wants_pods = any(trigger.type == "pods" for trigger in es.spec.triggers)
+        return Subject(
+            key=request,
+            triggers=es.spec.triggers,
+            cooldown=cooldown_of(es.spec),
+            pods=tuple(self._pods(es)) if wants_pods else (),
+            asleep=memory is not None and memory.state is State.PROXY,
+        )
+
+    def _pods(self, es: ElastiService) -> Iterator[PodEndpoint]:
+        key = f"{es.metadata.namespace}/{private_service_name(es.spec.service)}"
+        for piece in self._private_slices.by_index(BY_SERVICE, key):
+            ports = tuple((port.name, port.port) for port in piece.ports or () if port.port)
+            for endpoint in piece.endpoints or ():
+                if endpoint.addresses:
+                    yield PodEndpoint(endpoint.identity, endpoint.addresses[0], ports)

@@ -1,0 +1,152 @@
+"""The elasti server: where resolvers ask for wake-ups. Every replica has one, leader or not.
+
+| path | answer |
+|---|---|
+| `POST /informer/incoming-request` | what was done: 202, 404, or 503 with Retry-After |
+| `GET /crd-cache` | the ElastiServices by Service, without headers' values |
+| `GET /metrics`, `/healthz`, `/readyz` | for those who watch; open |
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from elasti.api.wire import (
+    CRD_CACHE_PATH,
+    INCOMING_PATH,
+    IncomingReply,
+    IncomingRequest,
+    WakeOutcome,
+)
+from elasti.operator.authentication import Unverified
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from elasti.operator.authentication import Authenticator
+    from elasti.operator.directory import Directory
+    from elasti.operator.metrics import Metrics
+    from elasti.operator.waker import Waker
+    from kubeloop.controller.health import HealthChecks
+
+_MOST_BYTES = 64 * 1024
+_RETRY_AFTER = {"Retry-After": "1"}
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_log = structlog.get_logger(__name__)
+
+
+class Server:
+    """A runnable for `Group.SERVERS`; ready when it listens. Port 0 takes any free one."""
+
+    def __init__(
+        self,
+        *,
+        waker: Waker,
+        directory: Directory,
+        authenticator: Authenticator,
+        metrics: Metrics,
+        healthz: HealthChecks,
+        readyz: HealthChecks,
+        is_synced: Callable[[], bool],
+        host: str | None = None,
+        port: int = 8013,
+    ) -> None:
+        self._waker = waker
+        self._directory = directory
+        self._authenticator = authenticator
+        self._metrics = metrics
+        self._checks = {"/healthz": healthz, "/readyz": readyz}
+        self._is_synced = is_synced
+        self._host = host
+        self._wanted_port = port
+        self._listening = asyncio.Event()
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on; known when ready."""
+        assert self._runner is not None
+        return int(self._runner.addresses[0][1])
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        self._runner = web.AppRunner(self._application(), access_log=None, shutdown_timeout=5.0)
+        await self._runner.setup()
+        try:
+            async with self._waker:
+                await web.TCPSite(self._runner, self._host, self._wanted_port).start()
+                self._listening.set()
+                try:
+                    await asyncio.get_running_loop().create_future()
+                finally:
+                    # Requests under way are answered before what they started is cancelled.
+                    await self._runner.cleanup()
+        finally:
+            await self._runner.cleanup()
+
+    async def wait_until_ready(self) -> None:
+        """Wait until it listens."""
+        await self._listening.wait()
+
+    def _application(self) -> web.Application:
+        app = web.Application(client_max_size=_MOST_BYTES)
+        app.router.add_post(INCOMING_PATH, self._guarded(self._incoming))
+        app.router.add_get(CRD_CACHE_PATH, self._guarded(self._crd_cache))
+        app.router.add_get("/metrics", self._serve_metrics)
+        for path in self._checks:
+            app.router.add_get(path, self._health)
+        return app
+
+    def _guarded(
+        self, handler: Callable[[web.Request], Awaitable[web.Response]]
+    ) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def guarded(request: web.Request) -> web.Response:
+            try:
+                refusal = await self._authenticator.check(request.headers.get("Authorization", ""))
+            except Unverified as error:
+                return _json(503, {"message": str(error)}, _RETRY_AFTER)
+            if refusal is not None:
+                return _json(refusal.code, {"message": refusal.message})
+            return await handler(request)
+
+        return guarded
+
+    async def _incoming(self, request: web.Request) -> web.Response:
+        try:
+            message = msgspec.json.decode(await request.read(), type=IncomingRequest)
+        except msgspec.MsgspecError as error:
+            return _json(400, {"message": f"the body is no wake request: {error}"})
+        reply = await self._waker.wake(message.namespace, message.svc)
+        return _reply(reply)
+
+    async def _crd_cache(self, _request: web.Request) -> web.Response:
+        if not self._is_synced():
+            return _json(503, {"message": "the operator is starting"}, _RETRY_AFTER)
+        return _json(200, {"services": self._directory.shown()})
+
+    async def _serve_metrics(self, _request: web.Request) -> web.Response:
+        return web.Response(body=self._metrics.render(), headers={"Content-Type": _METRICS_TYPE})
+
+    async def _health(self, request: web.Request) -> web.Response:
+        answer = await self._checks[request.path].run(verbose="verbose" in request.query)
+        return web.Response(status=200 if answer.ok else 500, text=answer.text)
+
+
+def _reply(reply: IncomingReply) -> web.Response:
+    unavailable = reply.outcome is WakeOutcome.UNAVAILABLE
+    return _json(reply.outcome.code, reply, _RETRY_AFTER if unavailable else None)
+
+
+def _json(code: int, body: Any, headers: dict[str, str] | None = None) -> web.Response:
+    return web.Response(
+        status=code,
+        body=msgspec.json.encode(body),
+        content_type="application/json",
+        headers=headers,
+    )

@@ -1,0 +1,177 @@
+"""The operator's settings: read once, at the composition root, from a mapping of variables.
+
+KubeElasti's names keep their meaning; what it demanded has its chart's values as defaults. Everything
+wrong is reported at once, each with the variable, the value and what to write instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import TYPE_CHECKING, Any
+
+from elasti.api.durations import parse_duration
+from elasti.api.names import LEASE_NAME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+_POLLING = 30.0
+
+
+class SettingsError(ValueError):
+    """Variables that cannot be used; the message names each."""
+
+
+class OnResolverLoss(enum.Enum):
+    """What happens to sleeping targets when no resolver is ready."""
+
+    WAKE = "Wake"
+    WAIT = "Wait"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings; times in seconds.
+
+    engage_settle: how long resolver and pods are both in rotation before a target is parked; longer
+    than endpoints need to reach the slowest node. release_settle: how long an endpoint must have been
+    ready before the resolver steps aside. watch_namespaces: empty for the whole cluster.
+    allowed_callers: users that may ask for wake-ups, a trailing `*` for any ending.
+    """
+
+    operator_namespace: str = "elasti"
+    resolver_namespace: str = "elasti"
+    resolver_service: str = "elasti-resolver-service"
+    resolver_admin_port: int = 8013
+    resolver_proxy_port: int = 8012
+    cluster_domain: str = "cluster.local"
+    watch_namespaces: tuple[str, ...] = ()
+
+    polling_interval: float = _POLLING
+    prometheus_address: str = ""
+    prometheus_authorization: str = dataclasses.field(default="", repr=False)
+
+    engage_settle: float = 15.0
+    release_settle: float = 2.0
+    finalize_wait: float = 120.0
+    resolver_loss_grace: float = 30.0
+    on_resolver_loss: OnResolverLoss = OnResolverLoss.WAKE
+
+    informer_resync: float = 300.0
+    informer_health_period: float = 5.0
+    informer_stuck_after: float = 900.0
+    sweep_period: float = 60.0
+    workers: int = 16
+
+    host: str | None = None
+    port: int = 8013
+    health_port: int = 8081
+    authenticate: bool = True
+    allowed_callers: tuple[str, ...] = ()
+    token_file: str = ""
+
+    leader_elect: bool = True
+    lease_name: str = LEASE_NAME
+    identity: str = ""
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str], **overrides: Any) -> Settings:
+        """Read variables; `overrides` (from flags) win where they are not None.
+
+        Raises SettingsError with every complaint.
+        """
+        values: dict[str, Any] = {}
+        complaints = []
+        for name, (field, read) in _VARIABLES.items():
+            if text := environ.get(name, ""):
+                try:
+                    values[field] = read(text)
+                except ValueError as error:
+                    complaints.append(f"{name}: {error}")
+        if complaints:
+            raise SettingsError("; ".join(complaints))
+        values |= {name: value for name, value in overrides.items() if value is not None}
+        return cls(**values)
+
+    @property
+    def callers(self) -> tuple[str, ...]:
+        """Who may ask for wake-ups: by default every ServiceAccount of the resolver's namespace."""
+        account = f"system:serviceaccount:{self.resolver_namespace}:*"
+        return self.allowed_callers or (account,)
+
+
+def _namespaces(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise ValueError(f"{text!r} is not a port; write a number from 1 to 65535")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"{text!r} is not a number above zero")
+    return int(text)
+
+
+def _duration(text: str) -> float:
+    seconds = float(text) if text.replace(".", "", 1).isdecimal() else parse_duration(text)
+    if seconds < 0:
+        raise ValueError(f"{text!r} is below zero; write a duration like '15s'")
+    return seconds
+
+
+def _polling(text: str) -> float:
+    # KubeElasti takes its default for what it cannot use, instead of failing.
+    try:
+        return _duration(text) or _POLLING
+    except ValueError:
+        return _POLLING
+
+
+def _switch(text: str) -> bool:
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if text.lower() not in words:
+        raise ValueError(f"{text!r} is neither 'true' nor 'false'")
+    return words[text.lower()]
+
+
+def _loss(text: str) -> OnResolverLoss:
+    try:
+        return OnResolverLoss(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is neither 'Wake' nor 'Wait'") from None
+
+
+_VARIABLES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "ELASTI_OPERATOR_NAMESPACE": ("operator_namespace", str),
+    "ELASTI_OPERATOR_PORT": ("port", _port),
+    "ELASTI_RESOLVER_NAMESPACE": ("resolver_namespace", str),
+    "ELASTI_RESOLVER_SERVICE_NAME": ("resolver_service", str),
+    "ELASTI_RESOLVER_PORT": ("resolver_admin_port", _port),
+    "ELASTI_RESOLVER_PROXY_PORT": ("resolver_proxy_port", _port),
+    "KUBERNETES_CLUSTER_DOMAIN": ("cluster_domain", str),
+    "WATCH_NAMESPACES": ("watch_namespaces", _namespaces),
+    "POLLING_INTERVAL": ("polling_interval", _polling),
+    "PROMETHEUS_TRIGGER_SERVER_ADDRESS": ("prometheus_address", str),
+    "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER": ("prometheus_authorization", str),
+    "ELASTI_ENGAGE_SETTLE": ("engage_settle", _duration),
+    "ELASTI_RELEASE_SETTLE": ("release_settle", _duration),
+    "ELASTI_FINALIZE_WAIT": ("finalize_wait", _duration),
+    "ELASTI_RESOLVER_LOSS_GRACE": ("resolver_loss_grace", _duration),
+    "ELASTI_ON_RESOLVER_LOSS": ("on_resolver_loss", _loss),
+    "ELASTI_INFORMER_RESYNC": ("informer_resync", _duration),
+    "ELASTI_INFORMER_HEALTH_PERIOD": ("informer_health_period", _duration),
+    "ELASTI_INFORMER_STUCK_AFTER": ("informer_stuck_after", _duration),
+    "ELASTI_WORKERS": ("workers", _count),
+    "ELASTI_AUTHENTICATE": ("authenticate", _switch),
+    "ELASTI_ALLOWED_CALLERS": ("allowed_callers", _namespaces),
+    "ELASTI_RESOLVER_TOKEN_FILE": ("token_file", str),
+    "ELASTI_LEADER_ELECT": ("leader_elect", _switch),
+    "ELASTI_LEASE_NAME": ("lease_name", str),
+    "POD_NAME": ("identity", str),
+}

@@ -1,0 +1,153 @@
+"""Waking a target because traffic waits. Works on every replica, leader or not.
+
+The reply is given after acting and says what is true: the server itself was asked and told, no cache.
+Callers that ask for the same target at the same time share one answer. KEDA is resumed beside it and
+may fail; when the target was scaled is noted in status afterwards, without keeping the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from elasti.api.wire import IncomingReply, WakeOutcome
+from elasti.operator.decisions import cooldown_of, seconds
+from elasti.scaling.scale_handler import FIELD_MANAGER, NotScalable, ScaleTarget, ScaleUp
+from kubeloop.aio.tasks import BackgroundTasks
+from kubeloop.client.errors import KubeError
+from kubeloop.objects.patches import MergePatch
+from kubeloop.objects.times import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Self
+
+    from elasti.operator.directory import CRDDetails, Directory
+    from elasti.operator.metrics import Metrics
+    from elasti.scaling.autoscalers import Keda
+    from elasti.scaling.scale_handler import ScaleHandler
+    from kubeloop.aio.clock import Clock
+    from kubeloop.client.client import Client
+    from kubeloop.controller.reconcile import Request
+
+_TIMEOUT = 10.0
+_FRESH = 60.0
+_RESOURCE = "elasti.truefoundry.com/v1alpha1/elastiservices"
+
+_log = structlog.get_logger(__name__)
+
+
+class Waker:
+    """Wakes targets. Used as an `async with` block, which owns what is done after a reply."""
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        directory: Directory,
+        scales: ScaleHandler,
+        keda: Keda,
+        metrics: Metrics,
+        clock: Clock,
+        is_synced: Callable[[], bool],
+    ) -> None:
+        self._objects = client.resource(_RESOURCE)
+        self._directory = directory
+        self._scales = scales
+        self._keda = keda
+        self._metrics = metrics
+        self._clock = clock
+        self._is_synced = is_synced
+        self._tasks = BackgroundTasks(on_error=_log_failure)
+        self._under_way: dict[Request, asyncio.Task[IncomingReply]] = {}
+        self._on_wake: Callable[[Request], None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._tasks.__aexit__(kind, error, trace)
+
+    def listen(self, on_wake: Callable[[Request], None] | None) -> None:
+        """Tell the leader's reconciler, where it runs here, of every wake-up."""
+        self._on_wake = on_wake
+
+    async def wake(self, namespace: str, service: str) -> IncomingReply:
+        """Wake what is behind a Service, and say what happened. Never raises for the server's sake."""
+        reply = await self._answer(namespace, service)
+        self._metrics.woken(reply.outcome.value)
+        return reply
+
+    async def _answer(self, namespace: str, service: str) -> IncomingReply:
+        if not self._is_synced():
+            return IncomingReply(WakeOutcome.UNAVAILABLE, "the operator is starting")
+        details = self._directory.owner(namespace, service)
+        if details is None:
+            message = f"no ElastiService names Service {namespace}/{service}"
+            return IncomingReply(WakeOutcome.NOT_FOUND, message)
+        task = self._under_way.get(details.request)
+        if task is None:
+            task = self._tasks.start(self._act(details), name=f"wake {details.request}")
+            self._under_way[details.request] = task
+            task.add_done_callback(lambda _done: self._under_way.pop(details.request, None))
+        return await asyncio.shield(task)
+
+    async def _act(self, details: CRDDetails) -> IncomingReply:
+        if self._on_wake is not None:
+            self._on_wake(details.request)
+        ref = details.spec.scale_target_ref
+        target = ScaleTarget.of(details.namespace, ref.api_version, ref.kind, ref.name)
+        self._resume_keda(details)
+        try:
+            async with asyncio.timeout(_TIMEOUT):
+                outcome, view = await self._scales.scale_up(
+                    target, details.spec.min_target_replicas
+                )
+        except (KubeError, NotScalable, TimeoutError) as error:
+            self._metrics.scaled(details.spec.service, details.namespace, target.name, error)
+            _log.warning("wake-up failed", target=str(target), error=str(error))
+            return IncomingReply(WakeOutcome.UNAVAILABLE, f"{target} cannot be scaled: {error}")
+        scaled = outcome is ScaleUp.SCALED
+        if scaled:
+            self._metrics.scaled(details.spec.service, details.namespace, target.name, None)
+        self._note_time(details, scaled=scaled)
+        return IncomingReply(
+            WakeOutcome.SCALING if scaled else WakeOutcome.ALREADY_UP,
+            f"{target} has spec.replicas {view.replicas}",
+        )
+
+    def _resume_keda(self, details: CRDDetails) -> None:
+        autoscaler = details.spec.autoscaler
+        if autoscaler is not None and autoscaler.type == "keda":
+            self._tasks.start(
+                self._keda.resume(details.namespace, autoscaler.name),
+                name=f"resume KEDA for {details.request}",
+            )
+
+    def _note_time(self, details: CRDDetails, *, scaled: bool) -> None:
+        """Write when it was last woken; what is up already is noted less often."""
+        age = self._clock.now().timestamp() - seconds(details.status.last_scaled_up_time)
+        if scaled or age > min(_FRESH, cooldown_of(details.spec) / 2):
+            body = {"status": {"lastScaledUpTime": format_time(self._clock.now())}}
+            self._tasks.start(
+                self._objects.subresource("status").patch(
+                    details.name,
+                    MergePatch(body),
+                    namespace=details.namespace,
+                    field_manager=FIELD_MANAGER,
+                ),
+                name=f"note the wake-up of {details.request}",
+            )
+
+
+def _log_failure(name: str, error: BaseException) -> None:
+    _log.warning("failed after a wake-up", task=name, error=str(error))

@@ -1,0 +1,1 @@
+"""Sources of evidence that a target is in use."""

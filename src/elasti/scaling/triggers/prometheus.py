@@ -1,0 +1,160 @@
+"""Triggers that ask Prometheus.
+
+One query, one number. Prometheus itself must have been up for the whole cooldown (KubeElasti's uptime
+query), or its silence would be taken for the target's. What is no single finite number is an error,
+and an error never lets a target sleep. Headers may hold credentials: they appear in no message.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import math
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import msgspec
+
+from elasti.scaling.decide import Reading
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from elasti.api.triggers import PrometheusMetadata
+    from kubeloop.aio.clock import Clock
+
+_TIMEOUT = 5.0
+_MOST_BYTES = 1 << 20
+
+
+class QueryFailed(Exception):
+    """There is no number; the message says why."""
+
+
+class _Data(msgspec.Struct, rename="camel"):
+    result_type: str = ""
+    result: Any = None
+
+
+class _Answer(msgspec.Struct, rename="camel"):
+    status: str = ""
+    data: _Data = msgspec.field(default_factory=_Data)
+    error: str = ""
+
+
+def uptime_query(uptime_filter: str, cooldown: float) -> str:
+    """Return the query that is 1 where Prometheus was up for the whole cooldown."""
+    return f"min_over_time((max(up{{{uptime_filter}}}) or vector(0))[{cooldown:.0f}s:])"
+
+
+def value_of(body: bytes) -> float:
+    """Read the single number of an answer. Raises QueryFailed."""
+    try:
+        answer = msgspec.json.decode(body, type=_Answer)
+    except msgspec.MsgspecError as error:
+        raise QueryFailed(f"Prometheus' answer cannot be read: {error}") from None
+    if answer.status != "success":
+        raise QueryFailed(f"Prometheus refused the query: {answer.error or answer.status}")
+    value = _single(answer.data)
+    if math.isinf(value):
+        raise QueryFailed("the query's value is infinite")
+    return value
+
+
+def _single(data: _Data) -> float:
+    found = [data.result] if data.result_type == "scalar" else data.result
+    if not isinstance(found, list):
+        raise QueryFailed("Prometheus' answer has no result")
+    if not found:
+        raise QueryFailed("the query returned nothing; use `or vector(0)` if that means idle")
+    if len(found) > 1:
+        raise QueryFailed(f"the query returned {len(found)} series; aggregate them, as with sum()")
+    try:
+        pair = found[0]["value"] if isinstance(found[0], dict) else found[0]
+        return float(pair[1])
+    except (KeyError, TypeError, ValueError, IndexError):
+        raise QueryFailed("the query's result is no single number") from None
+
+
+class QueryRound:
+    """The queries of one round of polling: identical ones are sent once."""
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        *,
+        clock: Clock,
+        default_address: str = "",
+        authorization: str = "",
+        timeout: float = _TIMEOUT,
+    ) -> None:
+        self._session = session
+        self._clock = clock
+        self._default_address = default_address
+        self._authorization = authorization
+        self._timeout = aiohttp.ClientTimeout(total=timeout)
+        self._asked: dict[tuple[object, ...], asyncio.Future[float]] = {}
+        self.sent = 0
+
+    async def read(self, metadata: PrometheusMetadata, cooldown: float) -> Reading:
+        """Return what a trigger says now."""
+        address = metadata.server_address or self._default_address
+        if not address:
+            return Reading(
+                error="metadata.serverAddress is missing, and the operator has no default"
+                " (PROMETHEUS_TRIGGER_SERVER_ADDRESS)"
+            )
+        headers = self._headers(metadata.headers)
+        try:
+            up, value = await asyncio.gather(
+                self._once(address, uptime_query(metadata.uptime_filter, cooldown), headers),
+                self._once(address, metadata.query, headers),
+            )
+        except QueryFailed as error:
+            return Reading(error=str(error))
+        if up != 1:
+            return Reading(error="Prometheus was not up for the whole cooldown (uptimeFilter)")
+        return Reading(value)
+
+    def _headers(self, own: Mapping[str, str]) -> dict[str, str]:
+        common = {"Authorization": self._authorization} if self._authorization else {}
+        return common | dict(own)
+
+    async def _once(self, address: str, query: str, headers: Mapping[str, str]) -> float:
+        key = (address, query, *sorted(headers.items()))
+        asked = self._asked.get(key)
+        if asked is None:
+            asked = self._asked[key] = asyncio.ensure_future(self._send(address, query, headers))
+            asked.add_done_callback(_take_exception)
+        # Shared: one asker that is cancelled must not take the answer from the others.
+        return await asyncio.shield(asked)
+
+    async def _send(self, address: str, query: str, headers: Mapping[str, str]) -> float:
+        self.sent += 1
+        url = f"{address.rstrip('/')}/api/v1/query"
+        now = self._clock.now().astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        params = {"query": query, "time": now}
+        try:
+            async with self._session.get(
+                url, params=params, headers=headers, timeout=self._timeout
+            ) as response:
+                body = await response.content.read(_MOST_BYTES)
+                if response.status != 200:
+                    raise QueryFailed(f"Prometheus answered {response.status} at {address}")
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise QueryFailed(f"Prometheus at {address} cannot be asked: {error}") from None
+        except TimeoutError:
+            raise QueryFailed(f"Prometheus at {address} did not answer in time") from None
+        return value_of(body)
+
+    async def close(self) -> None:
+        """End what is still asked."""
+        pending = [asked for asked in self._asked.values() if not asked.done()]
+        for asked in pending:
+            asked.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+
+
+def _take_exception(done: asyncio.Future[float]) -> None:
+    if not done.cancelled():
+        done.exception()
