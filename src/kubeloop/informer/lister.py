@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from kubeloop.client.errors import NotFound, Status, StatusDetails
 from kubeloop.informer.indexers import NAMESPACE
 from kubeloop.objects.fields import FieldSelector, read_field
-from kubeloop.objects.names import make_key
+from kubeloop.objects.names import make_key, split_key
 from kubeloop.objects.selectors import LabelSelector
 
 if TYPE_CHECKING:
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from kubeloop.informer.store import StoreView
     from kubeloop.objects.fields import FieldSelectorLike
     from kubeloop.objects.meta import MetaAccess
+    from kubeloop.objects.names import Key
     from kubeloop.objects.selectors import SelectorLike
 
 T = TypeVar("T")
 
 
-class NamespaceLister(Generic[T]):
-    """The objects of one namespace; the empty one stands for all."""
+class _Listing(Generic[T]):
+    """What both listers do alike: list by selectors, in one namespace or, with the empty one, in all."""
 
     __slots__ = ("_access", "_namespace", "_resource", "_store")
 
@@ -36,17 +37,6 @@ class NamespaceLister(Generic[T]):
         self._access = access
         self._resource = resource
         self._namespace = namespace
-
-    def find(self, name: str) -> T | None:
-        """Return the object of that name, None where there is none."""
-        return self._store.get(make_key(self._namespace, name))
-
-    def get(self, name: str) -> T:
-        """Return the object of that name. Raises the client's `NotFound`."""
-        obj = self.find(name)
-        if obj is None:
-            raise _not_found(self._resource, name)
-        return obj
 
     def list(
         self, selector: SelectorLike = "", *, field_selector: FieldSelectorLike = ""
@@ -87,7 +77,24 @@ class NamespaceLister(Generic[T]):
         return read
 
 
-class Lister(NamespaceLister[T]):
+class NamespaceLister(_Listing[T]):
+    """The objects of one namespace; the empty one lists all, and finds those that have none."""
+
+    __slots__ = ()
+
+    def find(self, name: str) -> T | None:
+        """Return the object of that name, None where there is none."""
+        return self._store.get(make_key(self._namespace, name))
+
+    def get(self, name: str) -> T:
+        """Return the object of that name. Raises the client's `NotFound`."""
+        obj = self.find(name)
+        if obj is None:
+            raise _not_found(self._resource, make_key(self._namespace, name))
+        return obj
+
+
+class Lister(_Listing[T]):
     """All objects of a store."""
 
     __slots__ = ()
@@ -98,11 +105,11 @@ class Lister(NamespaceLister[T]):
             self._store, self._access, resource=self._resource, namespace=namespace
         )
 
-    def find(self, namespace: str, name: str = "") -> T | None:  # type: ignore[override]  # all objects need both parts
+    def find(self, namespace: str, name: str) -> T | None:
         """Return an object by namespace ("" where it has none) and name, None where there is none."""
-        return self._store.get(make_key(namespace, name))
+        return self.namespace(namespace).find(name)
 
-    def get(self, namespace: str, name: str = "") -> T:  # type: ignore[override]  # all objects need both parts
+    def get(self, namespace: str, name: str) -> T:
         """Return an object by namespace ("" where it has none) and name. Raises `NotFound`."""
         return self.namespace(namespace).get(name)
 
@@ -120,13 +127,13 @@ def _as_dict(obj: Any, path: str) -> dict[str, Any]:
     return result
 
 
-def _not_found(resource: str, name: str) -> NotFound:
+def _not_found(resource: str, key: Key) -> NotFound:
     return NotFound(
         Status(
             status="Failure",
             reason="NotFound",
             code=404,
-            message=f'{resource} "{name}" not found',
-            details=StatusDetails(name=name, kind=resource),
+            message=f'{resource} "{key}" not found',
+            details=StatusDetails(name=split_key(key).name, kind=resource),
         )
     )

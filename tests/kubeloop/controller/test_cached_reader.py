@@ -122,7 +122,7 @@ async def test_a_read_follows_the_watch(client):
         client.source("v1/pods").create("d")
         await asyncio.sleep(1)
         assert (await reader.get("v1/pods", "d", namespace="default"))["kind"] == "Pod"
-        with pytest.raises(NotFound, match='v1/pods "nope" not found'):
+        with pytest.raises(NotFound, match='v1/pods "default/nope" not found'):
             await reader.get("v1/pods", "nope", namespace="default")
 
 

@@ -87,13 +87,21 @@ def test_a_miss_is_a_typed_not_found_with_resource_and_name():
     lister = filled()
     assert DICT_ACCESS.name(lister.get("default", "db")) == "db"
     assert DICT_ACCESS.name(lister.namespace("default").get("db")) == "db"
-    for miss in (lambda: lister.get("default", "nope"), lambda: lister.namespace("x").get("nope")):
-        with pytest.raises(NotFound, match='v1/pods "nope" not found') as caught:
+    for miss in (lambda: lister.get("x", "nope"), lambda: lister.namespace("x").get("nope")):
+        with pytest.raises(NotFound, match='v1/pods "x/nope" not found') as caught:
             miss()
         assert caught.value.code == 404
-        assert "nope" in repr(caught.value.status.details)
+        assert caught.value.status.details is not None
+        assert caught.value.status.details.name == "nope"
     assert lister.find("default", "nope") is None
     assert lister.namespace("default").find("db") is not None
+
+
+def test_a_name_without_its_namespace_is_a_mistake_not_a_miss():
+    lister = filled()
+    for incomplete in (lister.find, lister.get):
+        with pytest.raises(TypeError, match="'name'"):
+            incomplete("web-1")
 
 
 @pytest.mark.spec("S8")
