@@ -6,7 +6,8 @@ A handler is three small callables, or one that gets everything:
     on_event(Added | Updated | Deleted)                       # with `initial`, `stale` and the key
 
 Each may be plain or `async`. A plain one runs on the event loop and must be quick; one that blocks
-is declared `blocking` and runs in a thread, still one call at a time and in order. What a handler
+is declared `blocking` and runs in a thread, still one call at a time and in order. That thread is its
+own: the few of the loop also resolve the names of servers, and one that is stuck would be missed. What a handler
 returns is ignored, unless it can be awaited.
 """
 
@@ -14,11 +15,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from kubeloop.informer.notifications import Added, Deleted, Notification, Updated
 
 if TYPE_CHECKING:
+    import contextlib
     from concurrent.futures import Executor
 
 T = TypeVar("T")
@@ -91,13 +94,20 @@ def split_on_uid(deliver: Deliver[T], uid: Callable[[T], str]) -> Deliver[T]:
     return delivering
 
 
-def in_executor(deliver: Deliver[T], executor: Executor | None) -> Deliver[T]:
-    """Deliver in a thread (the loop's own executor where none is given)."""
+def in_executor(deliver: Deliver[T], executor: Executor) -> Deliver[T]:
+    """Deliver in a thread of the executor."""
 
     def delivering(note: Notification[T]) -> Awaitable[object]:
         return asyncio.get_running_loop().run_in_executor(executor, deliver, note)
 
     return delivering
+
+
+def own_thread(cleanup: contextlib.ExitStack) -> Executor:
+    """Return a thread that begins with its first work and ends at the cleanup, unawaited."""
+    executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kubeloop-handler")
+    cleanup.callback(executor.shutdown, wait=False)
+    return executor
 
 
 def describe(*callables: object) -> str:

@@ -22,7 +22,7 @@ from kubeloop.informer.notifications import Added
 from kubeloop.informer.sync import SyncGate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from kubeloop.informer.handlers import Deliver
     from kubeloop.informer.notifications import Notification
@@ -41,7 +41,7 @@ _running: contextvars.ContextVar[object] = contextvars.ContextVar("kubeloop_runn
 
 
 class Listener(Generic[T]):
-    """A registered handler."""
+    """A registered handler. `on_ended` frees what was made for it."""
 
     def __init__(
         self,
@@ -53,6 +53,7 @@ class Listener(Generic[T]):
         syncing: bool = True,
         fail_fast: bool = False,
         metrics: InformerMetrics | None = None,
+        on_ended: Callable[[], object] = lambda: None,
     ) -> None:
         self.name = name
         self.gate = SyncGate(name)
@@ -60,6 +61,7 @@ class Listener(Generic[T]):
         self.period = period
         self.syncing = syncing
         self._deliver = deliver
+        self._on_ended = on_ended
         self._fail_fast = fail_fast
         self._metrics = metrics or NoMetrics()
         self._buffer: deque[Notification[T]] = deque()
@@ -117,6 +119,7 @@ class Listener(Generic[T]):
     def ended(self) -> None:
         """Note that the runner has ended, or never ran."""
         self.gate.stop()
+        self._on_ended()
 
     def is_current(self) -> bool:
         """Whether the caller is this handler's callback, or was started by it."""

@@ -220,12 +220,15 @@ class SharedInformer(Generic[T]):
 
         Added late, it first gets an `Added` with `initial` for every object in the store, then
         everything that follows: nothing is missed, nothing comes twice. `resync` is the handler's
-        own period (None: the informer's; 0: none). `blocking` calls it in a thread, of `executor`
-        or of the loop's own. Raises InformerStopped after the stop.
+        own period (None: the informer's; 0: none). `blocking` calls it in a thread of its own, or
+        of `executor`. Raises InformerStopped after the stop.
         """
         self._check_not_stopped("add a handler")
         callables = (on_event, on_add, on_update, on_delete)
-        deliver = self._deliver(*callables, blocking=blocking, executor=executor)
+        deliver = self._deliver(*callables, blocking=blocking)
+        cleanup = contextlib.ExitStack()
+        if blocking:
+            deliver = adapters.in_executor(deliver, executor or adapters.own_thread(cleanup))
         if split_on_uid_change:
             deliver = adapters.split_on_uid(deliver, self._access.uid)
         if filter is not None:
@@ -239,6 +242,7 @@ class SharedInformer(Generic[T]):
             syncing=self._notify_unchanged,
             fail_fast=self._fail_fast,
             metrics=self._metrics,
+            on_ended=cleanup.close,
         )
         self._join(listener)
         return Handle(listener, self)
@@ -251,15 +255,13 @@ class SharedInformer(Generic[T]):
         on_delete: OnObject[T] | None,
         *,
         blocking: bool,
-        executor: Executor | None,
     ) -> Deliver[T]:
         three = [item for item in (on_add, on_update, on_delete) if item is not None]
         if (on_event is None) == (not three):
             raise ValueError("give on_event alone, or some of on_add, on_update and on_delete")
         if blocking and any(map(inspect.iscoroutinefunction, (on_event, *three))):
             raise ValueError("blocking=True is for plain functions; an async one needs no thread")
-        deliver = on_event or adapters.Callbacks(on_add, on_update, on_delete)
-        return adapters.in_executor(deliver, executor) if blocking else deliver
+        return on_event or adapters.Callbacks(on_add, on_update, on_delete)
 
     def _join(self, listener: Listener[T]) -> None:
         """Register and replay in one step: no notification can come in between."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, cast
 
 import pytest
@@ -119,6 +120,38 @@ async def test_a_blocking_handler_runs_in_a_thread_one_call_at_a_time_and_in_ord
         assert await handle.wait_synced()
     assert loop_thread not in threads
     assert order == [f"pod-{number}" for number in range(20)]
+
+
+@pytest.mark.spec("I10", "I11")
+async def test_a_stuck_blocking_handler_holds_no_thread_that_others_need():
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(ThreadPoolExecutor(1, thread_name_prefix="asyncio_"))
+    source = FakeSource[Any]()
+    source.create("a")
+    free, in_time, seen = threading.Event(), [], []
+    informer = make_informer(source)
+    informer.add_handler(on_add=lambda obj: in_time.append(free.wait(10)), blocking=True)
+    other = informer.add_handler(on_add=lambda obj: seen.append(name(obj)), blocking=True)
+    async with informer.running():
+        assert await other.wait_synced()
+        # Names of servers are resolved in the loop's own threads.
+        await loop.run_in_executor(None, free.set)
+    assert (seen, in_time) == (["a"], [True])
+
+
+async def test_the_thread_of_a_blocking_handler_ends_with_it():
+    source = FakeSource[Any]()
+    source.create("a")
+    threads: list[threading.Thread] = []
+    informer = make_informer(source)
+    handle = informer.add_handler(
+        on_add=lambda obj: threads.append(threading.current_thread()), blocking=True
+    )
+    async with informer.running():
+        assert await handle.wait_synced()
+        await informer.remove_handler(handle)
+        threads[0].join(10)
+        assert not threads[0].is_alive()
 
 
 def test_an_async_handler_cannot_be_blocking():
