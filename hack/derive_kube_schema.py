@@ -42,6 +42,7 @@ SERVED = (
     "policy/v1",
     "rbac.authorization.k8s.io/v1",
     "storage.k8s.io/v1",
+    "scheduling.k8s.io/v1",
     "apiextensions.k8s.io/v1",
     "discovery.k8s.io/v1",
     "coordination.k8s.io/v1",

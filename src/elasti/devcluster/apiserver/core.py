@@ -9,7 +9,11 @@ from elasti.devcluster.apiserver.admission import NamespaceLifecycle
 from elasti.devcluster.apiserver.allocation import ServiceAddresses
 from elasti.devcluster.apiserver.auth import Gate
 from elasti.devcluster.apiserver.catalog import builtin_registry
-from elasti.devcluster.apiserver.custom.controller import CleanupFinalizer, DefinitionController
+from elasti.devcluster.apiserver.custom.controller import (
+    CleanupFinalizer,
+    DefinitionController,
+    TerminatingDefinitions,
+)
 from elasti.devcluster.apiserver.discovery import Discovery
 from elasti.devcluster.apiserver.endpoints import Endpoints
 from elasti.devcluster.apiserver.faults import Faults
@@ -59,6 +63,7 @@ class Core:
         self.admission: list[Admission] = [
             NamespaceLifecycle(store),
             CleanupFinalizer(),
+            TerminatingDefinitions(store),
         ]
         self.writer = Writer(
             store=store,

@@ -101,6 +101,7 @@ def _apply(writer: Writer, call: Call) -> Written:
         uid = config["metadata"].get("uid")
         if uid:
             raise call.resource.conflict(call.name, "uid mismatch: the object does not exist")
+        writer.tracker.check(call, config)
         config["metadata"].pop("resourceVersion", None)
         fresh = msgspec.json.decode(msgspec.json.encode(config))
         return writer.create(call, fresh, applied=config)

@@ -6,7 +6,10 @@ client has its answer. A definition that goes takes its objects along, and goes 
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from elasti.devcluster.apiserver import status
 from elasti.devcluster.apiserver.admission import Operation
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from elasti.devcluster.apiserver.auth import User
     from elasti.devcluster.apiserver.resources import Registry, Resource
     from elasti.devcluster.apiserver.schema.builtin import BuiltinTypes
+    from elasti.devcluster.apiserver.storage import Store
     from elasti.devcluster.apiserver.writes import Writer, Written
     from kubeloop.objects.meta import JsonObject
 
@@ -41,6 +45,28 @@ class CleanupFinalizer:
             finalizers = review.obj["metadata"].setdefault("finalizers", [])
             if isinstance(finalizers, list) and _CLEANUP not in finalizers:
                 finalizers.append(_CLEANUP)
+
+
+class TerminatingDefinitions:
+    """Refuses new objects of a kind whose definition is going."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def admit(self, review: Review) -> None:
+        """Look at new custom objects only."""
+        resource = review.resource
+        if review.operation is not Operation.CREATE or not resource.custom:
+            return
+        name = f"{resource.plural}.{resource.group}"
+        record = self._store.collection(DEFINITIONS).get(name)
+        if record is not None and record.decode()["metadata"].get("deletionTimestamp"):
+            raise status.forbidden_object(
+                resource.group,
+                resource.plural,
+                review.obj["metadata"].get("name", ""),
+                "create not allowed while custom resource definition is terminating",
+            )
 
 
 class DefinitionController:
@@ -72,6 +98,7 @@ class DefinitionController:
             self._registry.remove(spec["group"], spec["names"]["plural"])
             return
         if definition["metadata"].get("deletionTimestamp"):
+            self._say_terminating(name)
             self._empty(definition, call.user)
             return
         if call.attributes.subresource:
@@ -85,12 +112,28 @@ class DefinitionController:
         if self._conflict(definition):
             return
         try:
-            self._registry.add(make_resource(definition, self._metadata))
+            resource = make_resource(definition, self._metadata)
+            self._registry.add(resource)
+            self._refill(resource)
         except (SchemaError, KeyError, StopIteration) as error:
             # Validation lets none of these through; a journal of another age might.
             raise status.failure(
                 500, "InternalError", f"the definition cannot be served: {error}"
             ) from error
+
+    def _refill(self, resource: Resource) -> None:
+        """Let stored objects show the defaults of a schema that changed; no object changes by it."""
+        stored = next((served for served in resource.versions if served.is_stored), None)
+        if stored is None:
+            return
+        collection = self._writer.store.collection(resource.stored_in)
+        for record in list(collection.scan()):
+            before, after = record.decode(), record.decode()
+            resource.strategy.default(after, stored)
+            if after != before:
+                fields = resource.fields_of(after)
+                data = msgspec.json.encode(after)
+                collection.load(dataclasses.replace(record, data=data, fields=fields))
 
     def _conflict(self, definition: JsonObject) -> str:
         """Say which of the definition's names another resource of the group has."""
@@ -157,6 +200,19 @@ class DefinitionController:
             "reason": why[0],
             "message": why[1],
         }
+
+    def _say_terminating(self, name: str) -> None:
+        store = self._writer.store
+        record = store.collection(DEFINITIONS).get(name)
+        definition = record.decode() if record is not None else {}
+        state = definition.get("status") or {}
+        known = {item["type"] for item in state.get("conditions") or []}
+        if not definition or "Terminating" in known:
+            return
+        why = ("InstanceDeletionInProgress", "CustomResource deletion is in progress")
+        condition = self._condition("Terminating", "True", why, state)
+        definition["status"] = {**state, "conditions": [*state.get("conditions", []), condition]}
+        store.put(store.collection(DEFINITIONS), name, definition)
 
     def _empty(self, definition: JsonObject, user: User) -> None:
         """Delete every object of a definition that is going."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ def make_resource(definition: JsonObject, metadata: Type) -> Resource:
     stored = next(version["name"] for version in spec["versions"] if version.get("storage"))
     schemas = {v["name"]: (v.get("schema") or {}).get("openAPIV3Schema") for v in served}
     namespaced = spec["scope"] == "Namespaced"
+    ordered = _by_priority(served)
     return Resource(
         group=group,
         plural=named["plural"],
@@ -31,7 +33,10 @@ def make_resource(definition: JsonObject, metadata: Type) -> Resource:
         list_kind=named["listKind"],
         namespaced=namespaced,
         versions=tuple(
-            _served(version, spec, stored, metadata) for version in _by_priority(served)
+            dataclasses.replace(
+                _served(version, spec, stored, metadata), warning=_warning(version, ordered, spec)
+            )
+            for version in ordered
         ),
         strategy=CustomStrategy(
             namespaced=namespaced,
@@ -55,6 +60,18 @@ def _by_priority(versions: list[JsonObject]) -> list[JsonObject]:
         return level, [int(text) for text in digits]
 
     return sorted(versions, key=rank, reverse=True)
+
+
+def _warning(version: JsonObject, ordered: list[JsonObject], spec: JsonObject) -> str:
+    """Return what every answer in a deprecated version says: its own words, or which to use."""
+    if not version.get("deprecated"):
+        return ""
+    if version.get("deprecationWarning"):
+        return str(version["deprecationWarning"])
+    group, kind = spec["group"], spec["names"]["kind"]
+    text = f"{group}/{version['name']} {kind} is deprecated"
+    better = next((v["name"] for v in ordered if not v.get("deprecated")), "")
+    return f"{text}; use {group}/{better} {kind}" if better else text
 
 
 def _served(version: JsonObject, spec: JsonObject, stored: str, metadata: Type) -> Served:

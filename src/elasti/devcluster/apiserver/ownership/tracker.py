@@ -79,15 +79,20 @@ class FieldTracker:
     def applied_new(self, call: Call, obj: JsonObject, config: JsonObject) -> None:
         """Make the applier the owner of its configuration in an object that apply created."""
         manager = self._manager(call, "Apply")
+        write_entries(obj, {manager: self._entry(call, self._owned(call, config))})
+
+    def check(self, call: Call, config: JsonObject) -> None:
+        """Refuse a configuration whose lists repeat a key."""
         try:
-            entry = self._entry(call, self._owned(call, config))
+            # Merged into itself, so that every list is looked at.
+            merge(config, config, call.served.type)
         except MergeError as error:
             raise unusable(call, str(error)) from error
-        write_entries(obj, {manager: entry})
 
     def apply(self, call: Call, live: JsonObject, config: JsonObject) -> JsonObject:
         """Return the live object with a configuration applied; 409 where others own its fields."""
         kind = call.served.type
+        self.check(call, config)
         entries = read_entries(live["metadata"].get("managedFields") or [])
         if not entries:
             entries = self._adopted(call, live)

@@ -19,6 +19,18 @@ if TYPE_CHECKING:
 
     from kubeloop.objects.meta import JsonObject
 
+# Lists that are optional and yet always written.
+_STAY = frozenset(
+    {
+        ("ClusterRole", "rules"),
+        ("EndpointSlice", "endpoints"),
+        ("EndpointSlice", "ports"),
+        ("HorizontalPodAutoscalerStatus", "currentMetrics"),
+        ("ProjectedVolumeSource", "sources"),
+        ("Role", "rules"),
+        ("TokenRequestSpec", "audiences"),
+    }
+)
 _INDEX = re.compile(r"\[\d+\]")
 
 
@@ -91,10 +103,10 @@ class Conformer:
 
 
 def _vanishes(name: str, owner: Type, kind: Type) -> bool:
-    """Whether Go leaves an empty map or list of this field out; roles' rules are the exception."""
+    """Whether Go leaves an empty map or list of this field out."""
     if kind.shape not in (Shape.MAP, Shape.LIST) or name in owner.required:
         return False
-    return name != "rules"
+    return (owner.name.rpartition(".")[2], name) not in _STAY
 
 
 def _zero(kind: Type) -> Any:
