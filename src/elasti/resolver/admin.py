@@ -1,0 +1,107 @@
+"""The admin port: looks, and changes nothing.
+
+    /metrics  /healthz  /readyz                     open, as probes and Prometheus need them
+    /queue-status?namespace=&service=               1 while connections wait (KubeElasti's)
+    /activity?namespace=&service=                   for the operator; needs its token
+
+A probe that finds /readyz failing takes the resolver out of rotation, never down: /healthz only says
+that the process still turns.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from aiohttp import web
+
+from elasti.api.wire import ACTIVITY_PATH
+from elasti.resolver.callers import Denied
+from elasti.resolver.objects import ServiceKey
+
+if TYPE_CHECKING:
+    from elasti.resolver.callers import Callers
+    from elasti.resolver.views import View
+
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class AdminServer:
+    """Serves a view. Without `callers` anybody may ask for activity."""
+
+    def __init__(self, view: View, *, callers: Callers | None) -> None:
+        self._view = view
+        self._callers = callers
+        self._runner: web.AppRunner | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on; known after the start."""
+        assert self._runner is not None
+        return int(self._runner.addresses[0][1])
+
+    async def start(self, *, host: str | None = None, port: int = 0, path: str = "") -> None:
+        """Listen on a port, or on a Unix socket."""
+        self._runner = web.AppRunner(self._application(), access_log=None)
+        await self._runner.setup()
+        site: web.BaseSite
+        if path:
+            site = web.UnixSite(self._runner, path)
+        else:
+            site = web.TCPSite(self._runner, host, port, shutdown_timeout=1.0)
+        await site.start()
+
+    async def aclose(self) -> None:
+        """Stop."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _application(self) -> web.Application:
+        app = web.Application(client_max_size=1024)
+        app.router.add_get("/metrics", self._metrics)
+        app.router.add_get("/healthz", self._healthz)
+        app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/queue-status", self._queue_status)
+        app.router.add_get(ACTIVITY_PATH, self._activity)
+        return app
+
+    async def _healthz(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok")
+
+    async def _readyz(self, _: web.Request) -> web.Response:
+        why = await self._view.unready()
+        return web.Response(text=why or "ok", status=503 if why else 200)
+
+    async def _metrics(self, _: web.Request) -> web.Response:
+        return web.Response(
+            body=await self._view.metrics(), headers={"Content-Type": _METRICS_TYPE}
+        )
+
+    async def _queue_status(self, request: web.Request) -> web.Response:
+        report = await self._view.activity(_key(request))
+        return _json({"queueStatus": int(report is not None and report.held > 0)})
+
+    async def _activity(self, request: web.Request) -> web.Response:
+        if self._callers is not None:
+            try:
+                await self._callers.admit(request.headers.get("Authorization", ""))
+            except Denied as denied:
+                return _json({"error": str(denied)}, status=denied.status)
+        key = _key(request)
+        report = await self._view.activity(key)
+        if report is None:
+            return _json({"error": f"{key} has no ElastiService here"}, status=404)
+        return _json(report)
+
+
+def _key(request: web.Request) -> ServiceKey:
+    namespace, service = request.query.get("namespace", ""), request.query.get("service", "")
+    if not namespace or not service:
+        raise web.HTTPBadRequest(text="name the Service: ?namespace=NAMESPACE&service=SERVICE")
+    return ServiceKey(namespace, service)
+
+
+def _json(content: object, *, status: int = 200) -> web.Response:
+    return web.Response(
+        body=msgspec.json.encode(content), status=status, content_type="application/json"
+    )

@@ -1,0 +1,182 @@
+"""The resolver put together: one worker, from its settings to its last connection.
+
+    async with Worker(client, settings).running() as worker:
+        await worker.until_stopped(stop)
+
+Everything is made here and handed to those who need it; nothing below reads the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import resource
+from typing import TYPE_CHECKING, Self
+
+from elasti.api.types import WakeSpec
+from elasti.resolver.checks import NetworkChecks
+from elasti.resolver.claims import PortClaims
+from elasti.resolver.drain import drain
+from elasti.resolver.identify import HostRules
+from elasti.resolver.listeners import Listeners
+from elasti.resolver.operator_client import Client as OperatorClient
+from elasti.resolver.operator_client import WakeAnnotation
+from elasti.resolver.pods import KubePods
+from elasti.resolver.proxy.front import DataPath
+from elasti.resolver.proxy.limits import Limits
+from elasti.resolver.service import Seams
+from elasti.resolver.services import Registry
+from elasti.resolver.shared import SharedPort
+from elasti.resolver.views import WorkerView
+from kubeloop.aio.tasks import finish
+from kubeloop.informer import SharedInformerFactory
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from elasti.resolver.objects import ServiceKey
+    from elasti.resolver.settings import Settings
+    from kubeloop.client import Client
+
+_SYNC_TIMEOUT = 60.0
+
+_log = logging.getLogger(__name__)
+
+
+class Worker:
+    """One event loop's resolver."""
+
+    def __init__(self, client: Client, settings: Settings, *, limits: Limits | None = None) -> None:
+        self._settings = settings
+        self._factories = [
+            SharedInformerFactory(client, namespace=namespace)
+            for namespace in settings.watch_namespaces or ("",)
+        ]
+        self.path = DataPath(limits=limits or _limits(settings))
+        self.operator = OperatorClient(
+            url=settings.operator, token_file=settings.operator_token_file
+        )
+        claims = PortClaims(settle=settings.engage_settle)
+        self._seams = Seams(
+            checks=NetworkChecks(),
+            pods=KubePods(client),
+            operator=self.operator,
+            durable=WakeAnnotation(client, object_name=self._object_name),
+        )
+        self.registry = Registry(
+            factories=self._factories,
+            seams=self._seams,
+            claims=claims,
+            most=_most(settings),
+        )
+        reuse = settings.workers > 1
+        self.listeners = Listeners(
+            path=self.path,
+            claims=claims,
+            target=self.registry.port,
+            host=settings.host,
+            reuse_port=reuse,
+        )
+        self.registry.attach(self.listeners)
+        self.shared = SharedPort(
+            path=self.path,
+            registry=self.registry,
+            rules=HostRules(cluster_domain=settings.cluster_domain),
+            header=settings.header_for_host,
+        )
+        self.shared_port = 0
+        self._why_unready = "the caches are not complete yet"
+        self.view = WorkerView(
+            registry=self.registry,
+            listeners=self.listeners,
+            shared=self.shared,
+            operator=self.operator,
+            unready=lambda: self._why_unready,
+        )
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Self]:
+        """Watch, listen and serve; ready once every cache is complete and every port is bound."""
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(self.operator)
+            self.path.start()
+            stack.push_async_callback(self._close)
+            listening = asyncio.create_task(self.listeners.run(), name="listeners")
+            stack.push_async_callback(finish, [listening])
+            for factory in self._factories:
+                await stack.enter_async_context(factory.running())
+            for factory in self._factories:
+                await factory.wait_for_sync(timeout=_SYNC_TIMEOUT)
+            await self.listeners.settled()
+            if self._settings.shared_port:
+                self.shared_port = await self.shared.start(
+                    self._settings.host,
+                    self._settings.shared_port,
+                    reuse_port=self._settings.workers > 1,
+                )
+            self._why_unready = ""
+            _log.info("serving %d services", len(self.registry))
+            yield self
+
+    async def leave(self) -> bool:
+        """Drain; returns whether nobody was cut off."""
+        self._why_unready = "shutting down"
+        self._seams.leaving = True
+        settings = self._settings
+        return await drain(self, settle=settings.engage_settle, timeout=settings.drain_timeout)
+
+    # Drained
+
+    def is_listed(self) -> bool:
+        """Whether some slice points here."""
+        address = self._settings.pod_address
+        return bool(address) and self.registry.is_listed(address)
+
+    def waiting(self) -> int:
+        """How many connections the kernel holds that were not accepted."""
+        return self.listeners.waiting()
+
+    def busy(self) -> int:
+        """How many requests and tunnels are under way or wait."""
+        fronts = [*self.listeners.fronts(), *self.shared.fronts()]
+        counts = (front.statistics for _, front in fronts)
+        return sum(count.active + count.tunnels + count.held for count in counts)
+
+    def stop_accepting(self) -> None:
+        """Close every listening socket."""
+        self.listeners.stop_accepting()
+        self.shared.close()
+
+    async def _close(self) -> None:
+        self.shared.close()
+        self.shared.break_all()
+        await self.registry.aclose()
+        await self.path.aclose()
+
+    def _object_name(self, key: ServiceKey) -> str | None:
+        return self.registry.object_name(key)
+
+
+def raise_descriptor_limit() -> int:
+    """Take as many descriptors as the system allows; returns how many."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def _limits(settings: Settings) -> Limits:
+    sized = Limits.for_descriptors(raise_descriptor_limit())
+    return Limits(
+        max_clients=sized.max_clients,
+        max_pods=sized.max_pods,
+        max_idle_per_pod=settings.idle_per_pod,
+    )
+
+
+def _most(settings: Settings) -> WakeSpec:
+    """Return the bounds that the installation sets on what an ElastiService may ask for."""
+    return WakeSpec(
+        timeout_seconds=settings.hold_timeout or 86400, max_held=settings.max_held or 1_000_000
+    )

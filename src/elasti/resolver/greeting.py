@@ -1,0 +1,90 @@
+"""The operator's probe on a port that does not speak HTTP.
+
+Before a port is published the operator asks whose it is, in one fixed shape and at once after the
+connection stands. On a port where a server may speak first, the connection must not be taken to a pod
+before it is clear that no probe comes; a moment is enough, since a probe is already on its way when
+the connection is accepted. On HTTP ports the probe is a request like others and needs none of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from elasti.api.wire import PROBE_LIMIT, ProbeIdentity, could_be_probe, is_probe, probe_answer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from elasti.resolver.objects import ServiceKey
+
+_MOMENT = 0.01
+# A probe that began must also end.
+_PATIENCE = 1.0
+
+
+class GreetedConnection(asyncio.Protocol):
+    """A connection until it is known to be a client's; then `make` gives it its protocol."""
+
+    __slots__ = ("_buffer", "_eof", "_key", "_make", "_timer", "_transport")
+
+    def __init__(self, key: ServiceKey, make: Callable[[], asyncio.Protocol]) -> None:
+        self._key = key
+        self._make = make
+        self._buffer = b""
+        self._eof = False
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait a moment for a probe."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._timer = asyncio.get_running_loop().call_later(_MOMENT, self._pass_on)
+
+    def data_received(self, data: bytes) -> None:
+        """Answer a probe; pass everything else on."""
+        self._buffer += data
+        if not could_be_probe(self._buffer) or len(self._buffer) > PROBE_LIMIT:
+            self._pass_on()
+        elif is_probe(self._buffer) and self._buffer.endswith(b"\r\n\r\n"):
+            self._answer()
+        else:
+            self._stop_timer()
+            self._timer = asyncio.get_running_loop().call_later(_PATIENCE, self._pass_on)
+
+    def eof_received(self) -> bool:
+        """Whether the client hears an answer is its protocol's business."""
+        if self._transport is not None:
+            self._eof = True
+            self._pass_on()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It was nobody."""
+        del exc
+        self._stop_timer()
+        self._transport = None
+
+    def _answer(self) -> None:
+        assert self._transport is not None
+        self._stop_timer()
+        self._transport.write(probe_answer(ProbeIdentity(self._key.namespace, self._key.service)))
+        self._transport.close()
+
+    def _pass_on(self) -> None:
+        self._stop_timer()
+        transport, self._transport = self._transport, None
+        if transport is None or transport.is_closing():
+            return
+        protocol = self._make()
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        if self._buffer and not transport.is_closing():
+            protocol.data_received(self._buffer)
+        if self._eof and not transport.is_closing() and not protocol.eof_received():
+            transport.close()
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,178 @@
+"""Connections that wait for a pod: one queue for each port of a Service, one bound for all of them.
+
+First come, first served; a connection that was sent to a pod and came back stands at the head, with
+the deadline it had. Whoever leaves is out at once, wherever it stood. One timer looks at the oldest
+only: in a queue in order of arrival the others cannot be due before.
+
+Release is paced: a pod that has just begun to answer gets a batch of connections, then, a moment
+later, twice as many, and so on. The moment is shorter than anybody notices and long enough that a
+thousand connections do not meet a backlog of a hundred.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from elasti.resolver.proxy.target import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from elasti.resolver.proxy.target import Address, Waiter
+
+BATCH = 64
+PAUSE = 0.004
+
+
+class Places:
+    """How many connections one Service may have waiting, over all of its ports."""
+
+    __slots__ = ("most", "used")
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.used = 0
+
+
+class Hold:
+    """The queue of one port.
+
+    `pods` tells which pods answer at this moment; `changed` is called whenever the queue becomes
+    empty or stops being so.
+    """
+
+    __slots__ = (
+        "_batch",
+        "_changed",
+        "_deadline",
+        "_places",
+        "_pods",
+        "_release",
+        "_waiting",
+        "timeout",
+    )
+
+    def __init__(
+        self,
+        *,
+        places: Places,
+        timeout: float,
+        pods: Callable[[], list[Address]],
+        changed: Callable[[], None],
+    ) -> None:
+        self.timeout = timeout
+        self._places = places
+        self._pods = pods
+        self._changed = changed
+        # Each waiter with the time since which it waits.
+        self._waiting: OrderedDict[Waiter, float] = OrderedDict()
+        self._deadline: asyncio.TimerHandle | None = None
+        self._release: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._batch = BATCH
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __repr__(self) -> str:
+        return f"<Hold {len(self._waiting)} waiting>"
+
+    def wait(self, waiter: Waiter, *, first: bool) -> Refusal | None:
+        """Queue a connection; returns the refusal where there is no place."""
+        places = self._places
+        # One that comes back had a place already.
+        if places.used >= places.most and not first:
+            return Refusal.OVERFLOW
+        places.used += 1
+        now = asyncio.get_running_loop().time()
+        # A connection that came back has waited before; the data path remembers since when.
+        since = getattr(waiter, "held_since", None)
+        self._waiting[waiter] = now if since is None else since
+        if first:
+            self._waiting.move_to_end(waiter, last=False)
+        if first or len(self._waiting) == 1:
+            self._set_deadline()
+        if len(self._waiting) == 1:
+            self._changed()
+        return None
+
+    def leave(self, waiter: Waiter) -> None:
+        """Take a connection out. Safe to repeat."""
+        if self._waiting.pop(waiter, None) is not None:
+            self._left(1)
+
+    def release(self) -> None:
+        """Pods answer: send them the queue, in batches. Safe to call at any time."""
+        if self._release is None and self._waiting:
+            self._batch = BATCH
+            self._release = asyncio.get_running_loop().call_soon(self._release_some)
+
+    def refuse_all(self, refusal: Refusal) -> None:
+        """No pod will come for anybody."""
+        waiting = list(self._waiting)
+        self._waiting.clear()
+        self._left(len(waiting))
+        for waiter in waiting:
+            waiter.give_up(refusal)
+
+    def close(self) -> None:
+        """Send everybody away and stop the timers."""
+        self.refuse_all(Refusal.GONE)
+        if self._release is not None:
+            self._release.cancel()
+            self._release = None
+
+    def set_timeout(self, timeout: float) -> None:
+        """Change how long connections may wait, for those too that wait already."""
+        self.timeout = timeout
+        self._set_deadline()
+
+    def _release_some(self) -> None:
+        self._release = None
+        for _ in range(self._batch):
+            # Asked each time: an admitted connection may find out that its pod is gone.
+            pods = self._pods()
+            if not pods or not self._waiting:
+                break
+            for pod in pods:
+                self._admit_first(pod)
+        if self._waiting and self._pods():
+            self._batch *= 2
+            self._release = asyncio.get_running_loop().call_later(PAUSE, self._release_some)
+
+    def _admit_first(self, pod: Address) -> None:
+        if self._waiting:
+            waiter, _ = self._waiting.popitem(last=False)
+            self._left(1)
+            waiter.admit(pod)
+
+    def _left(self, count: int) -> None:
+        self._places.used -= count
+        if count and not self._waiting:
+            self._set_deadline()
+            self._changed()
+
+    def _set_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if self._waiting:
+            since = next(iter(self._waiting.values()))
+            loop = asyncio.get_running_loop()
+            self._deadline = loop.call_at(since + self.timeout, self._expire)
+
+    def _expire(self) -> None:
+        self._deadline = None
+        latest = asyncio.get_running_loop().time() - self.timeout
+        expired = []
+        for waiter, since in self._waiting.items():
+            if since > latest:
+                break
+            expired.append(waiter)
+        for waiter in expired:
+            # One that gave up may have made another leave.
+            if self._waiting.pop(waiter, None) is not None:
+                self._left(1)
+                waiter.give_up(Refusal.TIMEOUT)
+        self._set_deadline()

@@ -1,0 +1,229 @@
+"""The sockets: one for each resolver port, bound and closed as Services come and go.
+
+One task changes them, one port after the other, so that a thousand Services that appear at once do
+not stall the connections that are served. A listener's protocol may change (the Service says `http`
+now) without closing its socket. A port that changes its owner is closed first; connections of the old
+owner end by themselves.
+
+With several workers each binds the same ports with SO_REUSEPORT, and the kernel divides connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from typing import TYPE_CHECKING
+
+from elasti.resolver.greeting import GreetedConnection
+from elasti.resolver.proxy.ports import PortProtocol
+from elasti.resolver.proxy.sockets import watch_peer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from elasti.resolver.claims import Claim, PortClaims
+    from elasti.resolver.objects import ServiceKey
+    from elasti.resolver.proxy.front import DataPath, Front
+    from elasti.resolver.proxy.target import Target
+
+BACKLOG = 4096
+_RETRY = 1.0
+_RETIRE_EVERY = 5.0
+# In struct tcp_info; on a listening socket it is the length of the accept queue.
+_UNACKED = slice(24, 28)
+
+_log = logging.getLogger(__name__)
+
+
+def bound_socket(host: str | None, port: int, *, reuse_port: bool) -> socket.socket:
+    """Return a socket bound to a port: on both families where there is no host."""
+    family = socket.AF_INET6 if host is None or ":" in host else socket.AF_INET
+    if host is None and not socket.has_dualstack_ipv6():
+        family, host = socket.AF_INET, ""
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host is not None))
+        watch_peer(sock)
+        sock.bind((host if host is not None else "::", port))
+        sock.settimeout(0)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+class Listener:
+    """One port: its socket, and the front that makes protocols for its connections."""
+
+    __slots__ = ("claim", "front", "server", "sock")
+
+    def __init__(self, claim: Claim, front: Front, sock: socket.socket) -> None:
+        self.claim = claim
+        self.front = front
+        self.sock = sock
+        self.server: asyncio.AbstractServer | None = None
+
+    def __call__(self) -> asyncio.Protocol:
+        """Return the protocol for a connection that is being accepted."""
+        front = self.front
+        # A request's first line shows a probe on the other ports.
+        if front.protocol in (PortProtocol.TCP, PortProtocol.TLS):
+            return GreetedConnection(self.claim.key, front)
+        return front()
+
+    def waiting(self) -> int:
+        """How many connections the kernel holds that were not accepted yet."""
+        try:
+            info = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _UNACKED.stop)
+        except OSError:
+            return 0
+        return int.from_bytes(info[_UNACKED], "little")
+
+
+class Listeners:
+    """All listening sockets of one worker. `target` gives the target of a claim."""
+
+    def __init__(
+        self,
+        *,
+        path: DataPath,
+        claims: PortClaims,
+        target: Callable[[Claim], Target],
+        host: str | None = None,
+        reuse_port: bool = False,
+    ) -> None:
+        self._path = path
+        self._claims = claims
+        self._target = target
+        self._host = host
+        self._reuse_port = reuse_port
+        self._open: dict[int, Listener] = {}
+        self._retired: dict[Front, ServiceKey] = {}
+        self._dirty: set[int] = set()
+        self._due: dict[int, float] = {}
+        self._something = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._settled.set()
+        self._accepting = True
+
+    def __repr__(self) -> str:
+        return f"<Listeners {len(self._open)} ports, {len(self._retired)} retired fronts>"
+
+    @property
+    def ports(self) -> Iterable[int]:
+        """The ports that are listened on."""
+        return self._open.keys()
+
+    def fronts(self) -> Iterable[tuple[ServiceKey, Front]]:
+        """Return every front that may have connections, with its Service."""
+        yield from ((listener.claim.key, listener.front) for listener in self._open.values())
+        yield from ((key, front) for front, key in self._retired.items())
+
+    def touch(self, ports: Iterable[int]) -> None:
+        """Judge ports anew."""
+        self._dirty.update(ports)
+        if self._dirty:
+            self._settled.clear()
+            self._something.set()
+
+    async def settled(self) -> None:
+        """Wait until everything touched so far is bound, closed or refused."""
+        await self._settled.wait()
+
+    async def run(self) -> None:
+        """Bind and close, until cancelled; closes everything at the end."""
+        try:
+            while True:
+                await self._apply_all()
+                self._retire()
+                await self._rest()
+        finally:
+            for port in list(self._open):
+                self._close(port)
+            for front in self._retired:
+                front.close()
+            self._retired.clear()
+
+    def stop_accepting(self) -> None:
+        """Close every socket; connections go on."""
+        self._accepting = False
+        for port in list(self._open):
+            self._close(port)
+
+    def waiting(self) -> int:
+        """How many connections the kernel holds that were not accepted yet."""
+        return sum(listener.waiting() for listener in self._open.values())
+
+    async def _rest(self) -> None:
+        now = asyncio.get_running_loop().time()
+        due = min(self._due.values(), default=now + _RETIRE_EVERY)
+        try:
+            async with asyncio.timeout(max(min(due - now, _RETIRE_EVERY), 0)):
+                await self._something.wait()
+        except TimeoutError:
+            pass
+        self._something.clear()
+        now = asyncio.get_running_loop().time()
+        for port in [port for port, due in self._due.items() if due <= now]:
+            del self._due[port]
+            self._dirty.add(port)
+
+    async def _apply_all(self) -> None:
+        while self._dirty and self._accepting:
+            port = self._dirty.pop()
+            self._due.pop(port, None)
+            await self._apply(port)
+        self._settled.set()
+
+    async def _apply(self, port: int) -> None:
+        now = asyncio.get_running_loop().time()
+        verdict = self._claims.judge(port, now=now)
+        if verdict.again_at is not None:
+            self._due[port] = verdict.again_at
+        listener = self._open.get(port)
+        claim = verdict.claim
+        if listener is not None and (claim is None or claim.key != listener.claim.key):
+            self._close(port)
+            listener = None
+        if claim is None:
+            return
+        if listener is None:
+            await self._bind(port, claim)
+        elif claim != listener.claim:
+            self._retired[listener.front] = claim.key
+            listener.claim = claim
+            listener.front = self._path.front(self._target(claim), claim.protocol)
+
+    async def _bind(self, port: int, claim: Claim) -> None:
+        try:
+            sock = bound_socket(self._host, port, reuse_port=self._reuse_port)
+        except OSError as error:
+            _log.warning("port %d cannot be bound for %s: %s", port, claim.key, error)
+            self._due[port] = asyncio.get_running_loop().time() + _RETRY
+            return
+        front = self._path.front(self._target(claim), claim.protocol)
+        listener = Listener(claim, front, sock)
+        loop = asyncio.get_running_loop()
+        try:
+            listener.server = await loop.create_server(listener, sock=sock, backlog=BACKLOG)
+        except BaseException:
+            sock.close()
+            front.close()
+            raise
+        self._open[port] = listener
+
+    def _close(self, port: int) -> None:
+        listener = self._open.pop(port)
+        if listener.server is not None:
+            listener.server.close()
+        self._retired[listener.front] = listener.claim.key
+
+    def _retire(self) -> None:
+        for front in [f for f in self._retired if not f.statistics.connections]:
+            del self._retired[front]
+            front.close()

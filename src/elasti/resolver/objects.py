@@ -1,0 +1,148 @@
+"""Slim shapes of what the resolver reads: only the fields that it acts on are ever decoded.
+
+Trigger metadata, and with it any credential in it, never enters this process.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from elasti.api.names import GROUP, PLURAL, VERSION
+from elasti.api.types import ProbeResponse, ResolverPort, WakeSpec
+from kubeloop.objects.meta import LabeledMeta, SlimMeta
+
+ELASTI_SERVICES = f"{GROUP}/{VERSION}/{PLURAL}"
+SERVICES = "v1/services"
+SLICES = "discovery.k8s.io/v1/endpointslices"
+PODS = "v1/pods"
+SERVICE_LABEL = "kubernetes.io/service-name"
+MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
+
+
+class ServiceKey(NamedTuple):
+    """A Service that has an ElastiService."""
+
+    namespace: str
+    service: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.service}"
+
+
+class PodName(NamedTuple):
+    """A pod; the uid tells it from an earlier one of the same name."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class CreatedMeta(SlimMeta, rename="camel", gc=False):
+    """Metadata with the age, which settles contests."""
+
+    creation_timestamp: str = ""
+
+
+class ElastiSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """What the resolver needs of a spec."""
+
+    service: str = ""
+    probe_response: tuple[ProbeResponse, ...] = ()
+    wake: WakeSpec = WakeSpec()
+
+
+class ElastiStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """What the resolver needs of a status."""
+
+    resolver_ports: tuple[ResolverPort, ...] = ()
+
+
+class ElastiView(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """An ElastiService as the resolver sees it."""
+
+    metadata: CreatedMeta
+    spec: ElastiSpec = ElastiSpec()
+    status: ElastiStatus = ElastiStatus()
+
+    @property
+    def key(self) -> ServiceKey:
+        """The Service it is for."""
+        return ServiceKey(self.metadata.namespace, self.spec.service)
+
+    @property
+    def age(self) -> tuple[str, str]:
+        """Sorts older objects first; the uid decides between twins."""
+        return (self.metadata.creation_timestamp, self.metadata.uid)
+
+
+class ServicePort(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """One port of a Service."""
+
+    port: int
+    name: str = ""
+    protocol: str = "TCP"
+    app_protocol: str | None = None
+
+
+class _ServiceSpec(msgspec.Struct, frozen=True, gc=False):
+    ports: tuple[ServicePort, ...] | None = None
+
+
+class ServiceView(msgspec.Struct, frozen=True, gc=False):
+    """A private Service: its ports are the public one's."""
+
+    metadata: SlimMeta
+    spec: _ServiceSpec = _ServiceSpec()
+
+    @property
+    def ports(self) -> tuple[ServicePort, ...]:
+        """The ports that a resolver can serve."""
+        return tuple(port for port in self.spec.ports or () if port.protocol == "TCP")
+
+
+class EndpointConditions(msgspec.Struct, frozen=True, gc=False):
+    """Whether an endpoint takes traffic. None means that nobody said."""
+
+    ready: bool | None = None
+    terminating: bool | None = None
+
+
+class TargetRef(msgspec.Struct, frozen=True, gc=False):
+    """What is behind an endpoint."""
+
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class Endpoint(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """One endpoint of a slice; clients use its first address."""
+
+    addresses: tuple[str, ...] = ()
+    conditions: EndpointConditions = EndpointConditions()
+    target_ref: TargetRef | None = None
+
+
+class SlicePort(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """One port of a slice; `name` is the Service port's."""
+
+    port: int | None = None
+    name: str | None = None
+    protocol: str | None = None
+
+
+class SliceView(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """An EndpointSlice: a private Service's, or one that points at resolvers."""
+
+    metadata: LabeledMeta
+    endpoints: tuple[Endpoint, ...] | None = None
+    ports: tuple[SlicePort, ...] | None = None
+
+    @property
+    def owner(self) -> ServiceKey:
+        """The Service, private or public, that the slice belongs to."""
+        labels = self.metadata.labels or {}
+        return ServiceKey(self.metadata.namespace, labels.get(SERVICE_LABEL, ""))

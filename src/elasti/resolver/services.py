@@ -1,0 +1,279 @@
+"""The registry: builds what the cluster says into Services, and tells the listeners.
+
+Four watches, whatever the number of Services: ElastiServices; the private Services, whose ports are
+the public ones' and say what each speaks; their EndpointSlices, which say where pods are; and the
+slices that point at resolvers. Handlers only note which Service is concerned; `_refresh` then reads
+all four copies and writes the whole state of that Service. It is the one writer, so the order in
+which the watches report does not matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from elasti.api.names import MANAGED_BY, PRIVATE_LABEL, private_service_name
+from elasti.resolver.claims import Claim
+from elasti.resolver.endpoints import endpoints_of
+from elasti.resolver.objects import (
+    ELASTI_SERVICES,
+    MANAGED_BY_LABEL,
+    SERVICES,
+    SLICES,
+    ElastiView,
+    ServiceKey,
+    ServicePort,
+    ServiceView,
+    SliceView,
+)
+from elasti.resolver.proxy.ports import PortProtocol
+from elasti.resolver.service import Service
+from kubeloop.aio.tasks import finish
+from kubeloop.informer import Deleted, SharedInformerFactory, Updated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from elasti.api.types import WakeSpec
+    from elasti.resolver.claims import PortClaims
+    from elasti.resolver.listeners import Listeners
+    from elasti.resolver.service import Port, Seams
+    from kubeloop.informer import Notification
+
+_BY_SERVICE = "service"
+
+
+class Registry:
+    """Every Service that has an ElastiService. `most` bounds what any of them may ask for."""
+
+    def __init__(
+        self,
+        *,
+        factories: Iterable[SharedInformerFactory],
+        seams: Seams,
+        claims: PortClaims,
+        most: WakeSpec | None = None,
+    ) -> None:
+        self._most = most
+        self._seams = seams
+        self._claims = claims
+        self._listeners: Listeners | None = None
+        self._services: dict[ServiceKey, Service] = {}
+        # Which Service a private Service belongs to, and the objects that are for a Service.
+        self._by_private: dict[ServiceKey, ServiceKey] = {}
+        self._objects: dict[ServiceKey, dict[str, ElastiView]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._copies = [_Copies(factory, self) for factory in factories]
+
+    def __repr__(self) -> str:
+        return f"<Registry {len(self._services)} services>"
+
+    def __len__(self) -> int:
+        return len(self._services)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._services
+
+    def __iter__(self) -> Iterator[Service]:
+        return iter(self._services.values())
+
+    def get(self, key: ServiceKey) -> Service | None:
+        """Return a Service, if it has an ElastiService."""
+        return self._services.get(key)
+
+    def attach(self, listeners: Listeners) -> None:
+        """Tell these listeners which ports to judge anew, from now on."""
+        self._listeners = listeners
+
+    def object_name(self, key: ServiceKey) -> str | None:
+        """Return the name of the ElastiService that a Service has."""
+        view = self._view(key)
+        return view.metadata.name if view is not None else None
+
+    def port(self, claim: Claim) -> Port:
+        """Return the target of a claim."""
+        return self._services[claim.key].port(claim.port_name)
+
+    def default_port(self, key: ServiceKey, number: int | None) -> Port | None:
+        """Return the target for a Service's port by its number, else its first."""
+        service = self._services.get(key)
+        if service is None:
+            return None
+        ports = self._service_ports(key)
+        chosen = next((port for port in ports if port.port == number), None)
+        if chosen is None and ports:
+            chosen = ports[0]
+        return service.port(chosen.name if chosen else "")
+
+    def is_listed(self, address: str) -> bool:
+        """Whether some slice points at this resolver's address."""
+        return any(
+            address in endpoint.addresses
+            for copies in self._copies
+            for piece in copies.shown.lister.list()
+            for endpoint in piece.endpoints or ()
+        )
+
+    async def aclose(self) -> None:
+        """Close every Service."""
+        for service in self._services.values():
+            await service.aclose()
+        await finish(self._closing, cancel=False)
+
+    # What the watches report
+
+    def object_changed(self, note: Notification[ElastiView]) -> None:
+        """An ElastiService came, changed or went."""
+        old = note.old if isinstance(note, Updated) else note.obj
+        self._drop_object(old.key, str(note.key))
+        new = note.new if isinstance(note, Updated) else note.obj
+        if not isinstance(note, Deleted):
+            self._objects.setdefault(new.key, {})[str(note.key)] = new
+            private = ServiceKey(new.key.namespace, private_service_name(new.spec.service))
+            self._by_private[private] = new.key
+        for key in {old.key, new.key}:
+            self._refresh(key)
+
+    def private_changed(self, note: Notification[ServiceView]) -> None:
+        """A private Service came, changed or went."""
+        meta = (note.new if isinstance(note, Updated) else note.obj).metadata
+        self._refresh_private(ServiceKey(meta.namespace, meta.name))
+
+    def endpoints_changed(self, note: Notification[SliceView]) -> None:
+        """Pods came, changed or went."""
+        for owner in _owners(note):
+            self._refresh_private(owner)
+
+    def shown_changed(self, note: Notification[SliceView]) -> None:
+        """A slice that points at resolvers came, changed or went."""
+        for owner in _owners(note):
+            self._refresh_shown(owner)
+            self._refresh(owner)
+
+    # One writer
+
+    def _refresh_private(self, private: ServiceKey) -> None:
+        key = self._by_private.get(private)
+        if key is not None:
+            self._refresh(key)
+
+    def _refresh_shown(self, key: ServiceKey) -> None:
+        ports = frozenset(port for _, port in self._shown_ports(key))
+        changed = self._claims.publish(key, ports, now=asyncio.get_running_loop().time())
+        self._touch(changed)
+
+    def _refresh(self, key: ServiceKey) -> None:
+        view = self._view(key)
+        if view is None:
+            self._remove(key)
+            return
+        service = self._services.get(key)
+        if service is None:
+            service = self._services[key] = Service(key, seams=self._seams)
+        service.configure(wake=self._bounded(view.spec.wake), responses=view.spec.probe_response)
+        service.published = bool(self._shown_slices(key))
+        service.set_endpoints(endpoints_of(self._private_slices(key)))
+        self._touch(self._claims.claim(key, self._wanted(view)))
+
+    def _bounded(self, wake: WakeSpec) -> WakeSpec:
+        if self._most is None:
+            return wake
+        return msgspec.structs.replace(
+            wake,
+            timeout_seconds=min(wake.timeout_seconds, self._most.timeout_seconds),
+            max_held=min(wake.max_held, self._most.max_held),
+        )
+
+    def _remove(self, key: ServiceKey) -> None:
+        self._touch(self._claims.claim(key, {}))
+        service = self._services.pop(key, None)
+        if service is not None:
+            private = ServiceKey(key.namespace, private_service_name(key.service))
+            self._by_private.pop(private, None)
+            task = asyncio.get_running_loop().create_task(service.aclose())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    def _wanted(self, view: ElastiView) -> dict[int, Claim]:
+        """Return the claims of a Service: what a slice says counts before what status says."""
+        by_name = {port.name: port for port in self._service_ports(view.key)}
+        numbers = {port.name: port.resolver_port for port in view.status.resolver_ports}
+        numbers |= dict(self._shown_ports(view.key))
+        claims = {}
+        for name, number in numbers.items():
+            known = by_name.get(name)
+            protocol = PortProtocol.of_port(
+                app_protocol=known.app_protocol if known else None, name=name
+            )
+            claims[number] = Claim(key=view.key, port_name=name, protocol=protocol, age=view.age)
+        return claims
+
+    def _touch(self, ports: Iterable[int]) -> None:
+        if self._listeners is not None:
+            self._listeners.touch(ports)
+
+    # Reading the copies
+
+    def _view(self, key: ServiceKey) -> ElastiView | None:
+        views = self._objects.get(key)
+        return min(views.values(), key=lambda view: view.age) if views else None
+
+    def _drop_object(self, key: ServiceKey, name: str) -> None:
+        views = self._objects.get(key)
+        if views is not None:
+            views.pop(name, None)
+            if not views:
+                del self._objects[key]
+
+    def _service_ports(self, key: ServiceKey) -> tuple[ServicePort, ...]:
+        name = private_service_name(key.service)
+        for copies in self._copies:
+            found = copies.private.lister.find(key.namespace, name)
+            if found is not None:
+                return found.ports
+        return ()
+
+    def _private_slices(self, key: ServiceKey) -> list[SliceView]:
+        private = ServiceKey(key.namespace, private_service_name(key.service))
+        return [
+            p for c in self._copies for p in c.endpoints.store.by_index(_BY_SERVICE, str(private))
+        ]
+
+    def _shown_slices(self, key: ServiceKey) -> list[SliceView]:
+        return [p for c in self._copies for p in c.shown.store.by_index(_BY_SERVICE, str(key))]
+
+    def _shown_ports(self, key: ServiceKey) -> list[tuple[str, int]]:
+        return [
+            (port.name or "", port.port)
+            for piece in self._shown_slices(key)
+            for port in piece.ports or ()
+            if port.port
+        ]
+
+
+class _Copies:
+    """The four informers of one namespace, or of all."""
+
+    def __init__(self, factory: SharedInformerFactory, registry: Registry) -> None:
+        self.objects = factory.informer(ELASTI_SERVICES, ElastiView)
+        self.private = factory.informer(
+            SERVICES, ServiceView, label_selector=f"{PRIVATE_LABEL}=true"
+        )
+        self.endpoints = factory.informer(SLICES, SliceView, label_selector=f"{PRIVATE_LABEL}=true")
+        self.shown = factory.informer(
+            SLICES, SliceView, label_selector=f"{MANAGED_BY_LABEL}={MANAGED_BY}"
+        )
+        for slices in (self.endpoints, self.shown):
+            slices.add_indexers({_BY_SERVICE: lambda piece: [str(piece.owner)]})
+        self.objects.add_handler(on_event=registry.object_changed)
+        self.private.add_handler(on_event=registry.private_changed)
+        self.endpoints.add_handler(on_event=registry.endpoints_changed)
+        self.shown.add_handler(on_event=registry.shown_changed)
+
+
+def _owners(note: Notification[SliceView]) -> set[ServiceKey]:
+    if isinstance(note, Updated):
+        return {note.old.owner, note.new.owner}
+    return {note.obj.owner}

@@ -1,0 +1,153 @@
+"""The resolver's settings: read once, at the composition root, from a mapping of variables.
+
+KubeElasti's names keep their meaning where there is one: `REQ_TIMEOUT` and `QUEUE_SIZE` bound what an
+ElastiService may ask for. Those that tuned its polling loops are known and change nothing here.
+Everything wrong is reported at once, each with the variable, the value and what to write instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from elasti.api.durations import parse_duration
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+class SettingsError(ValueError):
+    """Variables that cannot be used; the message names each."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All settings; times in seconds.
+
+    engage_settle: how long after it left every slice traffic may still come; as the operator's.
+    drain_timeout: after it, a draining resolver gives up on connections that do not end.
+    pod_address: how slices name this resolver. watch_namespaces: empty for the whole cluster.
+    allowed_callers: users that may ask for activity, a trailing `*` for any ending.
+    """
+
+    operator_namespace: str = "elasti"
+    operator_service: str = "elasti-operator-controller-service"
+    operator_port: int = 8013
+    operator_url: str = ""
+    operator_token_file: str = ""
+    cluster_domain: str = "cluster.local"
+    watch_namespaces: tuple[str, ...] = ()
+
+    host: str | None = None
+    shared_port: int = 8012
+    admin_port: int = 8013
+    header_for_host: str = "Host"
+    authenticate: bool = True
+    allowed_callers: tuple[str, ...] = ()
+    pod_address: str = ""
+
+    hold_timeout: int | None = None
+    max_held: int | None = None
+    idle_per_pod: int = 100
+    engage_settle: float = 15.0
+    drain_timeout: float = 600.0
+    workers: int = 1
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str], **overrides: Any) -> Settings:
+        """Read variables; `overrides` (from flags) win where they are not None.
+
+        Raises SettingsError with every complaint.
+        """
+        values: dict[str, Any] = {}
+        complaints = []
+        for name, (field, read) in _VARIABLES.items():
+            if text := environ.get(name, ""):
+                try:
+                    values[field] = read(text)
+                except ValueError as error:
+                    complaints.append(f"{name}: {error}")
+        if complaints:
+            raise SettingsError("; ".join(complaints))
+        values |= {name: value for name, value in overrides.items() if value is not None}
+        return cls(**values)
+
+    @property
+    def operator(self) -> str:
+        """The operator's URL."""
+        host = f"{self.operator_service}.{self.operator_namespace}.svc.{self.cluster_domain}"
+        return self.operator_url or f"http://{host}:{self.operator_port}"
+
+    @property
+    def callers(self) -> tuple[str, ...]:
+        """Who may ask for activity: by default every ServiceAccount of the operator's namespace."""
+        return self.allowed_callers or (f"system:serviceaccount:{self.operator_namespace}:*",)
+
+
+def without_effect(environ: Mapping[str, str]) -> list[str]:
+    """Return the variables that are set and that only KubeElasti needs."""
+    return sorted(name for name in _KUBEELASTI_ONLY if environ.get(name))
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise ValueError(f"{text!r} is not a port; write a number from 1 to 65535")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"{text!r} is not a number above zero")
+    return int(text)
+
+
+def _duration(text: str) -> float:
+    seconds = float(text) if text.replace(".", "", 1).isdecimal() else parse_duration(text)
+    if seconds < 0:
+        raise ValueError(f"{text!r} is below zero; write a duration like '15s'")
+    return seconds
+
+
+def _whole_seconds(text: str) -> int:
+    return max(int(_duration(text)), 1)
+
+
+def _switch(text: str) -> bool:
+    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if text.lower() not in words:
+        raise ValueError(f"{text!r} is neither 'true' nor 'false'")
+    return words[text.lower()]
+
+
+_VARIABLES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "ELASTI_OPERATOR_NAMESPACE": ("operator_namespace", str),
+    "ELASTI_OPERATOR_SERVICE_NAME": ("operator_service", str),
+    "ELASTI_OPERATOR_PORT": ("operator_port", _port),
+    "ELASTI_OPERATOR_URL": ("operator_url", str),
+    "ELASTI_OPERATOR_TOKEN_FILE": ("operator_token_file", str),
+    "ELASTI_RESOLVER_PORT": ("admin_port", _port),
+    "ELASTI_RESOLVER_PROXY_PORT": ("shared_port", _port),
+    "ELASTI_RESOLVER_HOST": ("host", str),
+    "ELASTI_RESOLVER_WORKERS": ("workers", _count),
+    "KUBERNETES_CLUSTER_DOMAIN": ("cluster_domain", str),
+    "WATCH_NAMESPACES": ("watch_namespaces", _words),
+    "HEADER_FOR_HOST": ("header_for_host", str),
+    "REQ_TIMEOUT": ("hold_timeout", _whole_seconds),
+    "QUEUE_SIZE": ("max_held", _count),
+    "MAX_IDLE_PROXY_CONNS_PER_HOST": ("idle_per_pod", _count),
+    "ELASTI_AUTHENTICATE": ("authenticate", _switch),
+    "ELASTI_ALLOWED_CALLERS": ("allowed_callers", _words),
+    "ELASTI_ENGAGE_SETTLE": ("engage_settle", _duration),
+    "ELASTI_DRAIN_TIMEOUT": ("drain_timeout", _duration),
+    "POD_IP": ("pod_address", str),
+}
+_KUBEELASTI_ONLY = (
+    "MAX_IDLE_PROXY_CONNS", "TRAFFIC_RE_ENABLE_DURATION", "OPERATOR_RETRY_DURATION",
+    "QUEUE_RETRY_DURATION", "MAX_QUEUE_CONCURRENCY", "INITIAL_CAPACITY", "ENABLE_H2C",
+    "TRAFFIC_DISABLE_GRACE_DURATION", "CRD_CACHE_POLL_INTERVAL_MINUTES", "SENTRY_DSN",
+    "SENTRY_ENVIRONMENT",
+)  # fmt: skip
