@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import importlib
 import importlib.util
@@ -20,11 +21,11 @@ from elasti.devcluster.cluster import CONTEXT, ComponentFailed, DevCluster, Port
 from elasti.devcluster.datadir import DirectoryInUse
 
 if TYPE_CHECKING:
-    import asyncio
     import socket
     from collections.abc import Callable, Mapping
 
 _HOST = "127.0.0.1"
+_START_SECONDS = 60.0
 _EXPECTED = (PortInUse, DirectoryInUse, NoAddresses, ComponentFailed, kubeconfigs.KubeconfigError)
 
 
@@ -48,7 +49,7 @@ async def run(
             outside=outside.socket if outside else None,
         ) as cluster:
             current = kubeconfigs.write(kubeconfig, cluster.access())
-            await cluster.wait_ready()
+            await _ready(cluster)
             for line in greeting(cluster.url, nodes, data_dir, kubeconfig, current=current):
                 say(line)
             if outside is not None:
@@ -56,6 +57,17 @@ async def run(
             await cluster.failed()
     except _EXPECTED as error:
         raise click.ClickException(str(error)) from error
+
+
+async def _ready(cluster: DevCluster) -> None:
+    try:
+        async with asyncio.timeout(_START_SECONDS):
+            await cluster.wait_ready()
+    except TimeoutError:
+        raise click.ClickException(
+            f"the nodes are not ready after {_START_SECONDS:.0f} s; is the machine out of memory,"
+            " or very busy?"
+        ) from None
 
 
 class Outside(NamedTuple):

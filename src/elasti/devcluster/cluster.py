@@ -15,8 +15,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from elasti.devcluster import addresses, datadir, identities, kubernetes_service, netns
@@ -28,6 +26,7 @@ from elasti.devcluster.controllers.controllers import Controllers
 from elasti.devcluster.knobs import Knobs
 from elasti.devcluster.kubeconfig import Access
 from elasti.devcluster.partitions import Partitions
+from elasti.devcluster.scratch import scratch_directory
 from elasti.devcluster.serviceproxy.propagation import Propagation
 from elasti.devcluster.serviceproxy.proxy import ServiceProxy
 from kubeloop.aio.clock import SystemClock
@@ -37,6 +36,7 @@ from kubeloop.client.client import Client
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Coroutine, Mapping
+    from pathlib import Path
     from types import TracebackType
     from typing import Any
 
@@ -239,8 +239,7 @@ class DevCluster:
     def _node_directory(self, stack: contextlib.AsyncExitStack) -> Path:
         if self._data_dir is not None:
             return self._data_dir / "nodes"
-        made = tempfile.TemporaryDirectory(prefix="elasti-dev-", ignore_cleanup_errors=True)
-        return Path(stack.enter_context(made))
+        return stack.enter_context(scratch_directory())
 
     async def _client(self, stack: contextlib.AsyncExitStack, config: ClientConfig) -> Client:
         return await stack.enter_async_context(Client(config))
