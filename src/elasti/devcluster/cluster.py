@@ -104,7 +104,9 @@ class DevCluster:
             self._failure = asyncio.get_running_loop().create_future()
             self.ranges = self._reserve(stack)
             self.server = self._make_server()
-            self.auth = install(self.server.core, key=self._signing_key())
+            self.auth = install(
+                self.server.core, key=self._signing_key(), authority=self.server.ca_pem
+            )
             self.partitions = Partitions(self.server.core.faults)
             self.auth.gate.authenticators.insert(0, self.partitions)
             await self._serve(stack)

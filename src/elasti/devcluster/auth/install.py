@@ -17,6 +17,7 @@ from elasti.devcluster.auth.issuer import IssuerDocuments
 from elasti.devcluster.auth.pods import AccountAdmission
 from elasti.devcluster.auth.policy import Policy
 from elasti.devcluster.auth.reviews import RbacReviews
+from elasti.devcluster.auth.secrets import TokenSecrets
 from elasti.devcluster.auth.token_requests import TokenRequests
 
 if TYPE_CHECKING:
@@ -33,8 +34,11 @@ class Auth:
     aggregation: RoleAggregation
 
 
-def install(core: Core, *, key: SigningKey) -> Auth:
-    """Guard an API server with RBAC and ServiceAccount tokens; before it serves."""
+def install(core: Core, *, key: SigningKey, authority: bytes) -> Auth:
+    """Guard an API server with RBAC and ServiceAccount tokens; before it serves.
+
+    `authority` is the certificate (PEM) that Secrets with a token carry.
+    """
     policy = Policy(core.store)
     rbac = RbacAuthorizer(policy)
     tokens = AccountTokens(store=core.store, stamps=core.stamps, key=key)
@@ -50,7 +54,8 @@ def install(core: Core, *, key: SigningKey) -> Auth:
         AccountAdmission(store=core.store, stamps=core.stamps),
         EscalationCheck(rbac),
     ]
-    core.observers.append(aggregation.observe)
+    secrets = TokenSecrets(store=core.store, tokens=tokens, authority=authority)
+    core.observers += [aggregation.observe, secrets.observe]
     requests = TokenRequests(store=core.store, stamps=core.stamps, tokens=tokens)
     core.serve("token", requests.answer)
     IssuerDocuments(tokens).serve(core.paths)
