@@ -249,3 +249,11 @@ def test_an_active_deadline_ends_the_pod():
 def test_a_deadline_counts_from_the_pods_start_also_under_a_later_kubelet():
     story = Story(pod(activeDeadlineSeconds=20, status={"startTime": "2029-12-31T23:59:45Z"}))
     assert story.last.wake_at == 5
+
+
+def test_a_pod_that_has_ended_is_removed_when_it_is_deleted_later():
+    story = running(restartPolicy="Never")
+    assert story.exited(code=0) == (Finish(remove=False),)
+    story.pod = deleted(story.pod, 0)
+    assert story.look() == (Finish(remove=True),)
+    assert story.look() == ()

@@ -23,6 +23,8 @@ from tests.devcluster.kubelet.support import (
     web,
 )
 
+from elasti.devcluster.apiserver.answers import Answer
+from elasti.devcluster.apiserver.faults import Fault
 from elasti.devcluster.kubelet.supervisor.spec import Isolation
 from kubeloop.objects.patches import MergePatch, StrategicMergePatch
 
@@ -168,6 +170,10 @@ async def test_a_pod_that_may_not_restart_keeps_its_end_and_its_log(cluster: Clu
     assert condition(seen, "PodReadyToStartContainers") == "False"
     await cluster.delete()
     await cluster.gone()
+    async with asyncio.timeout(10):
+        while cluster.kubelet.worker("default", "web"):
+            await asyncio.sleep(0.02)
+    assert not any((cluster.directory / "kubelet/pods").iterdir())
 
 
 async def test_init_containers_run_in_order_before_the_others(cluster: Cluster):
@@ -411,3 +417,70 @@ async def test_the_node_is_known_and_its_lease_is_renewed(tmp_path: Path):
                 if found and json.dumps(found[0]).count("KubeletReady"):
                     break
                 await asyncio.sleep(0.05)
+
+
+async def test_tokens_are_renewed_in_good_time(cluster: Cluster):
+    issued: list[dict] = []
+
+    def issue(call):
+        request = json.loads(call.body)
+        issued.append(request["spec"])
+        stamp = cluster.server.core.stamps.now(ahead=3)
+        status = {"token": f"token-{len(issued)}", "expirationTimestamp": stamp}
+        return Answer(body=json.dumps({**request, "status": status}).encode(), code=201)
+
+    cluster.server.core.serve("token", issue)
+    projection = {"path": "token", "audience": "shop", "expirationSeconds": 600}
+    volumes = [{"name": "t", "projected": {"sources": [{"serviceAccountToken": projection}]}}]
+    mounts = [{"name": "t", "mountPath": "/no-such-root/t"}]
+    script = "cd /no-such-root/t; until [ $(cat token) = token-2 ]; do sleep 0.02; done; echo renewed; sleep 60"
+    await cluster.create(pod(shell(script, volumeMounts=mounts), volumes=volumes))
+    seen = await cluster.until(is_ready)
+    await printed(cluster, "renewed")
+    assert issued[0] == {
+        "audiences": ["shop"],
+        "expirationSeconds": 600,
+        "boundObjectRef": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "name": "web",
+            "uid": seen["metadata"]["uid"],
+        },
+    }
+
+
+async def test_what_happens_while_the_server_is_away_is_told_when_it_is_back(cluster: Cluster):
+    mark = cluster.directory / "go"
+    script = f"until [ -e {mark} ]; do sleep 0.02; done; exit 4"
+    await cluster.create(pod(shell(script), restartPolicy="Never"))
+    await cluster.until(is_ready)
+    faults = cluster.server.core.faults
+    faults.add(Fault(code=503, path="/api/v1/namespaces/default/pods/web/status"))
+    faults.drop_watches()
+    mark.touch()
+    worker = cluster.kubelet.worker("default", "web")
+    assert worker is not None
+    async with asyncio.timeout(10):
+        while worker.status.phase != "Failed":
+            await asyncio.sleep(0.02)
+    seen = await cluster.get()
+    assert seen is not None
+    assert "running" in state_of(seen)
+    faults.clear()
+    seen = await cluster.until(terminated)
+    assert terminated(seen)["exitCode"] == 4
+
+
+async def test_a_pod_that_was_deleted_while_the_node_was_cut_off_goes_afterwards(cluster: Cluster):
+    await cluster.create(pod(shell("exec sleep 60")))
+    await cluster.until(is_ready)
+    faults = cluster.server.core.faults
+    faults.add(Fault(code=503, path="/api/v1/pods"))
+    faults.drop_watches()
+    await cluster.delete()
+    await asyncio.sleep(0.3)
+    seen = await cluster.get()
+    assert seen is not None
+    assert "running" in state_of(seen)
+    faults.clear()
+    await cluster.gone()

@@ -100,6 +100,8 @@ class _Planner:
             # Going on may have found that there is nothing left to do.
             if self._state.ending is not None:
                 self._wind_down()
+        elif self._pod.is_deleted and not self._state.removed:
+            self._finish()
         return Plan(self._state, tuple(self._actions), self._wake_at)
 
     # Ending
@@ -151,8 +153,11 @@ class _Planner:
         for container in active:
             self._stop(container, ending.why, ending.deadline)
         if not active:
-            self._set(finished=True)
-            self._actions.append(Finish(remove=self._pod.is_deleted))
+            self._finish()
+
+    def _finish(self) -> None:
+        self._set(finished=True, removed=self._pod.is_deleted)
+        self._actions.append(Finish(remove=self._pod.is_deleted))
 
     def _stop(self, container: Container, why: Why, deadline: float) -> None:
         run = self._run(container)

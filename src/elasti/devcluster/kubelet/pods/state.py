@@ -132,6 +132,7 @@ class PodState:
     initialized: bool = False
     ending: Ending | None = None
     finished: bool = False
+    removed: bool = False
 
     @property
     def is_prepared(self) -> bool:
