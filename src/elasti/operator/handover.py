@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
+from elasti.api.names import MANAGED_BY
 from elasti.operator.children import adopted, resolver_slices, slice_differs
 from elasti.operator.modes import Activity, Park
 from elasti.operator.observation import remember_scale
 from elasti.operator.ops_informer import target_of
-from elasti.operator.projections import SLICES, EndpointSlice
+from elasti.operator.projections import MANAGED_BY_LABEL, SLICES, EndpointSlice
 from elasti.scaling.scale_handler import FIELD_MANAGER, ScaleDown, ScaleUp
 from kubeloop.client.deletion import Preconditions
 from kubeloop.client.errors import KubeError, NotFound
@@ -136,7 +137,12 @@ class Handover:
         memory.slices.wrote(meta.name, meta.resource_version, written)
 
     async def _empty(self, present: EndpointSlice, memory: Memory) -> None:
-        """Keep of a slice only resolvers that exist, where none can be confirmed."""
+        """Keep of our slice only resolvers that exist, where none can be confirmed.
+
+        KubeElasti's stays as it is until there is something to put in its place.
+        """
+        if (present.metadata.labels or {}).get(MANAGED_BY_LABEL) != MANAGED_BY:
+            return
         left = tuple(
             endpoint
             for endpoint in present.endpoints or ()

@@ -15,6 +15,7 @@ from elasti.operator.modes import Activity, Park, State
 from elasti.operator.overlay import Overlay
 
 if TYPE_CHECKING:
+    from elasti.operator.conditions import Finding
     from elasti.operator.projections import Endpoint, EndpointSlice
     from elasti.scaling.scale_handler import ScaleView
     from kubeloop.controller.reconcile import Request
@@ -81,6 +82,7 @@ class Memory:
     keda_resumed: bool = False
     loss_slot: float | None = None
     finalizing_since: float | None = None
+    told: frozenset[Finding] = frozenset()
 
     slices: Overlay[EndpointSlice] = dataclasses.field(default_factory=Overlay)
     scales: Overlay[ScaleView] = dataclasses.field(default_factory=Overlay)

@@ -135,7 +135,11 @@ class ElastiServiceReconciler:
         if memory is not None:
             for owner in self._parts.ports.owners_of(memory.uid):
                 self._parts.ports.release(owner, self._loop_time())
+        details = self._parts.directory.get(request)
         self._parts.directory.remove(request)
+        if details is not None:
+            for heir in self._parts.directory.naming(details.namespace, details.spec.service):
+                self._enqueue(heir)
         self._parts.memories.forget(request)
         self._parts.finalizer.forget(request)
 
@@ -168,7 +172,7 @@ class ElastiServiceReconciler:
         facts = await self._observe(es, memory)
         await self._put_companions(facts, memory)
         for _ in range(_MOST_STEPS):
-            if facts.service is None or facts.target is None:
+            if facts.service is None or facts.target is None or not self._owns(es):
                 memory.state = None
                 return facts
             if memory.refused and not facts.slices:
@@ -219,7 +223,7 @@ class ElastiServiceReconciler:
         if complaints := problems(es.spec):
             found.append(Finding("InvalidSpec", "; ".join(map(str, complaints))))
         owner = self._parts.directory.owner(facts.namespace, es.spec.service)
-        if owner is not None and owner.uid != es.metadata.uid:
+        if owner is not None and not self._owns(es):
             found.append(
                 Finding(
                     "ServiceOwnedByAnother",
@@ -231,6 +235,11 @@ class ElastiServiceReconciler:
             found += service_findings(facts.service)
             found += await self._parts.warnings.about(facts)
         return found
+
+    def _owns(self, es: ElastiService) -> bool:
+        """Whether the Service is this one's to switch, or an older ElastiService's."""
+        owner = self._parts.directory.owner(es.metadata.namespace, es.spec.service)
+        return owner is None or owner.uid == es.metadata.uid
 
     async def _put_companions(self, facts: Facts, memory: Memory) -> None:
         """Make what everything else stands on: the ports in status, the private Service."""
@@ -455,16 +464,16 @@ class ElastiServiceReconciler:
         now = self._parts.clock.now()
         request = Request(facts.namespace, facts.es.metadata.name)
         new = status_of(facts, memory, self._parts.evidence(request), now)
-        self._tell_findings(facts)
+        self._tell_findings(facts, memory)
         patch = status_patch(facts.es.status, new, now)
         if patch is not None:
             await self._patch_status(facts.es, patch)
 
-    def _tell_findings(self, facts: Facts) -> None:
-        told = {old.message for old in facts.es.status.conditions if old.type == "Ready"}
+    def _tell_findings(self, facts: Facts, memory: Memory) -> None:
         for finding in facts.findings:
-            if not any(finding.message in message for message in told):
+            if finding not in memory.told:
                 self._parts.reporter.finding(facts.es, finding)
+        memory.told = frozenset(facts.findings)
 
     async def _patch_status(self, es: ElastiService, body: dict[str, Any]) -> None:
         await self._objects.subresource("status").patch(

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.elasti.operator.rig import Rig, rig_on
+from tests.elasti.operator.rig import FakePrometheus, Rig, rig_on
 
 
 @pytest.fixture
@@ -12,3 +12,10 @@ async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
     """A dev cluster with our CRD and a resolver that pretends; no operator yet."""
     async with rig_on(tmp_path) as made:
         yield made
+
+
+@pytest.fixture
+async def prometheus() -> AsyncIterator[FakePrometheus]:
+    """A Prometheus that says what it is told to."""
+    async with FakePrometheus().running() as running:
+        yield running

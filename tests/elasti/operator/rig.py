@@ -157,6 +157,22 @@ class Rig:
                 await finish([task], cancel=False)
             await task
 
+    @contextlib.asynccontextmanager
+    async def operator_to_kill(self) -> AsyncIterator[Operator]:
+        """Run an operator that is ended without any grace."""
+        config = ClientConfig.from_kubeconfig(self.cluster.kubeconfig)
+        async with Client(config) as client:
+            operator = Operator(self.settings, client=client, open_client=lambda: Client(config))
+            task = asyncio.create_task(operator.run(), name="operator")
+            try:
+                await until_true(lambda: operator.is_synced)
+                yield operator
+            finally:
+                for _ in range(3):
+                    task.cancel()
+                    await asyncio.sleep(0)
+                await finish([task])
+
     async def wake(self, operator: Operator, service: str, **headers: str) -> tuple[int, Any]:
         """Ask for a wake-up as a resolver does."""
         url = f"http://127.0.0.1:{operator.server.port}/informer/incoming-request"
@@ -296,3 +312,39 @@ async def _served(client: Client) -> bool:
     except Exception:
         return False
     return True
+
+
+class FakePrometheus:
+    """Answers every query with one number, and the uptime query with 1."""
+
+    def __init__(self) -> None:
+        self.value = 0.0
+        self.up = 1.0
+        self.queries: list[str] = []
+        self.url = ""
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[FakePrometheus]:
+        app = web.Application()
+        app.router.add_get("/api/v1/query", self._query)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        try:
+            yield self
+        finally:
+            await runner.cleanup()
+
+    def trigger(self, query: str = "sum(rate(requests[1m]))") -> JsonObject:
+        metadata = {"serverAddress": self.url, "query": query, "threshold": "0.5"}
+        return {"type": "prometheus", "metadata": metadata}
+
+    async def _query(self, request: web.Request) -> web.Response:
+        query = request.query["query"]
+        self.queries.append(query)
+        value = self.up if query.startswith("min_over_time") else self.value
+        result = [{"metric": {}, "value": [0, str(value)]}]
+        return web.json_response(
+            {"status": "success", "data": {"resultType": "vector", "result": result}}
+        )

@@ -1,0 +1,241 @@
+"""Ends, crashes, replicas: what must hold whenever an operator goes away, and when objects do."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+import pytest
+from tests.devcluster.controllers.support import eventually
+from tests.elasti.operator.rig import FakePrometheus, Rig
+
+from elasti.api.names import FINALIZER, private_service_name
+from kubeloop.objects.patches import MergePatch
+
+
+async def _gone(rig: Rig, name: str = "web") -> bool:
+    return await rig.cluster.get("deployments", name) is not None and (
+        await _elastiservice(rig, name) is None
+    )
+
+
+async def _elastiservice(rig: Rig, name: str = "web"):
+    from kubeloop.client import NotFound
+
+    try:
+        return await rig.elastiservices.get(name)
+    except NotFound:
+        return None
+
+
+async def test_deleting_wakes_first_and_removes_everything_then(rig: Rig):
+    rig.cluster.kubelet.may_be_ready = lambda pod: False
+    await rig.web(replicas=0)
+    async with rig.operator():
+        await rig.becomes("Proxy")
+        await rig.elastiservices.delete("web", propagation="Foreground")
+
+        async def woken() -> bool:
+            return await rig.replicas() == 1
+
+        await eventually(woken)
+        # No pod is ready: the resolver still holds.
+        assert await rig.addresses() == [rig.resolver.address]
+        assert await _elastiservice(rig) is not None
+        rig.cluster.kubelet.may_be_ready = lambda pod: True
+        rig.cluster.kubelet.look_again()
+        await eventually(lambda: _gone(rig))
+        assert await rig.slice() is None
+        assert await rig.cluster.get("services", private_service_name("web")) is None
+        assert await rig.cluster.get("services", "web") is not None
+
+
+async def test_the_wait_of_a_deletion_is_bounded(rig: Rig):
+    rig.cluster.kubelet.may_be_ready = lambda pod: False
+    await rig.web(replicas=0)
+    async with rig.operator(finalize_wait=0.5):
+        await rig.becomes("Proxy")
+        await rig.elastiservices.delete("web")
+        await eventually(lambda: _gone(rig))
+        assert await rig.replicas() == 1
+        assert await rig.slice() is None
+
+
+async def test_leave_does_not_wake(rig: Rig):
+    await rig.web(replicas=0, deletionPolicy="Leave")
+    async with rig.operator():
+        await rig.becomes("Proxy")
+        await rig.elastiservices.delete("web")
+        await eventually(lambda: _gone(rig))
+        assert await rig.replicas() == 0
+        assert await rig.slice() is None
+
+
+async def test_a_deletion_does_not_wait_for_what_is_gone(rig: Rig):
+    await rig.web(replicas=0)
+    async with rig.operator(finalize_wait=60.0):
+        await rig.becomes("Proxy")
+        await rig.cluster.deployments.delete("web")
+        await rig.elastiservices.delete("web")
+
+        async def gone() -> bool:
+            return await _elastiservice(rig) is None
+
+        await eventually(gone)
+        assert await rig.slice() is None
+
+
+async def test_a_terminating_namespace_is_not_waited_for(rig: Rig):
+    rig.cluster.kubelet.may_be_ready = lambda pod: False
+    await rig.web(replicas=0)
+    async with rig.operator(finalize_wait=60.0):
+        await rig.becomes("Proxy")
+        await rig.client.resource("v1/namespaces").delete(rig.namespace)
+
+        async def gone() -> bool:
+            return await _elastiservice(rig) is None
+
+        await eventually(gone)
+
+
+async def test_what_belongs_to_nobody_is_swept(rig: Rig):
+    await rig.web(replicas=0)
+    async with rig.operator():
+        await rig.becomes("Proxy")
+    # Deleted behind the operator's back, its finalizer torn off.
+    await rig.elastiservices.patch("web", MergePatch({"metadata": {"finalizers": None}}))
+    await rig.elastiservices.delete("web")
+    assert await rig.slice() is not None
+    async with rig.operator():
+
+        async def swept() -> bool:
+            private = await rig.cluster.get("services", private_service_name("web"))
+            return await rig.slice() is None and private is None
+
+        await eventually(swept)
+        assert await rig.cluster.get("services", "web") is not None
+
+
+async def test_a_renamed_service_leaves_nothing_behind(rig: Rig):
+    await rig.web(replicas=0)
+    await rig.service("other", selector={"app": "web"})
+    async with rig.operator():
+        await rig.becomes("Proxy")
+        await rig.elastiservices.patch("web", MergePatch({"spec": {"service": "other"}}))
+
+        async def moved() -> bool:
+            return await rig.slice("web") is None and await rig.addresses("other") != []
+
+        await eventually(moved)
+
+
+async def test_the_finalizer_is_there_before_anything_else(rig: Rig):
+    await rig.web(replicas=0)
+    async with rig.operator():
+        await rig.becomes("Proxy")
+        assert FINALIZER in (await rig.elastiservices.get("web"))["metadata"]["finalizers"]
+
+
+# Crashes
+
+
+class _Crash(BaseException):
+    """The process ends here."""
+
+
+@dataclasses.dataclass
+class _Guillotine:
+    """Ends an operator after so many writes, as SIGKILL would: nothing after it is sent."""
+
+    after: int
+    writes: int = 0
+    dead: bool = False
+
+
+def _arm(operator, guillotine: _Guillotine, killed: asyncio.Event) -> None:
+    sender = operator._ground.client._sender
+    send = sender.send
+
+    async def sometimes(request, **options):
+        if request.method != "GET":
+            if guillotine.writes >= guillotine.after:
+                guillotine.dead = True
+                killed.set()
+                await asyncio.Event().wait()
+            guillotine.writes += 1
+        return await send(request, **options)
+
+    sender.send = sometimes
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+async def test_a_crash_after_any_write_of_a_cycle_heals(rig: Rig, prometheus: FakePrometheus):
+    """Down and up again, killed after 0, 1, 2, ... writes; the next operator always completes it."""
+    await rig.web(triggers=[prometheus.trigger()])
+    for after in range(14):
+        prometheus.value = 0.0
+        guillotine, killed = _Guillotine(after), asyncio.Event()
+        async with rig.operator_to_kill() as operator:
+            _arm(operator, guillotine, killed)
+            await _either(killed, rig.becomes("Proxy", timeout=20))
+            if not killed.is_set():
+                await _either(killed, rig.wake(operator, "web"))
+            if not killed.is_set():
+                prometheus.value = 9.0
+                await _either(killed, rig.becomes("Serve", timeout=20))
+        await _never_dark(rig)
+        prometheus.value = 9.0
+        async with rig.operator():
+            await rig.becomes("Serve", timeout=20)
+
+            async def released() -> bool:
+                return await rig.slice() is None and await rig.replicas() == 1
+
+            await eventually(released)
+        if not guillotine.dead:
+            break
+    assert after > 5, "a cycle has more writes than that"
+
+
+async def _never_dark(rig: Rig) -> None:
+    """Whenever an operator is gone, either pods are asked for or the resolver is in the rotation."""
+    if await rig.replicas() == 0:
+        assert await rig.addresses() == [rig.resolver.address]
+
+
+async def _either(killed: asyncio.Event, work) -> None:
+    task = asyncio.ensure_future(work)
+    waiting = asyncio.ensure_future(killed.wait())
+    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+    for future in (task, waiting):
+        if not future.done():
+            future.cancel()
+    results = await asyncio.gather(task, waiting, return_exceptions=True)
+    if not killed.is_set() and isinstance(results[0], Exception):
+        raise results[0]
+
+
+# Replicas
+
+
+async def test_a_standby_wakes_and_a_new_leader_goes_on(rig: Rig):
+    await rig.web(replicas=0)
+    lead = {"leader_elect": True, "operator_namespace": "elasti"}
+    async with rig.operator(identity="one", **lead) as first:
+        await rig.becomes("Proxy")
+        async with rig.operator(identity="two", **lead) as second:
+            assert first.manager.is_leader
+            assert not second.manager.is_leader
+            code, reply = await rig.wake(second, "web")
+            assert (code, reply["outcome"]) == (202, "scaling")
+            assert await rig.replicas() == 1
+            await rig.becomes("Serve")
+            first.stop()
+
+            async def elected() -> bool:
+                return second.manager.is_leader
+
+            await eventually(elected)
+            await rig.scale(0)
+            await rig.becomes("Proxy")
