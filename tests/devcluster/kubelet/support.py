@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import dataclasses
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 from elasti.devcluster.apiserver.server import ApiServer
 from elasti.devcluster.kubelet.addresses import AddressPool
 from elasti.devcluster.kubelet.kubelet import Kubelet
+from elasti.devcluster.kubelet.logs.reading import LogOptions, read
 from elasti.devcluster.kubelet.pods.restarts import RestartPolicy
 from elasti.devcluster.kubelet.settings import PATH, KubeletSettings
 from kubeloop.aio.backoff import Backoff
@@ -109,16 +110,22 @@ class Cluster:
         async def asked() -> bool:
             return await self.get(name) is None
 
-        await poll(asked, 0.02, immediate=True, timeout=timeout)
+        await eventually(asked, timeout=timeout)
 
     async def logs(self, name: str = "web", container: str = "main", **options: Any) -> str:
-        from elasti.devcluster.kubelet.logs.reading import LogOptions, read
-
         worker = self.kubelet.worker("default", name)
         assert worker is not None
         log = worker.log(container, previous=options.get("previous", False))
         assert log is not None
         return b"".join([piece async for piece in read(log, LogOptions(**options))]).decode()
+
+    async def printed(self, text: str, name: str = "web", **options: Any) -> None:
+        """Wait until a container has printed something."""
+
+        async def asked() -> bool:
+            return text in await self.logs(name, **options)
+
+        await eventually(asked)
 
     async def events(self, reason: str = "") -> list[str]:
         found = self.client.resource("v1/events").items(namespace="default")
@@ -132,7 +139,7 @@ class Cluster:
             messages[:] = await self.events(reason)
             return bool(messages)
 
-        await poll(asked, 0.05, immediate=True, timeout=timeout)
+        await eventually(asked, timeout=timeout)
         return messages[0]
 
     async def stop_kubelet(self) -> None:
@@ -172,6 +179,13 @@ async def cluster_on(directory: Path, settings: KubeletSettings = QUICK) -> Asyn
                         await task
             finally:
                 await cluster.stop_kubelet()
+
+
+async def eventually(
+    holds: Callable[[], bool] | Callable[[], Awaitable[bool]], *, timeout: float = 10.0
+) -> None:
+    """Ask again and again until it holds."""
+    await poll(holds, 0.02, immediate=True, timeout=timeout)
 
 
 def is_ready(pod: JsonObject) -> bool:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import socket
-from pathlib import Path
+import asyncio
 
 import pytest
 from tests.devcluster.kubelet.support import (
@@ -18,6 +16,9 @@ from tests.devcluster.kubelet.support import (
     status_of,
     web,
 )
+from tests.devcluster.kubelet.test_processes import exists
+
+from elasti.devcluster.kubelet.supervisor.tree import descendants
 
 pytestmark = pytest.mark.slow
 
@@ -43,20 +44,15 @@ async def test_a_pod_runs_with_an_address_of_its_own_and_becomes_ready(cluster: 
     assert state_of(first)["running"]["startedAt"]
 
 
-async def test_both_pods_answer_on_the_same_port(cluster: Cluster) -> None:
+async def test_pods_answer_on_the_same_port_at_the_same_time(cluster: Cluster) -> None:
     for name in ("a", "b"):
-        await cluster.create(pod(web(8081), name=name))
+        probe = {"tcpSocket": {"port": 8081}, "periodSeconds": 1}
+        await cluster.create(pod(web(8081, readinessProbe=probe), name=name))
+    for name in ("a", "b"):
         running = await cluster.until(is_ready, name=name)
-        for _ in range(100):
-            try:
-                with socket.create_connection((running["status"]["podIP"], 8081), timeout=1):
-                    break
-            except ConnectionRefusedError:
-                import asyncio
-
-                await asyncio.sleep(0.05)
-        else:
-            pytest.fail("nobody listens")
+        _, writer = await asyncio.open_connection(running["status"]["podIP"], 8081)
+        writer.close()
+        await writer.wait_closed()
 
 
 async def test_a_deleted_pod_gets_sigterm_and_goes_when_it_has_ended(cluster: Cluster) -> None:
@@ -64,8 +60,7 @@ async def test_a_deleted_pod_gets_sigterm_and_goes_when_it_has_ended(cluster: Cl
     script = f"trap 'echo bye > {mark}; exit 0' TERM; echo up; while :; do sleep 0.05; done"
     await cluster.create(pod(shell(script)))
     await cluster.until(is_ready)
-    while "up" not in await cluster.logs():
-        pass
+    await cluster.printed("up")
     await cluster.delete()
     await cluster.gone()
     assert mark.read_text() == "bye\n"
@@ -82,22 +77,20 @@ async def test_output_is_kept_with_times(cluster: Cluster) -> None:
 
 
 async def test_no_process_is_left_when_the_kubelet_stops(cluster: Cluster) -> None:
-    mark = cluster.directory / "pids"
-    await cluster.create(pod(shell(f"(setsid sleep 300 &) ; sleep 301 & echo $! > {mark}; wait")))
+    await cluster.create(pod(shell("(setsid sleep 300 &); echo up; sleep 301")))
     await cluster.until(is_ready)
+    await cluster.printed("up")
     worker = cluster.kubelet.worker("default", "web")
     assert worker is not None
-    running = worker._runners["main"]._process
-    assert running is not None
-    assert Path(f"/proc/{running.pid}").exists()
+    (pid,) = worker.pids
+    tree = [pid, *descendants(pid)]
+    assert len(tree) >= 4
     await cluster.stop_kubelet()
-    assert not Path(f"/proc/{running.pid}").exists()
-    assert os.getpid()
+    assert not any(map(exists, tree))
 
 
 async def test_a_missing_program_is_told_as_kubernetes_does(cluster: Cluster) -> None:
     await cluster.create(pod(container("no-such-program")))
-    seen = await cluster.until(lambda p: "waiting" in state_of(p) and "lastState" in status_of(p))
     seen = await cluster.until(lambda p: status_of(p)["restartCount"] >= 1)
     message = await cluster.event("Failed")
     assert 'exec: "no-such-program": executable file not found in $PATH' in message

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kubeloop.aio.tasks import finish
 from tests.devcluster.kubelet.made import EPOCH
 from tests.devcluster.kubelet.support import Cluster, is_ready, pod, shell, status_of
 
@@ -21,6 +20,7 @@ from elasti.devcluster.kubelet.logs.queries import LogError, read_options
 from elasti.devcluster.kubelet.logs.reading import LogOptions, read, tail_of
 from elasti.devcluster.kubelet.logs.subresource import PodLogs, choose_container
 from kubeloop.aio.clock import SystemClock
+from kubeloop.aio.tasks import finish
 
 
 class Clock:

@@ -15,6 +15,7 @@ from tests.devcluster.kubelet.support import (
     cluster_on,
     condition,
     container,
+    eventually,
     is_ready,
     pod,
     shell,
@@ -26,16 +27,17 @@ from tests.devcluster.kubelet.support import (
 from elasti.devcluster.apiserver.answers import Answer
 from elasti.devcluster.apiserver.faults import Fault
 from elasti.devcluster.kubelet.supervisor.spec import Isolation
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch, StrategicMergePatch
 
 pytestmark = pytest.mark.slow
 
 
-def terminated(seen: dict) -> dict:
+def terminated(seen: JsonObject) -> JsonObject:
     return state_of(seen).get("terminated") or {}
 
 
-async def finished(cluster: Cluster, *containers: dict, **spec) -> str:
+async def finished(cluster: Cluster, *containers: JsonObject, **spec) -> str:
     """Run a pod to its end; what `main` printed."""
     await cluster.create(pod(*containers, restartPolicy="Never", **spec))
     await cluster.until(lambda p: p["status"]["phase"] in ("Succeeded", "Failed"))
@@ -72,7 +74,7 @@ async def test_a_missing_config_map_keeps_a_container_waiting_until_it_is_there(
     await cluster.create({"metadata": {"name": "cm"}, "data": {"a": "there"}}, "v1/configmaps")
     await cluster.until(is_ready)
     assert time.monotonic() - began < 5
-    await printed(cluster, "there")
+    await cluster.printed("there")
 
 
 async def test_volumes_are_mounted_and_config_maps_follow_their_object(cluster: Cluster):
@@ -100,17 +102,11 @@ async def test_volumes_are_mounted_and_config_maps_follow_their_object(cluster: 
     main = shell(script, volumeMounts=mounts)
     await cluster.create(pod(writer, main, volumes=volumes, metadata={"labels": {"a": "b"}}))
     await cluster.until(is_ready)
-    await printed(cluster, "ready")
+    await cluster.printed("ready")
     assert (await cluster.logs()).splitlines()[:4] == ["shared", "hidden", "400", 'a="b"']
     config_maps = cluster.client.resource("v1/configmaps")
     await config_maps.patch("cm", MergePatch({"data": {"k": "two"}}), namespace="default")
-    await printed(cluster, "followed")
-
-
-async def printed(cluster: Cluster, text: str, **options) -> None:
-    async with asyncio.timeout(10):
-        while text not in await cluster.logs(**options):
-            await asyncio.sleep(0.02)
+    await cluster.printed("followed")
 
 
 async def test_a_volume_that_cannot_be_made_is_told_and_made_later(cluster: Cluster):
@@ -127,7 +123,7 @@ async def test_a_volume_that_cannot_be_made_is_told_and_made_later(cluster: Clus
     assert state_of(seen)["waiting"]["reason"] == "ContainerCreating"
     await cluster.create({"metadata": {"name": "late"}, "data": {"k": "v"}}, "v1/configmaps")
     await cluster.until(is_ready)
-    await printed(cluster, "v")
+    await cluster.printed("v")
 
 
 async def test_without_namespaces_variables_say_where_volumes_are(tmp_path: Path):
@@ -170,9 +166,7 @@ async def test_a_pod_that_may_not_restart_keeps_its_end_and_its_log(cluster: Clu
     assert condition(seen, "PodReadyToStartContainers") == "False"
     await cluster.delete()
     await cluster.gone()
-    async with asyncio.timeout(10):
-        while cluster.kubelet.worker("default", "web"):
-            await asyncio.sleep(0.02)
+    await eventually(lambda: cluster.kubelet.worker("default", "web") is None)
     assert not any((cluster.directory / "kubelet/pods").iterdir())
 
 
@@ -182,7 +176,7 @@ async def test_init_containers_run_in_order_before_the_others(cluster: Cluster):
     second = shell(f"echo second >> {mark}", name="second")
     await cluster.create(pod(shell(f"cat {mark}; sleep 60"), initContainers=[first, second]))
     seen = await cluster.until(is_ready)
-    await printed(cluster, "first\nsecond\n")
+    await cluster.printed("first\nsecond\n")
     assert [s["ready"] for s in seen["status"]["initContainerStatuses"]] == [True, True]
     assert state_of(seen, "first")["terminated"]["reason"] == "Completed"
 
@@ -221,9 +215,11 @@ async def test_a_pod_is_ready_when_its_probe_says_so_and_no_longer(cluster: Clus
     await cluster.create(pod(main))
     seen = await cluster.until(lambda p: "running" in state_of(p))
     assert not is_ready(seen)
-    async with asyncio.timeout(10):
-        while "statuscode: 500" not in " ".join(await cluster.events("Unhealthy")):
-            await asyncio.sleep(0.05)
+
+    async def failed() -> bool:
+        return any("statuscode: 500" in message for message in await cluster.events("Unhealthy"))
+
+    await eventually(failed)
     sick.unlink()
     await cluster.until(is_ready)
     sick.touch()
@@ -292,7 +288,7 @@ async def test_a_pod_that_ignores_sigterm_is_killed_when_its_grace_is_over(clust
         pod(shell("trap '' TERM; echo up; sleep 60"), terminationGracePeriodSeconds=2)
     )
     await cluster.until(is_ready)
-    await printed(cluster, "up")
+    await cluster.printed("up")
     began = time.monotonic()
     await cluster.delete()
     await cluster.gone()
@@ -310,7 +306,7 @@ async def test_during_its_grace_a_pod_keeps_its_address_and_can_be_hurried(clust
     assert seen is not None
     assert seen["status"]["podIP"] == before["status"]["podIP"]
     assert is_ready(seen)
-    reader, writer = await asyncio.open_connection(seen["status"]["podIP"], 8080)
+    _, writer = await asyncio.open_connection(seen["status"]["podIP"], 8080)
     writer.close()
     await writer.wait_closed()
     await cluster.delete(grace_period=1)
@@ -326,9 +322,7 @@ async def test_hooks_run_after_the_start_and_before_the_stop(cluster: Cluster):
     script = f"trap 'echo term >> {mark}; exit 0' TERM; while :; do sleep 0.02; done"
     await cluster.create(pod(shell(script, lifecycle=hooks)))
     await cluster.until(is_ready)
-    async with asyncio.timeout(10):
-        while not mark.exists():
-            await asyncio.sleep(0.02)
+    await eventually(mark.exists)
     await cluster.delete()
     await cluster.gone()
     assert mark.read_text() == "post\npre\nterm\n"
@@ -346,12 +340,11 @@ async def test_a_pod_whose_object_is_gone_is_stopped(cluster: Cluster):
     script = f"trap 'echo bye > {mark}; exit 0' TERM; echo up; while :; do sleep 0.02; done"
     await cluster.create(pod(shell(script)))
     await cluster.until(is_ready)
-    await printed(cluster, "up")
+    await cluster.printed("up")
     await cluster.delete(grace_period=0)
     assert await cluster.get() is None
-    async with asyncio.timeout(10):
-        while not mark.exists() or cluster.kubelet.worker("default", "web"):
-            await asyncio.sleep(0.02)
+    await eventually(lambda: cluster.kubelet.worker("default", "web") is None)
+    assert mark.exists()
 
 
 async def test_an_active_deadline_fails_the_pod(cluster: Cluster):
@@ -407,20 +400,23 @@ async def test_the_node_is_known_and_its_lease_is_renewed(tmp_path: Path):
         first = await leases.get("node-1")
         assert first["spec"]["holderIdentity"] == "node-1"
         assert first["metadata"]["ownerReferences"][0]["uid"] == node["metadata"]["uid"]
-        async with asyncio.timeout(10):
-            while (await leases.get("node-1"))["spec"]["renewTime"] == first["spec"]["renewTime"]:
-                await asyncio.sleep(0.05)
+
+        async def renewed() -> bool:
+            lease = await leases.get("node-1")
+            return bool(lease["spec"]["renewTime"] > first["spec"]["renewTime"])
+
+        await eventually(renewed)
         await cluster.client.resource("v1/nodes").delete("node-1")
-        async with asyncio.timeout(10):
-            while True:
-                found = [n async for n in cluster.client.resource("v1/nodes").items()]
-                if found and json.dumps(found[0]).count("KubeletReady"):
-                    break
-                await asyncio.sleep(0.05)
+
+        async def is_back() -> bool:
+            found = [n async for n in cluster.client.resource("v1/nodes").items()]
+            return bool(found) and condition(found[0], "Ready") == "True"
+
+        await eventually(is_back)
 
 
 async def test_tokens_are_renewed_in_good_time(cluster: Cluster):
-    issued: list[dict] = []
+    issued: list[JsonObject] = []
 
     def issue(call):
         request = json.loads(call.body)
@@ -436,7 +432,7 @@ async def test_tokens_are_renewed_in_good_time(cluster: Cluster):
     script = "cd /no-such-root/t; until [ $(cat token) = token-2 ]; do sleep 0.02; done; echo renewed; sleep 60"
     await cluster.create(pod(shell(script, volumeMounts=mounts), volumes=volumes))
     seen = await cluster.until(is_ready)
-    await printed(cluster, "renewed")
+    await cluster.printed("renewed")
     assert issued[0] == {
         "audiences": ["shop"],
         "expirationSeconds": 600,
@@ -460,9 +456,7 @@ async def test_what_happens_while_the_server_is_away_is_told_when_it_is_back(clu
     mark.touch()
     worker = cluster.kubelet.worker("default", "web")
     assert worker is not None
-    async with asyncio.timeout(10):
-        while worker.status.phase != "Failed":
-            await asyncio.sleep(0.02)
+    await eventually(lambda: worker.status.phase == "Failed")
     seen = await cluster.get()
     assert seen is not None
     assert "running" in state_of(seen)
@@ -478,7 +472,9 @@ async def test_a_pod_that_was_deleted_while_the_node_was_cut_off_goes_afterwards
     faults.add(Fault(code=503, path="/api/v1/pods"))
     faults.drop_watches()
     await cluster.delete()
-    await asyncio.sleep(0.3)
+    worker = cluster.kubelet.worker("default", "web")
+    assert worker is not None
+    assert not worker.pod.is_deleted
     seen = await cluster.get()
     assert seen is not None
     assert "running" in state_of(seen)

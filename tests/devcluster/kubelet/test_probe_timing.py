@@ -7,13 +7,13 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kubeloop.aio.tasks import finish
 
 from elasti.devcluster.kubelet.objects.containers import Container, Probe
 from elasti.devcluster.kubelet.pods.state import ProbeKind
 from elasti.devcluster.kubelet.probes.loop import ProbeLoop
 from elasti.devcluster.kubelet.probes.outcome import Outcome, ProbeError, port_number
 from elasti.devcluster.kubelet.probes.timing import Verdicts, first_tick, is_delayed, next_tick
+from kubeloop.aio.tasks import finish
 
 pytestmark = pytest.mark.virtual_time
 

@@ -151,14 +151,15 @@ class HealthServer:
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert await reader.readexactly(24) == b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
         writer.write(frame(4, 0, 0, b"") + frame(6, 0, 0, b"12345678"))
-        decoder, headers, body = hpack.Decoder(), {}, b""
+        decoder, body = hpack.Decoder(), b""
+        headers: dict[str, str] = {}
         pong = settled = False
         while not (pong and settled and body):
             head = await reader.readexactly(9)
             payload = await reader.readexactly(int.from_bytes(head[:3], "big"))
             kind, flags = head[3], head[4]
             if kind == 1:
-                headers = dict(decoder.decode(payload))
+                headers = {str(k): str(v) for k, v in decoder.decode(payload)}
             elif kind == 0:
                 body = payload
             elif kind == 6:
@@ -209,8 +210,7 @@ async def test_a_grpc_server_that_serves_is_healthy():
         (HealthServer(status=0), 'service unhealthy (responded with "UNKNOWN")'),
         (
             HealthServer(code=12, message="no"),
-            "error: this server does not implement the grpc health protocol"
-            " (grpc.health.v1.Health): no",
+            "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): no",
         ),
         (
             HealthServer(code=5, message="unknown service"),

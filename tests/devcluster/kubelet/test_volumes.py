@@ -139,7 +139,8 @@ def test_addresses_of_an_earlier_kubelet_come_last():
 
 @given(st.lists(st.booleans(), max_size=60))
 def test_no_address_is_given_twice(steps):
-    pool, taken = AddressPool("127.20.0.0/28"), []
+    pool = AddressPool("127.20.0.0/28")
+    taken: list[str] = []
     for take in steps:
         if take and len(taken) < 14:
             address = pool.take()

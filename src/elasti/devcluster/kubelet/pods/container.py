@@ -93,6 +93,12 @@ class ContainerRunner:
         """The container's name."""
         return self._container.name
 
+    @property
+    def pid(self) -> int:
+        """Its first process; 0 where none runs."""
+        process = self._process
+        return process.pid if process is not None and process.is_running else 0
+
     async def run(self) -> None:
         """Start it and stay until it has ended."""
         around = self._around

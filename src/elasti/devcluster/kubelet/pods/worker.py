@@ -111,6 +111,11 @@ class PodWorker:
         """The newest status, written or not."""
         return self._writer.wanted
 
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The first processes of its containers that run."""
+        return tuple(pid for runner in self._runners.values() if (pid := runner.pid))
+
     def update(self, pod: Pod) -> None:
         """Take a newer version of the pod."""
         self._pod = pod
