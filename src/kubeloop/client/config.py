@@ -136,6 +136,8 @@ def _tried(paths: tuple[Path, ...]) -> str:
 
 def _context(merged: Kubeconfig, asked: str | None) -> Entry[Context]:
     name = asked or merged.current_context
+    if not name and not merged.contexts:
+        raise ConfigError(f"{merged.source}: has no contexts; is it a kubeconfig, and complete?")
     if not name:
         raise ConfigError(
             f"{merged.source}: no current-context is set; choose one of {_known(merged.contexts)}"

@@ -23,8 +23,13 @@ from kubeloop.client.errors import (
 _ERRNO = re.compile(r"\[Errno (\d+)\]")
 
 
+def proxy_error(error: BaseException, url: str, proxy: str) -> TransportError:
+    """Return our error for a proxy on the way to `url` that cannot be reached."""
+    return transport_error(error, f"proxy {proxy} (to {url})", peer="the proxy")
+
+
 def transport_error(
-    error: BaseException, url: str, *, answer_begun: bool = False
+    error: BaseException, url: str, *, answer_begun: bool = False, peer: str = "the API server"
 ) -> TransportError:
     """Return our error for a library's; raise it `from` the original."""
     match error:
@@ -37,20 +42,20 @@ def transport_error(
         case ConnectionError() | EOFError() if not isinstance(error, ConnectionRefusedError):
             return lost(url, str(error), answer_begun=answer_begun)
         case _:
-            return _unreachable(error, url)
+            return _unreachable(error, url, peer)
 
 
-def _unreachable(error: BaseException, url: str) -> TransportError:
+def _unreachable(error: BaseException, url: str, peer: str) -> TransportError:
     match error:
         case OSError() if _is_refused(error):
             return ConnectionRefused(
-                f"{url}: connection refused: nobody listens there; is the API server running,"
+                f"{url}: connection refused: nobody listens there; is {peer} running,"
                 " and are host and port right?"
             )
         case socket.gaierror():
             return HostNotFound(
                 f"{url}: the host name cannot be resolved ({error.strerror or error});"
-                " check the server's URL and the DNS settings"
+                f" check the URL of {peer} and the DNS settings"
             )
         case OSError():
             return TransportError(f"{url}: {error.strerror or error}; is the network reachable?")

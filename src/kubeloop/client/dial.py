@@ -18,6 +18,7 @@ import ssl
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from kubeloop.client.connection_errors import proxy_error
 from kubeloop.client.errors import TransportError
 from kubeloop.client.response_head import HeadReader
 
@@ -49,7 +50,7 @@ async def _dial(
     elif endpoint.is_secure:
         await _dial_through(connection, endpoint, ssl_context)
     else:
-        await _dial_proxy(urlsplit(endpoint.proxy), connection)
+        await _dial_proxy(endpoint, connection)
 
 
 def request_bytes(endpoint: Endpoint, target: str, headers: Mapping[str, str]) -> bytes:
@@ -108,10 +109,14 @@ async def _connect(
     return transport
 
 
-async def _dial_proxy(proxy: SplitResult, protocol: asyncio.BaseProtocol) -> asyncio.Transport:
+async def _dial_proxy(endpoint: Endpoint, protocol: asyncio.BaseProtocol) -> asyncio.Transport:
+    proxy = urlsplit(endpoint.proxy or "")
     context = ssl.create_default_context() if proxy.scheme == "https" else None
-    host = proxy.hostname or ""
-    return await _connect(protocol, host, proxy.port or (443 if context else 80), context, host)
+    host, port = proxy.hostname or "", proxy.port or (443 if proxy.scheme == "https" else 80)
+    try:
+        return await _connect(protocol, host, port, context, host)
+    except OSError as error:
+        raise proxy_error(error, endpoint.url, endpoint.proxy_address) from error
 
 
 class _Tunnel(asyncio.Protocol):
@@ -145,7 +150,7 @@ async def _dial_through(
     assert endpoint.proxy is not None
     proxy, authority = urlsplit(endpoint.proxy), _authority(endpoint)
     tunnel = _Tunnel()
-    transport = await _dial_proxy(proxy, tunnel)
+    transport = await _dial_proxy(endpoint, tunnel)
     try:
         fields = {"Host": authority, **_proxy_authorization(proxy)}
         transport.write(_head(f"CONNECT {authority} HTTP/1.1", fields))

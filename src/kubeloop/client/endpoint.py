@@ -56,6 +56,12 @@ class Endpoint:
         """Whether the connection is encrypted; credentials are only sent where it is."""
         return self.scheme == "https"
 
+    @property
+    def proxy_address(self) -> str:
+        """The proxy's URL without its credentials, for messages; empty where there is none."""
+        parts = urlsplit(self.proxy or "")
+        return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if self.proxy else ""
+
     def __str__(self) -> str:
         return self.url
 
@@ -126,8 +132,9 @@ def _checked_proxy(url: str) -> str:
             "proxy URL cannot be parsed; expected for example http://proxy.example:3128"
         ) from error
     if parts.scheme in {"socks5", "socks5h"}:
+        address = host if port is None else f"{host}:{port}"
         raise ConfigError(
-            f"proxy URL {parts.scheme}://{host}:{port}: SOCKS proxies are not supported;"
+            f"proxy URL {parts.scheme}://{address}: SOCKS proxies are not supported;"
             " use an http:// or https:// proxy that allows CONNECT"
         )
     if parts.scheme not in _DEFAULT_PORTS or not host:

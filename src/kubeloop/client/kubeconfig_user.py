@@ -173,6 +173,6 @@ def _interactive_mode(config: Exec, place: Place) -> InteractiveMode:
     try:
         return InteractiveMode(config.interactive_mode)
     except ValueError:
-        raise place.at("interactiveMode").error(
-            f"{config.interactive_mode!r} is none of Never, IfAvailable, Always"
-        ) from None
+        mode = config.interactive_mode
+        problem = f"{mode!r} is none of" if mode else "is missing; choose one of"
+        raise place.at("interactiveMode").error(f"{problem} Never, IfAvailable, Always") from None

@@ -8,23 +8,24 @@ One connection carries one request; it is closed with its stream.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, TypeVar
 
 from kubeloop.aio.budget import Budget
 from kubeloop.aio.clock import SystemClock
-from kubeloop.client.answers import Response, error_from_response
+from kubeloop.client.answers import Response, error_from_response, not_kubernetes
 from kubeloop.client.chunks import FramingError
 from kubeloop.client.connection import Connection
 from kubeloop.client.connection_errors import lost, timed_out, transport_error
 from kubeloop.client.dial import dial, request_bytes
-from kubeloop.client.errors import KubeError, ProtocolError
+from kubeloop.client.errors import ProtocolError
 from kubeloop.client.list_stream import BATCH, PageDecoder
 from kubeloop.client.watch import WireWatch
 from kubeloop.objects.envelopes import DecodeError
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from kubeloop.client.endpoint import Endpoint
     from kubeloop.objects.codec import Codec
@@ -55,12 +56,13 @@ async def open_watch(
     connection = Connection()
     request = _Request(endpoint, ssl_context, request_bytes(endpoint, target, headers), target)
     try:
-        async with asyncio.timeout(min(_HEAD_TIMEOUT, idle_timeout)):
-            await request.send(connection, connect_timeout=connect_timeout)
-            await request.accepted(connection)
-    except BaseException as error:
+        with request.telling():
+            async with asyncio.timeout(min(_HEAD_TIMEOUT, idle_timeout)):
+                await request.send(connection, connect_timeout=connect_timeout)
+                await request.accepted(connection)
+    except BaseException:
         await connection.close()
-        raise request.told(error) from error
+        raise
     connection.limit_silence(idle_timeout)
     return WireWatch(connection, codec=codec, url=request.url)
 
@@ -83,12 +85,11 @@ async def read_list(
     connection = Connection(queue_limit=BATCH)
     request = _Request(endpoint, ssl_context, request_bytes(endpoint, target, headers), target)
     try:
-        async with asyncio.timeout(timeout):
-            await request.send(connection, connect_timeout=connect_timeout)
-            await request.accepted(connection)
-            return await _read_page(request.url, connection, codec)
-    except BaseException as error:
-        raise request.told(error) from error
+        with request.telling():
+            async with asyncio.timeout(timeout):
+                await request.send(connection, connect_timeout=connect_timeout)
+                await request.accepted(connection)
+                return await _read_page(request.url, connection, codec)
     finally:
         await connection.close()
 
@@ -115,25 +116,26 @@ class _Request:
     async def accepted(self, connection: Connection) -> None:
         """Wait for the answer's head; raise what it says if it is not success."""
         head = await connection.head()
-        if head.status != 200:
+        kinds = head.values("content-type")
+        if head.status != 200 or not all("json" in kind.lower() for kind in kinds):
             body = await _whole(connection, _MAX_REFUSAL)
             answer = Response(status=head.status, headers=head.fields, body=body, url=self.url)
+            if answer.ok:
+                raise not_kubernetes(answer)
             raise error_from_response(answer, now=SystemClock().now())
         coding = ", ".join(head.values("content-encoding"))
         if coding not in {"", "identity"}:
             raise ProtocolError(f"{self.url}: the body is in {coding}, which was not asked for")
 
-    def told(self, error: BaseException) -> BaseException:
-        """Return the error to raise: our own as they are, the wire's translated, others as is."""
-        match error:
-            case KubeError():
-                return error
-            case FramingError() | DecodeError():
-                return ProtocolError(f"{self.url}: {error}")
-            case OSError():
-                return transport_error(error, self.url)
-            case _:
-                return error
+    @contextlib.contextmanager
+    def telling(self) -> Iterator[None]:
+        """Translate the wire's errors; ours, and what is no error of the wire, pass as they are."""
+        try:
+            yield
+        except (FramingError, DecodeError) as error:
+            raise ProtocolError(f"{self.url}: {error}") from error
+        except OSError as error:
+            raise transport_error(error, self.url) from error
 
 
 async def _whole(connection: Connection, limit: int) -> bytes:

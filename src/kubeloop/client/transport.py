@@ -24,7 +24,7 @@ import yarl
 from multidict import CIMultiDict
 
 from kubeloop.client.answers import Response, lower_names
-from kubeloop.client.connection_errors import lost, timed_out, transport_error
+from kubeloop.client.connection_errors import lost, proxy_error, timed_out, transport_error
 from kubeloop.client.errors import KubeError, ProtocolError, TransportError
 
 if TYPE_CHECKING:
@@ -87,7 +87,12 @@ class HttpTransport:
     async def send(self, request: Request, login: Login, *, timeout: float) -> Response:
         """Send once and return the answer, whatever its status. Raises `TransportError`."""
         url = self._endpoint.url + request.target
-        exchange = _Exchange(url, timeout=timeout, connect_timeout=self._connect_timeout)
+        exchange = _Exchange(
+            url,
+            timeout=timeout,
+            connect_timeout=self._connect_timeout,
+            proxy=self._endpoint.proxy_address,
+        )
         try:
             async with self._open(request, login, url, exchange.limits) as answer:
                 exchange.answer_begun = True
@@ -146,8 +151,11 @@ class HttpTransport:
 class _Exchange:
     """One attempt's limits, and what is known of it when it fails."""
 
-    def __init__(self, url: str, *, timeout: float | None, connect_timeout: float) -> None:
+    def __init__(
+        self, url: str, *, timeout: float | None, connect_timeout: float, proxy: str
+    ) -> None:
         self._url = url
+        self._proxy = proxy
         self._timeout = timeout
         self._connect_timeout = connect_timeout
         self.answer_begun = False
@@ -162,7 +170,7 @@ class _Exchange:
             case aiohttp.ClientConnectorCertificateError():
                 return transport_error(error.certificate_error, self._url)
             case aiohttp.ClientConnectorError():
-                return transport_error(error.os_error, self._url)
+                return self._not_connected(error)
             case aiohttp.ConnectionTimeoutError():
                 return timed_out(self._url, self._connect_timeout, doing="connecting")
             case TimeoutError():
@@ -171,6 +179,11 @@ class _Exchange:
                 return self._not_http(error)
             case _:
                 return self._lost(error)
+
+    def _not_connected(self, error: aiohttp.ClientConnectorError) -> TransportError:
+        if isinstance(error, aiohttp.ClientProxyConnectionError):
+            return proxy_error(error.os_error, self._url, self._proxy)
+        return transport_error(error.os_error, self._url)
 
     def _not_http(self, error: aiohttp.ClientResponseError) -> KubeError:
         if isinstance(error, aiohttp.ClientHttpProxyError):

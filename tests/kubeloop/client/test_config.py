@@ -74,6 +74,7 @@ def test_a_context_without_a_user_is_anonymous(tmp_path):
         ),
         ({}, "gone", ": there is no context 'gone'; there is 'here'"),
         ({"current-context": ""}, None, "no current-context is set; choose one of 'here'"),
+        ({"current-context": "", "contexts": []}, None, "has no contexts; is it a kubeconfig"),
         ({"contexts": []}, None, "there is no context 'here'; there is none"),
         ({"clusters": []}, None, "contexts[0].context.cluster: there is no cluster 'c'; there is"),
         ({"users": []}, None, "contexts[0].context.user: there is no user 'u'; there is none"),

@@ -152,8 +152,10 @@ async def test_no_proxy_there_is_connection_refused() -> None:
     async with TunnelProxy().running() as proxy:
         url = f"http://127.0.0.1:{proxy.port}"
 
-    with pytest.raises(ConnectionRefused):
+    with pytest.raises(ConnectionRefused, match="is the proxy running") as caught:
         await watch("https://api.internal", url)
+    assert f"proxy {url}" in str(caught.value)
+    assert "https://api.internal" in str(caught.value)
 
 
 async def test_cancelled_at_any_step_of_the_tunnel_it_leaves_nothing_behind() -> None:

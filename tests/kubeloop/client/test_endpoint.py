@@ -85,6 +85,8 @@ def test_an_empty_proxy_and_an_empty_server_name_mean_none():
 def test_a_socks_proxy_is_refused_with_the_remedy():
     with pytest.raises(ConfigError, match=r"socks5://p:1080.*not supported.*use an http://"):
         Endpoint.parse("https://host", proxy="socks5://p:1080")
+    with pytest.raises(ConfigError, match=r"socks5://p: SOCKS"):
+        Endpoint.parse("https://host", proxy="socks5://p")
 
 
 @pytest.mark.parametrize("proxy", ["proxy:3128", "ftp://p", "http://", "http://[x", "http://p:bad"])

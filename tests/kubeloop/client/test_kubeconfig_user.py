@@ -283,7 +283,10 @@ def test_an_impersonated_name_cannot_break_out_of_its_header(fails, user):
             {"apiVersion": "client.authentication.k8s.io/v1alpha1"},
             "apiVersion: 'client.authentication.k8s.io/v1alpha1' is no longer supported",
         ),
-        ({"interactiveMode": None}, "interactiveMode: '' is none of Never, IfAvailable, Always"),
+        (
+            {"interactiveMode": None},
+            "interactiveMode: is missing; choose one of Never, IfAvailable, Always",
+        ),
         ({"interactiveMode": "Perhaps"}, "interactiveMode: 'Perhaps' is none of"),
         ({"env": [{"name": "A"}, {"value": "sesame"}]}, "env[1].name: '' cannot be"),
         ({"env": [{"name": "A=B"}]}, "env[0].name: 'A=B' cannot be"),

@@ -273,6 +273,24 @@ class TestBackPressure:
 
 
 class TestRefusals:
+    async def test_a_page_of_html_in_place_of_a_stream_is_told_with_the_remedy(self) -> None:
+        answer = reply(body=b"<html>log in here</html>", content_type="text/html; charset=utf-8")
+        async with ScriptedServer() as server:
+            server.serve("GET", PODS, answer)
+            for ask in (watch, listed):
+                with pytest.raises(ProtocolError, match="is this an API server's URL") as caught:
+                    await ask(server)
+                assert str(caught.value).startswith(f"{server.url}{PODS}")
+                assert "log in here" in str(caught.value)
+
+    async def test_a_refusal_is_not_its_own_cause(self) -> None:
+        async with ScriptedServer() as server:
+            server.serve("GET", PODS, refuse(410, "Expired"))
+            for ask in (watch, listed):
+                with pytest.raises(Gone) as caught:
+                    await ask(server)
+                assert caught.value.__cause__ is None
+
     @pytest.mark.spec("R31")
     async def test_a_refusal_is_the_typed_error(self) -> None:
         async with ScriptedServer() as server:

@@ -477,6 +477,17 @@ async def test_a_proxy_that_refuses_the_tunnel_is_told():
     assert "secret" not in str(caught.value)
 
 
+async def test_a_proxy_that_is_not_there_is_told_apart_from_the_server():
+    async with ScriptedServer() as gone:
+        transport = through(gone, "https://inner:6443")
+    with pytest.raises(ConnectionRefused, match="is the proxy running") as caught:
+        await transport.send(GET, login(ssl.create_default_context()), timeout=5)
+    await transport.aclose()
+    assert f"proxy http://{gone.host}:{gone.port}" in str(caught.value)
+    assert "https://inner:6443" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
 def test_timeouts_must_be_positive():
     with pytest.raises(ValueError, match="connect=0"):
         Timeouts(connect=0)
