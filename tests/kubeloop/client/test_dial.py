@@ -170,7 +170,9 @@ async def test_cancelled_at_any_step_of_the_tunnel_it_leaves_nothing_behind() ->
             )
             for _ in range(steps):
                 await asyncio.sleep(0)
-            opening.cancel()
+            if not opening.cancel():  # a slow machine gets far in few turns
+                await (await opening).close()
+                continue
             with pytest.raises(asyncio.CancelledError):
                 await opening
         # What was left open warns here, and warnings are errors.
