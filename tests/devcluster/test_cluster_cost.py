@@ -24,7 +24,9 @@ async def test_kubectl_is_answered_soon_and_idling_costs_nothing(tmp_path: Path)
     async with dev_process(tmp_path) as dev:
         await dev.ready()
         await Kubectl(tmp_path)("get", "nodes")
-        assert time.monotonic() - dev.started < START_SECONDS * SLACK
+        # A start is work, not waiting: on a machine with a core to spare it takes its processor time.
+        assert dev.cpu_seconds() < START_SECONDS
+        assert time.monotonic() - dev.started < START_SECONDS * 10
         # Whatever a start leaves to do is over when a whole second passes without work.
         async with asyncio.timeout(20):
             before = dev.cpu_seconds()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import importlib
 import importlib.util
 import os
@@ -54,9 +55,17 @@ async def run(
                 say(line)
             if outside is not None:
                 say(f"Pods and Services are in a network of their own: {outside.enter} enters it.")
+            _tidy_up()
             await cluster.failed()
     except _EXPECTED as error:
         raise click.ClickException(str(error)) from error
+
+
+def _tidy_up() -> None:
+    """Collect the garbage of the start, and never look at what is left of it again."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
 
 
 async def _ready(cluster: DevCluster) -> None:
