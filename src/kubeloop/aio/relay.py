@@ -7,10 +7,25 @@ half-close: a side that sends no more may still read. A side that breaks breaks 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
+import struct
 from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+_NO_GOODBYE = struct.pack("ii", 1, 0)
+
+
+def reset(transport: asyncio.Transport) -> None:
+    """Break a connection so that its peer sees an error and never a clean end."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_GOODBYE)
+    transport.abort()
 
 
 class RelayEnd(asyncio.Protocol):
@@ -38,9 +53,9 @@ class RelayEnd(asyncio.Protocol):
             other.abort()
 
     def abort(self) -> None:
-        """Break the connection at once."""
+        """Break the connection at once, for its peer to see."""
         if self._transport is not None:
-            self._transport.abort()
+            reset(self._transport)
 
     def write(self, data: bytes) -> None:
         """Send bytes to this end's peer."""

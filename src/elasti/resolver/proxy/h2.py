@@ -37,8 +37,9 @@ from elasti.resolver.proxy.h2frames import (
 )
 from elasti.resolver.proxy.h2held import Beginning, H2Cancel, H2Error, H2Request
 from elasti.resolver.proxy.seeker import Seeker
-from elasti.resolver.proxy.sockets import is_reset, reset
+from elasti.resolver.proxy.sockets import is_reset
 from elasti.resolver.proxy.target import Refusal
+from kubeloop.aio.relay import reset
 
 if TYPE_CHECKING:
     from elasti.resolver.proxy.front import Front

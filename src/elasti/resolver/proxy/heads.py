@@ -295,18 +295,18 @@ def _request_framing(found: Found, minor: int) -> tuple[Framing, int]:
 
 
 def _response_framing(found: Found, status: int, method: bytes) -> tuple[Framing, int]:
+    length = _length(found) if b"content-length" in found else None
+    if length is not None and b"transfer-encoding" in found:
+        raise HeadError("the response has both Transfer-Encoding and Content-Length", 502)
     if status < 200 or status in (204, 304) or method == b"HEAD":
         return Framing.NONE, 0
     if method == b"CONNECT" and status < 300:
         return Framing.NONE, 0
     if b"transfer-encoding" in found:
-        if b"content-length" in found:
-            raise HeadError("the response has both Transfer-Encoding and Content-Length", 502)
         return (Framing.CHUNKED, 0) if _codings(found)[-1] == b"chunked" else (Framing.CLOSE, 0)
-    if b"content-length" in found:
-        length = _length(found)
-        return (Framing.LENGTH, length) if length else (Framing.NONE, 0)
-    return Framing.CLOSE, 0
+    if length is None:
+        return Framing.CLOSE, 0
+    return (Framing.LENGTH, length) if length else (Framing.NONE, 0)
 
 
 def _codings(found: Found) -> list[bytes]:

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, cast
 from elasti.resolver.proxy.client import ClientConnection
 from elasti.resolver.proxy.ports import PortProtocol
 from elasti.resolver.proxy.seeker import Seeker
-from elasti.resolver.proxy.sockets import is_reset, reset
+from elasti.resolver.proxy.sockets import is_reset
 from elasti.resolver.proxy.tunnel import tunnel
+from kubeloop.aio.relay import reset
 
 if TYPE_CHECKING:
     from collections.abc import Callable

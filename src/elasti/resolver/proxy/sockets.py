@@ -1,16 +1,14 @@
-"""What the data path asks of the kernel beside bytes: who is still there, and how to hang up loudly."""
+"""What the data path asks of the kernel beside bytes: who is still there."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
-import struct
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import asyncio
 
-_RESET = struct.pack("ii", 1, 0)
 _TCP_CLOSED = 7
 # A peer that vanished without a word is noticed after a minute, also while nothing is sent.
 _KEEPALIVE = (
@@ -33,15 +31,6 @@ def watch_transport(transport: asyncio.Transport) -> None:
     sock = transport.get_extra_info("socket")
     if sock is not None:
         watch_peer(sock)
-
-
-def reset(transport: asyncio.Transport) -> None:
-    """Break a connection so that its peer sees an error and never a clean end."""
-    sock = transport.get_extra_info("socket")
-    if sock is not None:
-        with contextlib.suppress(OSError):
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-    transport.abort()
 
 
 def is_reset(transport: asyncio.Transport) -> bool:

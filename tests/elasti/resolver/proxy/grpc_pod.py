@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 
 
-class Echo(grpc.GenericRpcHandler):
+class Echo(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has no types
     """Answers with what it is sent."""
 
     def __init__(self) -> None:

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from tests.elasti.resolver.proxy.rig import answering, eventually, hello, read_request
 
-from elasti.resolver.proxy.sockets import reset
 from elasti.resolver.proxy.target import Address, LocalAnswer, Refusal
+from kubeloop.aio.relay import reset
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -144,8 +144,7 @@ async def test_streams_are_passed_on_piece_by_piece(rig):
 
 async def test_an_upgrade_becomes_a_tunnel(rig):
     async def handler(pod, reader, writer):
-        head, _ = await read_request(reader)
-        assert b"Upgrade: echo\r\n" in head
+        assert b"Upgrade: echo\r\n" in await reader.readuntil(b"\r\n\r\n")
         writer.write(
             b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\nhi"
         )
@@ -519,7 +518,7 @@ async def test_a_request_goes_back_to_the_head_of_the_queue_when_all_pods_refuse
 
 async def test_a_post_that_reached_a_pod_is_never_sent_again(rig):
     async def handler(pod, reader, writer):
-        pod.requests.append((await read_request(reader))[0])
+        pod.requests.append(await reader.readuntil(b"\r\n\r\n"))
 
     pod = await rig.pod(handler)
     client = await rig.connect()
@@ -530,7 +529,7 @@ async def test_a_post_that_reached_a_pod_is_never_sent_again(rig):
 
 async def test_a_get_is_sent_again_where_nothing_of_the_answer_was_seen(rig):
     async def handler(pod, reader, writer):
-        pod.requests.append((await read_request(reader))[0])
+        pod.requests.append(await reader.readuntil(b"\r\n\r\n"))
         if len(pod.requests) > 1:
             writer.write(OK)
 
@@ -543,7 +542,7 @@ async def test_a_get_is_sent_again_where_nothing_of_the_answer_was_seen(rig):
 
 async def test_a_get_is_not_sent_for_ever(rig):
     async def handler(pod, reader, writer):
-        pod.requests.append((await read_request(reader))[0])
+        pod.requests.append(await reader.readuntil(b"\r\n\r\n"))
 
     pod = await rig.pod(handler)
     client = await rig.connect()
