@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import datetime as dt
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
@@ -13,12 +14,13 @@ from typing import Any
 from elasti.devcluster.apiserver.faults import Fault, Faults
 from elasti.devcluster.apiserver.server import ApiServer
 from elasti.devcluster.controllers.controllers import Controllers
+from kubeloop.aio.backoff import Backoff
 from kubeloop.aio.tasks import finish
 from kubeloop.aio.wait import poll
 from kubeloop.client import Client, ClientConfig, KubeError, NotFound
 from kubeloop.controller.controller import Controller
 from kubeloop.controller.reconcile import Request
-from kubeloop.informer import SharedInformerFactory
+from kubeloop.informer import ReflectorOptions, SharedInformerFactory
 from kubeloop.objects.lazy import LazyObject
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
@@ -35,7 +37,8 @@ class FakeKubelet:
         self._pods = client.resource("v1/pods")
         self._network = network
         self._addresses = 0
-        self._factory = SharedInformerFactory(client)
+        backoff = Backoff(duration=0.1, factor=2.0, cap=1.0)
+        self._factory = SharedInformerFactory(client, options=ReflectorOptions(backoff=backoff))
         self._informer = self._factory.informer("v1/pods", dict)
         self.may_be_ready: Callable[[JsonObject], bool] = lambda pod: True
         self.may_end: Callable[[JsonObject], bool] = lambda pod: True
@@ -266,8 +269,24 @@ def node_named(name: str, **spec: Any) -> JsonObject:
     }
 
 
-async def eventually(condition: Callable[[], Awaitable[Any]], *, timeout: float = 15.0) -> Any:
+patience = contextvars.ContextVar("patience", default=15.0)
+
+
+@contextlib.contextmanager
+def patient(seconds: float) -> Iterator[None]:
+    """Wait longer than usual: caches that were cut off come back later each time."""
+    token = patience.set(seconds)
+    try:
+        yield
+    finally:
+        patience.reset(token)
+
+
+async def eventually(
+    condition: Callable[[], Awaitable[Any]], *, timeout: float | None = None
+) -> Any:
     """Ask again and again until the answer is true, and return it."""
+    timeout = patience.get() if timeout is None else timeout
     answer: Any = None
 
     async def holds() -> bool:
@@ -317,6 +336,7 @@ __all__ = [
     "eventually",
     "frozen",
     "node_named",
+    "patient",
     "replica_set",
     "template",
 ]

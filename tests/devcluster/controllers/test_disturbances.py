@@ -14,6 +14,7 @@ from tests.devcluster.controllers.support import (
     cluster_on,
     deployment,
     eventually,
+    patient,
 )
 from tests.devcluster.controllers.test_deployments import set_image, settled, sizes
 from tests.devcluster.controllers.test_endpoint_slices import ready_endpoints, service
@@ -56,6 +57,7 @@ async def disturbed(cluster: Cluster, seed: int) -> AsyncIterator[None]:
         cluster.faults.clear()
 
 
+@pytest.mark.timeout(150)
 @pytest.mark.parametrize("seed", [1, 2, 3])
 async def test_everything_ends_up_right_on_a_server_that_misbehaves(
     dev_cluster: Cluster, seed: int
@@ -70,6 +72,11 @@ async def test_everything_ends_up_right_on_a_server_that_misbehaves(
     await cluster.statefulsets.patch("db", MergePatch({"spec": {"replicas": 1}}))
     async with disturbed(cluster, seed):
         await asyncio.sleep(1.0)
+    with patient(100):
+        await all_is_well(cluster)
+
+
+async def all_is_well(cluster: Cluster) -> None:
     await settled(cluster, replicas=4)
     assert await sizes(cluster) == {"1": 0, "2": 4}
     await set_status(cluster, replicas=1, availableReplicas=1)

@@ -31,7 +31,7 @@ def config_map(name: str, *owners: JsonObject, block: bool = False, **metadata: 
     }
 
 
-async def gone(cluster: Cluster, plural: str, *names: str, timeout: float = 15.0) -> None:
+async def gone(cluster: Cluster, plural: str, *names: str, timeout: float | None = None) -> None:
     async def all_gone() -> bool:
         found = {item["metadata"]["name"] for item in await cluster.list(plural)}
         return not found & set(names)

@@ -21,8 +21,10 @@ from elasti.devcluster.controllers.workloads import (
     ReplicaSet,
     StatefulSet,
 )
+from kubeloop.aio.backoff import Backoff
 from kubeloop.aio.clock import SystemClock
 from kubeloop.informer.factory import SharedInformerFactory
+from kubeloop.informer.options import ReflectorOptions
 
 if TYPE_CHECKING:
     from kubeloop.aio.clock import Clock
@@ -39,6 +41,9 @@ BY_CONTROLLER = "controller"
 BY_NODE = "node"
 """Index of pods by their node."""
 
+# A dev cluster's server is near and has few clients: whoever lost it may ask again soon.
+_COMES_BACK = Backoff(duration=0.1, factor=2.0, jitter=0.5, cap=2.0)
+
 
 class Hub:
     """The shared parts. Informers are made at first use and run by the factory's owner."""
@@ -46,7 +51,7 @@ class Hub:
     def __init__(self, client: Client, *, clock: Clock | None = None) -> None:
         self.client = client
         self.clock = clock or SystemClock()
-        self.factory = SharedInformerFactory(client)
+        self.factory = SharedInformerFactory(client, options=ReflectorOptions(backoff=_COMES_BACK))
         self.recorder = Recorder(client, clock=self.clock)
         self.informers: dict[GroupVersionResource, SharedInformer[Any]] = {}
         self.pods = self.informer(PODS, Pod)

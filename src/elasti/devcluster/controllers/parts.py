@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kubeloop.controller.reconcile import Reconcile, Request
 
 # A dev cluster's objects are few and its users wait: failures are tried again soon.
-_LONGEST_RETRY = 30.0
+_LONGEST_RETRY = 10.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
