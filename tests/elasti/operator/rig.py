@@ -157,22 +157,6 @@ class Rig:
                 await finish([task], cancel=False)
             await task
 
-    @contextlib.asynccontextmanager
-    async def operator_to_kill(self) -> AsyncIterator[Operator]:
-        """Run an operator that is ended without any grace."""
-        config = ClientConfig.from_kubeconfig(self.cluster.kubeconfig)
-        async with Client(config) as client:
-            operator = Operator(self.settings, client=client, open_client=lambda: Client(config))
-            task = asyncio.create_task(operator.run(), name="operator")
-            try:
-                await until_true(lambda: operator.is_synced)
-                yield operator
-            finally:
-                for _ in range(3):
-                    task.cancel()
-                    await asyncio.sleep(0)
-                await finish([task])
-
     async def wake(self, operator: Operator, service: str, **headers: str) -> tuple[int, Any]:
         """Ask for a wake-up as a resolver does."""
         url = f"http://127.0.0.1:{operator.server.port}/informer/incoming-request"

@@ -10,6 +10,7 @@ from tests.devcluster.controllers.support import eventually
 from tests.elasti.operator.rig import FakePrometheus, Rig
 
 from elasti.api.names import FINALIZER, private_service_name
+from kubeloop.client import ConnectionLost
 from kubeloop.objects.patches import MergePatch
 
 
@@ -139,13 +140,9 @@ async def test_the_finalizer_is_there_before_anything_else(rig: Rig):
 # Crashes
 
 
-class _Crash(BaseException):
-    """The process ends here."""
-
-
 @dataclasses.dataclass
 class _Guillotine:
-    """Ends an operator after so many writes, as SIGKILL would: nothing after it is sent."""
+    """Lets so many writes of an operator through and nothing after: what SIGKILL leaves behind."""
 
     after: int
     writes: int = 0
@@ -161,7 +158,7 @@ def _arm(operator, guillotine: _Guillotine, killed: asyncio.Event) -> None:
             if guillotine.writes >= guillotine.after:
                 guillotine.dead = True
                 killed.set()
-                await asyncio.Event().wait()
+                raise ConnectionLost("the operator is dead")
             guillotine.writes += 1
         return await send(request, **options)
 
@@ -176,7 +173,7 @@ async def test_a_crash_after_any_write_of_a_cycle_heals(rig: Rig, prometheus: Fa
     for after in range(14):
         prometheus.value = 0.0
         guillotine, killed = _Guillotine(after), asyncio.Event()
-        async with rig.operator_to_kill() as operator:
+        async with rig.operator() as operator:
             _arm(operator, guillotine, killed)
             await _either(killed, rig.becomes("Proxy", timeout=20))
             if not killed.is_set():

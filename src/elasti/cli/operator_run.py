@@ -1,0 +1,39 @@
+"""What `elasti operator` does: settings, logs, a client, and the operator until a signal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+import click
+
+from elasti.operator import logs
+from elasti.operator.app import Operator
+from elasti.operator.settings import Settings, SettingsError
+from kubeloop.client import Client, ClientConfig, KubeError
+from kubeloop.controller import run_until_signal
+
+
+def run(*, context: str | None, log_level: str, pretty: bool, **overrides: Any) -> None:
+    """Run the operator. Raises ClickException with one line where it cannot."""
+    try:
+        settings = Settings.from_env(os.environ, **overrides)
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from error
+    logs.configure(level=log_level, pretty=pretty)
+    try:
+        asyncio.run(_operate(settings, context))
+    except (KubeError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _operate(settings: Settings, context: str | None) -> None:
+    config = ClientConfig.from_env(context=context)
+    async with Client(config) as client:
+        operator = Operator(
+            settings,
+            client=client,
+            open_client=lambda: Client(ClientConfig.from_env(context=context)),
+        )
+        await run_until_signal(operator)
