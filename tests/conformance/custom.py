@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 
 from tests.conformance.kube import Kube, eventually
-from tests.conformance.manifests import definition, new_group, widget
+from tests.conformance.manifests import SHARED_GROUP, definition, new_group, widget
 
+from kubeloop.client import AlreadyExists
 from kubeloop.client.resource import Resource
 from kubeloop.objects.meta import JsonObject
 
@@ -21,12 +23,15 @@ def condition(obj: JsonObject, kind: str) -> JsonObject | None:
 
 async def install(kube: Kube, made: JsonObject) -> JsonObject:
     """Create a definition and wait until every version that it serves answers."""
-    definitions = kube.cluster(DEFINITIONS)
-    name = made["metadata"]["name"]
-    await definitions.create(made)
+    await kube.cluster(DEFINITIONS).create(made)
+    return await ready(kube, made)
+
+
+async def ready(kube: Kube, made: JsonObject) -> JsonObject:
+    """Wait until a definition is established and every version that it serves answers."""
 
     async def established() -> JsonObject | None:
-        now = await definitions.get(name)
+        now = await kube.cluster(DEFINITIONS).get(made["metadata"]["name"])
         found = condition(now, "Established")
         return now if found and found["status"] == "True" else None
 
@@ -44,10 +49,16 @@ async def install(kube: Kube, made: JsonObject) -> JsonObject:
     return now
 
 
-async def install_widgets(
-    kube: Kube, *versions: JsonObject, **names: object
-) -> Resource[JsonObject]:
-    """Define Widgets in a new group; returns them in the test's namespace, at their first version."""
+async def shared_widgets(kube: Kube) -> Resource[JsonObject]:
+    """Widgets as `WIDGET_SCHEMA` has them, in the test's namespace, of a definition that all share."""
+    with contextlib.suppress(AlreadyExists):
+        await kube.cluster(DEFINITIONS).create(definition(SHARED_GROUP))
+    await ready(kube, definition(SHARED_GROUP))
+    return kube.of(f"{SHARED_GROUP}/v1/widgets")
+
+
+async def own_widgets(kube: Kube, *versions: JsonObject, **names: object) -> Resource[JsonObject]:
+    """Widgets of a new group; returns them in the test's namespace, at their first version."""
     made = definition(new_group(), *versions, **names)
     await install(kube, made)
     first = made["spec"]["versions"][0]["name"]
@@ -60,7 +71,7 @@ async def young_widgets(kube: Kube) -> tuple[Resource[JsonObject], str]:
     A real server keeps what it has seen in a cache for each kind, from that kind's beginning.
     """
     version = await kube.version_now()
-    widgets = await install_widgets(kube)
+    widgets = await own_widgets(kube)
     for name in ("a", "b", "c", "d"):
         await widgets.create(widget(widgets.gvr.group, name))
     await asyncio.to_thread(kube.server.compact)

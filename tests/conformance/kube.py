@@ -7,8 +7,9 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+import pytest
 from tests.conformance.raw import JSON, Answer, Raw
 from tests.conformance.servers import DEVCLUSTER, Server
 
@@ -16,8 +17,8 @@ from kubeloop.aio.wait import poll
 from kubeloop.client import ApiError, Client, NotFound
 from kubeloop.client.resource import Resource
 from kubeloop.client.watch import WireWatch
-from kubeloop.objects.events import WatchEvent
-from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.events import BOOKMARK, WatchEvent
+from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
 from kubeloop.objects.options import ListOptions, WatchOptions
 
 PATIENCE = 20.0
@@ -118,6 +119,12 @@ class Watching:
         """Return so many events."""
         return [await self.next() for _ in range(count)]
 
+    async def bookmark(self) -> PartialObjectMetadata:
+        """Return the next event, which must be a bookmark."""
+        event = await self.next()
+        assert event.type == BOOKMARK, event
+        return cast("PartialObjectMetadata", event.object)
+
     async def names(self, count: int) -> list[tuple[str, str]]:
         """Return the types and the names of so many events."""
         return [(event.type, event.object["metadata"]["name"]) for event in await self.take(count)]
@@ -133,13 +140,12 @@ class Watching:
 
 async def refused(work: Awaitable[object], code: int, reason: str = "") -> ApiError:
     """Await what a server must refuse; return the refusal."""
-    try:
-        answer = await work
-    except ApiError as error:
-        said = (error.code, error.reason)
-        assert said == (code, reason or error.reason), f"{said} {error}"
-        return error
-    raise AssertionError(f"not refused with {code}: {json.dumps(answer, default=str)[:500]}")
+    with pytest.raises(ApiError) as caught:
+        await work
+    error = caught.value
+    said = (error.code, error.reason)
+    assert said == (code, reason or error.reason), f"{said} {error}"
+    return error
 
 
 async def eventually(

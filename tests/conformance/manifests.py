@@ -87,6 +87,9 @@ def lease(name: str, **spec: Any) -> JsonObject:
     }
 
 
+SHARED_GROUP = "widgets.example.com"
+
+
 def new_group() -> str:
     """An API group of a test's own: definitions are cluster-wide and stay until the end."""
     return f"g{uuid.uuid4().hex[:10]}.example.com"

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from tests.conformance.manifests import SHARED_GROUP, definition
 from tests.conformance.raw import tls_of_kubeconfig
 from tests.controlplane.api import ApiError
 from tests.controlplane.rig import ControlPlane
@@ -58,6 +59,9 @@ class RealServer:
         self.url = rig.url
         self.kubeconfig = rig.kubeconfig
         self.tls = tls_of_kubeconfig(rig.kubeconfig)
+        # Early, because the garbage collector looks for new kinds every half minute only.
+        definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        rig.api.create(definitions, definition(SHARED_GROUP))
 
     def kubeconfig_for(self, user: str, groups: Sequence[str] = ()) -> Path:
         return self._rig.kubeconfig_for(user, groups)

@@ -200,8 +200,12 @@ async def test_cluster_roles(kube: Kube) -> None:
     user = new_user()
     binding = {
         "metadata": {"name": user},
-        "roleRef": {"apiGroup": RBAC.split("/")[0], "kind": "ClusterRole", "name": "view"},
-        "subjects": [{"kind": "User", "name": user, "apiGroup": RBAC.split("/")[0]}],
+        "roleRef": {
+            "apiGroup": RBAC.split("/", maxsplit=1)[0],
+            "kind": "ClusterRole",
+            "name": "view",
+        },
+        "subjects": [{"kind": "User", "name": user, "apiGroup": RBAC.split("/", maxsplit=1)[0]}],
     }
     await kube.of(f"{RBAC}/rolebindings").create(binding)
     async with signed_in(kube, user) as client:
@@ -217,8 +221,12 @@ async def test_cluster_bindings(kube: Kube) -> None:
     await kube.cluster(f"{RBAC}/clusterroles").create(role)
     binding = {
         "metadata": {"name": user},
-        "roleRef": {"apiGroup": RBAC.split("/")[0], "kind": "ClusterRole", "name": user},
-        "subjects": [{"kind": "User", "name": user, "apiGroup": RBAC.split("/")[0]}],
+        "roleRef": {
+            "apiGroup": RBAC.split("/", maxsplit=1)[0],
+            "kind": "ClusterRole",
+            "name": user,
+        },
+        "subjects": [{"kind": "User", "name": user, "apiGroup": RBAC.split("/", maxsplit=1)[0]}],
     }
     await kube.cluster(f"{RBAC}/clusterrolebindings").create(binding)
     async with signed_in(kube, user) as client:
@@ -255,13 +263,17 @@ async def test_escalation(kube: Kube) -> None:
     await grant(
         kube,
         user,
-        {"apiGroups": [RBAC.split("/")[0]], "resources": ["roles"], "verbs": ["create", "list"]},
+        {
+            "apiGroups": [RBAC.split("/", maxsplit=1)[0]],
+            "resources": ["roles"],
+            "verbs": ["create", "list"],
+        },
         rule(["configmaps"], ["list"]),
     )
     async with signed_in(kube, user) as client:
         await allowed(kube, client)
         roles = client.resource(f"{RBAC}/roles", namespace=kube.namespace)
-        ok = {"metadata": {"name": "ok"}, "rules": [rule(["configmaps"], ["list"])]}
+        ok: JsonObject = {"metadata": {"name": "ok"}, "rules": [rule(["configmaps"], ["list"])]}
         ok["rules"][0]["apiGroups"] = [""]
         await roles.create(ok)
         more = {"metadata": {"name": "more"}, "rules": [rule(["secrets"], ["get"])]}

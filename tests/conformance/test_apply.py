@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.conformance import raw
 from tests.conformance.behaviours import behaviour
-from tests.conformance.custom import install_widgets
+from tests.conformance.custom import shared_widgets
 from tests.conformance.kube import Kube, fields_of, refused
 from tests.conformance.manifests import config_map, deployment, pod, service, widget
 
@@ -181,7 +181,7 @@ async def test_replicas_are_handed_over(kube: Kube) -> None:
 @behaviour("apply.containers", "Containers are merged by name: each manager has its own")
 async def test_containers_are_keyed_by_name(kube: Kube) -> None:
     await kube.deployments.apply(deployment(), field_manager="one")
-    sidecar = {
+    sidecar: JsonObject = {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
         "metadata": {"name": "web"},
@@ -353,7 +353,7 @@ async def test_system_metadata_is_not_owned(kube: Kube) -> None:
 
 @behaviour("apply.custom-list-map", "Lists of custom resources merge by the keys of their schema")
 async def test_custom_lists_are_keyed(kube: Kube) -> None:
-    widgets = await install_widgets(kube)
+    widgets = await shared_widgets(kube)
     group = widgets.gvr.group
     await widgets.apply(widget(group, parts=[{"name": "a", "count": 1}]), field_manager="one")
     both = await widgets.apply(

@@ -6,14 +6,15 @@ import copy
 
 import pytest
 from tests.conformance.behaviours import behaviour
-from tests.conformance.custom import DEFINITIONS, condition, install, install_widgets
+from tests.conformance.custom import DEFINITIONS, condition, install, own_widgets, shared_widgets
 from tests.conformance.kube import Kube, eventually, fields_of, gone, names, refused
 from tests.conformance.manifests import WIDGET_SCHEMA, definition, new_group, version, widget
 
 from kubeloop.client import NotFound
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import JsonPatch, MergePatch
 
-STATUS = {"status": {}}
+STATUS: JsonObject = {"status": {}}
 
 
 @behaviour(
@@ -100,7 +101,7 @@ async def test_definitions_prune(kube: Kube) -> None:
     assert "must be false" in str(error)
 
 
-INVALID = {
+INVALID: dict[str, tuple[JsonObject, str, str]] = {
     "enum": ({"size": "huge"}, "spec.size", 'Unsupported value: "huge"'),
     "type": ({"replicas": "three"}, "spec.replicas", "must be of type integer"),
     "maximum": ({"replicas": 11}, "spec.replicas", "should be less than or equal to 10"),
@@ -117,7 +118,7 @@ INVALID = {
 @pytest.mark.parametrize("rule", INVALID)
 async def test_objects_are_validated(kube: Kube, rule: str) -> None:
     spec, field, message = INVALID[rule]
-    widgets = await install_widgets(kube)
+    widgets = await shared_widgets(kube)
     error = await refused(widgets.create(widget(widgets.gvr.group, **spec)), 422, "Invalid")
     assert fields_of(error) == {field}
     assert message in str(error)
@@ -126,7 +127,7 @@ async def test_objects_are_validated(kube: Kube, rule: str) -> None:
 
 @behaviour("custom.many-errors", "All that is wrong with an object is told at once")
 async def test_all_errors_are_told(kube: Kube) -> None:
-    widgets = await install_widgets(kube)
+    widgets = await shared_widgets(kube)
     wrong = widget(widgets.gvr.group, size="huge", replicas=99)
     error = await refused(widgets.create(wrong), 422, "Invalid")
     assert fields_of(error) == {"spec.size", "spec.replicas"}
@@ -134,7 +135,7 @@ async def test_all_errors_are_told(kube: Kube) -> None:
 
 @behaviour("custom.int-or-string", "int-or-string takes either, and nothing else")
 async def test_int_or_string(kube: Kube) -> None:
-    widgets = await install_widgets(kube)
+    widgets = await shared_widgets(kube)
     for name, port in (("a", 80), ("b", "http")):
         made = await widgets.create(widget(widgets.gvr.group, name, port=port))
         assert made["spec"]["port"] == port
@@ -145,7 +146,7 @@ async def test_int_or_string(kube: Kube) -> None:
     "custom.nullable", "null stays in a nullable field and is dropped from one with a default"
 )
 async def test_nulls(kube: Kube) -> None:
-    widgets = await install_widgets(kube)
+    widgets = await shared_widgets(kube)
     made = await widgets.create(widget(widgets.gvr.group, note=None, size=None))
     assert made["spec"]["note"] is None
     assert made["spec"]["size"] == "small"
@@ -153,7 +154,7 @@ async def test_nulls(kube: Kube) -> None:
 
 @behaviour("custom.defaults", "Defaults are filled in, also inside lists")
 async def test_defaults(kube: Kube) -> None:
-    widgets = await install_widgets(kube)
+    widgets = await shared_widgets(kube)
     made = await widgets.create(widget(widgets.gvr.group, parts=[{"name": "a"}]))
     assert made["spec"] == {"size": "small", "parts": [{"name": "a", "mode": "auto"}]}
 
@@ -181,7 +182,7 @@ async def test_defaults_on_read(kube: Kube) -> None:
     "custom.pruning", "Unknown fields are dropped and warned of, except where they are allowed"
 )
 async def test_pruning(kube: Kube) -> None:
-    widgets = await install_widgets(kube)
+    widgets = await shared_widgets(kube)
     obj = widget(widgets.gvr.group, wrong=1, free={"anything": {"goes": [1, "two"]}})
     answer = await kube.send("POST", kube.path(str(widgets.gvr)), obj)
     assert answer.status == 201
@@ -191,7 +192,7 @@ async def test_pruning(kube: Kube) -> None:
 
 @behaviour("custom.strict", "Strict field validation refuses unknown fields of custom resources")
 async def test_strict(kube: Kube) -> None:
-    widgets = await install_widgets(kube)
+    widgets = await shared_widgets(kube)
     wrong = widgets.create(widget(widgets.gvr.group, wrong=1), field_validation="Strict")
     error = await refused(wrong, 400, "BadRequest")
     assert 'unknown field "spec.wrong"' in str(error)
@@ -199,7 +200,7 @@ async def test_strict(kube: Kube) -> None:
 
 @behaviour("custom.status", "With the status subresource, status and spec are written apart")
 async def test_status_is_apart(kube: Kube) -> None:
-    widgets = await install_widgets(kube, version(subresources=STATUS))
+    widgets = await own_widgets(kube, version(subresources=STATUS))
     made = await widgets.create(widget(widgets.gvr.group) | {"status": {"phase": "early"}})
     assert "status" not in made
     assert made["metadata"]["generation"] == 1
@@ -218,7 +219,7 @@ async def test_status_is_apart(kube: Kube) -> None:
 
 @behaviour("custom.no-status", "Without the status subresource status is a field like others")
 async def test_status_is_a_field(kube: Kube) -> None:
-    widgets = await install_widgets(kube)
+    widgets = await shared_widgets(kube)
     made = await widgets.create(widget(widgets.gvr.group) | {"status": {"phase": "early"}})
     assert made["status"] == {"phase": "early"}
     with pytest.raises(NotFound):
@@ -346,7 +347,7 @@ async def test_expressions(kube: Kube) -> None:
     schema = copy.deepcopy(WIDGET_SCHEMA)
     rule = {"rule": "self.replicas <= 3", "message": "three at most"}
     schema["properties"]["spec"]["x-kubernetes-validations"] = [rule]
-    widgets = await install_widgets(kube, version(schema={"openAPIV3Schema": schema}))
+    widgets = await own_widgets(kube, version(schema={"openAPIV3Schema": schema}))
     creation = widgets.create(widget(widgets.gvr.group, replicas=4))
     if kube.is_dev:
         await creation
@@ -358,7 +359,7 @@ async def test_expressions(kube: Kube) -> None:
 
 @behaviour("custom.selectable", "Fields that a definition makes selectable can be selected")
 async def test_selectable_fields(kube: Kube) -> None:
-    widgets = await install_widgets(kube, version(selectableFields=[{"jsonPath": ".spec.size"}]))
+    widgets = await own_widgets(kube, version(selectableFields=[{"jsonPath": ".spec.size"}]))
     await widgets.create(widget(widgets.gvr.group, "a", size="large"))
     await widgets.create(widget(widgets.gvr.group, "b"))
     assert await names(widgets, field_selector="spec.size=large") == ["a"]

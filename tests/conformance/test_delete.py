@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 from tests.conformance.behaviours import behaviour
 from tests.conformance.kube import Kube, names, refused

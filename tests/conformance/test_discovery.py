@@ -6,7 +6,7 @@ import re
 
 import pytest
 from tests.conformance.behaviours import behaviour
-from tests.conformance.custom import install_widgets
+from tests.conformance.custom import own_widgets
 from tests.conformance.kube import Kube
 from tests.conformance.raw import raw_for, tls_of_kubeconfig
 
@@ -72,7 +72,7 @@ async def test_a_group(kube: Kube) -> None:
     assert found["versions"] == [{"groupVersion": "apps/v1", "version": "v1"}]
 
 
-RESOURCES = {
+RESOURCES: dict[str, dict[str, tuple[str, bool, list[str] | None]]] = {
     "/api/v1": {
         "configmaps": ("ConfigMap", True, ["cm"]),
         "pods": ("Pod", True, ["po"]),
@@ -170,7 +170,7 @@ async def test_the_mapper(kube: Kube) -> None:
 @behaviour("discovery.mapper-custom", "The mapper finds a kind that was defined a moment ago")
 async def test_the_mapper_finds_new_kinds(kube: Kube) -> None:
     await kube.client.mapper.resolve("pods")
-    widgets = await install_widgets(kube)
+    widgets = await own_widgets(kube)
     async with Client.from_kubeconfig(kube.server.kubeconfig) as fresh:
         found = await fresh.resource_for(f"{widgets.gvr.group}/v1", "Widget")
     assert found.gvr == widgets.gvr

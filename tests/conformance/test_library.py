@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.conformance.behaviours import behaviour
-from tests.conformance.custom import install_widgets
+from tests.conformance.custom import shared_widgets
 from tests.conformance.kube import Kube, eventually
 from tests.conformance.manifests import config_map, deployment, widget
 
@@ -27,7 +27,6 @@ from kubeloop.controller import (
     create_or_update,
 )
 from kubeloop.informer import Added, Deleted, ReflectorOptions, SharedInformerFactory, Updated
-from kubeloop.objects.events import BOOKMARK
 from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
 from kubeloop.objects.options import ListOptions
 from kubeloop.objects.patches import MergePatch
@@ -109,7 +108,7 @@ async def test_streams_and_lists_agree(kube: Kube) -> None:
 
 @behaviour("kubeloop.informer-metadata", "An informer of metadata alone works for any kind")
 async def test_informers_of_metadata(kube: Kube) -> None:
-    widgets = await install_widgets(kube)
+    widgets = await shared_widgets(kube)
     await widgets.create(widget(widgets.gvr.group))
     factory = SharedInformerFactory(kube.client, namespace=kube.namespace)
     informer = factory.informer(widgets.gvr, PartialObjectMetadata)
@@ -164,13 +163,13 @@ async def test_watches_resume(kube: Kube) -> None:
         send_initial_events=True,
         resource_version_match="NotOlderThan",
     ) as watch:
-        events = await watch.take(2)
-    assert events[-1].type == BOOKMARK
+        assert await watch.names(1) == [("ADDED", "a")]
+        bookmark = await watch.bookmark()
     await kube.maps.create(labelled("b"))
     async with kube.watching(
         kube.maps,
         label_selector="mine=yes",
-        resource_version=events[-1].object.metadata.resource_version,
+        resource_version=bookmark.metadata.resource_version,
     ) as watch:
         assert await watch.names(1) == [("ADDED", "b")]
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.conformance.behaviours import behaviour
-from tests.conformance.custom import install_widgets
+from tests.conformance.custom import shared_widgets
 from tests.conformance.kube import Kube, eventually, gone, names, refused
 from tests.conformance.kubelet import Kubelet
 from tests.conformance.manifests import config_map, deployment, pod, replica_set, widget
@@ -13,7 +15,7 @@ from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
 
 
-def owned_by(owner: JsonObject, name: str, *, block: bool = False, **more: object) -> JsonObject:
+def owned_by(owner: JsonObject, name: str, *, block: bool = False, **more: Any) -> JsonObject:
     reference = {
         "apiVersion": owner["apiVersion"],
         "kind": owner["kind"],
@@ -133,7 +135,7 @@ async def test_orphans_can_be_adopted(kube: Kube, kubelet: Kubelet) -> None:
 
 @behaviour("gc.custom-owner", "Custom resources own like any other")
 async def test_custom_owners(kube: Kube) -> None:
-    widgets = await install_widgets(kube)
+    widgets = await shared_widgets(kube)
     owner = await widgets.create(widget(widgets.gvr.group))
     await kube.maps.create(owned_by(owner, "child"))
     # A collector learns of new kinds by looking again, at most every half minute.
@@ -184,7 +186,7 @@ async def test_root_certificates(kube: Kube) -> None:
 async def test_namespaces_are_emptied(kube: Kube) -> None:
     await kube.maps.create(config_map("a"))
     await kube.pods.create(pod("p", schedulerName="nobody"))
-    widgets = await install_widgets(kube)
+    widgets = await shared_widgets(kube)
     await widgets.create(widget(widgets.gvr.group))
     namespaces = kube.cluster("v1/namespaces")
     left = await namespaces.delete(kube.namespace)
@@ -247,3 +249,27 @@ async def test_pods_get_a_token_volume(kube: Kube) -> None:
         pod("q", schedulerName="nobody", automountServiceAccountToken=False)
     )
     assert "volumes" not in without["spec"]
+
+
+@behaviour(
+    "cluster.api-service", "The API server has a Service and a slice in the namespace default"
+)
+async def test_the_api_server_has_a_service(kube: Kube) -> None:
+    service = await kube.client.resource("v1/services", namespace="default").get("kubernetes")
+    assert service["spec"]["ports"][0]["port"] == 443
+    assert service["metadata"]["labels"] == {
+        "component": "apiserver",
+        "provider": "kubernetes",
+    }
+    slices = kube.client.resource("discovery.k8s.io/v1/endpointslices", namespace="default")
+    found = await slices.get("kubernetes")
+    assert found["metadata"]["labels"]["kubernetes.io/service-name"] == "kubernetes"
+    (endpoint,) = found["endpoints"]
+    assert endpoint["conditions"]["ready"] is True
+    assert found["ports"][0]["name"] == "https"
+
+
+@behaviour("cluster.namespaces", "A cluster begins with its four namespaces")
+async def test_namespaces_of_a_cluster(kube: Kube) -> None:
+    found = set(await names(kube.cluster("v1/namespaces")))
+    assert found >= {"default", "kube-system", "kube-public", "kube-node-lease"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import yaml
 from tests.conformance.behaviours import behaviour
-from tests.conformance.custom import install_widgets
+from tests.conformance.custom import own_widgets, shared_widgets
 from tests.conformance.kube import Kube
 from tests.conformance.manifests import config_map, deployment, pod, service, version, widget
 
@@ -134,13 +134,13 @@ async def test_columns_of_custom_resources(kube: Kube) -> None:
         {"name": "Size", "type": "string", "jsonPath": ".spec.size"},
         {"name": "Count", "type": "integer", "jsonPath": ".spec.replicas", "priority": 1},
     ]
-    widgets = await install_widgets(kube, version(additionalPrinterColumns=printed))
+    widgets = await own_widgets(kube, version(additionalPrinterColumns=printed))
     await widgets.create(widget(widgets.gvr.group, size="large", replicas=3))
     table = (await kube.raw.get(kube.path(str(widgets.gvr)), accept=TABLE)).json
     assert columns(table) == ["Name", "Size", "Count"]
     assert [c["priority"] for c in table["columnDefinitions"]] == [0, 0, 1]
     assert table["rows"][0]["cells"] == ["w", "large", 3]
-    plain = await install_widgets(kube)
+    plain = await shared_widgets(kube)
     table = (await kube.raw.get(kube.path(str(plain.gvr)), accept=TABLE)).json
     assert columns(table) == ["Name", "Age"]
 

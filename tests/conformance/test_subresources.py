@@ -7,7 +7,7 @@ import json
 
 import pytest
 from tests.conformance.behaviours import behaviour
-from tests.conformance.custom import install_widgets
+from tests.conformance.custom import own_widgets, shared_widgets
 from tests.conformance.kube import Kube, refused
 from tests.conformance.manifests import (
     deployment,
@@ -93,7 +93,7 @@ async def test_scale_is_validated(kube: Kube) -> None:
 
 @behaviour("scale.missing", "The scale of a missing workload is 404")
 async def test_scale_of_nothing(kube: Kube) -> None:
-    with pytest.raises(NotFound, match='deployments.apps "web" not found'):
+    with pytest.raises(NotFound, match=r'deployments\.apps "web" not found'):
         await kube.deployments.subresource("scale").get("web")
 
 
@@ -118,7 +118,7 @@ async def test_scale_of_custom_resources(kube: Kube) -> None:
             "labelSelectorPath": ".status.selector",
         },
     }
-    widgets = await install_widgets(kube, version(subresources=scaled))
+    widgets = await own_widgets(kube, version(subresources=scaled))
     await widgets.create(widget(widgets.gvr.group, replicas=2))
     await widgets.subresource("status").patch(
         "w", MergePatch({"status": {"replicas": 1, "selector": "app=w"}})
@@ -140,7 +140,7 @@ async def test_scale_without_replicas(kube: Kube) -> None:
     scaled = {
         "scale": {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
     }
-    widgets = await install_widgets(kube, version(subresources=scaled))
+    widgets = await own_widgets(kube, version(subresources=scaled))
     await widgets.create(widget(widgets.gvr.group))
     scale = widgets.subresource("scale")
     found = await scale.patch("w", MergePatch({"spec": {"replicas": 3}}))
@@ -149,7 +149,7 @@ async def test_scale_without_replicas(kube: Kube) -> None:
 
 @behaviour("scale.custom-none", "A custom resource without a scale subresource has no such path")
 async def test_custom_resources_without_scale(kube: Kube) -> None:
-    widgets = await install_widgets(kube)
+    widgets = await shared_widgets(kube)
     await widgets.create(widget(widgets.gvr.group))
     with pytest.raises(NotFound):
         await widgets.subresource("scale").get("w")

@@ -10,6 +10,7 @@ from tests.conformance.kube import Kube, refused
 from tests.conformance.manifests import config_map, deployment, pod, service
 
 from kubeloop.client import NotFound
+from kubeloop.client.errors import is_version_too_large
 from kubeloop.objects.patches import MergePatch
 
 
@@ -37,6 +38,16 @@ async def test_get_at_a_version(kube: Kube) -> None:
     assert await kube.maps.get("a", resource_version=version) == made
     error = await refused(kube.maps.get("a", resource_version="nonsense"), 500)
     assert 'resourceVersion: Invalid value: "nonsense"' in str(error)
+
+
+@behaviour(
+    "get.too-large", "A get of a version from the future times out, with a cause that says so"
+)
+async def test_get_of_the_future(kube: Kube) -> None:
+    await kube.maps.create(config_map("a"))
+    future = str(int(await kube.version_now()) + 1_000_000)
+    error = await refused(kube.maps.get("a", resource_version=future), 504, "Timeout")
+    assert is_version_too_large(error)
 
 
 @behaviour("update.version-changes", "Every change gives a larger resourceVersion")
@@ -101,14 +112,25 @@ async def test_an_update_of_nothing_is_not_found(kube: Kube) -> None:
         await kube.maps.replace(config_map("a"))
 
 
-@behaviour("update.create-on-update", "A PUT creates a missing Lease, as it does no other kind")
+@behaviour(
+    "update.create-on-update", "A PUT makes missing Leases, Services and Roles, others are 404"
+)
 async def test_a_put_creates_what_may_be_created_so(kube: Kube) -> None:
-    answer = await kube.send(
-        "PUT",
-        kube.path("coordination.k8s.io/v1/leases", "a"),
-        {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "a"}},
-    )
-    assert answer.status == 201, answer
+    expected = {
+        "coordination.k8s.io/v1/leases": 201,
+        "rbac.authorization.k8s.io/v1/roles": 201,
+        "v1/services": 201,
+        "v1/limitranges": 201,
+        "v1/configmaps": 404,
+        "v1/secrets": 404,
+        "policy/v1/poddisruptionbudgets": 404,
+    }
+    bodies = {"v1/services": service("a"), "v1/limitranges": {"spec": {"limits": []}}}
+    found = {}
+    for resource in expected:
+        body = {**bodies.get(resource, {}), "metadata": {"name": "a"}}
+        found[resource] = (await kube.send("PUT", kube.path(resource, "a"), body)).status
+    assert found == expected
 
 
 @behaviour("update.immutable-metadata", "Creation time, uid and deletion time cannot be changed")

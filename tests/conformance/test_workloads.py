@@ -9,6 +9,7 @@ from tests.conformance.custom import condition
 from tests.conformance.kube import Kube, eventually, gone, names
 from tests.conformance.kubelet import Kubelet
 from tests.conformance.manifests import deployment, pod, replica_set, stateful_set
+from tests.conformance.raw import Answer
 
 from kubeloop.client.resource import Resource
 from kubeloop.objects.meta import JsonObject
@@ -446,6 +447,44 @@ async def test_controller_revisions(kube: Kube, kubelet: Kubelet) -> None:
     assert revision["metadata"]["name"] == now["status"]["updateRevision"]
     assert revision["revision"] == 1
     assert revision["metadata"]["ownerReferences"][0]["uid"] == now["metadata"]["uid"]
+
+
+@behaviour("budget.status", "A PodDisruptionBudget counts the healthy pods that its selector finds")
+async def test_budgets_count(kube: Kube, kubelet: Kubelet) -> None:
+    await make_budgeted(kube, pods=3, minAvailable=2)
+    await settled(budgets_of(kube), "web", disruptionsAllowed=1, currentHealthy=3, desiredHealthy=2)
+
+
+@behaviour(
+    "eviction.budget", "An eviction that a budget forbids is 429, one that it allows is done"
+)
+async def test_budgets_hold_evictions(kube: Kube, kubelet: Kubelet) -> None:
+    await make_budgeted(kube, pods=2, minAvailable=1)
+    await settled(budgets_of(kube), "web", disruptionsAllowed=1, expectedPods=2)
+    kubelet.may_start = lambda pod: False
+    first, second = await names(kube.pods)
+    answers = [await evict(kube, name) for name in (first, second)]
+    assert [answer.status for answer in answers] == [201, 429]
+    refusal = answers[1].json
+    assert refusal["reason"] == "TooManyRequests"
+    assert refusal["message"] == "Cannot evict pod as it would violate the pod's disruption budget."
+    assert [cause["reason"] for cause in refusal["details"]["causes"]] == ["DisruptionBudget"]
+
+
+def budgets_of(kube: Kube) -> Resource[JsonObject]:
+    return kube.of("policy/v1/poddisruptionbudgets")
+
+
+async def make_budgeted(kube: Kube, *, pods: int, **spec: Any) -> None:
+    await kube.replicasets.create(replica_set("web", pods))
+    await settled(kube.replicasets, "web", readyReplicas=pods)
+    spec = {"selector": {"matchLabels": {"app": "web"}}, **spec}
+    await budgets_of(kube).create({"metadata": {"name": "web"}, "spec": spec})
+
+
+async def evict(kube: Kube, name: str) -> Answer:
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    return await kube.send("POST", kube.path("v1/pods", name, "eviction"), body)
 
 
 @behaviour("scheduler.binds", "A pod is bound to a node that fits, and says that it is scheduled")
