@@ -32,12 +32,25 @@ import click
     "  [default: ~/.kube/elasti-dev.yaml]",
 )
 @click.option(
+    "--run",
+    "programs",
+    metavar="IMAGE=COMMAND",
+    multiple=True,
+    help="What runs for an image where a container names no command; may be repeated.",
+)
+@click.option(
     "--netns",
     is_flag=True,
     help="Give the cluster a network namespace of its own: private addresses, low ports.",
 )
 def command(
-    *, port: int, nodes: int, data_dir: Path | None, kubeconfig: Path | None, netns: bool
+    *,
+    port: int,
+    nodes: int,
+    data_dir: Path | None,
+    kubeconfig: Path | None,
+    programs: tuple[str, ...],
+    netns: bool,
 ) -> None:
     """Run a development cluster until Ctrl-C: an API server, controllers, pods as local processes.
 
@@ -49,15 +62,17 @@ def command(
       elasti dev
       elasti dev --nodes 3 --data-dir ~/.local/share/elasti-dev
       elasti dev --port 0 --kubeconfig ~/.kube/config
+      elasti dev --run 'nginx=python3 -m http.server --bind $(POD_IP) 80'
     """
     import gc
     import os
 
     # What a start makes is there to stay; looking for garbage in it takes a tenth of the time.
     gc.disable()
-    from elasti.cli.dev_run import container_environment, lean_loop, move_in, run
+    from elasti.cli.dev_run import container_environment, lean_loop, move_in, read_programs, run
     from elasti.cli.running import run_until_interrupted
 
+    entrypoints = read_programs(programs)
     outside = move_in(port) if netns else None
     run_until_interrupted(
         lambda: run(
@@ -65,6 +80,7 @@ def command(
             nodes=nodes,
             data_dir=data_dir.expanduser() if data_dir else None,
             kubeconfig=(kubeconfig or Path("~/.kube/elasti-dev.yaml")).expanduser(),
+            entrypoints=entrypoints,
             outside=outside,
             environment=container_environment(os.environ),
             say=click.echo,

@@ -20,13 +20,19 @@ from elasti.devcluster import netns
 from elasti.devcluster.addresses import NoAddresses
 from elasti.devcluster.cluster import CONTEXT, ComponentFailed, DevCluster, PortInUse
 from elasti.devcluster.datadir import DirectoryInUse
+from elasti.devcluster.images import read_program
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
 _HOST = "127.0.0.1"
 _START_SECONDS = 60.0
+_OWN_IMAGES = {
+    "elasti": ("elasti",),
+    "elasti-operator": ("elasti", "operator"),
+    "elasti-resolver": ("elasti", "resolver"),
+}
 _EXPECTED = (PortInUse, DirectoryInUse, NoAddresses, ComponentFailed, kubeconfigs.KubeconfigError)
 
 
@@ -36,6 +42,7 @@ async def run(
     nodes: int,
     data_dir: Path | None,
     kubeconfig: Path,
+    entrypoints: Mapping[str, tuple[str, ...]],
     outside: Outside | None,
     environment: Mapping[str, str],
     say: Callable[[str], None],
@@ -47,6 +54,7 @@ async def run(
             nodes=nodes,
             data_dir=data_dir,
             environment=environment,
+            entrypoints=entrypoints,
             outside=outside.socket if outside else None,
         ) as cluster:
             current = kubeconfigs.write(kubeconfig, cluster.access())
@@ -100,6 +108,14 @@ def move_in(port: int) -> Outside:
             raise click.ClickException(str(PortInUse(_HOST, port))) from error
         raise click.ClickException(f"cannot listen on {_HOST}:{port}: {error}") from error
     return Outside(listening, f"nsenter -t {os.getpid()}{user} -n")
+
+
+def read_programs(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Read the `--run` options, over what runs Elasti's own images. Raises BadParameter."""
+    try:
+        return {**_OWN_IMAGES, **dict(map(read_program, given))}
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--run") from error
 
 
 def container_environment(environ: Mapping[str, str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import logging
 from typing import TYPE_CHECKING, Self
 
 from elasti.devcluster import addresses, datadir, identities, kubernetes_service, netns
@@ -23,6 +24,7 @@ from elasti.devcluster.apiserver.server import ApiServer
 from elasti.devcluster.auth.install import fill, install
 from elasti.devcluster.auth.jwt import SigningKey
 from elasti.devcluster.controllers.controllers import Controllers
+from elasti.devcluster.images import Programs
 from elasti.devcluster.knobs import Knobs
 from elasti.devcluster.kubeconfig import Access
 from elasti.devcluster.partitions import Partitions
@@ -44,6 +46,8 @@ if TYPE_CHECKING:
     from elasti.devcluster.kubelet.kubelet import Kubelet
     from kubeloop.aio.clock import Clock
     from kubeloop.client.config import ClientConfig
+
+_log = logging.getLogger(__name__)
 
 CONTEXT = "elasti-dev"
 _PORT_INSIDE = 6443
@@ -68,7 +72,7 @@ class DevCluster:
 
     With a `data_dir` everything that was acknowledged survives the process; without, nothing does.
     Where an image would say: `environment` is what every container inherits, `entrypoints` what runs
-    for an image's name. `outside` is for a process in a network namespace of its own: a socket that
+    for an image (see `images`). `outside` is for a process in a network namespace of its own: a socket that
     listens outside of it, in place of host and port.
     Raises PortInUse, DirectoryInUse or NoAddresses when it cannot start.
     """
@@ -92,7 +96,7 @@ class DevCluster:
         self._data_dir = data_dir
         self._clock = clock or SystemClock()
         self._environment = environment or {}
-        self._entrypoints = entrypoints or {}
+        self._programs = Programs(entrypoints or {})
         self._outside = outside
         self.node_names = tuple(f"node-{number}" for number in range(1, nodes + 1))
         self.propagation = Propagation()
@@ -231,7 +235,7 @@ class DevCluster:
             ranges=self.ranges,
             directory=self._node_directory(stack),
             environment=self._environment,
-            entrypoints=self._entrypoints,
+            entrypoints=self._programs,
             clock=self._clock,
         )
         kubelets = await nodes.make_kubelets(stack, self.node_names, options)
@@ -248,6 +252,7 @@ class DevCluster:
 
     def _component_failed(self, name: str, error: BaseException) -> None:
         assert self._failure is not None
+        _log.error("%s failed", name, exc_info=error)
         if not self._failure.done():
             failure = ComponentFailed(f"{name} failed: {error}")
             failure.__cause__ = error

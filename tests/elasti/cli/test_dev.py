@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
-from tests.devcluster.cluster_support import Kubectl, kubectls
+from tests.devcluster.cluster_support import Kubectl, eventually, kubectls
 
-from elasti.cli.dev_run import greeting
+from elasti.cli.dev_run import greeting, read_programs
 from elasti.cli.main import main
+from elasti.devcluster.images import Programs
 
 pytestmark = [
     pytest.mark.slow,
@@ -163,11 +164,34 @@ def test_the_greeting_fits_what_was_asked_for(tmp_path: Path) -> None:
     assert "1 node; state in memory; --data-dir keeps it" in "\n".join(alone)
 
 
-@pytest.mark.parametrize("wrong", [["--nodes", "0"], ["--port", "70000"], ["--nodes", "many"]])
+@pytest.mark.parametrize(
+    "wrong",
+    [["--nodes", "0"], ["--port", "70000"], ["--nodes", "many"], ["--run", "nginx"]],
+)
 def test_a_wrong_call_is_told_so(wrong: list[str]) -> None:
     result = CliRunner().invoke(main, ["dev", *wrong])
     assert result.exit_code == 2
     assert wrong[0] in result.output
+
+
+def test_the_images_of_elasti_are_its_commands() -> None:
+    programs = Programs(read_programs(["web=serve it"]))
+    assert programs["tfy.jfrog.io/tfy-images/elasti-operator:0.1.30"] == ("elasti", "operator")
+    assert programs["web:3"] == ("serve", "it")
+    assert Programs(read_programs(["elasti=mine"]))["elasti:1"] == ("mine",)
+
+
+async def test_an_image_can_be_a_program_of_this_machine(tmp_path: Path) -> None:
+    async with dev(tmp_path, "--run", "hello=sh -c 'echo hello $0; sleep 60'") as running:
+        await running.said("Ctrl-C")
+        kubectl = running.kubectl
+        await kubectl("run", "h", "--image=registry.example.com/hello:3", "--", "world")
+        await kubectl("wait", "--for=condition=Ready", "pod/h", "--timeout=30s")
+
+        async def greeted() -> bool:
+            return await kubectl("logs", "h") == "hello world\n"
+
+        await eventually(greeted)
 
 
 # A network namespace of its own
