@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _REVIEWS = "authentication.k8s.io/v1/tokenreviews"
 _KEEP = 60.0
 _MOST_KEPT = 1000
+_LONGEST_TOKEN = 16 * 1024
 _BEARER = "Bearer "
 
 
@@ -66,7 +67,8 @@ class TokenReviewer:
         """Return None for a caller that may, else why not. Raises Unverified."""
         if not authorization.startswith(_BEARER):
             return Refusal(401, "send a ServiceAccount token: Authorization: Bearer ...")
-        user = await self._user(authorization[len(_BEARER) :].strip())
+        token = authorization[len(_BEARER) :].strip()
+        user = await self._user(token) if 0 < len(token) <= _LONGEST_TOKEN else ""
         if not user:
             return Refusal(401, f"the token is not valid for audience {OPERATOR_AUDIENCE}")
         if not any(fnmatch.fnmatchcase(user, pattern) for pattern in self._callers):
@@ -80,10 +82,10 @@ class TokenReviewer:
         if kept is not None and now - kept[0] < _KEEP:
             return kept[1]
         user = await self._review(token)
-        if user:
-            if len(self._known) >= _MOST_KEPT:
-                self._known.clear()
-            self._known[digest] = (now, user)
+        # Refusals are kept too: a flood of bad tokens must not become a flood of reviews.
+        if len(self._known) >= _MOST_KEPT:
+            self._known.clear()
+        self._known[digest] = (now, user)
         return user
 
     async def _review(self, token: str) -> str:

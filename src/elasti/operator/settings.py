@@ -149,6 +149,7 @@ def _loss(text: str) -> OnResolverLoss:
 
 _VARIABLES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "ELASTI_OPERATOR_NAMESPACE": ("operator_namespace", str),
+    "ELASTI_OPERATOR_HOST": ("host", str),
     "ELASTI_OPERATOR_PORT": ("port", _port),
     "ELASTI_RESOLVER_NAMESPACE": ("resolver_namespace", str),
     "ELASTI_RESOLVER_SERVICE_NAME": ("resolver_service", str),

@@ -1,0 +1,288 @@
+"""KEDA, HPAs, other writers, other kinds: whoever else has a say in a target's replicas."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any
+
+from tests.devcluster.controllers.support import eventually
+from tests.elasti.operator.rig import FakePrometheus, Rig
+
+from elasti.api.names import PAUSED_BY_US_ANNOTATION
+from elasti.scaling.autoscalers import PAUSED, PAUSED_REPLICAS
+from kubeloop.informer import SharedInformerFactory
+from kubeloop.objects.patches import MergePatch
+
+SCALED_OBJECTS = "keda.sh/v1alpha1/scaledobjects"
+
+
+def _definition(group: str, kind: str, plural: str, **version: Any) -> dict[str, Any]:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+            "versions": [
+                {
+                    "name": "v1alpha1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": schema},
+                    **version,
+                }
+            ],
+        },
+    }
+
+
+async def _install(rig: Rig, definition: dict[str, Any]) -> None:
+    await rig.client.resource("apiextensions.k8s.io/v1/customresourcedefinitions").create(
+        definition
+    )
+
+    async def served() -> bool:
+        rig.client.mapper.invalidate()
+        names = {info.full_name for info in await rig.client.mapper.resources()}
+        return definition["metadata"]["name"] in names
+
+    await eventually(served)
+
+
+class _Keda:
+    """Reports a paused ScaledObject as paused, like KEDA, unless told not to."""
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self.objects = rig.client.resource(SCALED_OBJECTS, namespace=rig.namespace)
+        self.reports = True
+        self._factory = SharedInformerFactory(rig.client)
+        informer = self._factory.informer(SCALED_OBJECTS, dict)
+        informer.add_handler(on_add=self._look, on_update=lambda _old, new: self._look(new))
+
+    @contextlib.asynccontextmanager
+    async def running(self):
+        async with self._factory.running():
+            await self._factory.wait_for_sync(timeout=10)
+            yield self
+
+    async def annotations(self) -> dict[str, str]:
+        return (await self.objects.get("web"))["metadata"].get("annotations") or {}
+
+    async def _look(self, found: dict[str, Any]) -> None:
+        paused = (found["metadata"].get("annotations") or {}).get(PAUSED) == "true"
+        word = "True" if paused else "False"
+        shown = [c["status"] for c in (found.get("status") or {}).get("conditions") or ()]
+        if self.reports and shown != [word]:
+            status = {"conditions": [{"type": "Paused", "status": word}]}
+            await self.objects.patch("web", MergePatch({"status": status}))
+
+
+@contextlib.asynccontextmanager
+async def keda_on(rig: Rig, **annotations: str):
+    await _install(rig, _definition("keda.sh", "ScaledObject", "scaledobjects"))
+    keda = _Keda(rig)
+    await keda.objects.create(
+        {
+            "apiVersion": "keda.sh/v1alpha1",
+            "kind": "ScaledObject",
+            "metadata": {"name": "web", "annotations": annotations},
+            "spec": {},
+        }
+    )
+    async with keda.running():
+        yield keda
+
+
+KEDA = {"type": "keda", "name": "web"}
+
+
+async def test_keda_is_paused_for_the_sleep_and_resumed_by_the_wake(
+    rig: Rig, prometheus: FakePrometheus
+):
+    async with keda_on(rig) as keda:
+        await rig.web(triggers=[prometheus.trigger()], autoscaler=KEDA)
+        async with rig.operator() as operator:
+            await rig.becomes("Proxy")
+            assert await keda.annotations() == {PAUSED: "true", PAUSED_BY_US_ANNOTATION: "true"}
+            await rig.wake(operator, "web")
+            await rig.becomes("Serve")
+
+            async def resumed() -> bool:
+                return await keda.annotations() == {}
+
+            await eventually(resumed)
+
+
+async def test_a_pause_of_somebody_else_is_left_alone(rig: Rig):
+    async with keda_on(rig, **{PAUSED: "true"}) as keda:
+        await rig.web(replicas=0, autoscaler=KEDA)
+        async with rig.operator() as operator:
+            await rig.becomes("Proxy")
+            await rig.wake(operator, "web")
+            await rig.becomes("Serve")
+        assert await keda.annotations() == {PAUSED: "true"}
+
+
+async def test_kubeelastis_pause_is_taken_back(rig: Rig):
+    async with keda_on(rig, **{PAUSED: "true", PAUSED_REPLICAS: "0"}) as keda:
+        await rig.web(replicas=0, autoscaler=KEDA)
+        async with rig.operator() as operator:
+            await rig.becomes("Proxy")
+            await rig.wake(operator, "web")
+            await rig.becomes("Serve")
+
+            async def resumed() -> bool:
+                return await keda.annotations() == {}
+
+            await eventually(resumed)
+
+
+async def test_a_pause_left_by_a_crash_is_taken_back(rig: Rig):
+    async with keda_on(rig, **{PAUSED: "true", PAUSED_BY_US_ANNOTATION: "true"}) as keda:
+        await rig.web(replicas=1, autoscaler=KEDA)
+        async with rig.operator():
+
+            async def resumed() -> bool:
+                return await keda.annotations() == {}
+
+            await eventually(resumed)
+
+
+async def test_keda_that_does_not_pause_keeps_the_target_awake(
+    rig: Rig, prometheus: FakePrometheus, monkeypatch
+):
+    monkeypatch.setattr("elasti.operator.app.Keda", _impatient)
+    async with keda_on(rig) as keda:
+        keda.reports = False
+        await rig.web(triggers=[prometheus.trigger()], autoscaler=KEDA)
+        async with rig.operator():
+
+            async def told() -> bool:
+                events = await rig.cluster.list("events")
+                return any("did not report" in event["message"] for event in events)
+
+            await eventually(told)
+            await rig.becomes("Serve")
+            assert await rig.replicas() == 1
+            assert PAUSED not in await keda.annotations()
+
+
+def _impatient(client: Any) -> Any:
+    from elasti.scaling.autoscalers import Keda
+
+    return Keda(client, pause_timeout=0.4)
+
+
+async def test_a_missing_scaledobject_does_not_hold_up_a_wake(rig: Rig):
+    await rig.web(replicas=0, autoscaler=KEDA)
+    async with rig.operator() as operator:
+        await rig.becomes("Proxy")
+        code, _ = await rig.wake(operator, "web")
+        assert code == 202
+        await rig.becomes("Serve")
+
+
+async def test_parks_that_somebody_undoes_are_given_up(rig: Rig, prometheus: FakePrometheus):
+    await rig.web(triggers=[prometheus.trigger()])
+    async with rig.operator():
+        for _ in range(3):
+            await rig.becomes("Proxy")
+            await rig.scale(1)
+            await rig.becomes("Serve")
+
+        async def contested() -> bool:
+            return (await rig.condition("ScaleContested")).get("status") == "True"
+
+        await eventually(contested)
+        assert "kubectl" in (await rig.condition("ScaleContested"))["message"]
+        before = len(prometheus.queries)
+        await eventually(lambda: _more(prometheus, before + 16))
+        assert await rig.replicas() == 1
+
+
+async def test_wakes_of_our_own_are_no_contest(rig: Rig, prometheus: FakePrometheus):
+    await rig.web(triggers=[prometheus.trigger()])
+    async with rig.operator() as operator:
+        for _ in range(3):
+            await rig.becomes("Proxy")
+            await rig.wake(operator, "web")
+            await rig.becomes("Serve")
+        assert (await rig.condition("ScaleContested"))["status"] == "False"
+
+
+async def test_a_target_that_changes_during_the_settle_is_not_parked(
+    rig: Rig, prometheus: FakePrometheus
+):
+    await rig.web(triggers=[prometheus.trigger()])
+    async with rig.operator(engage_settle=1.0):
+        await rig.becomes("Engaging")
+        await rig.scale(3)
+        await rig.becomes("Serve")
+        assert await rig.replicas() == 3
+
+
+async def test_any_kind_with_a_scale_subresource_may_sleep(rig: Rig):
+    scale = {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}
+    definition = _definition("example.com", "Farm", "farms", subresources={"scale": scale})
+    await _install(rig, definition)
+    farms = rig.client.resource("example.com/v1alpha1/farms", namespace=rig.namespace)
+    await farms.create(
+        {
+            "apiVersion": "example.com/v1alpha1",
+            "kind": "Farm",
+            "metadata": {"name": "web"},
+            "spec": {"size": 0},
+        }
+    )
+    await rig.service()
+    target = {"apiVersion": "example.com/v1alpha1", "kind": "Farm", "name": "web"}
+    await rig.elastiservice(scaleTargetRef=target, minTargetReplicas=2)
+    async with rig.operator() as operator:
+        await rig.becomes("Proxy")
+        code, _ = await rig.wake(operator, "web")
+        assert code == 202
+        assert (await farms.get("web"))["spec"]["size"] == 2
+        await rig.becomes("Waking")
+        await farms.patch("web", MergePatch({"spec": {"size": 0}}))
+        await rig.becomes("Proxy")
+
+
+async def test_a_kind_without_scale_is_told_so(rig: Rig):
+    target = {"apiVersion": "v1", "kind": "ConfigMap", "name": "web"}
+    await rig.service()
+    await rig.elastiservice(scaleTargetRef=target)
+    async with rig.operator():
+
+        async def told() -> bool:
+            return "scale subresource" in (await rig.condition("TargetFound")).get("message", "")
+
+        await eventually(told)
+
+
+async def test_kubeelastis_plural_kinds_still_work(rig: Rig):
+    target = {"apiVersion": "apps/v1", "kind": "deployments", "name": "web"}
+    await rig.web(replicas=0, scaleTargetRef=target)
+    async with rig.operator():
+        await rig.becomes("Proxy")
+
+
+async def test_the_number_of_watches_does_not_depend_on_elastiservices(rig: Rig):
+    async with rig.operator() as operator:
+        await rig.web(replicas=0, name="first")
+        await rig.becomes("Proxy", "first")
+        before = operator.caches.manager.informer_count
+        for number in range(8):
+            await rig.web(replicas=0, name=f"web-{number}")
+        for number in range(8):
+            await rig.becomes("Proxy", f"web-{number}")
+        assert operator.caches.manager.informer_count == before
+        assert before < 10
+
+
+async def _more(prometheus: FakePrometheus, queries: int) -> bool:
+    return len(prometheus.queries) >= queries

@@ -1,0 +1,163 @@
+"""The elasti server: truthful replies, and nobody in who may not."""
+
+from __future__ import annotations
+
+import aiohttp
+import pytest
+from tests.devcluster.controllers.support import eventually
+from tests.elasti.operator.rig import FakePrometheus, Rig
+
+from elasti.devcluster.apiserver.faults import Fault
+from elasti.operator.authentication import TokenReviewer
+from kubeloop.client import KubeError
+
+
+async def _get(operator, path: str, **headers: str) -> tuple[int, str]:
+    url = f"http://127.0.0.1:{operator.server.port}{path}"
+    async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as response:
+        return response.status, await response.text()
+
+
+async def test_an_unknown_service_is_not_found(rig: Rig):
+    async with rig.operator() as operator:
+        code, reply = await rig.wake(operator, "nobody")
+        assert (code, reply["outcome"]) == (404, "not-found")
+
+
+async def test_what_cannot_be_scaled_is_said_to_be_unavailable(rig: Rig):
+    await rig.service()
+    await rig.elastiservice()
+    async with rig.operator() as operator:
+        await eventually(lambda: rig.condition("TargetFound"))
+        code, reply = await rig.wake(operator, "web")
+        assert (code, reply["outcome"]) == (503, "unavailable")
+        assert "Deployment" in reply["message"]
+
+
+async def test_a_refusing_server_is_no_success(rig: Rig):
+    await rig.web(replicas=0)
+    async with rig.operator() as operator:
+        await rig.becomes("Proxy")
+        path = f"/apis/apps/v1/namespaces/{rig.namespace}/deployments/web/scale"
+        rig.cluster.faults.add(Fault(code=500, path=path))
+        code, _ = await rig.wake(operator, "web")
+        assert code == 503
+        assert await rig.replicas() == 0
+        rig.cluster.faults.clear()
+        code, _ = await rig.wake(operator, "web")
+        assert code == 202
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"svc":"","namespace":"x"}', b"\xff"])
+async def test_a_malformed_request_is_told_so(rig: Rig, body: bytes):
+    async with rig.operator() as operator:
+        url = f"http://127.0.0.1:{operator.server.port}/informer/incoming-request"
+        async with aiohttp.ClientSession() as session, session.post(url, data=body) as response:
+            assert response.status == 400
+        async with aiohttp.ClientSession() as session, session.get(url) as response:
+            assert response.status == 405
+
+
+async def test_the_crd_cache_shows_no_secrets(rig: Rig, prometheus: FakePrometheus):
+    trigger = prometheus.trigger()
+    trigger["metadata"]["headers"] = {"Authorization": "Bearer hush", "X-Scope": "tenant"}
+    await rig.web(replicas=0, triggers=[trigger])
+    async with rig.operator() as operator:
+        await rig.becomes("Proxy")
+        code, text = await _get(operator, "/crd-cache")
+        assert code == 200
+        assert f'"{rig.namespace}/web"' in text
+        assert "hush" not in text
+        assert "tenant" not in text
+
+
+async def test_health_and_metrics_are_served(rig: Rig):
+    await rig.web(replicas=0)
+    async with rig.operator() as operator:
+        await rig.becomes("Proxy")
+        await rig.wake(operator, "web")
+        assert (await _get(operator, "/healthz"))[0] == 200
+        assert (await _get(operator, "/readyz"))[0] == 200
+        _, text = await _get(operator, "/metrics")
+        name = f"{rig.namespace}/web"
+        assert f'elasti_operator_mode{{crd_name="{name}"}}' in text
+        assert 'elasti_operator_wake_requests_total{outcome="scaling"} 1.0' in text
+        assert "elasti_operator_reconcile_bucket" in text
+        await rig.elastiservices.delete("web")
+
+        async def forgotten() -> bool:
+            return name not in (await _get(operator, "/metrics"))[1]
+
+        await eventually(forgotten)
+
+
+class _Reviews:
+    """An API server that knows one token."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.broken = False
+        self.answer = {
+            "authenticated": True,
+            "audiences": ["elasti-operator"],
+            "user": {"username": "system:serviceaccount:elasti:resolver"},
+        }
+
+    def resource(self, _name: str) -> _Reviews:
+        return self
+
+    async def create(self, body):
+        self.asked += 1
+        if self.broken:
+            raise KubeError("no")
+        good = body["spec"]["token"] == "good"
+        return {"status": self.answer if good else {"authenticated": False}}
+
+
+def _reviewer(reviews: _Reviews) -> TokenReviewer:
+    return TokenReviewer(reviews, callers=("system:serviceaccount:elasti:*",))  # type: ignore[arg-type]
+
+
+async def test_the_right_caller_is_let_in_and_remembered():
+    reviews = _Reviews()
+    reviewer = _reviewer(reviews)
+    assert await reviewer.check("Bearer good") is None
+    assert await reviewer.check("Bearer good") is None
+    assert reviews.asked == 1
+
+
+@pytest.mark.parametrize(
+    "header", ["", "Basic abc", "Bearer ", "Bearer bad", "Bearer " + "x" * 20000]
+)
+async def test_without_a_good_token_nobody_is_let_in(header: str):
+    refusal = await _reviewer(_Reviews()).check(header)
+    assert refusal is not None
+    assert refusal.code == 401
+
+
+async def test_a_token_for_another_audience_is_refused():
+    reviews = _Reviews()
+    reviews.answer["audiences"] = ["https://kubernetes.default.svc"]
+    refusal = await _reviewer(reviews).check("Bearer good")
+    assert refusal is not None
+    assert refusal.code == 401
+
+
+async def test_a_stranger_with_a_good_token_is_refused():
+    reviews = _Reviews()
+    reviews.answer["user"] = {"username": "system:serviceaccount:shop:default"}
+    refusal = await _reviewer(reviews).check("Bearer good")
+    assert refusal is not None
+    assert refusal.code == 403
+    assert "ELASTI_ALLOWED_CALLERS" in refusal.message
+
+
+async def test_a_caller_without_a_token_wakes_nothing(rig: Rig):
+    await rig.web(replicas=0)
+    async with rig.operator(authenticate=True) as operator:
+        await rig.becomes("Proxy")
+        code, _ = await rig.wake(operator, "web")
+        assert code == 401
+        assert await rig.replicas() == 0
+        assert (await _get(operator, "/crd-cache"))[0] == 401
+        assert (await _get(operator, "/healthz"))[0] == 200
