@@ -81,6 +81,14 @@ class Resource(Generic[T]):
         scope = dataclasses.replace(self._scope, namespace=namespace)
         return Resource(scope, codec=self._codec, sender=self._sender, links=self._links)
 
+    def without_managed_fields(self) -> Resource[T]:
+        """Return the same resource whose dictionaries come without metadata.managedFields.
+
+        They are skipped over, not built and dropped. Other representations never have them.
+        """
+        codec = self._codec.without_managed_fields()
+        return Resource(self._scope, codec=codec, sender=self._sender, links=self._links)
+
     # Informers.
 
     async def list(self, options: ListOptions) -> Page[T]:

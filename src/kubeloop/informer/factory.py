@@ -26,6 +26,7 @@ from kubeloop.informer.metrics import MetricsProvider, NoMetrics
 from kubeloop.informer.options import ReflectorOptions
 from kubeloop.informer.selection import InformerKey, Selection
 from kubeloop.informer.shared_informer import SharedInformer, State
+from kubeloop.informer.source import TrimmableSource
 from kubeloop.informer.sync import wait_for_gates
 from kubeloop.informer.transforms import drop_managed_fields
 from kubeloop.objects.gvk import GroupVersionResource
@@ -211,11 +212,15 @@ class SharedInformerFactory:
             expected=Expectation(representation=key.kind, gvk=expect),
         )
         detector = self._mutation_detector
+        source = self._client.resource(key.gvr, key.kind, namespace=key.namespace)
+        transform = key.transform
+        if transform is drop_managed_fields and isinstance(source, TrimmableSource):
+            source, transform = source.without_managed_fields(), None
         return SharedInformer(
-            self._client.resource(key.gvr, key.kind, namespace=key.namespace),
+            source,
             name=name,
             resync=resync,
-            transform=key.transform,
+            transform=transform,
             options=options,
             metrics=self._metrics.informer(f"{self._name}/{name}" if self._name else name),
             mutation_detector=None if detector is None else detector(),

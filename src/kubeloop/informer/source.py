@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 if TYPE_CHECKING:
     from kubeloop.objects.events import WatchEvent
@@ -43,3 +43,11 @@ class ListWatch(Protocol[T]):
 
     async def watch(self, options: WatchOptions) -> WatchStream[T]:
         """Open a watch; returns once the server accepted it. Raises `KubeError`."""
+
+
+@runtime_checkable
+class TrimmableSource(Protocol[T]):
+    """A source that can leave out what few readers want, for less than it costs to drop it later."""
+
+    def without_managed_fields(self) -> ListWatch[T]:
+        """Return the same source, its objects without metadata.managedFields."""

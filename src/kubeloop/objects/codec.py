@@ -78,6 +78,10 @@ class Codec(ABC, Generic[T]):
     def _change(self, line: Line) -> WatchEvent[T]:
         """Decode an ADDED, MODIFIED or DELETED event; raises one of MALFORMED for others."""
 
+    def without_managed_fields(self) -> Codec[T]:
+        """Return a codec whose objects come without metadata.managedFields; here they do already."""
+        return self
+
     def decode_event(self, line: Line) -> WatchEvent[T]:
         """Decode one line of a watch, of any type."""
         try:
@@ -202,6 +206,16 @@ class _RawCodec(Codec[T]):
         return WatchEvent(change.type, self._parse(bytes(change.object), NO_TYPE))
 
 
+class _DictCodec(_RawCodec["JsonObject"]):
+    """Dictionaries, whole."""
+
+    def __init__(self) -> None:
+        super().__init__(access=access_for(dict), parse=_parse_dict, unparse=msgspec.json.encode)
+
+    def without_managed_fields(self) -> Codec[JsonObject]:
+        return codec_for(dict, managed_fields=False)
+
+
 def codec_for(kind: type[T], *, managed_fields: bool = True) -> Codec[T]:
     """Choose the codec for objects of type `kind`.
 
@@ -210,9 +224,10 @@ def codec_for(kind: type[T], *, managed_fields: bool = True) -> Codec[T]:
     that is none of these.
     """
     if issubclass(kind, dict):
-        parse = _parse_dict if managed_fields else _parse_trimmed_dict
-        codec = _RawCodec(access=access_for(dict), parse=parse, unparse=msgspec.json.encode)
-        return cast("Codec[T]", codec)
+        trimmed = _RawCodec(
+            access=access_for(dict), parse=_parse_trimmed_dict, unparse=msgspec.json.encode
+        )
+        return cast("Codec[T]", _DictCodec() if managed_fields else trimmed)
     if issubclass(kind, LazyObject):
         lazy = _RawCodec(access=access_for(kind), parse=parse_lazy, unparse=_encode_lazy)
         return cast("Codec[T]", lazy)
@@ -231,7 +246,14 @@ def _parse_dict(data: bytes, of: ItemType) -> JsonObject:
 
 
 def _parse_trimmed_dict(data: bytes, of: ItemType) -> JsonObject:
-    return parse_lazy(data, of).to_dict()
+    try:
+        return parse_lazy(data, of).to_dict()
+    except msgspec.ValidationError:
+        # Metadata of other types than Kubernetes'; a dictionary can hold them all the same.
+        obj = _parse_dict(data, of)
+    if isinstance(metadata := obj.get("metadata"), dict):
+        metadata.pop("managedFields", None)
+    return obj
 
 
 def _encode_lazy(obj: LazyObject) -> bytes:

@@ -46,6 +46,16 @@ async def test_get_reads_one_object_as_the_callers_struct():
     assert (found.metadata.name, found.metadata.resource_version) == ("web-0", "1")
 
 
+async def test_managed_fields_can_be_left_out_of_dictionaries():
+    async with ScriptedServer() as server, client_of(server) as client:
+        server.serve("GET", ONE, reply({"metadata": {"name": "web-0", "managedFields": [{}]}}))
+        pods = client.resource("v1/pods", namespace="default")
+        assert "managedFields" in (await pods.get("web-0"))["metadata"]
+        short = pods.without_managed_fields()
+        assert (await short.get("web-0"))["metadata"] == {"name": "web-0"}
+        assert short.namespace == "default"
+
+
 async def test_a_named_group_and_a_prefix_are_part_of_the_path():
     path = "/k8s/apis/apps/v1/namespaces/a/deployments/web"
     async with ScriptedServer() as server, client_of(server, prefix="/k8s") as client:

@@ -278,6 +278,32 @@ async def test_managed_fields_are_dropped_by_default():
     assert drop_managed_fields("anything else") == "anything else"
 
 
+class TrimmingSource(FakeSource[Any]):
+    """A source that can leave managedFields out itself, and notes that it was asked to."""
+
+    trimmed = False
+
+    def without_managed_fields(self) -> TrimmingSource:
+        self.trimmed = True
+        return self
+
+
+@pytest.mark.parametrize(
+    ("kind", "transform", "asked"),
+    [
+        (dict, drop_managed_fields, True),
+        (dict, None, False),
+        (dict, lambda obj: obj, False),
+        (LazyObject, drop_managed_fields, False),
+    ],
+)
+def test_a_source_that_can_leave_managed_fields_out_is_asked_to(kind, transform, asked):
+    client = FakeClient()
+    source = client.sources[PODS] = TrimmingSource()
+    make_factory(client, transform=transform).informer("v1/pods", kind)
+    assert source.trimmed is asked
+
+
 @pytest.mark.spec("F5")
 async def test_a_factorys_name_is_unique_until_its_shutdown():
     names = InformerNames()

@@ -197,6 +197,26 @@ def test_dictionaries_are_complete_unless_told_otherwise() -> None:
     assert codec.decode_page(page_body(items=[POD])).items == [short]
 
 
+def test_a_codec_gives_up_managed_fields_where_it_has_them(codec: Codec[Any]) -> None:
+    trimmed = codec.without_managed_fields()
+    decoded = trimmed.decode(encode(POD))
+    if isinstance(decoded, dict):
+        assert "managedFields" not in decoded["metadata"]
+        assert trimmed.without_managed_fields() is trimmed
+    else:
+        assert trimmed is codec
+
+
+def test_metadata_that_is_malformed_costs_the_shortcut_and_not_the_object() -> None:
+    odd = {"metadata": {"name": "a", "labels": {"n": 1}, "managedFields": [{}]}, "spec": {}}
+    trimmed = codec_for(dict, managed_fields=False)
+    assert trimmed.decode(encode(odd)) == {
+        "metadata": {"name": "a", "labels": {"n": 1}},
+        "spec": {},
+    }
+    assert trimmed.decode(encode({"metadata": None})) == {"metadata": None}
+
+
 @pytest.mark.spec("R14")
 @pytest.mark.parametrize("wrap", [bytearray, memoryview])
 def test_nothing_refers_to_the_bytes_that_came_in(codec: Codec[Any], wrap: type) -> None:
