@@ -147,6 +147,7 @@ RULES: Mapping[str, Rules] = {
     ),
     "PodDisruptionBudget": Rules(default=plain.default_budget, generation=True, blind_update=False),
     "PersistentVolumeClaim": Rules(default=plain.default_claim),
+    "LimitRange": Rules(check_required=False),
     "Ingress": Rules(generation=True),
     "NetworkPolicy": Rules(generation=True),
 }

@@ -63,6 +63,9 @@ class Binding:
         state["conditions"] = [*others, condition]
 
 
+_BUDGETS = "policy/poddisruptionbudgets"
+
+
 class Eviction:
     """Answers `pods/eviction`: a deletion that disruption budgets may refuse for now."""
 
@@ -77,12 +80,15 @@ class Eviction:
         record = self._writer.existing(call)
         body = calls.read_body(call)
         pod = record.decode()
-        if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed"):
+        counted = (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+        if counted:
             self._ask_budgets(call, pod)
         options = _options(body)
         if options.dry_run:
             call = dataclasses.replace(call, query={**call.query, "dryRun": "All"})
         self._deleter.delete(call, record, options)
+        if counted and not call.dry_run:
+            self._spend(call.namespace, pod)
         return Answer(body=msgspec.json.encode(_DONE), code=201)
 
     def _ask_budgets(self, call: Call, pod: JsonObject) -> None:
@@ -107,9 +113,20 @@ class Eviction:
                 },
             )
 
+    def _spend(self, namespace: str, pod: JsonObject) -> None:
+        """Count the eviction at once, so that the next one does not outrun the controller."""
+        store = self._writer.store
+        collection = store.collection(_BUDGETS)
+        for budget in list(self._budgets(namespace, pod)):
+            state = budget["status"]
+            state["disruptionsAllowed"] -= 1
+            evicted = {pod["metadata"]["name"]: self._writer.stamps.now()}
+            state["disruptedPods"] = {**state.get("disruptedPods", {}), **evicted}
+            store.put(collection, f"{namespace}/{budget['metadata']['name']}", budget)
+
     def _budgets(self, namespace: str, pod: JsonObject) -> Iterator[JsonObject]:
         labels = pod["metadata"].get("labels") or {}
-        for record in self._writer.store.collection("policy/poddisruptionbudgets").scan(namespace):
+        for record in self._writer.store.collection(_BUDGETS).scan(namespace):
             budget = record.decode()
             selector = (budget.get("spec") or {}).get("selector")
             if selector is not None and selects(selector, labels):
