@@ -168,7 +168,7 @@ async def nginx(folder: Path):
         for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
     (folder / "nginx.conf").write_text(
-        f"daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/log;"
+        f"user root; daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/log;"
         f"events {{}} http {{ access_log off; {paths} server {{ listen 127.0.0.1:{port} http2;"
         f' root {folder}; location / {{ return 200 "hello\\n"; }} location = /big {{}} }} }}'
     )

@@ -1,0 +1,206 @@
+"""Forwarding while pods answer: rate, latency and processor time, beside other proxies.
+
+Backend and client share a core; the proxy that is measured has the other. Rounds alternate.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from benchmarks.report import Figure, Report, at_most, times_at_least, times_at_most
+from benchmarks.resolver_servers import GIB, PROXIES, Server, available, backend
+from benchmarks.rounds import alternate, values
+
+if TYPE_CHECKING:
+    from benchmarks.rounds import Sample
+    from benchmarks.suites import Settings
+
+_CONNECTIONS = 50
+_UNITS = {"us": 1e-3, "ms": 1.0, "s": 1000.0}
+
+
+def run(settings: Settings) -> list[Figure]:
+    """Measure every proxy that can be run here."""
+    with contextlib.ExitStack() as stack:
+        pod = stack.enter_context(backend(settings.cores.serving))
+        proxies = {
+            name: stack.enter_context(PROXIES[name](settings.cores.measured, pod.port))
+            for name in available()
+        }
+        figures = _latency(pod, proxies, settings)
+        if shutil.which("wrk") is None:
+            print("rates are left out: wrk is not installed", file=sys.stderr)
+        else:
+            figures += _rates(proxies, settings)
+        figures += _streams(proxies, settings)
+    return figures
+
+
+# rates
+
+
+def _rates(proxies: dict[str, Server], settings: Settings) -> list[Figure]:
+    seconds = 2 if settings.quick else 4
+    variants = {
+        name: functools.partial(_wrk, server, settings.cores.serving, seconds)
+        for name, server in proxies.items()
+    }
+    for variant in variants.values():
+        variant()
+    samples = alternate(variants, rounds=settings.rounds + 2)
+    cpu = {name: values(samples[name], "cpu") for name in samples}
+    rate = {name: values(samples[name], "rate") for name in samples}
+    figures = []
+    for name in samples:
+        p50, p99 = (statistics.median(values(samples[name], key)) for key in ("p50", "p99"))
+        note = f"p50 {p50:.2f} ms, p99 {p99:.2f} ms"
+        is_ours = name == "ours"
+        figures += [
+            Figure(
+                name=f"resolver: {name}, requests at {_CONNECTIONS} connections",
+                samples=rate[name],
+                unit="/s",
+                reference=statistics.median(rate["go"]) if is_ours and "go" in rate else None,
+                goal=times_at_least(2.0) if is_ours else None,
+                note=note + (", to Go's" if is_ours else ""),
+            ),
+            Figure(
+                name=f"resolver: {name}, CPU a request",
+                samples=cpu[name],
+                unit="us",
+                reference=statistics.median(cpu["nginx"]) if is_ours and "nginx" in cpu else None,
+                goal=times_at_most(1.5) if is_ours else None,
+                note="to nginx's" if is_ours else "",
+            ),
+        ]
+    return figures
+
+
+def _wrk(server: Server, core: int, seconds: int) -> Sample:
+    before = server.cpu()
+    command = [
+        "taskset", "-c", str(core), "wrk", "-t1", f"-c{_CONNECTIONS}", f"-d{seconds}s", "--latency",
+        f"http://127.0.0.1:{server.port}/some/path?with=query",
+    ]  # fmt: skip
+    output = subprocess.run(command, check=True, capture_output=True, timeout=120).stdout.decode()
+    used = server.cpu() - before
+    requests = int(_found(r"(\d+) requests in", output))
+    if errors := re.search(r"(Socket errors|Non-2xx).*", output):
+        print(f"wrk: {errors[0]}", file=sys.stderr)
+    return {
+        "rate": float(_found(r"Requests/sec:\s+([\d.]+)", output)),
+        "cpu": used / requests * 1e6,
+        "p50": _milliseconds(_found(r"50%\s+(\S+)", output)),
+        "p99": _milliseconds(_found(r"99%\s+(\S+)", output)),
+    }
+
+
+def _found(pattern: str, text: str) -> str:
+    match = re.search(pattern, text)
+    if match is None:
+        raise RuntimeError(f"wrk did not say {pattern}: {text}")
+    return match[1]
+
+
+def _milliseconds(text: str) -> float:
+    number, unit = re.fullmatch(r"([\d.]+)(us|ms|s)", text).groups()  # type: ignore[union-attr]  # wrk's own units
+    return float(number) * _UNITS[unit]
+
+
+# latency
+
+
+def _latency(pod: Server, proxies: dict[str, Server], settings: Settings) -> list[Figure]:
+    count = 100 if settings.quick else 400
+    ports = {"direct": pod.port, **{name: server.port for name, server in proxies.items()}}
+    variants = {name: functools.partial(_paced, port, count) for name, port in ports.items()}
+    samples = alternate(variants, rounds=settings.rounds)
+    direct = min(values(samples["direct"], "p50"))
+    return [
+        Figure(
+            name=f"resolver: {name}, added p50 at 100 requests/s",
+            samples=[p50 - direct for p50 in values(samples[name], "p50")],
+            unit="ms",
+            goal=at_most(0.2) if name == "ours" else None,
+            note=f"direct {direct:.3f} ms",
+        )
+        for name in proxies
+    ]
+
+
+def _paced(port: int, count: int) -> Sample:
+    times = []
+    with socket.create_connection(("127.0.0.1", port), 5) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for _ in range(count):
+            time.sleep(0.01)
+            start = time.perf_counter()
+            connection.sendall(b"GET /x HTTP/1.1\r\nHost: pod\r\n\r\n")
+            received = b""
+            while not received.endswith(b"/x\n"):
+                received += connection.recv(4096)
+            times.append((time.perf_counter() - start) * 1000)
+    return {"p50": statistics.median(times)}
+
+
+# streams
+
+
+def _streams(proxies: dict[str, Server], settings: Settings) -> list[Figure]:
+    names = [name for name in ("nginx", "ours") if name in proxies]
+    variants = {name: functools.partial(_gibibyte, proxies[name]) for name in names}
+    samples = alternate(variants, rounds=1 if settings.quick else 2)
+    reference = statistics.median(values(samples["nginx"], "cpu")) if "nginx" in samples else None
+    figures = [
+        Figure(
+            name=f"resolver: {name}, CPU for a gibibyte",
+            samples=values(samples[name], "cpu"),
+            unit="s",
+            reference=reference if name == "ours" else None,
+            note=f"{max(values(samples[name], 'rate')):.2f} GiB/s at best",
+        )
+        for name in names
+    ]
+    return [
+        *figures,
+        Figure(
+            name="resolver: ours, peak RSS after gibibytes",
+            samples=[proxies["ours"].peak_rss() / 2**20],
+            unit="MiB",
+            goal=at_most(80.0),
+        ),
+    ]
+
+
+def _gibibyte(server: Server) -> Sample:
+    before, start = server.cpu(), time.perf_counter()
+    buffer, received = bytearray(1 << 20), 0
+    with socket.create_connection(("127.0.0.1", server.port), 30) as connection:
+        connection.sendall(b"GET /gib HTTP/1.1\r\nHost: pod\r\nConnection: close\r\n\r\n")
+        while size := connection.recv_into(buffer):
+            received += size
+    if received < GIB:
+        raise RuntimeError(f"only {received} bytes of a gibibyte came")
+    return {"cpu": server.cpu() - before, "rate": 1 / (time.perf_counter() - start)}
+
+
+def main() -> None:
+    """Run this suite alone."""
+    from benchmarks.processes import Cores  # noqa: PLC0415 -- as the package's own main does
+    from benchmarks.suites import Settings  # noqa: PLC0415 -- as above
+
+    settings = Settings(quick="--quick" in sys.argv, cores=Cores.of_this_machine())
+    print(Report(run(settings)).table())
+
+
+if __name__ == "__main__":
+    main()
