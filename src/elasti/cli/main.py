@@ -21,6 +21,8 @@ _COMMANDS = {
     "crd": _Entry("elasti.cli.crd", "Print the ElastiService CustomResourceDefinition."),
     "dev": _Entry("elasti.cli.dev", "Run a development cluster on this machine."),
     "informer": _Entry("elasti.cli.informer", "Watch a resource and print what happens to it."),
+    "resolver": _Entry("elasti.cli.resolver", "Hold connections while their workload wakes."),
+    "operator": _Entry("elasti.cli.operator", "Run the operator: sleep, wake, switch traffic."),
     "version": _Entry("elasti.cli.version", "Print the version."),
 }
 

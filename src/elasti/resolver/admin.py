@@ -18,8 +18,11 @@ from aiohttp import web
 from elasti.api.wire import ACTIVITY_PATH
 from elasti.resolver.callers import Denied
 from elasti.resolver.objects import ServiceKey
+from elasti.resolver.summed import WorkerSilent
 
 if TYPE_CHECKING:
+    from aiohttp.typedefs import Handler
+
     from elasti.resolver.callers import Callers
     from elasti.resolver.views import View
 
@@ -57,7 +60,7 @@ class AdminServer:
             await self._runner.cleanup()
 
     def _application(self) -> web.Application:
-        app = web.Application(client_max_size=1024)
+        app = web.Application(client_max_size=1024, middlewares=[_say_silence])
         app.router.add_get("/metrics", self._metrics)
         app.router.add_get("/healthz", self._healthz)
         app.router.add_get("/readyz", self._readyz)
@@ -92,6 +95,14 @@ class AdminServer:
         if report is None:
             return _json({"error": f"{key} has no ElastiService here"}, status=404)
         return _json(report)
+
+
+@web.middleware
+async def _say_silence(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except WorkerSilent as error:
+        return _json({"error": f"a worker does not answer: {error}"}, status=503)
 
 
 def _key(request: web.Request) -> ServiceKey:

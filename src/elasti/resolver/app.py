@@ -1,7 +1,6 @@
 """The resolver put together: one worker, from its settings to its last connection.
 
-    async with Worker(client, settings).running() as worker:
-        await worker.until_stopped(stop)
+    await serve(Settings.from_env(os.environ), stop)
 
 Everything is made here and handed to those who need it; nothing below reads the environment.
 """
@@ -15,6 +14,8 @@ import resource
 from typing import TYPE_CHECKING, Self
 
 from elasti.api.types import WakeSpec
+from elasti.resolver.admin import AdminServer
+from elasti.resolver.callers import Callers, TokenReviews
 from elasti.resolver.checks import NetworkChecks
 from elasti.resolver.claims import PortClaims
 from elasti.resolver.drain import drain
@@ -28,16 +29,18 @@ from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.service import Seams
 from elasti.resolver.services import Registry
 from elasti.resolver.shared import SharedPort
+from elasti.resolver.summed import SummedView
 from elasti.resolver.views import WorkerView
+from elasti.resolver.workers import Supervisor
 from kubeloop.aio.tasks import finish
+from kubeloop.client import Client
 from kubeloop.informer import SharedInformerFactory
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Sequence
 
     from elasti.resolver.objects import ServiceKey
     from elasti.resolver.settings import Settings
-    from kubeloop.client import Client
 
 _SYNC_TIMEOUT = 60.0
 
@@ -180,3 +183,45 @@ def _most(settings: Settings) -> WakeSpec:
     return WakeSpec(
         timeout_seconds=settings.hold_timeout or 86400, max_held=settings.max_held or 1_000_000
     )
+
+
+async def serve(settings: Settings, stop: asyncio.Event, *, admin_socket: str = "") -> bool:
+    """Run one worker with its admin server until told to stop; returns whether it left cleanly.
+
+    With `admin_socket` it is one of several, and a supervisor answers the admin port.
+    """
+    async with Client.from_env() as client:
+        worker = Worker(client, settings)
+        admin = AdminServer(
+            worker.view, callers=None if admin_socket else _callers(client, settings)
+        )
+        await admin.start(host=settings.host, port=settings.admin_port, path=admin_socket)
+        try:
+            async with worker.running():
+                await stop.wait()
+                return await worker.leave()
+        finally:
+            await admin.aclose()
+
+
+async def supervise(
+    settings: Settings,
+    stop: asyncio.Event,
+    *,
+    commands: Sequence[Sequence[str]],
+    sockets: Sequence[str],
+) -> None:
+    """Run several workers behind one admin port until told to stop."""
+    async with Client.from_env() as client:
+        admin = AdminServer(SummedView(sockets), callers=_callers(client, settings))
+        await admin.start(host=settings.host, port=settings.admin_port)
+        try:
+            await Supervisor(commands).run(stop)
+        finally:
+            await admin.aclose()
+
+
+def _callers(client: Client, settings: Settings) -> Callers | None:
+    if not settings.authenticate:
+        return None
+    return Callers(TokenReviews(client), allowed=settings.callers)

@@ -9,10 +9,11 @@ few unbounded repetitions; what is left costs at most a small power of a bounded
 from __future__ import annotations
 
 import re
+import warnings
 from re import _constants, _parser  # type: ignore[attr-defined] # the parsed form has no public name
 from typing import Any
 
-_REPEATS = frozenset((_constants.MAX_REPEAT, _constants.MIN_REPEAT))
+_REPEATS = frozenset((_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT))
 _REFUSED = frozenset(
     (_constants.GROUPREF, _constants.GROUPREF_EXISTS, _constants.ASSERT, _constants.ASSERT_NOT)
 )
@@ -23,9 +24,11 @@ _BOUNDED = 64
 def compile_safely(expression: str) -> re.Pattern[str]:
     """Compile an expression. Raises ValueError for one that is wrong or could be slow."""
     try:
-        tree = _parser.parse(expression)
-        repeats = _count(tree, inside=False)
-        pattern = re.compile(expression)
+        with warnings.catch_warnings():
+            # What a later Python may read otherwise is the user's to know, not the log's.
+            warnings.simplefilter("ignore")
+            repeats = _count(_parser.parse(expression), inside=False)
+            pattern = re.compile(expression)
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"{expression!r} is not a regular expression: {error}") from error
     if repeats > _MOST_REPEATS:

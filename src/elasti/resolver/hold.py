@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 BATCH = 64
 PAUSE = 0.004
+_RESOLUTION = 0.001
 
 
 class Places:
@@ -164,10 +165,11 @@ class Hold:
 
     def _expire(self) -> None:
         self._deadline = None
-        latest = asyncio.get_running_loop().time() - self.timeout
+        # A timer may be early by the clock's resolution; one that finds nobody due would spin.
+        due = asyncio.get_running_loop().time() + _RESOLUTION
         expired = []
         for waiter, since in self._waiting.items():
-            if since > latest:
+            if since + self.timeout > due:
                 break
             expired.append(waiter)
         for waiter in expired:

@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 import socket
 import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from tests.elasti.resolver.control.cluster import FakeCluster, endpoint, fake_operator, pod
 
 from elasti.api.wire import WakeOutcome
 from elasti.resolver.app import Worker
+from elasti.resolver.objects import ServiceKey
 from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.settings import Settings
+from kubeloop.aio.wait import poll
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -28,13 +30,18 @@ def free_port() -> int:
 
 
 @contextlib.asynccontextmanager
-async def worker(cluster: FakeCluster, url: str, **settings: object) -> AsyncIterator[Worker]:
+async def worker(cluster: FakeCluster, url: str, **settings: Any) -> AsyncIterator[Worker]:
     chosen = Settings(
         operator_url=url, host="127.0.0.1", shared_port=free_port(), engage_settle=0.1, **settings
-    )  # type: ignore[arg-type]
+    )
     made = Worker(cast("Client", cluster), chosen, limits=Limits())
     async with made.running():
         yield made
+
+
+def held(resolver: Worker, service: str = "web") -> int:
+    found = resolver.registry.get(ServiceKey("shop", service))
+    return found.held if found is not None else 0
 
 
 async def get(port: int, path: str = "/", host: str = "web") -> bytes:
@@ -104,8 +111,7 @@ async def test_a_hundred_held_requests_reach_the_pod_within_tens_of_milliseconds
         cluster.endpoints(
             "web", endpoint("127.0.0.1", pod="web-1"), ports={"http": pod_process.port}
         )
-        while len(resolver.registry.get(("shop", "web")).port("http").hold) < 100:  # type: ignore
-            await asyncio.sleep(0.01)
+        await poll(lambda: held(resolver) == 100, 0.01, timeout=10)
         async with pod_process.answering():
             answers = await asyncio.gather(*asking)
     assert all(answer.startswith(b"HTTP/1.1 200 ") and answer.endswith(b"hi") for answer in answers)

@@ -1,0 +1,81 @@
+"""`elasti resolver`: the program that holds connections while their workload wakes."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command("resolver")
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=None,
+    help="Processes that share the ports; 1 by default, best one for each core.",
+)
+@click.option("--host", default=None, help="The address to listen on; all of them by default.")
+@click.option("--admin-port", type=click.IntRange(1, 65535), default=None, help="8013 by default.")
+@click.option(
+    "--shared-port",
+    type=click.IntRange(0, 65535),
+    default=None,
+    help="8012 by default; 0 for none.",
+)
+@click.option(
+    "--operator-url", default=None, help="Where wake requests go; by default the Service."
+)
+@click.option(
+    "--no-authentication",
+    is_flag=True,
+    help="Let anybody ask /activity. Only where a NetworkPolicy keeps the admin port closed.",
+)
+@click.option("--worker-socket", default="", hidden=True)
+def command(
+    *,
+    workers: int | None,
+    host: str | None,
+    admin_port: int | None,
+    shared_port: int | None,
+    operator_url: str | None,
+    no_authentication: bool,
+    worker_socket: str,
+) -> None:
+    """Hold the connections of sleeping workloads, wake them, and pass the connections on.
+
+    It runs in the cluster, as many replicas as you like, beside `elasti operator`. For every port of
+    a Service with an ElastiService it listens on the port that the operator chose
+    (status.resolverPorts); the Host header matters only on the shared port.
+
+    Settings come from the environment, with KubeElasti's names; flags win. Those that matter most:
+
+    \b
+      ELASTI_OPERATOR_NAMESPACE      where the operator is (elasti)
+      ELASTI_OPERATOR_SERVICE_NAME   its Service
+      ELASTI_OPERATOR_TOKEN_FILE     a token for audience elasti-operator
+      POD_IP                         this pod, so that a drain knows when it is out of all slices
+      ELASTI_ENGAGE_SETTLE           how long endpoints need to reach every node (15s)
+      REQ_TIMEOUT, QUEUE_SIZE        the most that an ElastiService may ask for
+      HEADER_FOR_HOST                read instead of Host on the shared port
+      WATCH_NAMESPACES               only these, comma separated
+
+    On SIGTERM it says that it is not ready, serves until no slice names it and nothing is under way,
+    and exits. Give the pod a terminationGracePeriodSeconds that is longer than your longest wake-up.
+
+    \b
+    Examples:
+      elasti resolver
+      elasti resolver --workers 4
+      elasti resolver --operator-url http://127.0.0.1:8013 --no-authentication
+    """
+    from elasti.cli.resolver_run import run
+
+    run(
+        {
+            "workers": workers,
+            "host": host,
+            "admin_port": admin_port,
+            "shared_port": shared_port,
+            "operator_url": operator_url,
+            "authenticate": False if no_authentication else None,
+        },
+        worker_socket=worker_socket,
+    )

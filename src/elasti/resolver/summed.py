@@ -1,0 +1,101 @@
+"""What several workers tell, as one: asked over their Unix sockets, and added up.
+
+A worker that does not answer makes the whole answer fail: a sum without it would say that nothing is
+going on where something may be.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import msgspec
+
+from elasti.api.wire import ACTIVITY_PATH, ActivityReport
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from elasti.resolver.objects import ServiceKey
+
+_SAMPLE = re.compile(r"(?P<series>[^#\s{]+(?:\{.*\})?) (?P<value>[-+.0-9a-zA-Z]+)\Z")
+_TIMEOUT = aiohttp.ClientTimeout(total=0.8)
+
+
+class WorkerSilent(Exception):
+    """A worker did not answer."""
+
+
+class SummedView:
+    """The view of all workers; a `View`."""
+
+    def __init__(self, sockets: Sequence[str]) -> None:
+        self._sockets = sockets
+
+    async def activity(self, key: ServiceKey) -> ActivityReport | None:
+        """Add up what the workers see. Raises WorkerSilent."""
+        query = {"namespace": key.namespace, "service": key.service}
+        answers = [await self._get(path, ACTIVITY_PATH, query) for path in self._sockets]
+        reports = [
+            msgspec.json.decode(body, type=ActivityReport)
+            for status, body in answers
+            if status == 200
+        ]
+        # Caches may differ for a moment: it is there if one worker knows it.
+        return add_reports(reports) if reports else None
+
+    async def unready(self) -> str:
+        """Return why some worker is not ready."""
+        for number, path in enumerate(self._sockets):
+            try:
+                status, body = await self._get(path, "/readyz", {})
+            except WorkerSilent as error:
+                return f"worker {number}: {error}"
+            if status != 200:
+                return f"worker {number}: {body.decode(errors='replace')}"
+        return ""
+
+    async def metrics(self) -> bytes:
+        """Add up the workers' metrics. Raises WorkerSilent."""
+        texts = [(await self._get(path, "/metrics", {}))[1].decode() for path in self._sockets]
+        return add_metrics(texts).encode()
+
+    async def _get(self, path: str, route: str, query: dict[str, str]) -> tuple[int, bytes]:
+        connector = aiohttp.UnixConnector(path, force_close=True)
+        try:
+            async with aiohttp.ClientSession(connector=connector, timeout=_TIMEOUT) as session:
+                async with session.get(f"http://worker{route}", params=query) as answer:
+                    return answer.status, await answer.read()
+        except (OSError, aiohttp.ClientError, TimeoutError) as error:
+            raise WorkerSilent(str(error) or type(error).__name__) from error
+
+
+def add_reports(reports: Sequence[ActivityReport]) -> ActivityReport:
+    """Add up: counts are summed, the youngest arrival counts."""
+    ages = [r.last_arrival_age for r in reports if r.last_arrival_age is not None]
+    return ActivityReport(
+        held=sum(report.held for report in reports),
+        open=sum(report.open for report in reports),
+        last_arrival_age=min(ages, default=None),
+    )
+
+
+def add_metrics(texts: Iterable[str]) -> str:
+    """Add up expositions series by series; comments stay before the first series of their name."""
+    lines: dict[str, Any] = {}
+    for text in texts:
+        for line in text.splitlines():
+            found = _SAMPLE.match(line)
+            if found is None:
+                lines.setdefault(line, None)
+            elif found["series"] != "elasti_resolver_services":
+                lines[found["series"]] = (lines.get(found["series"]) or 0.0) + float(found["value"])
+            else:
+                # The same Services, not more of them.
+                lines[found["series"]] = max(
+                    lines.get(found["series"]) or 0.0, float(found["value"])
+                )
+    return "".join(
+        f"{key}\n" if value is None else f"{key} {value}\n" for key, value in lines.items()
+    )

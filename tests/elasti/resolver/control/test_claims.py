@@ -1,0 +1,101 @@
+"""Whose a resolver port is."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasti.resolver.claims import Claim, PortClaims
+from elasti.resolver.objects import ServiceKey
+from elasti.resolver.proxy.ports import PortProtocol
+
+A, B = ServiceKey("x", "a"), ServiceKey("x", "b")
+
+
+def claim(key, age="1"):
+    return Claim(key=key, port_name="http", protocol=PortProtocol.HTTP, age=(age, f"uid-{key}"))
+
+
+def owner(claims, port, now=0.0):
+    found = claims.judge(port, now=now).claim
+    return found.key if found else None
+
+
+def test_the_one_who_claims_a_port_has_it():
+    claims = PortClaims(settle=15)
+    assert claims.claim(A, {20000: claim(A)}) == {20000}
+    assert owner(claims, 20000) == A
+    assert owner(claims, 20001) is None
+
+
+def test_of_two_the_older_has_it_whoever_came_first():
+    claims = PortClaims(settle=15)
+    claims.claim(B, {20000: claim(B, "2")})
+    claims.claim(A, {20000: claim(A, "1")})
+    assert owner(claims, 20000) == A
+    assert claims.claim(A, {}) == {20000}
+    assert owner(claims, 20000) == B
+
+
+def test_a_freed_port_is_nobodys_while_the_old_slice_points_at_it_and_until_that_has_settled():
+    claims = PortClaims(settle=15)
+    claims.claim(A, {20000: claim(A)})
+    claims.publish(A, frozenset({20000}), now=0)
+    claims.claim(A, {})
+    claims.claim(B, {20000: claim(B)})
+    assert claims.judge(20000, now=1) == (None, None)
+    assert claims.publish(A, frozenset(), now=100) == {20000}
+    assert claims.judge(20000, now=100) == (None, 115)
+    assert owner(claims, 20000, now=114.9) is None
+    assert owner(claims, 20000, now=115) == B
+
+
+def test_its_own_slice_never_keeps_a_service_from_its_port():
+    claims = PortClaims(settle=15)
+    claims.publish(A, frozenset({20000}), now=0)
+    claims.claim(A, {20000: claim(A)})
+    assert owner(claims, 20000, now=0) == A
+    claims.publish(A, frozenset(), now=1)
+    assert owner(claims, 20000, now=1) == A
+
+
+def test_a_slice_that_comes_back_starts_the_settling_anew():
+    claims = PortClaims(settle=15)
+    claims.publish(A, frozenset({20000}), now=0)
+    claims.publish(A, frozenset(), now=10)
+    claims.publish(A, frozenset({20000}), now=12)
+    claims.claim(B, {20000: claim(B)})
+    assert owner(claims, 20000, now=30) is None
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["claim", "publish"]),
+        st.sampled_from([A, B]),
+        st.frozensets(st.integers(1, 3)),
+        st.floats(0, 20),
+    ),
+    max_size=30,
+)
+
+
+@given(STEPS)
+def test_no_port_is_ever_given_away_while_anothers_traffic_may_come(steps):
+    claims, now = PortClaims(settle=15), 0.0
+    pointed: dict[tuple[ServiceKey, int], float] = {}
+    published: dict[ServiceKey, frozenset[int]] = {}
+    for what, key, ports, passed in steps:
+        now += passed
+        for owner_key, shown in published.items():
+            pointed |= {(owner_key, port): now for port in shown}
+        if what == "claim":
+            claims.claim(key, {port: claim(key, "1" if key == A else "2") for port in ports})
+        else:
+            claims.publish(key, ports, now=now)
+            published[key] = ports
+            pointed |= {(key, port): now for port in ports}
+        for port in (1, 2, 3):
+            found = owner(claims, port, now)
+            other = B if found == A else A
+            if found is not None and (other, port) in pointed:
+                assert now - pointed[other, port] >= 15
