@@ -8,18 +8,11 @@ from typing import Any
 import msgspec
 
 from elasti.devcluster.kubelet.objects.pods import Pod
+from elasti.devcluster.kubelet.pods.facts import Exited, Fact, Prepared, Started, observe
 from elasti.devcluster.kubelet.pods.plan import Plan, plan
 from elasti.devcluster.kubelet.pods.restarts import RestartPolicy
 from elasti.devcluster.kubelet.pods.restore import restore
-from elasti.devcluster.kubelet.pods.state import (
-    Exited,
-    Fact,
-    Moment,
-    PodState,
-    Prepared,
-    Started,
-    observe,
-)
+from elasti.devcluster.kubelet.pods.state import Moment, PodState
 
 EPOCH = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 

@@ -194,4 +194,4 @@ def test_events_name_the_container_as_kubectl_shows_it(here: Here):
     started = next(e for e in events if e["reason"] == "Started")
     assert started["involvedObject"]["fieldPath"] == "spec.containers{main}"
     assert started["source"] == {"component": "kubelet", "host": NODE}
-    assert "Started container main" in here.kubectl("describe", "pod", "web")
+    assert "Container started" in here.kubectl("describe", "pod", "web")

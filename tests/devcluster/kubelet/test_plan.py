@@ -5,19 +5,10 @@ from hypothesis import strategies as st
 from tests.devcluster.kubelet.made import Story, at, deleted, pod
 
 from elasti.devcluster.kubelet.objects.status import Waiting
+from elasti.devcluster.kubelet.pods.facts import Blocked, Changed, HookFailed, Probed, StartFailed
 from elasti.devcluster.kubelet.pods.plan import Finish, Prepare, Resting, Start, Stop
 from elasti.devcluster.kubelet.pods.restarts import RestartPolicy, span
-from elasti.devcluster.kubelet.pods.state import (
-    Backoff,
-    Blocked,
-    Changed,
-    HookFailed,
-    Probed,
-    ProbeKind,
-    Stage,
-    StartFailed,
-    Why,
-)
+from elasti.devcluster.kubelet.pods.state import Backoff, ProbeKind, Stage, Why
 
 
 def running(*containers, **fields) -> Story:

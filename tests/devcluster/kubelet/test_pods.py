@@ -373,7 +373,10 @@ async def test_a_new_kubelet_starts_the_pods_of_the_old_one_again(cluster: Clust
     await cluster.until(lambda p: p["status"]["phase"] == "Succeeded", name="b")
     await cluster.stop_kubelet()
     await cluster.delete("c")
+    left = cluster.directory / "kubelet" / "pods" / "of-a-pod-that-is-gone"
+    left.mkdir()
     await cluster.start_kubelet()
+    assert not left.exists()
     seen = await cluster.until(
         lambda p: status_of(p)["restartCount"] == 1 and is_ready(p), name="a"
     )

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from elasti.devcluster.kubelet.logs.pipes import OutputPipe
-from elasti.devcluster.kubelet.processes import Process, Processes, StartError
+from elasti.devcluster.kubelet.processes import Process, Processes
+from elasti.devcluster.kubelet.supervisor.link import StartError
 from elasti.devcluster.kubelet.supervisor.spec import Isolation, Mount, ProcessSpec
 from elasti.devcluster.kubelet.supervisor.tree import descendants
 from kubeloop.aio.wait import poll

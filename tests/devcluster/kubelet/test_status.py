@@ -4,8 +4,9 @@ import msgspec
 from tests.devcluster.kubelet.made import Story, at, deleted, pod
 
 from elasti.devcluster.kubelet.objects.status import Address, PodStatus, Waiting
+from elasti.devcluster.kubelet.pods.facts import Blocked, Probed, StartFailed
 from elasti.devcluster.kubelet.pods.restore import restore
-from elasti.devcluster.kubelet.pods.state import Blocked, Probed, ProbeKind, StartFailed
+from elasti.devcluster.kubelet.pods.state import ProbeKind
 from elasti.devcluster.kubelet.pods.status import compute_status
 from elasti.devcluster.kubelet.pods.status_writer import difference
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import shutil
 from typing import TYPE_CHECKING
 
 from elasti.devcluster.kubelet.logs.server import KubeletServer
@@ -20,7 +21,8 @@ from elasti.devcluster.kubelet.logs.service import NodeLogs
 from elasti.devcluster.kubelet.node.agent import NodeAgent
 from elasti.devcluster.kubelet.node.objects import machine_capacity
 from elasti.devcluster.kubelet.objects.pods import PODS, Pod
-from elasti.devcluster.kubelet.pods.worker import Node, PodWorker
+from elasti.devcluster.kubelet.pods.node import Node
+from elasti.devcluster.kubelet.pods.worker import PodWorker
 from elasti.devcluster.kubelet.probes.http import http_session
 from elasti.devcluster.kubelet.processes import Processes
 from elasti.devcluster.kubelet.references import ObjectCache
@@ -111,6 +113,7 @@ class Kubelet:
             )
             await stack.enter_async_context(self._factory.running())
             await self._factory.wait_for_sync()
+            self._sweep()
             self._ready.set()
             await agent.run()
 
@@ -126,6 +129,14 @@ class Kubelet:
             clock=self._clock,
         )
         return await stack.enter_async_context(server.listening(self.settings.node_address))
+
+    def _sweep(self) -> None:
+        """Remove what an earlier kubelet left of pods that are gone since."""
+        known = {pod.uid for pod in self._pods.store.list()}
+        directory = self._root_dir / "pods"
+        for left in directory.iterdir() if directory.is_dir() else ():
+            if left.name not in known:
+                shutil.rmtree(left, ignore_errors=True)
 
     def _node(
         self, processes: Processes, session: aiohttp.ClientSession, objects: ObjectCache

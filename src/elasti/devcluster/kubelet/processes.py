@@ -12,15 +12,11 @@ and everything those started. A supervisor that ends by itself is replaced at th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
-import socket
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from elasti.devcluster.kubelet.supervisor.link import Link, StartError
 from elasti.devcluster.kubelet.supervisor.spec import Isolation
 
 if TYPE_CHECKING:
@@ -28,27 +24,18 @@ if TYPE_CHECKING:
 
     from elasti.devcluster.kubelet.supervisor.spec import ProcessSpec
 
-KILLED = 137
-_ROOT = Path(__file__).resolve().parents[3]
-_MODULE = "elasti.devcluster.kubelet.supervisor.main"
-_MESSAGE = 1024
-
-
-class StartError(Exception):
-    """A program could not be started; the text says why."""
-
 
 class Process:
     """A program that was started; it may have ended."""
 
-    def __init__(self, name: str, link: _Link) -> None:
+    def __init__(self, name: str, link: Link) -> None:
         loop = asyncio.get_running_loop()
         self.pid = 0
         """The first process of its tree, as seen from here."""
         self._name = name
         self._link = link
-        self.forked: asyncio.Future[None] = loop.create_future()
-        self.exited: asyncio.Future[int] = loop.create_future()
+        self._forked: asyncio.Future[None] = loop.create_future()
+        self._exited: asyncio.Future[int] = loop.create_future()
 
     def __repr__(self) -> str:
         state = "running" if self.is_running else "ended"
@@ -57,7 +44,7 @@ class Process:
     @property
     def is_running(self) -> bool:
         """Whether it has not ended yet."""
-        return not self.exited.done()
+        return not self._exited.done()
 
     def stop(self) -> None:
         """Ask it to end: SIGTERM to its process group."""
@@ -71,14 +58,23 @@ class Process:
 
     async def wait(self) -> int:
         """Wait until it has ended; 128 and more means by a signal."""
-        return await asyncio.shield(self.exited)
+        return await asyncio.shield(self._exited)
+
+    async def has_pid(self) -> None:
+        """Wait until its PID is known, or it has ended without one."""
+        await asyncio.shield(self._forked)
+
+    def forked(self, pid: int) -> None:
+        """Hear its PID."""
+        self.pid = pid
+        self._forked.set_result(None)
 
     def ended(self, code: int) -> None:
         """Hear that it ended."""
-        if not self.forked.done():
-            self.forked.set_result(None)
-        if not self.exited.done():
-            self.exited.set_result(code)
+        if not self._forked.done():
+            self._forked.set_result(None)
+        if not self._exited.done():
+            self._exited.set_result(code)
 
 
 class Processes:
@@ -90,7 +86,7 @@ class Processes:
     def __init__(self, *, most: Isolation = Isolation.PRIVILEGED) -> None:
         self._most = most
         self._names = itertools.count(1)
-        self._link: _Link | None = None
+        self._link: Link | None = None
         self._starting = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -127,9 +123,9 @@ class Processes:
         link = await self._supervised()
         reader, writer = os.pipe2(os.O_CLOEXEC)
         try:
-            process = Process(str(next(self._names)), link)
-            link.add(process)
-            await link.send_start(process, spec, [writer, output])
+            name = str(next(self._names))
+            process = Process(name, link)
+            await link.start(name, spec, [writer, output], process)
         except BaseException:
             os.close(reader)
             raise
@@ -137,7 +133,7 @@ class Processes:
             os.close(writer)
         try:
             problem = await _read_all(reader)
-            await asyncio.shield(process.forked)
+            await process.has_pid()
         except asyncio.CancelledError:
             process.kill()
             raise
@@ -145,144 +141,13 @@ class Processes:
             raise StartError(problem.decode(errors="replace"))
         return process
 
-    async def _supervised(self) -> _Link:
+    async def _supervised(self) -> Link:
         async with self._starting:
             if self._link is None or self._link.is_lost:
                 if self._link is not None:
                     await self._link.close()
-                self._link = await _Link.open(self._most)
+                self._link = await Link.open(self._most)
             return self._link
-
-
-class _Link:
-    """The socket to one supervisor."""
-
-    def __init__(self, process: subprocess.Popen[bytes], control: socket.socket) -> None:
-        self.process = process
-        self.isolation = Isolation.NONE
-        self.is_lost = False
-        self._control = control
-        self._known: dict[str, Process] = {}
-        loop = asyncio.get_running_loop()
-        self._hello: asyncio.Future[None] = loop.create_future()
-        loop.add_reader(control, self._readable)
-
-    @classmethod
-    async def open(cls, most: Isolation) -> _Link:
-        """Start a supervisor."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ours.settimeout(0)
-        code = f"import sys; sys.path.insert(0, {str(_ROOT)!r}); from {_MODULE} import main; main()"
-        with theirs:
-            process = subprocess.Popen(  # noqa: ASYNC220, S603 -- returns when forked; our own program
-                [sys.executable, "-I", "-S", "-c", code, str(theirs.fileno()), most.value],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                cwd="/",
-                start_new_session=True,
-            )
-        link = cls(process, ours)
-        try:
-            await link._hello
-        except BaseException:
-            await link.close()
-            raise
-        return link
-
-    def add(self, process: Process) -> None:
-        """Listen for what happens to a process."""
-        self._known[process._name] = process
-
-    async def send_start(self, process: Process, spec: ProcessSpec, fds: list[int]) -> None:
-        """Ask for a start; `fds` go along."""
-        file = os.memfd_create("spec", os.MFD_CLOEXEC)
-        try:
-            # Of any size, unlike a message: environments may hold whole files.
-            with os.fdopen(os.dup(file), "wb") as body:
-                body.write(spec.encode())
-            os.lseek(file, 0, os.SEEK_SET)
-            message = f"start {process._name}".encode()
-            while True:
-                try:
-                    socket.send_fds(self._control, [message], [file, *fds])
-                    return
-                except BlockingIOError:
-                    await self._writable()
-                except OSError as error:
-                    raise StartError(f"the supervisor of this node is gone: {error}") from error
-        finally:
-            os.close(file)
-
-    def send(self, text: str) -> None:
-        """Send a few words; lost where the supervisor is gone, and its processes with it."""
-        with contextlib.suppress(OSError):
-            self._control.send(text.encode())
-
-    async def close(self) -> None:
-        """End the supervisor and with it everything; returns when all of it is gone."""
-        loop = asyncio.get_running_loop()
-        if self._control.fileno() >= 0:
-            loop.remove_reader(self._control)
-            self._control.close()
-        self._lost()
-        await _ended(self.process)
-
-    async def _writable(self) -> None:
-        loop = asyncio.get_running_loop()
-        ready: asyncio.Future[None] = loop.create_future()
-        loop.add_writer(self._control, _Once(ready))
-        try:
-            await ready
-        finally:
-            loop.remove_writer(self._control)
-
-    def _readable(self) -> None:
-        while True:
-            try:
-                data = self._control.recv(_MESSAGE)
-            except BlockingIOError:
-                return
-            except OSError:
-                data = b""
-            if not data:
-                asyncio.get_running_loop().remove_reader(self._control)
-                self._lost()
-                return
-            self._hear(*data.decode().split())
-
-    def _hear(self, verb: str, name: str, value: str = "") -> None:
-        if verb == "mode":
-            self.isolation = Isolation(name)
-            self._hello.set_result(None)
-            return
-        process = self._known.get(name)
-        if process is None:
-            return
-        if verb == "forked":
-            process.pid = int(value)
-            process.forked.set_result(None)
-        else:
-            del self._known[name]
-            process.ended(int(value))
-
-    def _lost(self) -> None:
-        self.is_lost = True
-        if not self._hello.done():
-            self._hello.set_exception(StartError("the supervisor of this node did not start"))
-        known, self._known = self._known, {}
-        for process in known.values():
-            process.ended(KILLED)
-
-
-class _Once:
-    """A callback that resolves a future, however often it is called."""
-
-    def __init__(self, future: asyncio.Future[None]) -> None:
-        self._future = future
-
-    def __call__(self) -> None:
-        if not self._future.done():
-            self._future.set_result(None)
 
 
 async def _read_all(fd: int) -> bytes:
@@ -296,17 +161,3 @@ async def _read_all(fd: int) -> bytes:
         return await reader.read()
     finally:
         transport.close()
-
-
-async def _ended(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a child, cancelled or not: it is on its way."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
-    pidfd = os.pidfd_open(process.pid)
-    loop.add_reader(pidfd, _Once(done))
-    try:
-        await done
-    finally:
-        loop.remove_reader(pidfd)
-        os.close(pidfd)
-        process.wait()

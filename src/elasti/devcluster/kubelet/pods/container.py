@@ -16,19 +16,19 @@ from elasti.devcluster.kubelet.logs.pipes import OutputPipe
 from elasti.devcluster.kubelet.logs.reading import tail_of
 from elasti.devcluster.kubelet.objects.status import Waiting
 from elasti.devcluster.kubelet.pods import listening
-from elasti.devcluster.kubelet.pods.state import (
+from elasti.devcluster.kubelet.pods.facts import (
     Blocked,
     Exited,
     HookFailed,
     Probed,
-    ProbeKind,
     Started,
     StartFailed,
 )
+from elasti.devcluster.kubelet.pods.state import ProbeKind
 from elasti.devcluster.kubelet.pods.stopping import ContainerStop
 from elasti.devcluster.kubelet.probes.checks import Checks
 from elasti.devcluster.kubelet.probes.loop import ProbeLoop
-from elasti.devcluster.kubelet.processes import StartError
+from elasti.devcluster.kubelet.supervisor.link import StartError
 from kubeloop.aio.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
     from elasti.devcluster.kubelet.logs.files import LogFile
     from elasti.devcluster.kubelet.objects.containers import Container
-    from elasti.devcluster.kubelet.pods.state import Fact, Moment, Why
+    from elasti.devcluster.kubelet.pods.facts import Fact
+    from elasti.devcluster.kubelet.pods.state import Moment, Why
     from elasti.devcluster.kubelet.pods.telling import Voice
     from elasti.devcluster.kubelet.processes import Process, Processes
     from elasti.devcluster.kubelet.supervisor.spec import ProcessSpec
@@ -61,7 +62,6 @@ class Surroundings:
     tell: Callable[[Fact], None]
     now: Callable[[], Moment]
     address: str
-    hostname: str
     origin: Callable[[float], float]
     """When probes of a period began to tick (loop time)."""
     version: str

@@ -38,11 +38,11 @@ class Voice:
 
     def created(self, name: str) -> None:
         """A container was made."""
-        self._normal(name, "Created", f"Created container: {name}")
+        self._normal(name, "Created", "Container created")
 
     def started(self, name: str) -> None:
         """A container runs."""
-        self._normal(name, "Started", f"Started container {name}")
+        self._normal(name, "Started", "Container started")
 
     def killing(self, name: str, why: Why) -> None:
         """A container is being stopped."""
