@@ -182,6 +182,8 @@ class Applier(Generic[T]):
             notes: list[Notification[T]] = [Updated(key, obj, obj) for key, obj in some]
             self._fanout.distribute(notes, audience=audience)
             await asyncio.sleep(0)
+        for listener in audience:
+            listener.resynced()
         return len(self._store.items)
 
 

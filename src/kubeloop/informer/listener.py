@@ -1,7 +1,8 @@
 """One handler's buffer and the task that empties it.
 
 The buffer is unbounded, so that a slow handler delays neither the store nor the other handlers; its
-depth is a metric and a warning. A handler that joins late is given the store's objects first, then
+depth is a metric and a warning. Only resyncs do not add up there: a handler that has not worked off
+one of them is not due for the next, or it would fall behind further with each, for ever. A handler that joins late is given the store's objects first, then
 the live notifications: the objects wait as they are and become notifications one at a time.
 
 The runner calls the handler for one notification at a time, in order, and yields by a time budget.
@@ -67,6 +68,9 @@ class Listener(Generic[T]):
         self._buffer: deque[Notification[T]] = deque()
         self._replay: deque[tuple[Key, T]] = deque()
         self._initial_left = 0
+        self._received = 0
+        self._delivered = 0
+        self._last_resync = 0
         self._upstream_synced = False
         self._next_resync = 0.0
         self._wake = asyncio.Event()
@@ -88,6 +92,7 @@ class Listener(Generic[T]):
         """Give a late handler the objects that are in the store, as initial adds."""
         self._replay.extend(items)
         self._initial_left = len(self._replay)
+        self._received = len(self._replay)
         self._wake.set()
 
     def push(self, notes: Sequence[Notification[T]]) -> None:
@@ -97,6 +102,7 @@ class Listener(Generic[T]):
         if not self._upstream_synced:
             self._initial_left += sum(1 for note in notes if type(note) is Added and note.initial)
         self._buffer.extend(notes)
+        self._received += len(notes)
         self._wake.set()
         if len(self._buffer) > HIGH_WATER and not self._warned:
             self._warned = True
@@ -131,9 +137,14 @@ class Listener(Generic[T]):
 
     def check_resync(self, now: float) -> None:
         """Flag the handler where it is due, else take the flag away."""
-        self.syncing = self.period > 0 and now >= self._next_resync
+        caught_up = self._delivered >= self._last_resync
+        self.syncing = self.period > 0 and now >= self._next_resync and caught_up
         if self.syncing:
             self.arm_resync(now)
+
+    def resynced(self) -> None:
+        """Note that all of a resync is in the buffer."""
+        self._last_resync = self._received
 
     # The runner
 
@@ -175,6 +186,7 @@ class Listener(Generic[T]):
             called = time()
             if called >= ends or count >= MOST_CALLS:
                 break
+        self._delivered += count
         self._metrics.handled(handler=self.name, notifications=count, seconds=called - began)
         self._metrics.pending(handler=self.name, notifications=self.pending)
         if self._warned and len(self._buffer) < HIGH_WATER // 2:

@@ -158,3 +158,26 @@ async def test_with_resync_off_a_relist_repeats_everything_unless_switched_off(s
             source.compact()
             await asyncio.sleep(20)
         assert [entry[1] for entry in recorder.brief] == expected * 3
+
+
+async def test_a_handler_behind_its_last_resync_gets_no_other_one_until_it_caught_up():
+    source = make_source("a", "b", "c", "d", "e")
+    informer = make_informer(source, resync=2.0)
+    fast = Recorder()
+    informer.add_handler(on_event=fast)
+    calls: list[str] = []
+
+    async def slow(note: Any) -> None:
+        calls.append(note.key)
+        await asyncio.sleep(1.0)
+
+    behind = informer.add_handler(on_event=slow)
+    most = 0
+    async with informer.running():
+        for _ in range(1000):
+            await asyncio.sleep(1)
+            most = max(most, behind.pending)
+    assert most <= 2 * 5, "what waits is bounded, however long it goes on"
+    # Five calls, then a second until the next check: busy for five seconds of every six.
+    assert len(calls) == pytest.approx(1000 * 5 / 6, abs=5)
+    assert len(fast.brief) == pytest.approx(1000 / 2 * 5, abs=10), "and nobody else is kept waiting"
