@@ -32,7 +32,7 @@ def total(text: str, metric: str, labels: Mapping[str, str]) -> float | None:
 
 def samples(text: str, metric: str) -> Iterator[tuple[dict[str, str], float]]:
     """Iterate over the samples of one metric."""
-    for line in text.splitlines():
+    for line in text.split("\n"):  # other line ends may stand in labels
         if not line.startswith(metric) or line[len(metric) : len(metric) + 1] not in " \t{":
             continue
         match = _SAMPLE.match(line)

@@ -141,10 +141,10 @@ class QueryRound:
                 body = await response.content.read(_MOST_BYTES)
                 if response.status != 200:
                     raise QueryFailed(f"Prometheus answered {response.status} at {address}")
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise QueryFailed(f"Prometheus at {address} cannot be asked: {error}") from None
         except TimeoutError:
             raise QueryFailed(f"Prometheus at {address} did not answer in time") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise QueryFailed(f"Prometheus at {address} cannot be asked: {error}") from None
         return value_of(body)
 
     async def close(self) -> None:

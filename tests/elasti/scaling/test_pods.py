@@ -1,0 +1,197 @@
+"""Triggers that ask the target's own pods."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Counter, generate_latest
+
+from elasti.api.triggers import PodsMetadata
+from elasti.scaling.triggers.exposition import NotExposition, samples, total
+from elasti.scaling.triggers.pods import CounterState, PodEndpoint, PodsReader, rate
+
+COUNTER = PodsMetadata(metric="requests_total", threshold=1.0)
+GAUGE = PodsMetadata(metric="busy", threshold=1.0)
+
+
+# The text format
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["path", "code", "le"]), st.text(max_size=12), min_size=1, max_size=3
+    ),
+    st.floats(min_value=0, max_value=1e12),
+)
+def test_what_the_official_client_writes_is_read(labels, value):
+    registry = CollectorRegistry()
+    names = sorted(labels)
+    counter = Counter("requests", "Requests.", names, registry=registry)
+    counter.labels(*(labels[name] for name in names)).inc(value)
+    text = generate_latest(registry).decode()
+    (found,) = samples(text, "requests_total")
+    assert found == (labels, pytest.approx(value))
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("busy 3", 3.0),
+        ("busy 3 1700000000000", 3.0),
+        ('busy{a="b"} 3', 3.0),
+        ('busy{a="b",} 3', 3.0),
+        ('busy{ a = "x" , b="y" } 3', 3.0),
+        ('busy{a="}"} 3', 3.0),
+        ("busy +Inf", float("inf")),
+        ("# TYPE busy gauge", None),
+        ("busyness 9", None),
+        ("", None),
+    ],
+)
+def test_lines_are_read_or_are_not_ours(line, expected):
+    assert total(line, "busy", {}) == expected
+
+
+@pytest.mark.parametrize("line", ["busy", "busy abc", "busy{a=b} 1", 'busy{a="b} 1', "busy{} "])
+def test_a_broken_line_is_an_error(line):
+    with pytest.raises(NotExposition):
+        total(line, "busy", {})
+
+
+def test_only_samples_with_the_labels_are_summed():
+    text = 'busy{q="a"} 1\nbusy{q="b"} 2\nbusy{q="a",z="1"} 4\n'
+    assert total(text, "busy", {"q": "a"}) == 5.0
+    assert total(text, "busy", {"q": "c"}) is None
+
+
+# Rates
+
+
+def test_a_rate_needs_two_readings():
+    assert "first reading" in rate(None, 1.0, {"a": 5.0}).error
+
+
+def test_growth_is_divided_by_the_time():
+    assert rate(CounterState(0.0, {"a": 5.0, "b": 1.0}), 10.0, {"a": 25.0, "b": 1.0}).value == 2.0
+
+
+def test_a_restarted_pod_counts_from_zero():
+    assert rate(CounterState(0.0, {"a": 100.0}), 10.0, {"a": 5.0}).value == 0.5
+
+
+def test_a_new_pod_counts_for_what_it_has():
+    assert rate(CounterState(0.0, {"a": 1.0}), 10.0, {"a": 1.0, "b": 20.0}).value == 2.0
+
+
+def test_a_pod_that_went_leaves_the_rate_unknown():
+    assert "went away" in rate(CounterState(0.0, {"a": 1.0, "b": 1.0}), 10.0, {"a": 1.0}).error
+
+
+@given(
+    st.dictionaries(st.sampled_from("abc"), st.floats(0, 1e6), max_size=3),
+    st.dictionaries(st.sampled_from("abcd"), st.floats(0, 1e6), max_size=4),
+)
+def test_a_rate_is_never_negative(before, after):
+    reading = rate(CounterState(0.0, before), 1.0, after)
+    assert reading.error or reading.value >= 0
+
+
+# Pods
+
+
+class FakePod:
+    def __init__(self) -> None:
+        self.text = "requests_total 0\nbusy 0\n"
+        self.status = 200
+        self.port = 0
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[FakePod]:
+        async def metrics(_request: web.Request) -> web.Response:
+            return web.Response(text=self.text, status=self.status)
+
+        app = web.Application()
+        app.router.add_get("/metrics", metrics)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.port = runner.addresses[0][1]
+        try:
+            yield self
+        finally:
+            await runner.cleanup()
+
+    @property
+    def endpoint(self) -> PodEndpoint:
+        return PodEndpoint(f"pod-{self.port}", "127.0.0.1", (("http", self.port),))
+
+
+async def test_gauges_are_summed_over_pods():
+    async with FakePod().running() as one, FakePod().running() as two:
+        one.text, two.text = "busy 1\n", 'busy{x="y"} 2\nbusy 4\n'
+        async with aiohttp.ClientSession() as session:
+            reader = PodsReader(session)
+            pods = [one.endpoint, two.endpoint]
+            assert (await reader.read("k", GAUGE, pods, asleep=False)).value == 7.0
+
+
+async def test_a_counter_is_compared_by_its_rate():
+    async with FakePod().running() as pod, aiohttp.ClientSession() as session:
+        reader = PodsReader(session)
+        assert (await reader.read("k", COUNTER, [pod.endpoint], asleep=False)).error
+        pod.text = "requests_total 10\n"
+        await asyncio.sleep(0.01)  # time must pass for a rate
+        reading = await reader.read("k", COUNTER, [pod.endpoint], asleep=False)
+        assert reading.usable
+        assert reading.value > 10
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "words"),
+    [
+        (500, "", "500"),
+        (200, "other 1\n", "no metric"),
+        (200, "busy abc\n", "not a number"),
+    ],
+)
+async def test_one_pod_that_cannot_be_read_is_an_error(status, text, words):
+    async with FakePod().running() as good, FakePod().running() as bad:
+        bad.status, bad.text = status, text
+        async with aiohttp.ClientSession() as session:
+            pods = [good.endpoint, bad.endpoint]
+            reading = await PodsReader(session).read("k", GAUGE, pods, asleep=False)
+            assert words in reading.error
+
+
+async def test_an_unreachable_pod_is_an_error():
+    async with aiohttp.ClientSession() as session:
+        pod = PodEndpoint("p", "127.0.0.1", (("http", 1),))
+        assert (
+            "cannot be asked"
+            in (await PodsReader(session).read("k", GAUGE, [pod], asleep=False)).error
+        )
+
+
+async def test_no_pods_are_idle_only_where_none_should_be():
+    async with aiohttp.ClientSession() as session:
+        reader = PodsReader(session)
+        assert (await reader.read("k", GAUGE, [], asleep=True)).value == 0.0
+        assert (await reader.read("k", GAUGE, [], asleep=False)).error
+
+
+def test_a_port_is_found_by_number_name_or_place():
+    pod = PodEndpoint("p", "10.0.0.1", (("http", 80), ("metrics", 9090)))
+    assert [pod.port(0), pod.port(""), pod.port("metrics"), pod.port(1234), pod.port("x")] == [
+        80,
+        80,
+        9090,
+        1234,
+        None,
+    ]

@@ -1,0 +1,185 @@
+"""Triggers that ask Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import math
+from collections.abc import AsyncIterator, Callable
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from elasti.api.triggers import PrometheusMetadata
+from elasti.scaling.triggers.prometheus import QueryFailed, QueryRound, uptime_query, value_of
+
+
+class FixedClock:
+    def now(self) -> dt.datetime:
+        return dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
+
+
+def vector(*values: str) -> dict[str, object]:
+    result = [{"metric": {}, "value": [0, value]} for value in values]
+    return {"status": "success", "data": {"resultType": "vector", "result": result}}
+
+
+@contextlib.asynccontextmanager
+async def prometheus(answer: Callable[[web.Request], object]) -> AsyncIterator[str]:
+    async def handle(request: web.Request) -> web.Response:
+        found = answer(request)
+        return found if isinstance(found, web.Response) else web.json_response(found)
+
+    app = web.Application()
+    app.router.add_get("/api/v1/query", handle)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@contextlib.asynccontextmanager
+async def round_of(**options: object) -> AsyncIterator[QueryRound]:
+    async with aiohttp.ClientSession() as session:
+        queries = QueryRound(session, clock=FixedClock(), **options)  # type: ignore[arg-type]
+        try:
+            yield queries
+        finally:
+            await queries.close()
+
+
+def metadata(address: str, query: str = "q", **more: object) -> PrometheusMetadata:
+    return PrometheusMetadata(query=query, threshold=1.0, server_address=address, **more)  # type: ignore[arg-type]
+
+
+def healthy(value: str) -> Callable[[web.Request], object]:
+    return lambda request: vector(
+        "1" if request.query["query"].startswith("min_over_time") else value
+    )
+
+
+def test_the_uptime_query_is_kubeelastis():
+    assert uptime_query('container="prometheus"', 900) == (
+        'min_over_time((max(up{container="prometheus"}) or vector(0))[900s:])'
+    )
+
+
+async def test_one_number_is_read():
+    async with prometheus(healthy("0.25")) as address, round_of() as queries:
+        reading = await queries.read(metadata(address), 900)
+        assert (reading.value, reading.error) == (0.25, "")
+
+
+async def test_identical_queries_are_sent_once():
+    async with prometheus(healthy("1")) as address, round_of() as queries:
+        same = [queries.read(metadata(address), 900) for _ in range(20)]
+        readings = await asyncio.gather(*same, queries.read(metadata(address, "other"), 900))
+        assert all(reading.usable for reading in readings)
+        assert queries.sent == 3  # the uptime, the query, the other one
+
+
+async def test_other_headers_make_another_query():
+    async with prometheus(healthy("1")) as address, round_of() as queries:
+        await queries.read(metadata(address, headers={"X-Scope-OrgID": "a"}), 900)
+        await queries.read(metadata(address, headers={"X-Scope-OrgID": "b"}), 900)
+        assert queries.sent == 4
+
+
+async def test_the_triggers_headers_win_over_the_operators():
+    seen: list[str] = []
+
+    def answer(request: web.Request) -> object:
+        seen.append(request.headers.get("Authorization", ""))
+        return vector("1")
+
+    async with prometheus(answer) as address, round_of(authorization="Bearer all") as queries:
+        await queries.read(metadata(address), 900)
+        await queries.read(metadata(address, headers={"Authorization": "Bearer own"}), 900)
+    assert set(seen) == {"Bearer all", "Bearer own"}
+
+
+async def test_the_operators_address_is_the_default():
+    async with prometheus(healthy("1")) as address, round_of(default_address=address) as queries:
+        assert (await queries.read(metadata(""), 900)).usable
+
+
+async def test_without_an_address_the_error_names_the_field():
+    async with round_of() as queries:
+        assert "serverAddress" in (await queries.read(metadata(""), 900)).error
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (vector(), "returned nothing"),
+        (vector("1", "2"), "2 series"),
+        (vector("+Inf"), "infinite"),
+        (vector("abc"), "no single number"),
+        ({"status": "error", "error": "parse error"}, "parse error"),
+        ([], "cannot be read"),
+        ({"status": "success", "data": {"resultType": "vector"}}, "no result"),
+    ],
+)
+async def test_what_is_no_single_number_is_an_error(answer: object, words: str):
+    async with prometheus(lambda _request: answer) as address, round_of() as queries:
+        reading = await queries.read(metadata(address), 900)
+        assert words in reading.error
+        assert not reading.usable
+
+
+async def test_nan_cannot_be_used():
+    async with prometheus(healthy("NaN")) as address, round_of() as queries:
+        reading = await queries.read(metadata(address), 900)
+        assert math.isnan(reading.value)
+        assert not reading.usable
+
+
+async def test_a_prometheus_that_was_down_proves_nothing():
+    async with prometheus(lambda _request: vector("0")) as address, round_of() as queries:
+        assert "uptimeFilter" in (await queries.read(metadata(address), 900)).error
+
+
+async def test_refusals_and_silence_are_errors_without_secrets():
+    secret = {"Authorization": "Bearer hush"}
+
+    def refuse(_request: web.Request) -> web.Response:
+        return web.Response(status=403)
+
+    async with prometheus(refuse) as address, round_of() as queries:
+        error = (await queries.read(metadata(address, headers=secret), 900)).error
+        assert "403" in error
+        assert "hush" not in error
+    async with round_of() as queries:
+        error = (await queries.read(metadata("http://127.0.0.1:1", headers=secret), 900)).error
+        assert "cannot be asked" in error
+        assert "hush" not in error
+
+
+async def test_a_slow_prometheus_is_not_waited_for():
+    gone = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await gone.wait()
+        writer.close()
+        await writer.wait_closed()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    async with server, round_of(timeout=0.05) as queries:
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        assert "in time" in (await queries.read(metadata(address), 900)).error
+        gone.set()
+
+
+def test_a_scalar_is_a_number_too():
+    body = b'{"status":"success","data":{"resultType":"scalar","result":[0,"3"]}}'
+    assert value_of(body) == 3.0
+
+
+def test_half_an_answer_is_an_error():
+    with pytest.raises(QueryFailed):
+        value_of(b'{"status":')
