@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -23,6 +24,8 @@ from kubeloop.client import Client, ClientConfig, NotFound
 from kubeloop.objects.meta import JsonObject
 
 NODE = "node-1"
+# Of this process alone: tests run side by side, and pods bind fixed ports.
+NETWORK = f"127.{20 + os.getpid() % 64}.{os.getpid() // 64 % 256}"
 QUICK = KubeletSettings(
     environment={"PATH": f"{Path(sys.executable).parent}:{PATH}"},
     restarts=RestartPolicy().scaled(0.02),
@@ -151,7 +154,7 @@ class Cluster:
         self.kubelet = Kubelet(
             self.client,
             node_name=NODE,
-            ip_pool=AddressPool("127.20.0.0/16"),
+            ip_pool=AddressPool(f"{NETWORK}.0/24"),
             root_dir=self.directory / "kubelet",
             settings=settings,
         )

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from tests.devcluster.kubelet.support import (
+    NETWORK,
     Cluster,
     condition,
     container,
@@ -31,7 +32,7 @@ async def test_a_pod_runs_with_an_address_of_its_own_and_becomes_ready(cluster: 
     assert first["status"]["phase"] == "Running"
     addresses = {first["status"]["podIP"], second["status"]["podIP"]}
     assert len(addresses) == 2
-    assert all(address.startswith("127.20.") for address in addresses)
+    assert all(address.startswith(NETWORK) for address in addresses)
     assert first["status"]["podIPs"] == [{"ip": first["status"]["podIP"]}]
     assert first["status"]["hostIP"] == "127.0.0.1"
     assert first["status"]["startTime"]

@@ -248,3 +248,75 @@ def test_a_pod_that_has_ended_is_removed_when_it_is_deleted_later():
     story.pod = deleted(story.pod, 0)
     assert story.look() == (Finish(remove=True),)
     assert story.look() == ()
+
+
+# Any life.
+
+
+@st.composite
+def stories(draw):
+    init = [{"name": "i"}] if draw(st.booleans()) else []
+    side = [{"name": "s", "restartPolicy": "Always"}] if draw(st.booleans()) else []
+    policy = draw(st.sampled_from(["Always", "OnFailure", "Never"]))
+    return pod("a", "b", initContainers=[*side, *init], restartPolicy=policy)
+
+
+@given(stories(), st.data())
+def test_whatever_happens_nothing_runs_twice_and_a_deleted_pod_comes_to_its_end(made, data):
+    story, alive = Story(made), set()
+
+    def check(actions):
+        for action in actions:
+            match action:
+                case Start(name=name):
+                    assert name not in alive
+                    assert story.state.ending is None
+                    alive.add(name)
+                case Stop(name=name):
+                    assert name in alive
+                case Finish():
+                    assert not alive
+                    assert story.state.ending is not None
+
+    def step(name):
+        stage = story.state.containers[name].stage
+        if stage is Stage.STARTING:
+            kinds = ["started", "blocked", "failed"]
+        else:
+            kinds = ["exited", "liveness", "readiness"]
+        match data.draw(st.sampled_from(kinds)):
+            case "started":
+                return story.started(name)
+            case "blocked":
+                alive.discard(name)
+                return story.tell(Blocked(name, Waiting("X"), story.now + 5))
+            case "failed":
+                alive.discard(name)
+                return story.tell(StartFailed(name, "id", "no", at(story.now)))
+            case "exited":
+                alive.discard(name)
+                return story.exited(name, data.draw(st.sampled_from([0, 1])))
+            case "liveness":
+                return story.tell(Probed(name, ProbeKind.LIVENESS, healthy=False))
+            case _:
+                return story.tell(Probed(name, ProbeKind.READINESS, healthy=True))
+
+    check(story.prepared())
+    for _ in range(data.draw(st.integers(0, 12))):
+        if alive:
+            check(step(data.draw(st.sampled_from(sorted(alive)))))
+        check(story.look(story.now + data.draw(st.sampled_from([0, 1, 400]))))
+    story.pod = deleted(story.pod, 30)
+    check(story.look())
+    for _ in range(20):
+        if story.state.removed:
+            break
+        name = min(alive)
+        starting = story.state.containers[name].stage is Stage.STARTING
+        if starting:
+            check(story.started(name))
+        else:
+            alive.discard(name)
+            check(story.exited(name, 0))
+    assert story.state.removed
+    assert not alive

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.devcluster.kubelet.support import (
+    NETWORK,
     QUICK,
     Cluster,
     cluster_on,
@@ -26,6 +27,7 @@ from tests.devcluster.kubelet.support import (
 
 from elasti.devcluster.apiserver.answers import Answer
 from elasti.devcluster.apiserver.faults import Fault
+from elasti.devcluster.kubelet.pods import listening
 from elasti.devcluster.kubelet.supervisor.spec import Isolation
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch, StrategicMergePatch
@@ -357,11 +359,27 @@ async def test_an_active_deadline_fails_the_pod(cluster: Cluster):
 
 
 async def test_a_container_that_takes_all_addresses_is_told_off(cluster: Cluster):
-    code = "import socket,time; s=socket.create_server(('0.0.0.0', 18099)); time.sleep(60)"
+    code = (
+        "import socket, time; s = socket.create_server(('0.0.0.0', 0));"
+        "print(s.getsockname()[1], flush=True); time.sleep(60)"
+    )
     await cluster.create(pod(container("python", "-c", code)))
     message = await cluster.event("BindsAllAddresses")
-    assert "port 18099 of all addresses" in message
-    assert "must bind $POD_IP (127.20.0.1)" in message
+    assert f"port {(await cluster.logs()).strip()} of all addresses" in message
+    assert f"must bind $POD_IP ({NETWORK}.1)" in message
+
+
+async def test_a_container_that_binds_its_own_address_is_left_in_peace(cluster: Cluster):
+    code = (
+        "import os, socket; s = socket.create_server((os.environ['POD_IP'], 0));"
+        "print('up', flush=True); s.accept()"
+    )
+    await cluster.create(pod(container("python", "-c", code)))
+    await cluster.until(is_ready)
+    await cluster.printed("up")
+    worker = cluster.kubelet.worker("default", "web")
+    assert worker is not None
+    assert listening.look(worker.pids[0]) is None
 
 
 async def test_a_new_kubelet_starts_the_pods_of_the_old_one_again(cluster: Cluster):

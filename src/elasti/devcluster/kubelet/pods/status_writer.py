@@ -92,8 +92,11 @@ class StatusWriter:
             wanted = self._wanted
             try:
                 await self._send(wanted)
-            except (NotFound, Conflict):
+            except NotFound:
                 self.is_gone = True
+            except Conflict:
+                # Another pod has the name now; or many wrote at once, and it is worth another try.
+                self.is_gone = await self._is_another()
             except Invalid as error:
                 _log.error("the status of pod %s is refused: %s", self._meta.name, error)
                 return
@@ -103,6 +106,16 @@ class StatusWriter:
                 await asyncio.sleep(delays.next_delay())
             else:
                 self._written = wanted
+
+    async def _is_another(self) -> bool:
+        """Whether the name belongs to another pod; what the server cannot say now is no."""
+        try:
+            found = await self._pods.get(self._meta.name, namespace=self._meta.namespace)
+        except NotFound:
+            return True
+        except KubeError:
+            return False
+        return found.uid != self._meta.uid
 
     async def _send(self, wanted: PodStatus) -> None:
         patch = {"metadata": {"uid": self._meta.uid}, "status": difference(self._written, wanted)}
