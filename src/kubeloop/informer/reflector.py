@@ -71,7 +71,8 @@ class Reflector(Generic[T]):
     """Lists and watches until cancelled.
 
     `last_version` is where a watch would resume. `on_error` hears of every failed list and of every
-    watch that could not be opened for good; it must not block, and may itself fail.
+    watch that could not be opened for good; it must not block, and may itself fail. `on_trouble` hears
+    of everything that makes it wait.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Reflector(Generic[T]):
         resync_period: Callable[[], float] = lambda: 0.0,
         should_resync: Callable[[], bool] = lambda: True,
         on_error: ErrorHandler | None = None,
+        on_trouble: ErrorHandler = lambda _error: None,
         metrics: InformerMetrics | None = None,
         collector: CollectorGuard | None = None,
     ) -> None:
@@ -96,6 +98,7 @@ class Reflector(Generic[T]):
         self._options = options or ReflectorOptions()
         self._intake = intake or Intake(source.access)
         self._on_error = on_error or self._log_error
+        self._on_trouble = on_trouble
         self._metrics = metrics or NoMetrics()
         self._collector = collector or CollectorGuard(enabled=False)
         self._pager = Pager(source, self._options)
@@ -338,6 +341,8 @@ class Reflector(Generic[T]):
     async def _rest(self, state: Resting[T]) -> None:
         if not isinstance(state.then, Watching):
             self._resync.stop()
+        if (trouble := state.error or state.because) is not None:
+            self._on_trouble(trouble)
         if state.error is not None:
             self._report(state.error)
         delay = max(self._backoff.next_delay(), state.at_least)

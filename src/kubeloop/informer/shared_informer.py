@@ -372,6 +372,7 @@ class SharedInformer(Generic[T]):
             resync_period=lambda: self._fanout.check_period,
             should_resync=self._fanout.mark_due,
             on_error=self._on_error,
+            on_trouble=self._gate.note,
             metrics=self._metrics,
             collector=self._collector,
         )

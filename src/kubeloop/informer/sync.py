@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 class SyncGate:
     """One thing that becomes synced once, or never."""
 
-    __slots__ = ("_open", "_settled", "cause", "name")
+    __slots__ = ("_open", "_settled", "cause", "name", "trouble")
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.cause: BaseException | None = None
+        self.trouble: Exception | None = None
         self._open = False
         self._settled = asyncio.Event()
 
@@ -47,6 +48,10 @@ class SyncGate:
             self.cause = cause
             self._settled.set()
 
+    def note(self, trouble: Exception) -> None:
+        """Remember what is in the way at present, for those who wait in vain."""
+        self.trouble = trouble
+
     async def wait(self) -> bool:
         """Wait until synced (True) or stopped before (False)."""
         await self._settled.wait()
@@ -61,18 +66,22 @@ class NotSynced(Exception):
     """Some caches did not sync; `result` says which."""
 
     def __init__(self, result: SyncResult) -> None:
-        super().__init__(
-            f"not synced: {', '.join(result.unsynced)} ({result.cause or 'stopped before the sync'})"
-        )
+        why = result.cause or "stopped before the sync"
+        troubles = "".join(f"; {trouble}" for trouble in result.troubles.values())
+        super().__init__(f"not synced: {', '.join(result.unsynced)} ({why}){troubles}")
         self.result = result
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SyncResult:
-    """What synced, by name, and why the wait ended where something did not."""
+    """What synced, by name, and why the wait ended where something did not.
+
+    `troubles` has the last failure of each that did not, where there was one.
+    """
 
     synced: Mapping[str, bool]
     cause: BaseException | None = None
+    troubles: Mapping[str, Exception] = dataclasses.field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -105,4 +114,9 @@ async def wait_for_gates(gates: Iterable[SyncGate], timeout: float | None = None
     except TimeoutError:
         cause = TimeoutError(f"timed out after {timeout} s")
     causes = (gate.cause for gate in waited if gate.cause is not None)
-    return SyncResult({gate.name: gate.synced for gate in waited}, next(causes, cause))
+    unsynced = [gate for gate in waited if not gate.synced]
+    return SyncResult(
+        {gate.name: gate.synced for gate in waited},
+        next(causes, cause),
+        {gate.name: gate.trouble for gate in unsynced if gate.trouble is not None},
+    )

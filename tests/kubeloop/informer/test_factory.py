@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import Any
 
 import msgspec
@@ -172,6 +173,19 @@ async def test_waiting_covers_started_informers_and_names_those_that_did_not_syn
         client.source("v1/nodes").stall_lists(stall=False)
         result = await factory.wait_for_sync(timeout=60)
         assert result.synced == {"v1/pods": True, "v1/nodes": True}
+
+
+@pytest.mark.parametrize("watch_list", [True, False])
+async def test_who_waits_in_vain_is_told_what_was_in_the_way(watch_list):
+    client = FakeClient()
+    client.source("v1/pods").refuse_connections()
+    options = dataclasses.replace(EXACT, watch_list=watch_list)
+    factory = make_factory(client, options=options)
+    factory.informer("v1/pods", dict)
+    async with factory.running():
+        with pytest.raises(NotSynced, match=r"v1/pods \(timed out after 60 s\); .*refused") as e:
+            await factory.wait_for_sync(timeout=60)
+    assert "refused" in str(e.value.result.troubles["v1/pods"])
 
 
 @pytest.mark.spec("F3")
