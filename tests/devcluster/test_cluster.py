@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import socket
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.devcluster.apiserver.harness import connected
-from tests.devcluster.cluster_support import eventually, running
+from tests.devcluster.cluster_support import Running, eventually, running
 
 from elasti.devcluster import addresses, datadir, identities, kubeconfig
 from elasti.devcluster.apiserver.auth import User
@@ -139,14 +140,33 @@ async def test_a_directory_serves_one_cluster_at_a_time(tmp_path: Path) -> None:
 
 
 async def test_a_directory_keeps_its_addresses(tmp_path: Path) -> None:
-    async with DevCluster(nodes=0, data_dir=tmp_path) as first:
+    async with DevCluster(nodes=0), DevCluster(nodes=0, data_dir=tmp_path) as first:
         name = first.ranges.name
-    with addresses.reserved(name=name):
-        with pytest.raises(addresses.NoAddresses, match="taken by another dev cluster"):
-            async with DevCluster(nodes=0, data_dir=tmp_path):
-                pass
     async with DevCluster(nodes=0, data_dir=tmp_path) as second:
         assert second.ranges.name == name
+
+
+async def test_services_move_where_the_old_addresses_are_taken(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+
+    async def address(run: Running) -> ipaddress.IPv4Address:
+        text = await run.kubectl("get", "svc", "web", "-o", "jsonpath={.spec.clusterIP}")
+        return ipaddress.IPv4Address(text)
+
+    async with running(tmp_path, nodes=0, data_dir=data) as run:
+        await run.kubectl("create", "service", "clusterip", "web", "--tcp=80")
+        await run.kubectl("create", "service", "clusterip", "headless", "--clusterip=None")
+        name, before = run.cluster.ranges.name, await address(run)
+    with addresses.reserved(preferred=name) as taken:
+        assert taken.name == name
+        async with running(tmp_path, nodes=0, data_dir=data) as run:
+            assert run.cluster.ranges.name != name
+            after = await address(run)
+            assert after in ipaddress.ip_network(run.cluster.ranges.services)
+            assert int(after) % 65536 == int(before) % 65536
+            listed = await run.kubectl("get", "services", "--field-selector=spec.clusterIP=None")
+            assert "headless" in listed
+            await run.kubectl("create", "service", "clusterip", "other", "--tcp=80")
 
 
 async def test_objects_certificates_and_tokens_outlive_the_process(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ MOST_NODES = 250
 """A node's number is one octet."""
 _SERVICES = 96
 _PODS = 160
-_PRIVATE = "private"
 
 
 class NoAddresses(Exception):
@@ -54,7 +53,7 @@ class Ranges:
     @classmethod
     def private(cls) -> Self:
         """Return the ranges of a network namespace."""
-        return cls(name=_PRIVATE, services="10.201.0.0/16", prefix="10.200")
+        return cls(name="private", services="10.201.0.0/16", prefix="10.200")
 
     @property
     def server(self) -> str:
@@ -71,37 +70,16 @@ class Ranges:
 
 
 @contextlib.contextmanager
-def reserved(*, name: str = "") -> Iterator[Ranges]:
-    """Hold loopback ranges: those of that name, or the first that are free. Raises NoAddresses."""
-    kind, _, number = name.partition(" ")
-    if name and (kind != "loopback" or not number.isdigit()):
-        raise NoAddresses(
-            "this data directory was made with --netns: its objects have addresses of there;"
-            " use --netns again, or another data directory"
-        )
-    for slot in (int(number),) if name else range(SLOTS):
+def reserved(*, preferred: str = "") -> Iterator[Ranges]:
+    """Hold loopback ranges: those of that name if they are free, else any. Raises NoAddresses."""
+    slots = sorted(range(SLOTS), key=lambda slot: Ranges.loopback(slot).name != preferred)
+    for slot in slots:
         holder = _hold(slot)
         if holder is not None:
             with holder:
                 yield Ranges.loopback(slot)
             return
-    if not name:
-        raise NoAddresses(f"all {SLOTS} address ranges are taken by other dev clusters; stop one")
-    taken = Ranges.loopback(int(number)).services
-    raise NoAddresses(
-        f"the addresses of this data directory ({taken}) are taken by another dev cluster;"
-        " stop that one, or use another data directory"
-    )
-
-
-def private(*, name: str = "") -> Ranges:
-    """Return the ranges of a network namespace, which need no holding. Raises NoAddresses."""
-    if name not in ("", _PRIVATE):
-        raise NoAddresses(
-            "this data directory was made without --netns: its objects have loopback addresses;"
-            " leave --netns out, or use another data directory"
-        )
-    return Ranges.private()
+    raise NoAddresses(f"all {SLOTS} address ranges are taken by other dev clusters; stop one")
 
 
 def _hold(slot: int) -> socket.socket | None:

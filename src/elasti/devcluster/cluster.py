@@ -18,7 +18,8 @@ import errno
 import logging
 from typing import TYPE_CHECKING, Self
 
-from elasti.devcluster import addresses, datadir, identities, kubernetes_service, netns
+from elasti.devcluster import addresses, datadir, identities, netns, services
+from elasti.devcluster.addresses import Ranges
 from elasti.devcluster.apiserver.auth import ADMIN_GROUP
 from elasti.devcluster.apiserver.server import ApiServer
 from elasti.devcluster.auth.install import fill, install
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
 
-    from elasti.devcluster.addresses import Ranges
     from elasti.devcluster.kubelet.kubelet import Kubelet
     from kubeloop.aio.clock import Clock
     from kubeloop.client.config import ClientConfig
@@ -115,7 +115,8 @@ class DevCluster:
             self.auth.gate.authenticators.insert(0, self.partitions)
             await self._serve(stack)
             fill(self.server.core, self.auth)
-            kubernetes_service.make_reachable(self.server.core.store, port=self.server.port)
+            services.move(self.server.core.store, network=self.ranges.services)
+            services.make_reachable(self.server.core.store, port=self.server.port)
             await self._start_components(stack)
             self._running = stack.pop_all()
         return self
@@ -173,10 +174,10 @@ class DevCluster:
         datadir.keep_ranges(self._data_dir, ranges.name)
         return ranges
 
-    def _take_ranges(self, stack: contextlib.AsyncExitStack, name: str) -> Ranges:
+    def _take_ranges(self, stack: contextlib.AsyncExitStack, preferred: str) -> Ranges:
         if self._outside is not None:
-            return addresses.private(name=name)
-        return stack.enter_context(addresses.reserved(name=name))
+            return Ranges.private()
+        return stack.enter_context(addresses.reserved(preferred=preferred))
 
     def _make_server(self) -> ApiServer:
         inside = self._outside is not None

@@ -41,7 +41,7 @@ def locked(directory: Path) -> Iterator[None]:
 
 
 def read_ranges(directory: Path) -> str:
-    """Return the name of the addresses that the stored objects use; empty the first time."""
+    """Return the name of the addresses that were used last; empty the first time."""
     path = directory / "addresses"
     return path.read_text().strip() if path.exists() else ""
 

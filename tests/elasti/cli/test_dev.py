@@ -219,7 +219,7 @@ http.server.HTTPServer((os.environ["POD_IP"], 80), Handler).serve_forever()
 """
 
 
-def pod(name: str, code: str, **env: str) -> dict[str, Any]:
+def pod(name: str, code: str, *, restarts: str = "Never", **env: str) -> dict[str, Any]:
     own = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
     container = {
         "name": "main",
@@ -231,7 +231,7 @@ def pod(name: str, code: str, **env: str) -> dict[str, Any]:
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "labels": {"app": name}},
-        "spec": {"restartPolicy": "Never", "containers": [container]},
+        "spec": {"restartPolicy": restarts, "containers": [container]},
     }
 
 
@@ -259,16 +259,23 @@ async def test_a_network_of_its_own_has_private_addresses_and_low_ports(tmp_path
 
 
 @pytest.mark.usefixtures("namespaces")
-async def test_a_directory_keeps_to_its_kind_of_network(tmp_path: Path) -> None:
+async def test_a_directory_may_change_its_kind_of_network(tmp_path: Path) -> None:
     data = str(tmp_path / "data")
+    show = ["get", "svc", "web", "-o", "jsonpath={.spec.clusterIP}"]
     async with dev(tmp_path, "--data-dir", data) as running:
         await running.said("Ctrl-C")
+        await running.kubectl("apply", "-f", "-", stdin=pod("web", SERVE, restarts="Always"))
+        await running.kubectl("expose", "pod", "web", "--port=80")
+        assert (await running.kubectl(*show)).startswith("127.")
         await running.stop()
     async with dev(tmp_path, "--data-dir", data, "--netns") as running:
-        assert running.process.stdout is not None
-        said = (await running.process.stdout.read()).decode()
-        assert await running.process.wait() == 1
-    assert said.startswith("Error: this data directory was made without --netns")
+        await running.said("Ctrl-C")
+        address = await running.kubectl(*show)
+        assert address.startswith("10.201.")
+        # The pod was started anew, where it can be reached.
+        await running.kubectl("apply", "-f", "-", stdin=pod("ask", ASK, TARGET=address))
+        done = "--for=jsonpath={.status.phase}=Succeeded"
+        await running.kubectl("wait", done, "pod/ask", "--timeout=30s")
 
 
 @pytest.mark.usefixtures("namespaces")
