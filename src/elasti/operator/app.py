@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from elasti.operator.authentication import Anybody, TokenReviewer
 from elasti.operator.caches import Caches
 from elasti.operator.directory import Directory
+from elasti.operator.kinds import KindWarmer
 from elasti.operator.leader import Ground, Leader
 from elasti.operator.metrics import Metrics
 from elasti.operator.server import Server
@@ -95,6 +96,13 @@ class Operator:
         if settings.health_port:
             self.manager.add(self._health_server(), group=Group.SERVERS, name="health")
         self.manager.add(self.caches.manager, group=Group.CACHES, name="caches")
+        warmer = KindWarmer(
+            client=client,
+            manager=self.caches.manager,
+            directory=self.directory,
+            scales=scales,
+        )
+        self.manager.add(warmer, group=Group.OTHERS, name="kinds")
         self.manager.add(self._lead, group=Group.LEADER, name="leader")
 
     @property

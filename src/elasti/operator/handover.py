@@ -20,7 +20,7 @@ from elasti.operator.ops_informer import target_of
 from elasti.operator.projections import MANAGED_BY_LABEL, SLICES, EndpointSlice
 from elasti.scaling.scale_handler import FIELD_MANAGER, ScaleDown, ScaleUp
 from kubeloop.client.deletion import Preconditions
-from kubeloop.client.errors import KubeError, NotFound
+from kubeloop.client.errors import AlreadyExists, KubeError, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -127,7 +127,12 @@ class Handover:
         self, wanted: EndpointSlice, present: EndpointSlice | None, memory: Memory
     ) -> None:
         if present is None:
-            written = await self._slices.create(wanted, field_manager=FIELD_MANAGER)
+            try:
+                written = await self._slices.create(wanted, field_manager=FIELD_MANAGER)
+            except AlreadyExists:
+                # One without our label, which no cache shows: look for it next time.
+                memory.legacy_checked = False
+                raise
         elif slice_differs(present, wanted):
             onto = msgspec.structs.replace(wanted, metadata=adopted(wanted, present))
             written = await self._slices.replace(onto, field_manager=FIELD_MANAGER)

@@ -213,6 +213,10 @@ class Manager:
         self._owners[watch.key] = watch.key.resource
         return dispatch.scope
 
+    def follows(self, resource: GroupVersionResource) -> bool:
+        """Whether the objects of a resource are watched for single handlers."""
+        return resource in self._dispatch
+
     def remove(self, key: KeyParams) -> None:
         """Hear no more of an object; the kind's watch stays, others may need it soon."""
         resource = self._owners.pop(key, None)

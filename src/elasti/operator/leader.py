@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from elasti.operator.children import published_ports, slice_names
 from elasti.operator.decisions import Decisions
+from elasti.operator.definition import Definition
 from elasti.operator.finalize import Finalizer
 from elasti.operator.handover import Handover
 from elasti.operator.memory import Memories
@@ -23,7 +25,7 @@ from elasti.operator.ops_informer import Targets
 from elasti.operator.pacer import Pacer
 from elasti.operator.polling import Poller
 from elasti.operator.ports import PortBook
-from elasti.operator.reconciler import ElastiServiceReconciler, Parts
+from elasti.operator.reconciler import ElastiServiceReconciler, Parts, owner_of
 from elasti.operator.reporting import Reporter
 from elasti.operator.resolver_client import ResolverClient
 from elasti.operator.sweeper import Sweeper
@@ -80,6 +82,7 @@ class Leader:
     def __init__(self, ground: Ground) -> None:
         self._ground = ground
         self._memories = Memories()
+        self._ports = PortBook()
         self._controller = Controller(
             "elastiservice", self._reconcile, workers=ground.settings.workers, timeout=60.0
         )
@@ -96,7 +99,10 @@ class Leader:
                 )
             )
             decisions = self._decisions(evaluator)
-            self._reconciler = self._make_reconciler(port, decisions, evaluator)
+            definition = Definition(ground.client, ground.directory)
+            await definition.check()
+            self._reconciler = self._make_reconciler(port, decisions, evaluator, definition)
+            self._claim_ports()
             await stack.enter_async_context(self._listening())
             self._watch_all()
             sweeper = Sweeper(
@@ -110,6 +116,20 @@ class Leader:
                 group.create_task(self._controller.run(), name="controller")
                 group.create_task(self._poller(decisions, evaluator).run(), name="poller")
                 group.create_task(sweeper.run(), name="sweeper")
+                group.create_task(definition.run(), name="definition")
+
+    def _claim_ports(self) -> None:
+        """Enter every port that is in use before the first one is given away."""
+        caches = self._ground.caches
+        for es in caches.elastiservices.all():
+            service = caches.services.find(es.metadata.namespace, es.spec.service)
+            names = slice_names(es.spec.service).values()
+            found = (caches.our_slices.find(es.metadata.namespace, name) for name in names)
+            slices = [piece for piece in found if piece is not None]
+            if service is not None:
+                self._ports.claim(owner_of(es), published_ports(slices, service))
+            reported = {port.port: port.resolver_port for port in es.status.resolver_ports}
+            self._ports.claim(owner_of(es), reported)
 
     # What it is made of
 
@@ -143,11 +163,15 @@ class Leader:
         )
 
     def _make_reconciler(
-        self, port: ResolverClient, decisions: Decisions, evaluator: Evaluator
+        self,
+        port: ResolverClient,
+        decisions: Decisions,
+        evaluator: Evaluator,
+        definition: Definition,
     ) -> ElastiServiceReconciler:
         ground, caches = self._ground, self._ground.caches
         reporter = Reporter(ground.recorder)
-        targets = Targets(caches.manager, ground.scales)
+        targets = Targets(ground.client, caches.manager, ground.scales)
         handover = Handover(
             client=ground.client,
             port=port,
@@ -182,11 +206,12 @@ class Leader:
             observer=observer,
             handover=handover,
             decisions=decisions,
-            ports=PortBook(),
+            ports=self._ports,
             scales=ground.scales,
             resolvers=caches.resolvers,
             finalizer=finalizer,
             warnings=Warnings(ground.client, caches.services),
+            definition=definition,
             reporter=reporter,
             pacer=Pacer(),
             evidence=evaluator.evidence,
@@ -229,11 +254,11 @@ class Leader:
         ground = self._ground
         handles = ground.caches.our_slices.add_handler(self._slice_changed, name="leader")
         ground.caches.resolvers.listen(self._resolvers_changed)
-        ground.waker.listen(self._woken)
+        ground.waker.listen(before=self._waking, after=self._enqueue)
         try:
             yield
         finally:
-            ground.waker.listen(None)
+            ground.waker.listen(before=None, after=None)
             ground.caches.resolvers.listen(None)
             for informer, handle in handles:
                 await informer.remove_handler(handle)
@@ -251,7 +276,7 @@ class Leader:
             if flipped or (memory.state is not None and HOLDS[memory.state].slice):
                 self._enqueue(request)
 
-    def _woken(self, request: Request) -> None:
+    def _waking(self, request: Request) -> None:
         if self._reconciler is not None:
             self._reconciler.wake(request)
 

@@ -54,9 +54,10 @@ class Contest:
 
 @dataclasses.dataclass(slots=True)
 class Memory:
-    """One ElastiService, by its uid."""
+    """One ElastiService and the Service that it names; another of either begins anew."""
 
     uid: str
+    service: str
     state: State | None = None
     why: str = ""
     refused: bool = False
@@ -114,11 +115,11 @@ class Memories:
     def __init__(self) -> None:
         self._by_request: dict[Request, Memory] = {}
 
-    def of(self, request: Request, uid: str) -> Memory:
+    def of(self, request: Request, uid: str, service: str) -> Memory:
         """Return what is known of an object; nothing yet where it was made anew."""
         memory = self._by_request.get(request)
-        if memory is None or memory.uid != uid:
-            memory = self._by_request[request] = Memory(uid)
+        if memory is None or (memory.uid, memory.service) != (uid, service):
+            memory = self._by_request[request] = Memory(uid, service)
         return memory
 
     def find(self, request: Request) -> Memory | None:

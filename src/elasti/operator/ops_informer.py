@@ -15,6 +15,7 @@ from elasti.operator.projections import Workload
 from elasti.scaling.scale_handler import ScaleTarget, ScaleView
 from kubeloop.client.errors import NotFound
 from kubeloop.objects.meta import PartialObjectMetadata
+from kubeloop.objects.options import ListOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from elasti.api.types import ElastiService
     from elasti.operator.informer_manager import Manager, OnObject, Scope
     from elasti.scaling.scale_handler import ScaleHandler
+    from kubeloop.client.client import Client
     from kubeloop.objects.gvk import GroupVersionResource
 
 _WELL_KNOWN = frozenset(
@@ -94,7 +96,8 @@ def info_of(workload: Workload) -> UpdateObjInfo:
 class Targets:
     """Follows the scale targets of ElastiServices through the informer manager."""
 
-    def __init__(self, manager: Manager, scales: ScaleHandler) -> None:
+    def __init__(self, client: Client, manager: Manager, scales: ScaleHandler) -> None:
+        self._client = client
         self._manager = manager
         self._scales = scales
         self._watched: dict[tuple[str, str], KeyParams] = {}
@@ -112,7 +115,10 @@ class Targets:
         if present is not None and present != key:
             self._manager.remove(present)
         self._watched[meta.namespace, meta.name] = key
-        scope = self._manager.add(RequestWatch(key, _kind(info.gvr), on_event))
+        if not self._manager.follows(info.gvr):
+            # A watch would try for ever; whether it may be opened is better known at once.
+            await self._client.resource(info.gvr).list(ListOptions(limit=1))
+        scope = self._manager.add(RequestWatch(key, kind_for(info.gvr), on_event))
         await scope.wait_synced()
         return scope
 
@@ -144,5 +150,6 @@ class Targets:
         )
 
 
-def _kind(gvr: GroupVersionResource) -> type[Any]:
+def kind_for(gvr: GroupVersionResource) -> type[Any]:
+    """Return how objects of a resource are represented."""
     return Workload if (gvr.group, gvr.resource) in _WELL_KNOWN else PartialObjectMetadata

@@ -64,13 +64,16 @@ class PortBook:
     def claim(self, owner: Owner, wanted: Mapping[int, int]) -> None:
         """Take ports that are published or reported already: the first claim for a port counts.
 
-        An older owner keeps what it has, and takes what a younger one has.
+        An older owner keeps what it has, and takes what a younger one has. What rests is not
+        claimed: a report of it can only be an old one.
         """
         held = self._held.setdefault(owner, {})
         for service_port, port in wanted.items():
             present = self._owners.get(port)
             in_range = self._first <= port < self._first + self._size
-            if service_port in held or not in_range or (present and present <= owner):
+            if service_port in held or not in_range or port in self._freed:
+                continue
+            if present is not None and present <= owner:
                 continue
             if present is not None:
                 self._drop(present, port)

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from elasti.api.types import ElastiService
     from elasti.operator.decisions import Decisions
+    from elasti.operator.definition import Definition
     from elasti.operator.directory import Directory
     from elasti.operator.finalize import Finalizer
     from elasti.operator.handover import Handover
@@ -85,6 +86,7 @@ class Parts:
     resolvers: Resolvers
     finalizer: Finalizer
     warnings: Warnings
+    definition: Definition
     reporter: Reporter
     pacer: Pacer
     evidence: Callable[[Request], Sequence[Evidence]]
@@ -102,12 +104,11 @@ class ElastiServiceReconciler:
         self._services = parts.client.resource(SERVICES, Service)
 
     def wake(self, request: Request) -> None:
-        """Traffic waits: somebody asked for this target."""
+        """Traffic waits: this target is being woken."""
         memory = self._parts.memories.find(request)
         if memory is not None:
             memory.wake = True
             memory.last_traffic = self._wall()
-        self._enqueue(request)
 
     async def reconcile(self, request: Request) -> Result | None:
         """Bring one ElastiService further. Raises KubeError."""
@@ -117,7 +118,7 @@ class ElastiServiceReconciler:
             return None
         # Its handler may come after ours; what is reconciled must not be unknown there.
         self._parts.directory.put(es)
-        memory = self._parts.memories.of(request, es.metadata.uid)
+        memory = self._recall(request, es)
         if es.metadata.deletion_timestamp:
             return await self._finalize(es, memory)
         if not await self._has_finalizer(es):
@@ -130,11 +131,21 @@ class ElastiServiceReconciler:
 
     # Beginning and end
 
+    def _recall(self, request: Request, es: ElastiService) -> Memory:
+        """Return what is remembered; ports of a Service that it no longer names come to rest."""
+        old = self._parts.memories.find(request)
+        if old is not None and old.service != es.spec.service:
+            self._release_ports(old.uid)
+        return self._parts.memories.of(request, es.metadata.uid, es.spec.service)
+
+    def _release_ports(self, uid: str) -> None:
+        for owner in self._parts.ports.owners_of(uid):
+            self._parts.ports.release(owner, self._loop_time())
+
     def _forget(self, request: Request) -> None:
         memory = self._parts.memories.find(request)
         if memory is not None:
-            for owner in self._parts.ports.owners_of(memory.uid):
-                self._parts.ports.release(owner, self._loop_time())
+            self._release_ports(memory.uid)
         details = self._parts.directory.get(request)
         self._parts.directory.remove(request)
         if details is not None:
@@ -231,6 +242,8 @@ class ElastiServiceReconciler:
                     " older; delete one of the two",
                 )
             )
+        if (outdated := self._parts.definition.finding) is not None:
+            found.append(outdated)
         if facts.service is not None:
             found += service_findings(facts.service)
             found += await self._parts.warnings.about(facts)

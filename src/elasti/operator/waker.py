@@ -63,7 +63,8 @@ class Waker:
         self._is_synced = is_synced
         self._tasks = BackgroundTasks(on_error=_log_failure)
         self._under_way: dict[Request, asyncio.Task[IncomingReply]] = {}
-        self._on_wake: Callable[[Request], None] | None = None
+        self._before: Callable[[Request], None] | None = None
+        self._after: Callable[[Request], None] | None = None
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -77,9 +78,14 @@ class Waker:
     ) -> None:
         await self._tasks.__aexit__(kind, error, trace)
 
-    def listen(self, on_wake: Callable[[Request], None] | None) -> None:
-        """Tell the leader's reconciler, where it runs here, of every wake-up."""
-        self._on_wake = on_wake
+    def listen(
+        self,
+        *,
+        before: Callable[[Request], None] | None,
+        after: Callable[[Request], None] | None,
+    ) -> None:
+        """Tell the leader's reconciler, where it runs here, of every wake-up, twice."""
+        self._before, self._after = before, after
 
     async def wake(self, namespace: str, service: str) -> IncomingReply:
         """Wake what is behind a Service, and say what happened. Never raises for the server's sake."""
@@ -102,8 +108,15 @@ class Waker:
         return await asyncio.shield(task)
 
     async def _act(self, details: CRDDetails) -> IncomingReply:
-        if self._on_wake is not None:
-            self._on_wake(details.request)
+        if self._before is not None:
+            self._before(details.request)
+        try:
+            return await self._scale(details)
+        finally:
+            if self._after is not None:
+                self._after(details.request)
+
+    async def _scale(self, details: CRDDetails) -> IncomingReply:
         ref = details.spec.scale_target_ref
         target = ScaleTarget.of(details.namespace, ref.api_version, ref.kind, ref.name)
         self._resume_keda(details)
