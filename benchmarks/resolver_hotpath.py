@@ -156,7 +156,7 @@ def _paced(port: int, count: int) -> Sample:
 
 
 def _streams(proxies: dict[str, Server], settings: Settings) -> list[Figure]:
-    names = [name for name in ("nginx", "ours") if name in proxies]
+    names: list[str] = [name for name in ("nginx", "ours") if name in proxies]
     variants = {name: functools.partial(_gibibyte, proxies[name]) for name in names}
     samples = alternate(variants, rounds=1 if settings.quick else 2)
     reference = statistics.median(values(samples["nginx"], "cpu")) if "nginx" in samples else None

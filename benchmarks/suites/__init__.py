@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from benchmarks.report import Figure
 
 # In the order in which they run.
-SUITES = ("wire", "watch", "listing", "memory", "handlers", "imports", "devcluster")
+SUITES = ("wire", "watch", "listing", "memory", "handlers", "imports", "devcluster", "resolver")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING, Protocol
 
 from elasti.resolver.proxy.pod import PodConnection
-from elasti.resolver.proxy.sockets import watch_transport
+from elasti.resolver.proxy.sockets import is_open, watch_transport
 
 if TYPE_CHECKING:
     from elasti.resolver.proxy.limits import Limits
@@ -69,8 +69,9 @@ class Pool:
     def take(self, address: Address, *, repeatable: bool) -> PodConnection | None:
         """Return an idle connection, or None.
 
-        A request that cannot be repeated gets one that was used a moment ago: pods close idle
-        connections unannounced, and a request that meets the closing is lost.
+        A request that cannot be repeated gets one that was used a moment ago, and of which the
+        kernel knows no end: pods close idle connections unannounced, and a request that meets the
+        closing is lost.
         """
         line = self._lines.get(address)
         if line is None or not line.idle:
@@ -82,6 +83,9 @@ class Pool:
             return None
         transport = connection.transport
         if transport is None or transport.is_closing():
+            return self.take(address, repeatable=repeatable)
+        if not repeatable and not is_open(transport):
+            connection.drop()
             return self.take(address, repeatable=repeatable)
         return connection
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import asyncio
 
-_TCP_CLOSED = 7
+_TCP_ESTABLISHED, _TCP_CLOSED = 1, 7
 # A peer that vanished without a word is noticed after a minute, also while nothing is sent.
 _KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -35,9 +35,20 @@ def watch_transport(transport: asyncio.Transport) -> None:
 
 def is_reset(transport: asyncio.Transport) -> bool:
     """Whether the peer has broken the connection; a connection that is not read does not notice."""
+    return _state(transport) == _TCP_CLOSED
+
+
+def is_open(transport: asyncio.Transport) -> bool:
+    """Whether the peer has neither closed nor broken the connection, as far as the kernel knows."""
+    return _state(transport) == _TCP_ESTABLISHED
+
+
+def _state(transport: asyncio.Transport) -> int:
     sock = transport.get_extra_info("socket")
+    if sock is None:
+        return 0
     try:
-        state = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)
+        state: int = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
     except OSError:
-        return False
-    return bool(state[0] == _TCP_CLOSED)
+        return 0
+    return state
