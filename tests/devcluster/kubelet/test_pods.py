@@ -137,6 +137,7 @@ async def test_without_namespaces_variables_say_where_volumes_are(tmp_path: Path
         script = 'cat "$ELASTI_VOLUME_MY_CM/k" "$KUBELOOP_SERVICEACCOUNT_DIR/k"'
         main = shell(script, volumeMounts=mounts)
         assert await finished(cluster, main, volumes=volumes) == "oneone"
+        assert (tmp_path / "kubelet/pods").stat().st_mode & 0o777 == 0o700
 
 
 # Restarts.

@@ -90,6 +90,8 @@ class Kubelet:
 
     async def run(self) -> None:
         """Run until cancelled. When it returns, no process of a pod is left."""
+        # Secrets lie below.
+        (self._root_dir / "pods").mkdir(mode=0o700, parents=True, exist_ok=True)
         async with contextlib.AsyncExitStack() as stack:
             tasks = await stack.enter_async_context(BackgroundTasks())
             tasks.start(self._recorder.run(), name="events")
@@ -134,7 +136,7 @@ class Kubelet:
         """Remove what an earlier kubelet left of pods that are gone since."""
         known = {pod.uid for pod in self._pods.store.list()}
         directory = self._root_dir / "pods"
-        for left in directory.iterdir() if directory.is_dir() else ():
+        for left in directory.iterdir():
             if left.name not in known:
                 shutil.rmtree(left, ignore_errors=True)
 

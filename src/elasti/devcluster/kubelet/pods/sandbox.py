@@ -130,7 +130,7 @@ class PodSandbox:
         pod, isolated = self._pod(), self._node.processes.isolation.has_namespaces
         base = self._base_environment(pod)
         if not isolated:
-            base |= dict(self._volumes.variables(container))
+            base |= dict(self._volumes.variables(pod, container))
         variables = environment(container, self._facts(), self._references, base)
         entrypoint = self._node.settings.entrypoints.get(container.image, ())
         return ProcessSpec(

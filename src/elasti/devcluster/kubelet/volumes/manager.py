@@ -117,10 +117,11 @@ class PodVolumes:
         generated = volume.empty_dir is None and volume.host_path is None
         return Mount(str(source), wanted.mount_path, wanted.read_only or generated)
 
-    def variables(self, container: Container) -> Iterator[tuple[str, str]]:
+    def variables(self, pod: Pod, container: Container) -> Iterator[tuple[str, str]]:
         """Yield variables that say where volumes are, for containers that have no mounts."""
+        volumes = {volume.name: volume for volume in pod.spec.volumes}
         for mount in container.volume_mounts:
-            place = str(self._directory / "volumes" / mount.name)
+            place = str(self._place(volumes[mount.name]))
             name = mount.name.upper().replace("-", "_").replace(".", "_")
             yield f"{_VOLUME_VARIABLE}{name}", place
             if mount.mount_path.rstrip("/") == SERVICEACCOUNT:
