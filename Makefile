@@ -10,7 +10,7 @@ PYTEST_ARGS ?= --numprocesses=auto
 .DEFAULT_GOAL := help
 PYTHONS ?= python3.12 python3.13 python3.14
 
-.PHONY: help test conformance test-pythons check format spec bench controlplane lock clean
+.PHONY: help demo test conformance e2e test-pythons check format spec bench controlplane lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | sed 's/:.*## /\t/' | expand -t 16
@@ -21,11 +21,17 @@ $(READY): pyproject.toml requirements-dev.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
+demo: $(READY) ## Show the whole loop: apps sleep, are woken by real requests, serve, sleep again
+	$(BIN)/elasti demo
+
 test: $(READY) ## Run the whole suite (and the control-plane tests where the binaries are cached)
-	$(BIN)/pytest --ignore=tests/conformance $(PYTEST_ARGS)
+	$(BIN)/pytest --ignore=tests/conformance --ignore=tests/e2e $(PYTEST_ARGS)
 
 conformance: $(READY) ## Run one suite on the dev cluster and on the real control plane
 	$(BIN)/pytest tests/conformance $(PYTEST_ARGS)
+
+e2e: $(READY) ## Run the programs end to end
+	$(BIN)/pytest tests/e2e
 
 test-pythons: ## Run the suite on every newer Python that is installed
 	@for python in $(PYTHONS); do command -v $$python >/dev/null || continue; \

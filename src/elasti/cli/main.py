@@ -19,6 +19,7 @@ class _Entry(NamedTuple):
 # The help texts stand here, so that `elasti --help` loads no command at all.
 _COMMANDS = {
     "crd": _Entry("elasti.cli.crd", "Print the ElastiService CustomResourceDefinition."),
+    "demo": _Entry("elasti.cli.demo.command", "Show the whole loop in a cluster of its own."),
     "dev": _Entry("elasti.cli.dev", "Run a development cluster on this machine."),
     "informer": _Entry("elasti.cli.informer", "Watch a resource and print what happens to it."),
     "resolver": _Entry("elasti.cli.resolver", "Hold connections while their workload wakes."),

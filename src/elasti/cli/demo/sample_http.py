@@ -1,6 +1,6 @@
 """A small HTTP app to put to sleep: slow to start, counts its requests, and leaves politely.
 
-    POD_IP=127.0.0.1 PORT=8080 START_SECONDS=1 python examples/sample_app.py
+    POD_IP=127.0.0.1 PORT=8080 START_SECONDS=1 python -m elasti.cli.demo.sample_http
 
 It listens only after START_SECONDS, as real apps do. `/metrics` has the counter that the `pods`
 trigger reads; scraping it is not use, and is not counted. After SIGTERM it goes on serving for

@@ -1,0 +1,1 @@
+"""`elasti demo`: a cluster, two apps, and what happens to them while nobody needs them."""
