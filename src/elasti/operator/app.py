@@ -15,6 +15,7 @@ from elasti.operator.directory import Directory
 from elasti.operator.kinds import KindWarmer
 from elasti.operator.leader import Ground, Leader
 from elasti.operator.metrics import Metrics
+from elasti.operator.resolver_client import ResolverClient
 from elasti.operator.server import Server
 from elasti.operator.waker import Waker
 from elasti.scaling.autoscalers import Keda
@@ -36,6 +37,7 @@ from kubeloop.controller.occurrences import Reporter as EventSource
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from elasti.operator.resolver_client import ResolverPortFactory
     from elasti.operator.settings import Settings
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
@@ -47,6 +49,7 @@ class Operator:
     """One replica. `run` goes on until `stop`, or until something fails for good.
 
     `open_client` makes a client on any loop: the election has a connection of its own.
+    `resolver_port` opens the way to resolvers; by default their pods' addresses.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Operator:
         client: Client,
         open_client: Callable[[], Client],
         clock: Clock | None = None,
+        resolver_port: ResolverPortFactory | None = None,
     ) -> None:
         self.settings = settings
         self._clock = clock or SystemClock()
@@ -88,6 +92,7 @@ class Operator:
             waker=self.waker,
             metrics=self.metrics,
             recorder=recorder,
+            resolver_port=resolver_port or self._resolver_port,
         )
         self.server = self._make_server(client)
         self.manager = Manager(election=self._election(open_client), on_lost="standby")
@@ -117,6 +122,11 @@ class Operator:
     def stop(self) -> None:
         """Ask `run` to end in order."""
         self.manager.stop()
+
+    def _resolver_port(self) -> ResolverClient:
+        return ResolverClient(
+            admin_port=self.settings.resolver_admin_port, token_file=self.settings.token_file
+        )
 
     async def _lead(self) -> None:
         await Leader(self._ground).run()

@@ -27,7 +27,6 @@ from elasti.operator.polling import Poller
 from elasti.operator.ports import PortBook
 from elasti.operator.reconciler import ElastiServiceReconciler, Parts, owner_of
 from elasti.operator.reporting import Reporter
-from elasti.operator.resolver_client import ResolverClient
 from elasti.operator.sweeper import Sweeper
 from elasti.operator.warnings import Warnings
 from elasti.scaling.evaluator import Evaluator
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from elasti.operator.informer_manager import Scope
     from elasti.operator.metrics import Metrics
     from elasti.operator.projections import EndpointSlice, Service
+    from elasti.operator.resolver_client import ResolverPort, ResolverPortFactory
     from elasti.operator.settings import Settings
     from elasti.operator.waker import Waker
     from elasti.scaling.autoscalers import Keda
@@ -74,6 +74,7 @@ class Ground:
     waker: Waker
     metrics: Metrics
     recorder: EventRecorder
+    resolver_port: ResolverPortFactory
 
 
 class Leader:
@@ -93,11 +94,7 @@ class Leader:
         ground, settings = self._ground, self._ground.settings
         async with contextlib.AsyncExitStack() as stack:
             evaluator = await stack.enter_async_context(self._evaluator())
-            port = await stack.enter_async_context(
-                ResolverClient(
-                    admin_port=settings.resolver_admin_port, token_file=settings.token_file
-                )
-            )
+            port = await stack.enter_async_context(ground.resolver_port())
             decisions = self._decisions(evaluator)
             definition = Definition(ground.client, ground.directory)
             await definition.check()
@@ -164,7 +161,7 @@ class Leader:
 
     def _make_reconciler(
         self,
-        port: ResolverClient,
+        port: ResolverPort,
         decisions: Decisions,
         evaluator: Evaluator,
         definition: Definition,

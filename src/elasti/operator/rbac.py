@@ -39,7 +39,6 @@ NAMESPACED_RULES = (
     Rule(GROUP, (PLURAL,), (*_WATCH, "patch"), "finalizer and durable wake requests"),
     Rule(GROUP, (f"{PLURAL}/status",), ("patch",), "status"),
     Rule("", ("services",), (*_WATCH, "create", "update", "delete"), "private Services"),
-    # Owning an object of a Service with blockOwnerDeletion needs this where the admission checks it.
     Rule(
         "discovery.k8s.io",
         ("endpointslices",),

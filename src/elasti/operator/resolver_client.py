@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import aiohttp
 import msgspec
@@ -39,6 +41,9 @@ class ResolverPort(Protocol):
 
     async def activity(self, address: str, namespace: str, service: str) -> ActivityReport | None:
         """What a resolver sees of a Service; None where it does not say."""
+
+
+ResolverPortFactory: TypeAlias = Callable[[], AbstractAsyncContextManager[ResolverPort]]
 
 
 class ResolverClient:

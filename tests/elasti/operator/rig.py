@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import itertools
 import random
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -27,10 +26,11 @@ from elasti.api.types import ElastiService
 from elasti.api.wire import ActivityReport, ProbeIdentity, is_probe, probe_answer
 from elasti.operator.app import Operator
 from elasti.operator.children import slice_names
+from elasti.operator.resolver_client import ResolverClient
 from elasti.operator.settings import Settings
 from kubeloop.aio.tasks import finish
 from kubeloop.aio.wait import poll
-from kubeloop.client import Client, ClientConfig, NotFound
+from kubeloop.client import AlreadyExists, Client, ClientConfig, NotFound
 from kubeloop.informer import SharedInformerFactory
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
@@ -50,8 +50,9 @@ def loopback() -> str:
 class FakeResolver:
     """Opens the ports that status gives it, answers probes and says what it was told to see."""
 
-    def __init__(self, client: Client, address: str, admin_port: int) -> None:
+    def __init__(self, client: Client, address: str, admin_port: int, *, shown: str = "") -> None:
         self.address = address
+        self.shown = shown or address
         self.admin_port = admin_port
         self.reports: dict[tuple[str, str], ActivityReport | None] = {}
         self.quiet = ActivityReport(held=0, open=0)
@@ -82,7 +83,7 @@ class FakeResolver:
 
     def endpoint(self, *, ready: bool = True) -> JsonObject:
         return {
-            "addresses": [self.address],
+            "addresses": [self.shown],
             "conditions": {"ready": ready, "serving": ready, "terminating": False},
             "nodeName": "node-1",
             "zone": "zone-a",
@@ -125,6 +126,23 @@ class FakeResolver:
         return web.Response(body=msgspec.json.encode(report))
 
 
+class Translated(ResolverClient):
+    """Reaches a resolver on loopback under an address that a real API server takes."""
+
+    def __init__(self, resolver: FakeResolver) -> None:
+        super().__init__(admin_port=resolver.admin_port)
+        self._resolver = resolver
+
+    async def owns(self, address: str, port: int, namespace: str, service: str) -> bool:
+        return await super().owns(self._real(address), port, namespace, service)
+
+    async def activity(self, address: str, namespace: str, service: str) -> ActivityReport | None:
+        return await super().activity(self._real(address), namespace, service)
+
+    def _real(self, address: str) -> str:
+        return self._resolver.address if address == self._resolver.shown else address
+
+
 class Rig:
     """What a test talks to."""
 
@@ -135,7 +153,7 @@ class Rig:
         self.resolver = resolver
         self.settings = settings
         self.elastiservices = self.client.resource(ELASTISERVICES, namespace=self.namespace)
-        self._names = itertools.count(1)
+        self.config: ClientConfig | None = None
 
     # The operator
 
@@ -143,9 +161,14 @@ class Rig:
     async def operator(self, **changes: Any) -> AsyncIterator[Operator]:
         """Run an operator; one that fails fails the test."""
         chosen = dataclasses.replace(self.settings, **changes)
-        config = ClientConfig.from_kubeconfig(self.cluster.kubeconfig)
+        config = self.config or ClientConfig.from_kubeconfig(self.cluster.kubeconfig)
         async with Client(config) as client:
-            operator = Operator(chosen, client=client, open_client=lambda: Client(config))
+            operator = Operator(
+                chosen,
+                client=client,
+                open_client=lambda: Client(config),
+                resolver_port=lambda: Translated(self.resolver),
+            )
             task = asyncio.create_task(operator.run(), name="operator")
             try:
                 await until_true(lambda: operator.is_synced or task.done())
@@ -249,7 +272,7 @@ class Rig:
         }
         try:
             await slices.create(body)
-        except Exception:
+        except AlreadyExists:
             await slices.patch(RESOLVER_SERVICE, MergePatch({"endpoints": list(endpoints)}))
 
 
@@ -259,34 +282,42 @@ async def until_true(condition: Any) -> None:
 
 @contextlib.asynccontextmanager
 async def rig_on(tmp_path: Path, **changes: Any) -> AsyncIterator[Rig]:
-    """A cluster with our CRD, a resolver that pretends, and settings with short times."""
-    async with cluster_on(tmp_path) as cluster:
-        client = cluster.client
+    """A dev cluster with our CRD, a resolver that pretends, and settings with short times."""
+    async with cluster_on(tmp_path) as cluster, rig_at(cluster, **changes) as rig:
+        yield rig
+
+
+@contextlib.asynccontextmanager
+async def rig_at(cluster: Cluster, *, shown: str = "", **changes: Any) -> AsyncIterator[Rig]:
+    """The same on a cluster that runs."""
+    client = cluster.client
+    with contextlib.suppress(AlreadyExists):
         await client.resource("apiextensions.k8s.io/v1/customresourcedefinitions").create(
             custom_resource_definition()
         )
+    with contextlib.suppress(AlreadyExists):
         await client.resource("v1/namespaces").create({"metadata": {"name": RESOLVER_NAMESPACE}})
-        await eventually(lambda: _served(client))
-        resolver = FakeResolver(client, loopback(), 0)
-        async with resolver.running():
-            values: dict[str, Any] = {
-                "resolver_admin_port": resolver.admin_port,
-                "engage_settle": 0.3,
-                "release_settle": 0.1,
-                "polling_interval": 0.2,
-                "finalize_wait": 5.0,
-                "resolver_loss_grace": 0.5,
-                "sweep_period": 0.5,
-                "host": "127.0.0.1",
-                "port": 0,
-                "health_port": 0,
-                "authenticate": False,
-                "leader_elect": False,
-                "workers": 4,
-            }
-            rig = Rig(cluster, resolver, Settings(**(values | changes)))
-            await rig.list_resolvers(resolver.endpoint())
-            yield rig
+    await eventually(lambda: _served(client))
+    resolver = FakeResolver(client, loopback(), 0, shown=shown)
+    async with resolver.running():
+        values: dict[str, Any] = {
+            "resolver_admin_port": resolver.admin_port,
+            "engage_settle": 0.3,
+            "release_settle": 0.1,
+            "polling_interval": 0.2,
+            "finalize_wait": 5.0,
+            "resolver_loss_grace": 0.5,
+            "sweep_period": 0.5,
+            "host": "127.0.0.1",
+            "port": 0,
+            "health_port": 0,
+            "authenticate": False,
+            "leader_elect": False,
+            "workers": 4,
+        }
+        rig = Rig(cluster, resolver, Settings(**(values | changes)))
+        await rig.list_resolvers(resolver.endpoint())
+        yield rig
 
 
 async def _served(client: Client) -> bool:
