@@ -16,13 +16,14 @@ from kubeloop.controller.election_thread import ElectionThread, LeaseFactory
 from kubeloop.controller.lease import ElectionConfig
 
 
-def config(identity: str = "me") -> ElectionConfig:
+def config(identity: str = "me", *, lease_seconds: int = 1) -> ElectionConfig:
+    """Where the lease must not be lost, make it long enough for a machine with much else to do."""
     return ElectionConfig(
         namespace="ns",
         name="lead",
         identity=identity,
-        lease_duration=1,
-        renew_deadline=0.8,
+        lease_duration=lease_seconds,
+        renew_deadline=0.9 * lease_seconds,
         retry_period=0.1,
     )
 
@@ -42,11 +43,16 @@ class Witness:
         self.told: list[str] = []
         self.threads: set[int] = set()
         self.started = asyncio.Event()
+        self.heard = asyncio.Event()
         self.callbacks = LeaderCallbacks(
             on_started=self._work,
             on_stopped=lambda: self._note("stopped"),
-            on_new_leader=lambda holder: self._note(f"leader {holder}"),
+            on_new_leader=self._hear,
         )
+
+    def _hear(self, holder: str) -> None:
+        self._note(f"leader {holder}")
+        self.heard.set()
 
     def _note(self, what: str) -> None:
         self.told.append(what)
@@ -74,16 +80,15 @@ async def stop(task: asyncio.Task[None]) -> None:
 @pytest.mark.spec("L13")
 async def test_blocking_the_main_loop_for_longer_than_the_lease_does_not_lose_it() -> None:
     server, mine, theirs = LeaseServer(), Witness(), Witness()
-    election = ElectionThread(config=config(), lease=factory(server))
-    rival = ElectionThread(config=config("rival"), lease=factory(server))
+    election = ElectionThread(config=config(lease_seconds=2), lease=factory(server))
+    rival = ElectionThread(config=config("rival", lease_seconds=2), lease=factory(server))
     leading = asyncio.create_task(election.run(mine.callbacks))
     await mine.started.wait()
     waiting = asyncio.create_task(rival.run(theirs.callbacks))
-    await asyncio.sleep(0.05)
-    threading.Event().wait(1.8)  # blocks this loop, on purpose
+    await theirs.heard.wait()
+    threading.Event().wait(2.5)  # blocks this loop, on purpose
     assert election.is_leader
     assert not rival.is_leader
-    await asyncio.sleep(0.05)
     assert "work" not in theirs.told
     assert mine.told == ["leader me", "work"]
     await stop(waiting)
@@ -115,12 +120,12 @@ async def test_cancelled_it_releases_after_the_work_has_ended() -> None:
             started.set()
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(1.2)  # longer than the lease
+            await asyncio.sleep(2.2)  # longer than the lease
             holders.append(server.holder)
 
     callbacks = LeaderCallbacks(on_started=work, on_stopped=lambda: holders.append("stopped"))
     task = asyncio.create_task(
-        ElectionThread(config=config(), lease=factory(server)).run(callbacks)
+        ElectionThread(config=config(lease_seconds=2), lease=factory(server)).run(callbacks)
     )
     await started.wait()
     await stop(task)
@@ -174,7 +179,7 @@ async def test_stopping_a_candidate_that_never_led_tells_it_and_leaves_no_thread
     task = asyncio.create_task(
         ElectionThread(config=config(), lease=factory(server)).run(witness.callbacks)
     )
-    await asyncio.sleep(0.1)
+    await witness.heard.wait()
     await stop(task)
     assert witness.told == ["leader you", "stopped"]
     assert election_threads() == []
