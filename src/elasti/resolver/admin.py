@@ -45,13 +45,10 @@ class AdminServer:
 
     async def start(self, *, host: str | None = None, port: int = 0, path: str = "") -> None:
         """Listen on a port, or on a Unix socket."""
-        self._runner = web.AppRunner(self._application(), access_log=None)
+        self._runner = web.AppRunner(self._application(), access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
-        site: web.BaseSite
-        if path:
-            site = web.UnixSite(self._runner, path)
-        else:
-            site = web.TCPSite(self._runner, host, port, shutdown_timeout=1.0)
+        runner = self._runner
+        site = web.UnixSite(runner, path) if path else web.TCPSite(runner, host, port)
         await site.start()
 
     async def aclose(self) -> None:

@@ -58,19 +58,28 @@ def bound_socket(host: str | None, port: int, *, reuse_port: bool) -> socket.soc
 
 
 class Listener:
-    """One port: its socket, and the front that makes protocols for its connections."""
+    """One port: its socket, and the front that makes protocols for its connections.
 
-    __slots__ = ("claim", "front", "server", "sock")
+    The front is made for the first connection: most Services have none for most of the time, and
+    what is shared out is shared among those that do.
+    """
 
-    def __init__(self, claim: Claim, front: Front, sock: socket.socket) -> None:
+    __slots__ = ("_make_front", "claim", "front", "server", "sock")
+
+    def __init__(
+        self, claim: Claim, sock: socket.socket, *, make_front: Callable[[Claim], Front]
+    ) -> None:
         self.claim = claim
-        self.front = front
         self.sock = sock
+        self.front: Front | None = None
         self.server: asyncio.AbstractServer | None = None
+        self._make_front = make_front
 
     def __call__(self) -> asyncio.Protocol:
         """Return the protocol for a connection that is being accepted."""
         front = self.front
+        if front is None:
+            front = self.front = self._make_front(self.claim)
         # A request's first line shows a probe on the other ports.
         if front.protocol in (PortProtocol.TCP, PortProtocol.TLS):
             return GreetedConnection(self.claim.key, front)
@@ -121,7 +130,9 @@ class Listeners:
 
     def fronts(self) -> Iterable[tuple[ServiceKey, Front]]:
         """Return every front that may have connections, with its Service."""
-        yield from ((listener.claim.key, listener.front) for listener in self._open.values())
+        for listener in self._open.values():
+            if listener.front is not None:
+                yield listener.claim.key, listener.front
         yield from ((key, front) for front, key in self._retired.items())
 
     def touch(self, ports: Iterable[int]) -> None:
@@ -178,6 +189,8 @@ class Listeners:
             port = self._dirty.pop()
             self._due.pop(port, None)
             await self._apply(port)
+            # A bind need not suspend; connections must not wait for ten thousand of them.
+            await asyncio.sleep(0)
         self._settled.set()
 
     async def _apply(self, port: int) -> None:
@@ -195,9 +208,8 @@ class Listeners:
         if listener is None:
             await self._bind(port, claim)
         elif claim != listener.claim:
-            self._retired[listener.front] = claim.key
+            self._retire_front(listener)
             listener.claim = claim
-            listener.front = self._path.front(self._target(claim), claim.protocol)
 
     async def _bind(self, port: int, claim: Claim) -> None:
         try:
@@ -206,22 +218,28 @@ class Listeners:
             _log.warning("port %d cannot be bound for %s: %s", port, claim.key, error)
             self._due[port] = asyncio.get_running_loop().time() + _RETRY
             return
-        front = self._path.front(self._target(claim), claim.protocol)
-        listener = Listener(claim, front, sock)
+        listener = Listener(claim, sock, make_front=self._make_front)
         loop = asyncio.get_running_loop()
         try:
             listener.server = await loop.create_server(listener, sock=sock, backlog=BACKLOG)
         except BaseException:
             sock.close()
-            front.close()
             raise
         self._open[port] = listener
+
+    def _make_front(self, claim: Claim) -> Front:
+        return self._path.front(self._target(claim), claim.protocol)
 
     def _close(self, port: int) -> None:
         listener = self._open.pop(port)
         if listener.server is not None:
             listener.server.close()
-        self._retired[listener.front] = listener.claim.key
+        self._retire_front(listener)
+
+    def _retire_front(self, listener: Listener) -> None:
+        if listener.front is not None:
+            self._retired[listener.front] = listener.claim.key
+            listener.front = None
 
     def _retire(self) -> None:
         for front in [f for f in self._retired if not f.statistics.connections]:

@@ -150,6 +150,7 @@ class Port:
         # What refused a connection, and the timer after which that is forgotten.
         self._refused: dict[Address, asyncio.TimerHandle] = {}
         self._turn = 0
+        self._in_vain = False
 
     def __repr__(self) -> str:
         return f"<Port {self._service.key}:{self.name} {self.hold!r} {len(self.serving)} pods>"
@@ -252,17 +253,15 @@ class Port:
     # One place where things start and stop
 
     def _stir(self) -> None:
-        had = bool(self.serving)
         self.serving = [address for address, _ in self._listed() if self._serves(address)]
         if self.serving:
             self.hold.release()
         in_vain = bool(len(self.hold)) and not self.serving
         self._prober.look_at(dict(self._suspects()) if in_vain else {})
-        if in_vain:
-            if had:
-                self._service.waker.at_once()
-            else:
-                self._service.waker.need()
+        if in_vain and not self._in_vain:
+            # The first to come, or the last pod gone: whatever pause an earlier wake left is over.
+            self._service.waker.at_once()
+        self._in_vain = in_vain
 
     def _listed(self) -> Iterable[tuple[Address, PodEndpoint]]:
         return self._endpoints.items()

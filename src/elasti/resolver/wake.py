@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 # After an answer the pods need time; after a failure the next attempt is for another operator.
 _AFTER_ANSWER = Backoff(duration=1.0, factor=2.0, jitter=0.2, cap=15.0)
 _AFTER_FAILURE = Backoff(duration=0.1, factor=2.0, jitter=0.2, cap=5.0)
+# A pod that comes and goes must not become a flood.
+_CLOSEST = 0.1
 # The annotation is written at most so often, in seconds, for one Service.
 DURABLE_EVERY = 10.0
 
@@ -80,7 +82,7 @@ class Waker:
             self._task.add_done_callback(self._ended)
 
     def at_once(self) -> None:
-        """The last pod has gone: ask again without waiting for the pause to end."""
+        """Somebody begins to wait, or the last pod has gone: ask without waiting for a pause."""
         self._again.set()
         self.need()
 
@@ -105,6 +107,7 @@ class Waker:
         answered, failed = _AFTER_ANSWER.start(), _AFTER_FAILURE.start()
         while count := self._waiting():
             self._again.clear()
+            began = asyncio.get_running_loop().time()
             try:
                 outcome = await self._operator.wake(self._key, count=count)
             except OperatorUnreachable as error:
@@ -116,14 +119,17 @@ class Waker:
                     await self._make_durable()
                 pause = answered.next_delay()
                 failed.reset()
-            await self._rest(pause)
+            await self._rest(pause, began)
 
-    async def _rest(self, pause: float) -> None:
+    async def _rest(self, pause: float, began: float) -> None:
+        """Wait for the pause to end, or to be ended; never ask in quick succession."""
+        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(pause):
                 await self._again.wait()
         except TimeoutError:
-            pass
+            return
+        await asyncio.sleep(max(began + _CLOSEST - loop.time(), 0))
 
     async def _make_durable(self) -> None:
         now = asyncio.get_running_loop().time()

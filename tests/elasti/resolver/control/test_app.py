@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from tests.elasti.resolver.control.cluster import FakeCluster, endpoint, fake_operator, pod
 
-from elasti.api.wire import WakeOutcome
+from elasti.api.wire import WakeOutcome, probe_request, read_probe_answer
 from elasti.resolver.app import Worker
 from elasti.resolver.objects import ServiceKey
 from elasti.resolver.proxy.limits import Limits
@@ -120,3 +120,198 @@ async def test_a_hundred_held_requests_reach_the_pod_within_tens_of_milliseconds
     # The goals are 30 and 150 ms; a shared machine gets some room.
     assert min(first_answer) - pod_process.answering_since < 0.15
     assert max(first_answer) - pod_process.answering_since < 0.5
+
+
+async def test_the_operators_probe_is_answered_on_every_kind_of_port_and_wakes_nobody():
+    cluster = FakeCluster()
+    names = {"http": free_port(), "tcp-db": free_port(), "https": free_port(), "other": free_port()}
+    cluster.elasti_service("web", *names.items())
+
+    def on_wake(_):
+        raise AssertionError("a probe must not wake")
+
+    async with fake_operator(on_wake) as url, worker(cluster, url) as resolver:
+        for port in names.values():
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(probe_request("shop", "web"))
+            identity = read_probe_answer(await reader.read())
+            writer.close()
+            assert identity is not None
+            assert (identity.namespace, identity.service) == ("shop", "web")
+        report = await resolver.view.activity(ServiceKey("shop", "web"))
+        assert report is not None
+        assert (report.held, report.last_arrival_age) == (0, None)
+
+
+async def test_a_server_that_speaks_first_is_heard_through_a_tcp_port():
+    async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"220 hello\r\n")
+        await writer.drain()
+        writer.close()
+
+    cluster, port = FakeCluster(), free_port()
+    cluster.elasti_service("mail", ("tcp-smtp", port))
+    cluster.private_service("mail", {"name": "tcp-smtp", "port": 25})
+    server = await asyncio.start_server(greet, "127.0.0.1", 0)
+    backend = server.sockets[0].getsockname()[1]
+    cluster.endpoints("mail", endpoint("127.0.0.1", ready=True), ports={"tcp-smtp": backend})
+    async with server, fake_operator(lambda _: WakeOutcome.SCALING) as url, worker(cluster, url):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await asyncio.wait_for(reader.readline(), 5) == b"220 hello\r\n"
+        writer.close()
+
+
+async def test_the_shared_port_goes_by_host_and_closes_after_one_request():
+    cluster, first, second = FakeCluster(), HttpPod(), HttpPod()
+    for name, process in (("web", first), ("api", second)):
+        cluster.elasti_service(name)
+        cluster.private_service(name)
+        cluster.endpoints(name, endpoint("127.0.0.1", ready=True), ports={"http": process.port})
+    async with (
+        first.answering(),
+        second.answering(),
+        fake_operator(lambda _: WakeOutcome.SCALING) as url,
+        worker(cluster, url) as resolver,
+    ):
+        port = resolver.shared_port
+        assert (await get(port, host="web.shop.svc.cluster.local")).startswith(b"HTTP/1.1 200 ")
+        assert (await get(port, host="api.shop:80")).startswith(b"HTTP/1.1 200 ")
+        assert (first.requests, second.requests) == (1, 1)
+        # Two requests for different Services on one connection: the second is not misdelivered.
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for host in ("web.shop", "api.shop"):
+            writer.write(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        answers = await asyncio.wait_for(reader.read(), 5)
+        writer.close()
+        assert answers.count(b"HTTP/1.1 200") == 1
+        assert (first.requests, second.requests) == (2, 1)
+
+
+async def test_the_shared_port_answers_404_for_nobody_and_wakes_nobody():
+    cluster = FakeCluster()
+    cluster.elasti_service("web")
+
+    def on_wake(_):
+        raise AssertionError("nobody must be woken")
+
+    async with fake_operator(on_wake) as url, worker(cluster, url) as resolver:
+        for host in ("example.com", "other.shop", "10.0.0.1", "[::1]:80"):
+            assert (await get(resolver.shared_port, host=host)).startswith(b"HTTP/1.1 404 ")
+        reader, writer = await asyncio.open_connection("127.0.0.1", resolver.shared_port)
+        writer.write(b"nonsense\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
+        writer.close()
+        assert b'host_extraction_count_total{error="true"} 4.0' in await resolver.view.metrics()
+
+
+async def test_a_header_may_name_the_service_on_the_shared_port():
+    cluster, process = FakeCluster(), HttpPod()
+    cluster.elasti_service("web")
+    cluster.private_service("web")
+    cluster.endpoints("web", endpoint("127.0.0.1", ready=True), ports={"http": process.port})
+    async with (
+        process.answering(),
+        fake_operator(lambda _: WakeOutcome.SCALING) as url,
+        worker(cluster, url, header_for_host="X-Envoy-Decorator-Operation") as resolver,
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", resolver.shared_port)
+        writer.write(
+            b"GET / HTTP/1.1\r\nHost: shop.example.com\r\n"
+            b"X-Envoy-Decorator-Operation: web.shop.svc.cluster.local:80/*\r\n\r\n"
+        )
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+        writer.close()
+
+
+async def test_probe_responses_are_answered_here_and_wake_nobody():
+    cluster, port = FakeCluster(), free_port()
+    rule = {
+        "path": {"type": "Exact", "value": "/healthz"},
+        "response": {"status": 200, "body": "zz"},
+    }
+    cluster.elasti_service("web", ("http", port), probeResponse=[rule])
+
+    def on_wake(_):
+        raise AssertionError("a health check must not wake")
+
+    async with fake_operator(on_wake) as url, worker(cluster, url) as resolver:
+        assert (await get(port, "/healthz")).endswith(b"zz")
+        report = await resolver.view.activity(ServiceKey("shop", "web"))
+        assert report is not None
+        assert report.last_arrival_age is None
+
+
+async def test_more_than_the_bound_is_refused_with_a_time_to_come_back():
+    cluster, port = FakeCluster(), free_port()
+    cluster.elasti_service("web", ("http", port), wake={"maxHeld": 1, "timeoutSeconds": 1})
+    async with (
+        fake_operator(lambda _: WakeOutcome.SCALING) as url,
+        worker(cluster, url) as resolver,
+    ):
+        first = asyncio.create_task(get(port))
+        await poll(lambda: held(resolver) == 1, 0.005, timeout=5)
+        second = await get(port)
+        assert second.startswith(b"HTTP/1.1 503 ")
+        assert b"Retry-After" in second
+        assert (await first).startswith(b"HTTP/1.1 504 ")
+
+
+async def test_an_unreachable_operator_gets_the_wish_in_writing():
+    cluster, port = FakeCluster(), free_port()
+    cluster.elasti_service("web", ("http", port), name="my-elasti", wake={"timeoutSeconds": 1})
+    async with worker(cluster, f"http://127.0.0.1:{free_port()}"):
+        assert (await get(port)).startswith(b"HTTP/1.1 504 ")
+    ((name, patch),) = cluster.patches
+    assert name == "my-elasti"
+    assert "elasti.truefoundry.com/wake-requested-at" in patch["metadata"]["annotations"]
+
+
+async def test_draining_serves_what_still_comes_and_what_is_held():
+    cluster, port, process = FakeCluster(), free_port(), HttpPod()
+    cluster.elasti_service("web", ("http", port))
+    cluster.private_service("web")
+    cluster.publish("web", {"http": port}, "10.9.9.9")
+    async with (
+        fake_operator(lambda _: WakeOutcome.SCALING) as url,
+        worker(cluster, url, pod_address="10.9.9.9") as resolver,
+    ):
+        early = asyncio.create_task(get(port))
+        await poll(lambda: held(resolver) == 1, 0.005, timeout=5)
+        assert await resolver.view.unready() == ""
+        leaving = asyncio.create_task(resolver.leave())
+        await poll(lambda: resolver._seams.leaving, 0.005, timeout=5)
+        assert await resolver.view.unready() == "shutting down"
+        # Longer than the settle: a slice still names it, so it goes on accepting.
+        await asyncio.sleep(0.4)
+        late = asyncio.create_task(get(port))
+        await poll(lambda: held(resolver) == 2, 0.005, timeout=5)
+        cluster.unpublish("web")
+        await poll(lambda: not list(resolver.listeners.ports), 0.005, timeout=5)
+        assert not leaving.done()
+        async with process.answering():
+            cluster.endpoints(
+                "web", endpoint("127.0.0.1", ready=True), ports={"http": process.port}
+            )
+            assert (await early).startswith(b"HTTP/1.1 200 ")
+            assert (await late).startswith(b"HTTP/1.1 200 ")
+            assert await leaving is True
+
+
+async def test_metrics_have_bounded_labels():
+    cluster, port, process = FakeCluster(), free_port(), HttpPod()
+    cluster.elasti_service("web", ("http", port))
+    cluster.private_service("web")
+    cluster.endpoints("web", endpoint("127.0.0.1", ready=True), ports={"http": process.port})
+    async with (
+        process.answering(),
+        fake_operator(lambda _: WakeOutcome.SCALING) as url,
+        worker(cluster, url) as resolver,
+    ):
+        for path in ("/a?x=1", "/b?y=2"):
+            await get(port, path)
+        text = (await resolver.view.metrics()).decode()
+    labels = 'namespace="shop",service="web"'
+    assert f'elasti_resolver_incoming_requests_total{{{labels},status="2xx"}} 2.0' in text
+    assert f"elasti_resolver_queued_count{{{labels}}} 0.0" in text
+    assert 'elasti_resolver_operator_rpc_count_total{error="false"} 0.0' in text
+    assert "/a" not in text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import tracemalloc
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from elasti.resolver.hold import BATCH, PAUSE, Hold, Places
 from elasti.resolver.proxy.target import Address, Refusal
+from kubeloop.testing.virtual_time import VirtualTimeLoop
 
 pytestmark = pytest.mark.virtual_time
 POD, OTHER = Address("10.0.0.1", 80), Address("10.0.0.2", 80)
@@ -30,7 +32,9 @@ class Waiter:
 
 class Bench:
     def __init__(self, *, most=100_000, timeout=600.0):
-        self.places, self.pods, self.log, self.changes = Places(most), [], [], 0
+        self.places, self.changes = Places(most), 0
+        self.pods: list[Address] = []
+        self.log: list[tuple[Any, Any, float]] = []
         self.hold = Hold(
             places=self.places, timeout=timeout, pods=lambda: self.pods, changed=self.changed
         )
@@ -201,7 +205,8 @@ OPERATIONS = st.lists(
 def test_everybody_gets_exactly_one_answer_unless_it_left(operations):
     async def play():
         bench = Bench(most=5, timeout=10)
-        waiters, left = [], set()
+        waiters: list[Waiter] = []
+        left = set()
         for what, value in operations:
             if what == "add":
                 waiter, refusal = bench.add(len(waiters), first=value)
@@ -220,8 +225,6 @@ def test_everybody_gets_exactly_one_answer_unless_it_left(operations):
         await asyncio.sleep(30)
         assert sorted(bench.order) == sorted(set(range(len(waiters))) - left)
         assert bench.places.used == 0
-
-    from kubeloop.testing.virtual_time import VirtualTimeLoop
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         runner.run(play())

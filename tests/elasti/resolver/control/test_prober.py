@@ -21,10 +21,15 @@ HTTP, GRPC, TCP = Question(HttpGet(1), 1), Question(Grpc(2), 2), Question(TcpSoc
 class World:
     """Pods whose ports accept and whose probes pass from given times on."""
 
-    def __init__(self, *, accepts=0.0, passes=None, plan=PodPlan(), reads=0.0, unreachable=False):
+    def __init__(self, *, accepts=0.0, passes=None, plan=None, reads=0.0, unreachable=False):
         loop = asyncio.get_running_loop()
         self.start = loop.time()
-        self.accepts, self.passes, self._plan, self.reads = accepts, passes or {}, plan, reads
+        self.accepts, self.passes, self._plan, self.reads = (
+            accepts,
+            passes or {},
+            plan or PodPlan(),
+            reads,
+        )
         self.unreachable = unreachable
         self.connects: list[float] = []
         self.asked: list[tuple[int, float]] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 
@@ -54,7 +55,7 @@ async def test_it_asks_at_once_and_again_with_growing_pauses_until_nobody_waits_
     await asyncio.sleep(5)
     times = [at for at, _ in world.calls]
     assert times[0] == 0
-    pauses = [b - a for a, b in zip(times, times[1:], strict=False)]
+    pauses = [b - a for a, b in itertools.pairwise(times)]
     assert len(pauses) == 2
     assert 1.0 <= pauses[0] <= 1.2
     assert 2.0 <= pauses[1] <= 2.4

@@ -1,0 +1,182 @@
+"""The admin port: what it shows, and to whom."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import aiohttp
+import pytest
+
+from elasti.api.wire import ActivityReport
+from elasti.resolver.admin import AdminServer
+from elasti.resolver.callers import REMEMBERED_FOR, Callers, Denied
+from elasti.resolver.objects import ServiceKey
+from elasti.resolver.summed import SummedView, WorkerSilent, add_metrics, add_reports
+from kubeloop.client.errors import ConnectionRefused
+
+
+class View:
+    def __init__(self, *, held=2, why=""):
+        self.held, self.why = held, why
+
+    async def activity(self, key):
+        if key != ServiceKey("shop", "web"):
+            return None
+        return ActivityReport(held=self.held, open=3, last_arrival_age=1.5)
+
+    async def unready(self):
+        return self.why
+
+    async def metrics(self):
+        return b"# HELP a b\n# TYPE a counter\na_total 1.0\n"
+
+
+class Reviewer:
+    def __init__(self):
+        self.users = {"good": "system:serviceaccount:elasti:operator", "other": "bob"}
+        self.reviews = 0
+        self.down = False
+
+    async def user_of(self, token):
+        self.reviews += 1
+        if self.down:
+            raise ConnectionRefused("no")
+        return self.users.get(token)
+
+
+@contextlib.asynccontextmanager
+async def serving(view, callers=None, path=""):
+    server = AdminServer(view, callers=callers)
+    await server.start(host="127.0.0.1", port=0, path=path)
+    try:
+        yield server
+    finally:
+        await server.aclose()
+
+
+@contextlib.asynccontextmanager
+async def asking(view, callers=None):
+    async with serving(view, callers) as server, aiohttp.ClientSession() as session:
+
+        async def ask(route, **headers):
+            async with session.get(
+                f"http://127.0.0.1:{server.port}{route}", headers=headers
+            ) as answer:
+                return answer.status, await answer.read()
+
+        yield ask
+
+
+WEB = "?namespace=shop&service=web"
+
+
+async def test_what_anybody_may_see():
+    view = View()
+    async with asking(view) as ask:
+        assert await ask("/healthz") == (200, b"ok")
+        assert await ask("/readyz") == (200, b"ok")
+        assert await ask("/metrics") == (200, await view.metrics())
+        assert await ask(f"/queue-status{WEB}") == (200, b'{"queueStatus":1}')
+        view.held = 0
+        assert await ask(f"/queue-status{WEB}") == (200, b'{"queueStatus":0}')
+        assert await ask("/queue-status?namespace=a&service=b") == (200, b'{"queueStatus":0}')
+        assert (await ask("/queue-status"))[0] == 400
+        view.why = "shutting down"
+        assert await ask("/readyz") == (503, b"shutting down")
+        assert await ask("/healthz") == (200, b"ok")
+
+
+async def test_nothing_can_be_changed():
+    async with serving(View()) as server, aiohttp.ClientSession() as session:
+        for route in ("/activity", "/queue-status", "/metrics", "/readyz"):
+            async with session.post(f"http://127.0.0.1:{server.port}{route}{WEB}") as answer:
+                assert answer.status == 405
+
+
+async def test_activity_needs_the_operators_token():
+    callers = Callers(Reviewer(), allowed=("system:serviceaccount:elasti:*",))
+    async with asking(View(), callers) as ask:
+        assert (await ask(f"/activity{WEB}"))[0] == 401
+        assert (await ask(f"/activity{WEB}", Authorization="Bearer bad"))[0] == 401
+        assert (await ask(f"/activity{WEB}", Authorization="Basic good"))[0] == 401
+        assert (await ask(f"/activity{WEB}", Authorization="Bearer other"))[0] == 403
+        status, body = await ask(f"/activity{WEB}", Authorization="Bearer good")
+        assert (status, body) == (200, b'{"held":2,"open":3,"lastArrivalAge":1.5}')
+        status, _ = await ask("/activity?namespace=a&service=b", Authorization="Bearer good")
+        assert status == 404
+
+
+async def test_authentication_can_be_switched_off():
+    async with asking(View()) as ask:
+        assert (await ask(f"/activity{WEB}"))[0] == 200
+
+
+@pytest.mark.virtual_time
+async def test_a_review_is_remembered_for_a_minute_good_or_bad():
+    reviewer = Reviewer()
+    callers = Callers(reviewer, allowed=("system:serviceaccount:elasti:operator",))
+    for _ in range(5):
+        await callers.admit("Bearer good")
+        with pytest.raises(Denied):
+            await callers.admit("Bearer bad")
+    assert reviewer.reviews == 2
+    del reviewer.users["good"]
+    await asyncio.sleep(REMEMBERED_FOR)
+    with pytest.raises(Denied):
+        await callers.admit("Bearer good")
+
+
+async def test_what_is_remembered_is_bounded_and_a_failed_review_is_not_remembered():
+    reviewer = Reviewer()
+    callers = Callers(reviewer, allowed=("x*",))
+    for number in range(1000):
+        with pytest.raises(Denied):
+            await callers.admit(f"Bearer {number}")
+    assert len(callers._known) <= 256
+    reviewer.down = True
+    with pytest.raises(Denied) as denied:
+        await callers.admit("Bearer new")
+    assert denied.value.status == 503
+
+
+async def test_nobody_is_allowed_where_nobody_is_named():
+    with pytest.raises(Denied) as denied:
+        await Callers(Reviewer(), allowed=()).admit("Bearer good")
+    assert denied.value.status == 403
+
+
+async def test_several_workers_are_shown_as_one(tmp_path):
+    paths = [str(tmp_path / "0.sock"), str(tmp_path / "1.sock")]
+    summed = SummedView(paths)
+    async with serving(View(held=1), path=paths[0]):
+        with pytest.raises(WorkerSilent):
+            await summed.activity(ServiceKey("shop", "web"))
+        assert "worker 1" in await summed.unready()
+        async with asking(summed) as ask:
+            assert (await ask(f"/activity{WEB}"))[0] == 503
+        other = View(held=5)
+        async with serving(other, path=paths[1]):
+            report = await summed.activity(ServiceKey("shop", "web"))
+            assert report == ActivityReport(held=6, open=6, last_arrival_age=1.5)
+            assert await summed.activity(ServiceKey("a", "b")) is None
+            assert await summed.unready() == ""
+            assert b"a_total 2.0" in await summed.metrics()
+            other.why = "shutting down"
+            assert await summed.unready() == "worker 1: shutting down"
+
+
+def test_the_youngest_arrival_counts():
+    reports = [ActivityReport(1, 2, None), ActivityReport(3, 4, 9.0), ActivityReport(0, 0, 2.0)]
+    assert add_reports(reports) == ActivityReport(4, 6, 2.0)
+    assert add_reports([ActivityReport(0, 0)]).last_arrival_age is None
+
+
+def test_metrics_are_added_series_by_series():
+    one = (
+        '# HELP a x\n# TYPE a counter\na{b="c d"} 1.0\na{b="e"} 2.0\nelasti_resolver_services 5.0\n'
+    )
+    two = '# HELP a x\n# TYPE a counter\na{b="c d"} 10.0\nelasti_resolver_services 5.0\n'
+    assert add_metrics([one, two]) == (
+        '# HELP a x\n# TYPE a counter\na{b="c d"} 11.0\na{b="e"} 2.0\nelasti_resolver_services 5.0\n'
+    )
