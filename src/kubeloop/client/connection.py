@@ -132,6 +132,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def limit_silence(self, seconds: float) -> None:
         """End the body after so many seconds without a byte."""
+        if self._ended:  # a timer would only keep this object, and its buffer, for as long
+            return
         self._idle_timeout = seconds
         self._last_byte = self._loop.time()
         self._idle_timer = self._loop.call_later(seconds, self._check_silence)

@@ -6,6 +6,7 @@ import gc
 import json
 import socket
 import ssl
+import weakref
 from typing import Any
 
 import pytest
@@ -492,6 +493,18 @@ class TestTls:
 
 
 class TestClosing:
+    async def test_a_watch_that_had_ended_when_it_was_accepted_is_not_kept_by_its_timer(
+        self,
+    ) -> None:
+        async with ScriptedServer() as server:
+            server.serve("GET", PODS, reply(body=event_line("ADDED", pod(1))))
+            stream = await watch(server, idle_timeout=3600.0)
+            await read_all(stream)
+            connection = weakref.ref(stream._connection)
+            del stream
+            gc.collect()
+            assert connection() is None
+
     async def test_closing_ends_a_read_and_frees_the_connection_at_once(self) -> None:
         async with ScriptedServer() as server:
             script = server.expect_watch(PODS)
