@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from elasti.resolver.settings import Settings
 
 _SYNC_TIMEOUT = 60.0
+_RESOLVER_PORTS = 10_000
 
 _log = logging.getLogger(__name__)
 
@@ -170,7 +171,9 @@ def raise_descriptor_limit() -> int:
 
 
 def _limits(settings: Settings) -> Limits:
-    sized = Limits.for_descriptors(raise_descriptor_limit())
+    available = raise_descriptor_limit()
+    # Every resolver port may need a listening socket; where there are few, half is for them.
+    sized = Limits.for_descriptors(max(available - _RESOLVER_PORTS, available // 2))
     return Limits(
         max_clients=sized.max_clients,
         max_pods=sized.max_pods,

@@ -29,15 +29,21 @@ class KubePods:
     def __init__(self, client: Client) -> None:
         self._pods = client.resource(PODS, PodView)
         self._plans: OrderedDict[PodName, PodPlan] = OrderedDict()
+        self._locks: dict[PodName, asyncio.Lock] = {}
 
     async def plan(self, pod: PodName) -> PodPlan:
-        """Return how a pod is asked; tries until the server answers."""
-        plan = self._plans.get(pod)
-        if plan is None:
-            plan = await self._read(pod)
-            self._plans[pod] = plan
-            if len(self._plans) > _REMEMBERED:
-                self._plans.popitem(last=False)
+        """Return how a pod is asked; tries until the server answers. Ports share one reading."""
+        lock = self._locks.setdefault(pod, asyncio.Lock())
+        try:
+            async with lock:
+                plan = self._plans.get(pod)
+                if plan is None:
+                    plan = self._plans[pod] = await self._read(pod)
+                    if len(self._plans) > _REMEMBERED:
+                        self._plans.popitem(last=False)
+        finally:
+            if not lock.locked():
+                self._locks.pop(pod, None)
         return plan
 
     async def _read(self, pod: PodName) -> PodPlan:

@@ -8,11 +8,13 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any, cast
 
+import hpack
 from tests.elasti.resolver.control.cluster import FakeCluster, endpoint, fake_operator, pod
 
 from elasti.api.wire import WakeOutcome, probe_request, read_probe_answer
 from elasti.resolver.app import Worker
 from elasti.resolver.objects import ServiceKey
+from elasti.resolver.proxy.h2frames import HEADERS, PREFACE, SETTINGS, frame
 from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.settings import Settings
 from kubeloop.aio.wait import poll
@@ -315,3 +317,67 @@ async def test_metrics_have_bounded_labels():
     assert f"elasti_resolver_queued_count{{{labels}}} 0.0" in text
     assert 'elasti_resolver_operator_rpc_count_total{error="false"} 0.0' in text
     assert "/a" not in text
+
+
+async def test_a_pod_that_accepts_but_is_not_ready_gets_nothing_until_its_probe_passes():
+    cluster, process, port = FakeCluster(), HttpPod(), free_port()
+    process.ready = False
+    cluster.elasti_service("web", ("http", port))
+    cluster.private_service("web")
+    probe = {"readinessProbe": {"httpGet": {"path": "/ready", "port": process.port}}}
+    cluster.pods["web-1"] = pod("web-1", probe)
+    async with (
+        process.answering(),
+        fake_operator(lambda _: WakeOutcome.SCALING) as url,
+        worker(cluster, url),
+    ):
+        cluster.endpoints("web", endpoint("127.0.0.1", pod="web-1"), ports={"http": process.port})
+        asking = asyncio.create_task(get(port))
+        await asyncio.sleep(0.3)
+        assert process.requests == 0
+        process.ready = True
+        assert (await asyncio.wait_for(asking, 5)).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_pod_that_dies_sends_its_connections_to_the_next():
+    cluster, dead, alive, port = FakeCluster(), free_port(), HttpPod(), free_port()
+    cluster.elasti_service("web", ("http", port))
+    cluster.private_service("web")
+    # Kubernetes still calls it ready.
+    cluster.endpoints("web", endpoint("127.0.0.1", ready=True), ports={"http": dead})
+    async with (
+        fake_operator(lambda _: WakeOutcome.SCALING) as url,
+        worker(cluster, url) as resolver,
+    ):
+        asking = [asyncio.create_task(get(port)) for _ in range(5)]
+        await poll(lambda: held(resolver) == 5, 0.005, timeout=5)
+        async with alive.answering():
+            cluster.endpoints("web", endpoint("127.0.0.1", ready=True), ports={"http": alive.port})
+            answers = await asyncio.gather(*asking)
+    assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
+
+
+async def test_h2_on_the_shared_port_goes_by_authority():
+    cluster = FakeCluster()
+    rule = {"path": {"value": "/healthz"}, "response": {"status": 200, "body": "zz"}}
+    cluster.elasti_service("web", probeResponse=[rule])
+    async with (
+        fake_operator(lambda _: WakeOutcome.SCALING) as url,
+        worker(cluster, url) as resolver,
+    ):
+        for authority, expected in (("web.shop", b"zz"), ("other.shop", b"HTTP/1.1 404 ")):
+            fields = [
+                (":method", "GET"), (":scheme", "http"), (":path", "/healthz"), (":authority", authority)
+            ]  # fmt: skip
+            block = hpack.Encoder().encode(fields)
+            reader, writer = await asyncio.open_connection("127.0.0.1", resolver.shared_port)
+            writer.write(
+                PREFACE + frame(SETTINGS) + frame(HEADERS, flags=5, stream=1, payload=block)
+            )
+            got = b""
+            async with asyncio.timeout(5):
+                while expected not in got:
+                    piece = await reader.read(4096)
+                    assert piece, got
+                    got += piece
+            writer.close()
