@@ -2,7 +2,8 @@
 
 Every attempt asks for a `Login` first. Where the server answers 401, the credentials are told which
 headers were refused, and the attempt is made once more if they have others to offer; a server that
-refuses the same headers would only refuse them again.
+refuses the same headers would only refuse them again. Its word for that is a bare "Unauthorized":
+which server that was, and whose credentials, is added here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import dataclasses
 import platform
 from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
 
 from kubeloop._version import __version__
 from kubeloop.client.errors import Unauthorized
@@ -41,6 +44,7 @@ class Identity:
 
     def __init__(self, config: ClientConfig, *, user_agent: str = "") -> None:
         self._credentials = config.credentials
+        self._parties = f"{config.endpoint} does not accept our credentials ({config.source})"
         acting = config.impersonate.headers() if config.impersonate else ()
         self._common = (("User-Agent", user_agent or default_user_agent()), *acting)
 
@@ -57,12 +61,20 @@ class Identity:
         login = await self.login()
         try:
             return await call(login)
-        except Unauthorized:
+        except Unauthorized as error:
             self._credentials.invalidate(login.authorization)
             renewed = await self.login()
             if _same(login, renewed):
-                raise
-        return await call(renewed)
+                raise self._explained(error) from None
+        try:
+            return await call(renewed)
+        except Unauthorized as error:
+            raise self._explained(error) from None
+
+    def _explained(self, error: Unauthorized) -> Unauthorized:
+        message = f"{error}: {self._parties}; have they expired, or are they of another cluster?"
+        status = msgspec.structs.replace(error.status, message=message)
+        return Unauthorized(status, retry_after=error.retry_after)
 
 
 def _same(old: Login, new: Login) -> bool:

@@ -183,7 +183,7 @@ async def test_a_refused_login_is_renewed_once_and_tells_which_it_was():
 async def test_the_second_401_is_final():
     credentials = RenewableToken("one", "two", "three")
     transport = ScriptedTransport([refusal(401, "Unauthorized")])
-    with pytest.raises(Unauthorized):
+    with pytest.raises(Unauthorized, match="does not accept our credentials"):
         await sender_over(transport, credentials).send(GET)
     assert len(transport.sent) == 2
 
@@ -191,8 +191,11 @@ async def test_the_second_401_is_final():
 async def test_a_login_that_cannot_be_renewed_is_not_tried_again():
     credentials = RenewableToken("only")
     transport = ScriptedTransport([refusal(401, "Unauthorized")])
-    with pytest.raises(Unauthorized):
+    with pytest.raises(
+        Unauthorized, match=r"https?://.* \(the test\); have they expired"
+    ) as caught:
         await sender_over(transport, credentials).send(GET)
+    assert (caught.value.code, caught.value.reason) == (401, "Unauthorized")
     assert len(transport.sent) == 1
     assert credentials.refused == [{"Authorization": "Bearer only"}]
 
