@@ -69,7 +69,7 @@ class SharedInformerFactory:
     """Makes and runs informers.
 
     resync, namespace, transform and tweak hold for all informers unless one is asked for otherwise.
-    Without a transform, managedFields are dropped. `name` is claimed in `names`, where metrics must
+    The default transform drops managedFields; another one, or None, takes its place. `name` is claimed in `names`, where metrics must
     not mix, until the shutdown. `collector` keeps Python's garbage collector out of the way of big
     lists. `mutation_detector` makes one for each informer, for tests.
     """
