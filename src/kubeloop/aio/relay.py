@@ -28,6 +28,14 @@ def reset(transport: asyncio.Transport) -> None:
     transport.abort()
 
 
+def end_writing(transport: asyncio.Transport) -> None:
+    """Tell the peer that no more comes; one that is gone need not be told."""
+    if not transport.is_closing() and transport.can_write_eof():
+        # asyncio asks the kernel at once, which may know more than the transport.
+        with contextlib.suppress(OSError):
+            transport.write_eof()
+
+
 class RelayEnd(asyncio.Protocol):
     """One end of a relay; bytes that come before `join` are kept for the other end.
 
@@ -85,9 +93,8 @@ class RelayEnd(asyncio.Protocol):
                 end._transport.close()
 
     def _finish_writing(self) -> None:
-        transport = self._transport
-        if transport is not None and not transport.is_closing() and transport.can_write_eof():
-            transport.write_eof()
+        if self._transport is not None:
+            end_writing(self._transport)
 
     # asyncio.Protocol
 

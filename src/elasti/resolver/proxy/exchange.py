@@ -20,7 +20,7 @@ from elasti.resolver.proxy.rewrite import response_head
 from elasti.resolver.proxy.seeker import Seeker
 from elasti.resolver.proxy.target import Refusal
 from elasti.resolver.proxy.tunnel import tunnel
-from kubeloop.aio.relay import reset
+from kubeloop.aio.relay import end_writing, reset
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -275,7 +275,7 @@ class Exchange(Seeker):
             return
         self._lingering = True
         self._resume(FULL | POD_SLOW)
-        transport.write_eof()
+        end_writing(transport)
 
     def _break(self) -> None:
         """Cut the connection, so that half an answer is not taken for a whole one."""

@@ -39,7 +39,7 @@ from elasti.resolver.proxy.h2held import Beginning, H2Cancel, H2Error, H2Request
 from elasti.resolver.proxy.seeker import Seeker
 from elasti.resolver.proxy.sockets import is_reset
 from elasti.resolver.proxy.target import Refusal
-from kubeloop.aio.relay import reset
+from kubeloop.aio.relay import end_writing, reset
 
 if TYPE_CHECKING:
     from elasti.resolver.proxy.front import Front
@@ -226,14 +226,17 @@ class H2Connection(Seeker, asyncio.Protocol):
 
     def refuse(self, refusal: Refusal) -> None:
         """Tell every stream why, and that it may come again."""
+        said = []
         for stream, state in self._streams.items():
             self.front.statistics.by_class[refusal.status // 100] += 1
-            self._write(
+            said.append(
                 refusal_frames(stream, refusal.status, refusal.words, grpc=state.is_grpc)
                 if not state.answered
                 else rst_stream(stream, INTERNAL_ERROR)
             )
-        self._goodbye()
+        # In one piece: a client that has its answer may hang up on what follows.
+        self._write(b"".join(said) + goaway(self._last_stream))
+        self._close()
 
     # frames on their way
 
@@ -325,7 +328,7 @@ class H2Connection(Seeker, asyncio.Protocol):
             return
         self._closing = True
         self._flow(flowing=True)
-        transport.write_eof()
+        end_writing(transport)
 
     def _write(self, data: bytes) -> None:
         if data and self._transport is not None and not self._closing:

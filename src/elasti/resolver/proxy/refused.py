@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from elasti.resolver.proxy.answers import refusal_response
 from elasti.resolver.proxy.ports import PortProtocol
 from elasti.resolver.proxy.target import Refusal
+from kubeloop.aio.relay import end_writing
 
 if TYPE_CHECKING:
     from elasti.resolver.proxy.front import Front
@@ -33,7 +34,7 @@ class RefusedConnection(asyncio.Protocol):
         self._front.sweeper.add(self)
         refusal = Refusal.BUSY
         self._transport.write(refusal_response(refusal.status, refusal.words, retry=True))
-        self._transport.write_eof()
+        end_writing(self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import cast
+
 import h11
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -43,6 +46,9 @@ class FakeTransport:
     def write_eof(self) -> None:
         self.ended = True
 
+    def can_write_eof(self) -> bool:
+        return True
+
     def close(self) -> None:
         self.closing = True
 
@@ -80,7 +86,7 @@ class FakePool(Pool):
         assert taker.pod_share.take()
         connection = PodConnection(pool=self, line=line, share=taker.pod_share)
         transport = FakeTransport(connection)
-        connection.connection_made(transport)
+        connection.connection_made(cast(asyncio.Transport, transport))
         self.opened = [*getattr(self, "opened", ()), transport]
         taker.connected(connection)
 
@@ -94,7 +100,7 @@ class World:
         connection = self.front()
         assert isinstance(connection, ClientConnection)
         self.client = FakeTransport(connection)
-        connection.connection_made(self.client)
+        connection.connection_made(cast(asyncio.Transport, self.client))
 
     @property
     def pods(self) -> list[FakeTransport]:
@@ -157,7 +163,7 @@ def streams(draw, corpus):
     return [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True) if a < b]
 
 
-@settings(max_examples=1500)
+@settings(max_examples=600)
 @given(streams(REQUESTS), st.lists(streams(RESPONSES), max_size=4))
 def test_nothing_escapes_and_pods_read_what_h11_reads(requests, answers):
     world = World()
@@ -186,11 +192,8 @@ def assert_h11_reads(wire: bytes) -> None:
         if event is h11.NEED_DATA or event is h11.PAUSED:
             return
         if isinstance(event, h11.EndOfMessage):
-            if connection.our_state is h11.MIGHT_SWITCH_PROTOCOL or connection.their_state in (
-                h11.MUST_CLOSE,
-                h11.MIGHT_SWITCH_PROTOCOL,
-            ):
-                return
+            if connection.their_state is not h11.DONE:
+                return  # it wants to close or to switch
             connection.send(h11.Response(status_code=204, headers=[]))
             connection.send(h11.EndOfMessage())
             if connection.our_state is h11.MUST_CLOSE:
@@ -198,7 +201,7 @@ def assert_h11_reads(wire: bytes) -> None:
             connection.start_next_cycle()
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(st.lists(st.binary(max_size=200), max_size=6), st.booleans())
 def test_any_bytes_at_all_are_survived(pieces, h2):
     world = World()
@@ -209,7 +212,7 @@ def test_any_bytes_at_all_are_survived(pieces, h2):
     world.end()
 
 
-@settings(max_examples=500)
+@settings(max_examples=300)
 @given(streams(RESPONSES), st.sampled_from(REQUESTS[:-1]))
 def test_the_client_never_sees_a_broken_answer_end_well(pieces, request):
     """What the client was sent is whole messages, unless its connection was broken off."""
