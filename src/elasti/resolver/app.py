@@ -172,8 +172,8 @@ def raise_descriptor_limit() -> int:
 
 def _limits(settings: Settings) -> Limits:
     available = raise_descriptor_limit()
-    # Every resolver port may need a listening socket; where there are few, half is for them.
-    sized = Limits.for_descriptors(max(available - _RESOLVER_PORTS, available // 2))
+    # Every resolver port may need a listening socket; where descriptors are few, so are those.
+    sized = Limits.for_descriptors(available - min(_RESOLVER_PORTS, available // 5))
     return Limits(
         max_clients=sized.max_clients,
         max_pods=sized.max_pods,

@@ -22,7 +22,7 @@ from elasti.api.types import WakeSpec
 from elasti.api.wire import PROBE_PATH, ProbeIdentity
 from elasti.resolver.hold import Hold, Places
 from elasti.resolver.prober import Prober, Suspect
-from elasti.resolver.proxy.target import LocalAnswer
+from elasti.resolver.proxy.target import LocalAnswer, Refusal
 from elasti.resolver.rules import Rules
 from elasti.resolver.wake import Waker
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from elasti.resolver.endpoints import PodEndpoint
     from elasti.resolver.objects import ServiceKey
     from elasti.resolver.prober import PodReader
-    from elasti.resolver.proxy.target import Address, Asked, Refusal, Waiter
+    from elasti.resolver.proxy.target import Address, Asked, Waiter
     from elasti.resolver.wake import DurableWish, Operator
 
 # Without anybody waiting nobody probes; a pod that refused is then tried again after this time.
@@ -151,6 +151,7 @@ class Port:
         self._refused: dict[Address, asyncio.TimerHandle] = {}
         self._turn = 0
         self._in_vain = False
+        self._closed = False
 
     def __repr__(self) -> str:
         return f"<Port {self._service.key}:{self.name} {self.hold!r} {len(self.serving)} pods>"
@@ -159,8 +160,8 @@ class Port:
 
     @property
     def stepping_aside(self) -> bool:
-        """Whether our slice is gone, so that pods take over; or this worker goes."""
-        return not self._service.published or self._seams.leaving
+        """Whether our slice is gone, so that pods take over; or this worker or Service goes."""
+        return not self._service.published or self._seams.leaving or self._closed
 
     def pick(self) -> Address | None:
         """Return the next pod that serves; None also while others wait for their turn."""
@@ -171,7 +172,9 @@ class Port:
         return serving[turn]
 
     def wait(self, waiter: Waiter, *, first: bool = False) -> Refusal | None:
-        """Queue a connection."""
+        """Queue a connection; not on a port that was closed while its connections went on."""
+        if self._closed:
+            return Refusal.GONE
         refusal = self.hold.wait(waiter, first=first)
         if refusal is None and self.serving:
             self.hold.release()
@@ -183,7 +186,9 @@ class Port:
 
     def refused(self, address: Address) -> None:
         """Do not pick a pod before it answers again."""
-        if address in self._endpoints and address not in self._refused:
+        if self._closed:
+            self.serving = [other for other in self.serving if other != address]
+        elif address in self._endpoints and address not in self._refused:
             loop = asyncio.get_running_loop()
             self._refused[address] = loop.call_later(_REFUSAL_LASTS, self._forgive, address)
             self._proven.discard(address)
@@ -225,7 +230,8 @@ class Port:
         self._stir()
 
     async def aclose(self) -> None:
-        """Send everybody away and stop."""
+        """Send everybody away and stop; connections that are open may still pick known pods."""
+        self._closed = True
         self.hold.close()
         for timer in self._refused.values():
             timer.cancel()
@@ -253,6 +259,8 @@ class Port:
     # One place where things start and stop
 
     def _stir(self) -> None:
+        if self._closed:
+            return
         self.serving = [address for address, _ in self._listed() if self._serves(address)]
         if self.serving:
             self.hold.release()

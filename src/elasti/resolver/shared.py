@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from elasti.resolver.listeners import BACKLOG, bound_socket
 from elasti.resolver.proxy.ports import PortProtocol
-from elasti.resolver.shared_port import OneRequest, SharedConnection
+from elasti.resolver.shared_connection import OneRequest, SharedConnection
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

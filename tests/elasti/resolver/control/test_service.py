@@ -219,6 +219,19 @@ async def test_a_closed_service_sends_everybody_away():
     assert waiter.refusal is Refusal.GONE
 
 
+async def test_connections_that_outlive_their_service_go_to_known_pods_and_never_wait():
+    world = World()
+    world.endpoints(a=True)
+    await world.service.aclose()
+    assert world.port.pick() == A
+    assert world.port.stepping_aside
+    world.port.refused(A)
+    assert world.port.pick() is None
+    assert world.port.wait(Waiter(), first=True) is Refusal.GONE
+    await asyncio.sleep(10)
+    assert world.wakes == []
+
+
 async def test_the_operators_probe_is_answered_and_is_no_activity():
     world = World()
 
