@@ -295,10 +295,14 @@ class Reflector(Generic[T]):
         if accepted == 0 and lasted < VERY_SHORT:
             _log.warning("%s: watch closed at once without an event", self.name)
             return self._ended("short", Resting(Starting()))
-        if self.last_version in {"", "0"}:
-            # No place to resume at: what was deleted meanwhile would never be noticed.
-            return self._ended("closed", Resting(Starting()))
-        return self._ended("closed", Watching())
+        if isinstance(again := self._resumed(), Starting):
+            return self._ended("closed", Resting(again))
+        return self._ended("closed", again)
+
+    def _resumed(self) -> Starting | Watching[T]:
+        """What follows a watch that ended through no fault of its place."""
+        # Without a place to resume at, what was deleted meanwhile would never be noticed.
+        return Starting() if self.last_version in {"", "0"} else Watching()
 
     def _after_failed_open(self, error: KubeError) -> State[T]:
         match error:
@@ -316,18 +320,18 @@ class Reflector(Generic[T]):
         match error:
             case SilentWatch():
                 _log.info("%s: watch taken for closed: %s", self.name, error)
-                return self._ended("silent", Watching())
+                return self._ended("silent", self._resumed())
             case Gone():
                 _log.info("%s: watch expired at version %s", self.name, self.last_version)
                 return self._ended("expired", Resting(Starting()))
             case TooManyRequests():
-                again: State[T] = Resting(Watching(), at_least=error.retry_after or 0.0)
+                again: State[T] = Resting(self._resumed(), at_least=error.retry_after or 0.0)
                 return self._ended("throttled", again)
             case InternalError() if self._internal_errors.failed():
-                return self._ended("error", Watching())
+                return self._ended("error", self._resumed())
             case TransportError():
                 _log.info("%s: watch broken: %s", self.name, error)
-                return self._ended("broken", Resting(Watching()))
+                return self._ended("broken", Resting(self._resumed()))
             case _:
                 _log.warning("%s: watch ended with an error: %s", self.name, error)
                 return self._ended("error", Resting(Starting()))

@@ -129,6 +129,22 @@ async def test_a_bookmark_ends_the_synthetic_adds_of_a_watch_from_nowhere():
         assert reflector.last_version == "61"
 
 
+@pytest.mark.spec("R24", "X4")
+@pytest.mark.parametrize(
+    "ending", [None, TransportError("reset"), api_error(429, "TooManyRequests"), "silence"], ids=str
+)
+async def test_a_watch_from_nowhere_is_never_resumed_however_it_ended(ending):
+    if ending == "silence":
+        stream = ScriptedStream([added("a", 50)], ends=False)
+    else:
+        stream = ScriptedStream([added("a", 50)], error=ending)
+    source = ScriptedSource([Page([], "0"), Page([], "60")], [stream])
+    async with reflecting(source):
+        await asyncio.sleep(310)
+        assert len(source.lists) == 2, "what was deleted meanwhile is noticed by a list only"
+        assert source.watch_versions[:2] == ["0", "60"]
+
+
 @pytest.mark.spec("R24")
 async def test_a_clean_close_after_an_event_reopens_at_once_from_the_last_version():
     errors: list[Any] = []
