@@ -144,8 +144,9 @@ class Observer:
             slices=await self._present_slices(es, memory),
             resolvers=self._resolvers.ready(),
         )
-        if facts.service is None or (facts.at_zero and memory.state is State.PROXY):
-            return facts
+        parked = facts.at_zero and memory.state in (None, State.PROXY)
+        if facts.service is None or parked:
+            return facts  # nothing hangs on endpoints there, and a restart saves a list for each
         ready = await self._ready(facts, memory)
         memory.see_ready(ready, facts.now)
         return dataclasses.replace(facts, ready=ready)

@@ -483,8 +483,9 @@ class ElastiServiceReconciler:
             await self._patch_status(facts.es, patch)
 
     def _tell_findings(self, facts: Facts, memory: Memory) -> None:
+        shown = " ".join(old.message for old in facts.es.status.conditions if old.type == "Ready")
         for finding in facts.findings:
-            if finding not in memory.told:
+            if finding not in memory.told and finding.message not in shown:
                 self._parts.reporter.finding(facts.es, finding)
         memory.told = frozenset(facts.findings)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from typing import Any
 
@@ -10,7 +9,7 @@ from tests.devcluster.controllers.support import eventually
 from tests.elasti.operator.rig import FakePrometheus, Rig
 
 from elasti.api.names import PAUSED_BY_US_ANNOTATION
-from elasti.scaling.autoscalers import PAUSED, PAUSED_REPLICAS
+from elasti.scaling.autoscalers import PAUSED, PAUSED_REPLICAS, Keda
 from kubeloop.informer import SharedInformerFactory
 from kubeloop.objects.patches import MergePatch
 
@@ -173,8 +172,6 @@ async def test_keda_that_does_not_pause_keeps_the_target_awake(
 
 
 def _impatient(client: Any) -> Any:
-    from elasti.scaling.autoscalers import Keda
-
     return Keda(client, pause_timeout=0.4)
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
-from tests.devcluster.controllers.support import eventually
+from tests.devcluster.controllers.support import deployment, eventually
 from tests.elasti.operator.rig import FakePrometheus, FakeResolver, Rig, loopback
 
 from elasti.api.names import WAKE_ANNOTATION, private_service_name, resolver_slice_name
 from elasti.api.wire import ActivityReport
+from elasti.operator.settings import OnResolverLoss
 from kubeloop.objects.patches import MergePatch
 
 
@@ -190,8 +192,6 @@ async def test_a_lost_resolver_wakes_what_sleeps(rig: Rig):
 
 
 async def test_a_lost_resolver_may_be_waited_for(rig: Rig):
-    from elasti.operator.settings import OnResolverLoss
-
     await rig.web(replicas=0)
     async with rig.operator(on_resolver_loss=OnResolverLoss.WAIT):
         await rig.becomes("Proxy")
@@ -355,7 +355,7 @@ async def test_kubeelastis_objects_are_adopted_in_place(rig: Rig):
     ],
 )
 async def test_what_cannot_sleep_is_refused_and_left_alone(
-    rig: Rig, prometheus: FakePrometheus, spec: dict[str, object], reason: str
+    rig: Rig, prometheus: FakePrometheus, spec: dict[str, Any], reason: str
 ):
     await rig.cluster.deployments.create(_at_zero("web"))
     await rig.service(**spec)
@@ -442,6 +442,4 @@ async def _seconds_of_polls(prometheus: FakePrometheus, queries: int) -> bool:
 
 
 def _at_zero(name: str) -> dict[str, object]:
-    from tests.devcluster.controllers.support import deployment
-
     return deployment(name, 0)

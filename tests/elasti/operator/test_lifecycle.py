@@ -7,10 +7,10 @@ import dataclasses
 
 import pytest
 from tests.devcluster.controllers.support import eventually
-from tests.elasti.operator.rig import FakePrometheus, Rig
+from tests.elasti.operator.rig import SLICES, FakePrometheus, Recorder, Rig
 
-from elasti.api.names import FINALIZER, private_service_name
-from kubeloop.client import ConnectionLost
+from elasti.api.names import FINALIZER, private_service_name, resolver_slice_name
+from kubeloop.client import ConnectionLost, NotFound
 from kubeloop.objects.patches import MergePatch
 
 
@@ -21,8 +21,6 @@ async def _gone(rig: Rig, name: str = "web") -> bool:
 
 
 async def _elastiservice(rig: Rig, name: str = "web"):
-    from kubeloop.client import NotFound
-
     try:
         return await rig.elastiservices.get(name)
     except NotFound:
@@ -170,6 +168,14 @@ def _arm(operator, guillotine: _Guillotine, killed: asyncio.Event) -> None:
 async def test_a_crash_after_any_write_of_a_cycle_heals(rig: Rig, prometheus: FakePrometheus):
     """Down and up again, killed after 0, 1, 2, ... writes; the next operator always completes it."""
     await rig.web(triggers=[prometheus.trigger()])
+    async with Recorder(rig).running() as recorder:
+        after = await _killed_again_and_again(rig, prometheus)
+    assert recorder.dark_moments() == []
+    assert after > 5, "a cycle has more writes than that"
+
+
+async def _killed_again_and_again(rig: Rig, prometheus: FakePrometheus) -> int:
+    after = 0
     for after in range(14):
         prometheus.value = 0.0
         guillotine, killed = _Guillotine(after), asyncio.Event()
@@ -192,7 +198,7 @@ async def test_a_crash_after_any_write_of_a_cycle_heals(rig: Rig, prometheus: Fa
             await eventually(released)
         if not guillotine.dead:
             break
-    assert after > 5, "a cycle has more writes than that"
+    return after
 
 
 async def _never_dark(rig: Rig) -> None:
@@ -211,6 +217,28 @@ async def _either(killed: asyncio.Event, work) -> None:
     results = await asyncio.gather(task, waiting, return_exceptions=True)
     if not killed.is_set() and isinstance(results[0], Exception):
         raise results[0]
+
+
+async def test_the_service_is_never_dark_through_cycles(rig: Rig, prometheus: FakePrometheus):
+    await rig.web(triggers=[prometheus.trigger()])
+    async with Recorder(rig).running() as recorder:
+        async with rig.operator() as operator:
+            for _ in range(3):
+                await rig.becomes("Proxy")
+                await rig.wake(operator, "web")
+                await rig.becomes("Serve")
+            await rig.scale(3)
+            await rig.becomes("Proxy")
+        # The control: a slice that goes before pods are ready must show, or this proves nothing.
+        assert recorder.dark_moments() == []
+        await rig.client.resource(SLICES, namespace=rig.namespace).delete(
+            resolver_slice_name("web")
+        )
+
+        async def dark() -> bool:
+            return recorder.dark_moments() != []
+
+        await eventually(dark)
 
 
 # Replicas

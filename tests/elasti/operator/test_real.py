@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -148,10 +149,8 @@ async def test_private_slices_carry_the_label_and_show_pods_before_they_are_read
 async def test_tokens_are_reviewed_by_a_real_server(real: Rig, controlplane: ControlPlane):
     await real.web(replicas=0)
     accounts = real.client.resource("v1/serviceaccounts", namespace="elasti")
-    try:
+    with contextlib.suppress(AlreadyExists):
         await accounts.create({"metadata": {"name": "resolver"}})
-    except AlreadyExists:
-        pass
 
     async def token(namespace: str, name: str, audience: str) -> str:
         accounts = real.client.resource("v1/serviceaccounts", namespace=namespace)

@@ -1,0 +1,122 @@
+"""Shared watches: how many there are, who hears what, and what happens to a stuck one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from elasti.operator.informer_manager import KeyParams, Manager, RequestWatch
+from kubeloop.aio.tasks import finish
+from kubeloop.objects.gvk import GroupVersionResource
+from kubeloop.objects.meta import PartialObjectMetadata
+from kubeloop.testing.fake_source import FakeSource
+
+DEPLOYMENTS = GroupVersionResource("apps", "v1", "deployments")
+
+
+class FakeClient:
+    """One source for each resource and namespace."""
+
+    def __init__(self) -> None:
+        self.sources: dict[tuple[str, str], FakeSource[Any]] = {}
+
+    def resource(self, resource: Any, kind: type[Any], *, namespace: str = "") -> Any:
+        key = (str(resource), namespace)
+        return self.sources.setdefault(key, FakeSource(bookmark_every=0.0))
+
+
+def watch(name: str, heard: list[str], crd: str = "es") -> RequestWatch:
+    key = KeyParams("default", crd, DEPLOYMENTS, name)
+    return RequestWatch(key, dict, lambda event: heard.append(f"{crd}:{event.key}"))
+
+
+@pytest.mark.virtual_time
+async def test_a_hundred_wishes_are_one_watch():
+    client = FakeClient()
+    manager = Manager(client)
+    heard: list[str] = []
+    for number in range(100):
+        manager.add(watch(f"web-{number}", heard, f"es-{number}"))
+    assert manager.informer_count == 1
+    source = client.sources[str(DEPLOYMENTS), ""]
+    source.create("web-7", namespace="default")
+    source.create("stranger", namespace="default")
+    running = asyncio.create_task(manager.run())
+    await manager.wait_until_ready()
+    await asyncio.sleep(1)
+    assert heard == ["es-7:default/web-7"]
+    await finish([running])
+
+
+@pytest.mark.virtual_time
+async def test_who_left_hears_nothing_more():
+    client = FakeClient()
+    manager = Manager(client)
+    heard: list[str] = []
+    scope = manager.add(watch("web", heard, "a"))
+    manager.add(watch("web", heard, "b"))
+    running = asyncio.create_task(manager.run())
+    await manager.wait_until_ready()
+    source = client.sources[str(DEPLOYMENTS), ""]
+    source.create("web", namespace="default")
+    await asyncio.sleep(1)
+    assert sorted(heard) == ["a:default/web", "b:default/web"]
+    manager.remove(watch("web", heard, "a").key)
+    heard.clear()
+    source.update("web", namespace="default")
+    await asyncio.sleep(1)
+    assert heard == ["b:default/web"]
+    assert scope.find("default", "web") is not None
+    await finish([running])
+
+
+@pytest.mark.virtual_time
+async def test_a_kind_may_come_while_the_manager_runs():
+    client = FakeClient()
+    manager = Manager(client)
+    running = asyncio.create_task(manager.run())
+    await manager.wait_until_ready()
+    scope = manager.scope("v1/pods", dict)
+    assert not manager.has_synced
+    await scope.wait_synced()
+    assert manager.has_synced
+    await finish([running])
+
+
+@pytest.mark.virtual_time
+async def test_confined_to_namespaces_there_is_a_watch_for_each():
+    client = FakeClient()
+    manager = Manager(client, namespaces=("a", "b"))
+    scope = manager.scope("v1/pods", dict)
+    client.sources["v1/pods", "a"].create("one", namespace="a")
+    client.sources["v1/pods", "b"].create("two", namespace="b")
+    running = asyncio.create_task(manager.run())
+    await manager.wait_until_ready()
+    assert scope.find("a", "one") is not None
+    assert scope.find("b", "two") is not None
+    assert scope.find("c", "three") is None
+    assert len(list(scope.all())) == 2
+    await finish([running])
+
+
+@pytest.mark.virtual_time
+async def test_a_silent_watch_is_made_to_list_anew():
+    client = FakeClient()
+    manager = Manager(client, stuck_after=100.0, health_period=5.0)
+    scope = manager.scope("v1/pods", PartialObjectMetadata)
+    running = asyncio.create_task(manager.run())
+    await manager.wait_until_ready()
+    source = client.sources["v1/pods", ""]
+    asked = len(source.lists) + len(source.watches)
+    await asyncio.sleep(90)
+    assert len(source.lists) + len(source.watches) == asked
+    source.create("missed", namespace="default")
+    source.drop_watches(lose_pending=True)
+    source.stall_watches()
+    await asyncio.sleep(130)
+    assert len(source.lists) + len(source.watches) > asked
+    source.stall_watches(stall=False)
+    await finish([running])
+    assert scope.informers[0].last_heard is not None
