@@ -247,7 +247,7 @@ class Manager:
         for scope in self._scopes:
             for informer in scope.informers:
                 heard = informer.last_heard
-                last = max(heard or now, self._relisted.get(informer.name, 0.0))
+                last = max(now if heard is None else heard, self._relisted.get(informer.name, 0.0))
                 if now - last > self._stuck_after:
                     self._relisted[informer.name] = now
                     _log.warning("informer is stuck", informer=informer.name, silent=now - last)
