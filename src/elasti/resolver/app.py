@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 _SYNC_TIMEOUT = 60.0
 _RESOLVER_PORTS = 10_000
+# A safety net: whatever went wrong with one notification is mended by the next round.
+_RESYNC = 600.0
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +56,7 @@ class Worker:
     def __init__(self, client: Client, settings: Settings, *, limits: Limits | None = None) -> None:
         self._settings = settings
         self._factories = [
-            SharedInformerFactory(client, namespace=namespace)
+            SharedInformerFactory(client, namespace=namespace, resync=_RESYNC)
             for namespace in settings.watch_namespaces or ("",)
         ]
         self.path = DataPath(limits=limits or _limits(settings))

@@ -188,7 +188,11 @@ class Listeners:
         while self._dirty and self._accepting:
             port = self._dirty.pop()
             self._due.pop(port, None)
-            await self._apply(port)
+            try:
+                await self._apply(port)
+            except Exception:  # noqa: BLE001 -- logged; one port must not keep the others from changing
+                _log.exception("port %d cannot be changed; it is tried again", port)
+                self._due[port] = asyncio.get_running_loop().time() + _RETRY
             # A bind need not suspend; connections must not wait for ten thousand of them.
             await asyncio.sleep(0)
         self._settled.set()
@@ -213,11 +217,13 @@ class Listeners:
 
     async def _bind(self, port: int, claim: Claim) -> None:
         try:
-            sock = bound_socket(self._host, port, reuse_port=self._reuse_port)
+            self._open[port] = await self._listen(port, claim)
         except OSError as error:
             _log.warning("port %d cannot be bound for %s: %s", port, claim.key, error)
             self._due[port] = asyncio.get_running_loop().time() + _RETRY
-            return
+
+    async def _listen(self, port: int, claim: Claim) -> Listener:
+        sock = bound_socket(self._host, port, reuse_port=self._reuse_port)
         listener = Listener(claim, sock, make_front=self._make_front)
         loop = asyncio.get_running_loop()
         try:
@@ -225,7 +231,7 @@ class Listeners:
         except BaseException:
             sock.close()
             raise
-        self._open[port] = listener
+        return listener
 
     def _make_front(self, claim: Claim) -> Front:
         return self._path.front(self._target(claim), claim.protocol)
