@@ -42,6 +42,7 @@ check: $(READY) ## Format, lint, types, layers, generated files
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python hack/conformance_table.py --check
 
 format: $(READY) ## Rewrite the code in the house format
 	$(BIN)/ruff check --fix-only $(CODE)
