@@ -16,7 +16,7 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from elasti.resolver.proxy.answers import plain_response
-from elasti.resolver.proxy.exchange import FULL, Exchange
+from elasti.resolver.proxy.exchange import FULL, POD_SLOW, Exchange
 from elasti.resolver.proxy.framing import FramingError
 from elasti.resolver.proxy.h2 import H2Connection
 from elasti.resolver.proxy.heads import (
@@ -85,8 +85,11 @@ class ClientConnection(Exchange, asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """The client sends no more; the running answer is still wanted."""
-        self._eof = self._finished = True
-        if self._head is None or self._body is not None:
+        self._eof = True
+        if self._head is None:
+            # Requests that were sent before may wait for a client that is slow to read.
+            return self._stuck and self._buffer != b""
+        if self._body is not None:
             return False
         if self._head.minor and not self._answered:
             self._write(_POKE)
@@ -195,6 +198,8 @@ class ClientConnection(Exchange, asyncio.Protocol):
             self._refuse(400, str(error), retry=False)
         if self._head is None:
             self._resting = not (self._buffer or self._stuck or self._finished)
+            if self._eof and not (self._stuck and self._buffer):
+                self._close(linger=False)
 
     def _feed(self, data: bytes) -> None:
         """Pass on what belongs to the request's body; keep the rest."""
@@ -251,8 +256,8 @@ class ClientConnection(Exchange, asyncio.Protocol):
             self._close(linger=self._body is not None)
             return
         if self._pauses:
-            self._resume(FULL)
-        if self._buffer or self._stuck:
+            self._resume(FULL | POD_SLOW)
+        if self._buffer or self._stuck or self._eof:
             self._next()
         else:
             self._resting = True

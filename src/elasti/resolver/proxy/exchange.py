@@ -109,9 +109,9 @@ class Exchange(Seeker):
         self._pod = pod
         if not repeatable:
             self._wire = None
-        pod.ask(self, wire, head.method)
         if self._pauses:
-            self._resume(FULL)
+            self._resume(FULL | POD_SLOW)
+        pod.ask(self, wire, head.method)
 
     def _is_repeatable(self) -> bool:
         head = self._head
@@ -125,10 +125,7 @@ class Exchange(Seeker):
         request, front = self._head, self.front
         assert pod is not None
         assert request is not None
-        if head.keep_alive and self._body is None:
-            pod.release()
-        else:
-            pod.drop()
+        self._give_back(pod, reusable=head.keep_alive)
         if (
             head.edited
             or self._finished
@@ -166,11 +163,15 @@ class Exchange(Seeker):
         """The answer is complete; the pod's connection is kept where the request is, too."""
         pod, self._pod = self._pod, None
         if pod is not None:
-            if reusable and self._body is None:
-                pod.release()
-            else:
-                pod.drop()
+            self._give_back(pod, reusable=reusable)
         self._done()
+
+    def _give_back(self, pod: PodConnection, *, reusable: bool) -> None:
+        """Keep the pod's connection, unless it still has to take a part of the request."""
+        if reusable and self._body is None and not self._pauses & POD_SLOW:
+            pod.release()
+        else:
+            pod.drop()
 
     def pod_switched(self, head: ResponseHead, rest: bytes) -> None:
         """Become a tunnel: the upgrade was agreed on."""

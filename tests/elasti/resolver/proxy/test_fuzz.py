@@ -2,118 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from typing import cast
-
 import h11
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.elasti.resolver.proxy.memory_target import MemoryTarget
+from tests.elasti.resolver.proxy.fakes import World
 
-from elasti.resolver.proxy.client import ClientConnection
-from elasti.resolver.proxy.front import DataPath
 from elasti.resolver.proxy.h2frames import HEADERS, PREFACE, SETTINGS, frame
-from elasti.resolver.proxy.pod import PodConnection
-from elasti.resolver.proxy.pool import Line, Pool
-from elasti.resolver.proxy.ports import PortProtocol
-from elasti.resolver.proxy.target import Address
-
-POD = Address("192.0.2.1", 80)
-
-
-class FakeSocket:
-    def getsockopt(self, *_):
-        return b"\x01"
-
-    def setsockopt(self, *_):
-        pass
-
-
-class FakeTransport:
-    """A transport of lists; its owner hears of the end when the test says so."""
-
-    def __init__(self, protocol) -> None:
-        self.protocol = protocol
-        self.written = b""
-        self.closing = self.reading = False
-        self.ended = False
-
-    def write(self, data: bytes) -> None:
-        assert not self.ended, "written after the end was announced"
-        if not self.closing:
-            self.written += data
-
-    def write_eof(self) -> None:
-        self.ended = True
-
-    def can_write_eof(self) -> bool:
-        return True
-
-    def close(self) -> None:
-        self.closing = True
-
-    abort = close
-
-    def is_closing(self) -> bool:
-        return self.closing
-
-    def pause_reading(self) -> None:
-        pass
-
-    def resume_reading(self) -> None:
-        pass
-
-    def set_protocol(self, protocol) -> None:
-        self.protocol = protocol
-
-    def get_extra_info(self, name: str):
-        return {"peername": ("192.0.2.7", 1234), "socket": FakeSocket()}.get(name)
-
-    def feed(self, data: bytes) -> None:
-        if not self.closing:
-            self.protocol.data_received(data)
-
-    def lose(self) -> None:
-        self.closing = True
-        self.protocol.connection_lost(None)
-
-
-class FakePool(Pool):
-    """Opens connections at once, to nowhere."""
-
-    def open(self, address, taker, *, fresh=False) -> None:
-        line = Line(address, fresh=fresh)
-        assert taker.pod_share.take()
-        connection = PodConnection(pool=self, line=line, share=taker.pod_share)
-        transport = FakeTransport(connection)
-        connection.connection_made(cast(asyncio.Transport, transport))
-        self.opened = [*getattr(self, "opened", ()), transport]
-        taker.connected(connection)
-
-
-class World:
-    def __init__(self) -> None:
-        self.path = DataPath()
-        self.pool = FakePool(limits=self.path.limits, sweeper=self.path.sweeper)
-        self.path.pool = self.pool
-        self.front = self.path.front(MemoryTarget(POD), PortProtocol.HTTP)
-        connection = self.front()
-        assert isinstance(connection, ClientConnection)
-        self.client = FakeTransport(connection)
-        connection.connection_made(cast(asyncio.Transport, self.client))
-
-    @property
-    def pods(self) -> list[FakeTransport]:
-        return list(getattr(self.pool, "opened", ()))
-
-    def end(self) -> None:
-        self.client.lose()
-        for pod in self.pods:
-            pod.lose()
-        counted = self.front.statistics
-        assert (counted.connections, counted.active, counted.held, counted.tunnels) == (0, 0, 0, 0)
-        assert self.front.clients.used == self.front.pods.used == 0
-
 
 REQUESTS = [
     b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
