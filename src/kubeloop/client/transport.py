@@ -16,6 +16,7 @@ a gain below about 1 Gbit/s, a loss inside a cluster.
 from __future__ import annotations
 
 import dataclasses
+import io
 import ssl
 from typing import TYPE_CHECKING, Protocol
 
@@ -115,7 +116,8 @@ class HttpTransport:
         return self._get_session().request(
             request.method,
             yarl.URL(url, encoded=True),
-            data=request.body,
+            # aiohttp warns of large bytes, which it would send in one piece.
+            data=None if request.body is None else io.BytesIO(request.body),
             headers=self._headers(request, login),
             timeout=limits,
             allow_redirects=False,

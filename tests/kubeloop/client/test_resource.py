@@ -471,3 +471,16 @@ async def test_metadata_alone_is_asked_for_by_projection():
         "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
         "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1",
     ]
+
+
+async def test_a_body_of_megabytes_is_sent_with_its_length_and_without_a_warning():
+    data = {"blob": "x" * 1_500_000}
+    config_map = {"metadata": {"name": "big", "namespace": "default"}, "data": data}
+    async with ScriptedServer() as server, client_of(server) as client:
+        server.expect(
+            "POST", "/api/v1/namespaces/default/configmaps", reply(config_map, status=201)
+        )
+        await client.resource("v1/configmaps").create(config_map)
+    (request,) = server.requests
+    assert request.json()["data"] == data
+    assert request.headers["content-length"] == str(len(request.body))
