@@ -136,7 +136,11 @@ class ElastiServiceReconciler:
         old = self._parts.memories.find(request)
         if old is not None and old.service != es.spec.service:
             self._release_ports(old.uid)
-        return self._parts.memories.of(request, es.metadata.uid, es.spec.service)
+        memory = self._parts.memories.of(request, es.metadata.uid, es.spec.service)
+        if memory is not old:
+            # Conditions end a first reconcile: whatever KubeElasti had left was adopted by then.
+            memory.legacy_checked = bool(es.status.conditions)
+        return memory
 
     def _release_ports(self, uid: str) -> None:
         for owner in self._parts.ports.owners_of(uid):

@@ -25,11 +25,12 @@ class Resolvers:
         )
         self._lost_since: float | None = None
         self._was_ready: frozenset[str] = frozenset()
+        self._was_there: frozenset[str] = frozenset()
         self._on_change: Callable[[bool], None] | None = None
         self._scope.add_handler(lambda _event: self._changed(), name="resolver")
 
     def listen(self, on_change: Callable[[bool], None] | None) -> None:
-        """Call from now on whenever the ready resolvers change: True where all or none are lost."""
+        """Call from now on whenever resolvers come, go or change: True for the first and the last."""
         self._on_change = on_change
 
     def ready(self) -> tuple[Endpoint, ...]:
@@ -63,6 +64,13 @@ class Resolvers:
         now_ready = frozenset(endpoint.identity for endpoint in self.ready())
         flipped = bool(now_ready) != bool(self._was_ready)
         self.lost_for()
-        changed, self._was_ready = now_ready != self._was_ready, now_ready
+        there = frozenset(
+            address
+            for piece in self._scope.all()
+            for endpoint in piece.endpoints or ()
+            for address in endpoint.addresses
+        )
+        changed = (now_ready, there) != (self._was_ready, self._was_there)
+        self._was_ready, self._was_there = now_ready, there
         if changed and self._on_change is not None:
             self._on_change(flipped)

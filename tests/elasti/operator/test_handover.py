@@ -443,3 +443,65 @@ async def _seconds_of_polls(prometheus: FakePrometheus, queries: int) -> bool:
 
 def _at_zero(name: str) -> dict[str, object]:
     return deployment(name, 0)
+
+
+async def test_a_service_that_becomes_impossible_is_woken_and_let_go(rig: Rig):
+    await rig.web(replicas=0)
+    async with rig.operator():
+        await rig.becomes("Proxy")
+        await rig.cluster.services.patch(
+            "web", MergePatch({"spec": {"internalTrafficPolicy": "Local"}})
+        )
+        await rig.becomes("Serve")
+        assert await rig.replicas() == 1
+        assert await rig.slice() is None
+        assert (await rig.condition("Ready"))["reason"] == "InternalTrafficPolicyLocal"
+
+
+async def test_outside_the_enabled_period_targets_are_up(rig: Rig, prometheus: FakePrometheus):
+    never = {"schedule": "0 0 29 2 *", "duration": "1m"}
+    await rig.web(replicas=0, triggers=[prometheus.trigger()], enabledPeriod=never)
+    async with rig.operator():
+        await rig.becomes("Serve")
+        assert await rig.replicas() == 1
+
+
+async def test_an_invalid_spec_is_told_and_never_sleeps(rig: Rig, prometheus: FakePrometheus):
+    wrong = {"schedule": "every day", "duration": "1h"}
+    await rig.web(triggers=[prometheus.trigger()], enabledPeriod=wrong)
+    async with rig.operator():
+
+        async def told() -> bool:
+            return (await rig.condition("Ready")).get("reason") == "InvalidSpec"
+
+        await eventually(told)
+        assert "enabledPeriod.schedule" in (await rig.condition("Ready"))["message"]
+        await eventually(lambda: _seconds_of_polls(prometheus, 16))
+        assert await rig.replicas() == 1
+
+
+async def test_a_slice_that_somebody_deletes_comes_back(rig: Rig):
+    await rig.web(replicas=0)
+    async with rig.operator():
+        await rig.becomes("Proxy")
+        before = await rig.slice()
+        assert before is not None
+        await rig.cluster.slices.delete(resolver_slice_name("web"))
+
+        async def back() -> bool:
+            found = await rig.slice()
+            return found is not None and found["metadata"]["uid"] != before["metadata"]["uid"]
+
+        await eventually(back)
+        ports = [p["port"] for p in before["ports"]]
+        assert [p["port"] for p in (await rig.slice() or {})["ports"]] == ports
+
+
+async def test_an_operator_confined_to_other_namespaces_leaves_it_alone(rig: Rig):
+    await rig.web(replicas=0)
+    async with rig.operator(watch_namespaces=("elasti",)) as operator:
+        code, _ = await rig.wake(operator, "web")
+        assert code == 404
+        assert await rig.status() == {}
+    async with rig.operator(watch_namespaces=("elasti", rig.namespace)):
+        await rig.becomes("Proxy")

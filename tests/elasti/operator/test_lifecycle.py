@@ -264,3 +264,27 @@ async def test_a_standby_wakes_and_a_new_leader_goes_on(rig: Rig):
             await eventually(elected)
             await rig.scale(0)
             await rig.becomes("Proxy")
+
+
+@pytest.mark.slow
+async def test_losing_the_lease_stops_the_work_and_not_the_waking(rig: Rig):
+    await rig.web(replicas=0)
+    leases = rig.client.resource("coordination.k8s.io/v1/leases", namespace="elasti")
+    async with rig.operator(identity="one", leader_elect=True) as operator:
+        await rig.becomes("Proxy")
+        (lease,) = [item async for item in leases.items()]
+        name = lease["metadata"]["name"]
+        stolen = {"holderIdentity": "thief", "leaseDurationSeconds": 3600}
+        await leases.patch(name, MergePatch({"spec": stolen}))
+
+        async def deposed() -> bool:
+            return not operator.manager.is_leader
+
+        await eventually(deposed, timeout=30)
+        code, reply = await rig.wake(operator, "web")
+        assert (code, reply["outcome"]) == (202, "scaling")
+        # Nobody leads: the slice stays, and nothing is released.
+        assert await rig.addresses() == [rig.resolver.address]
+        assert await rig.state() == "Proxy"
+        await leases.delete(name)
+        await rig.becomes("Serve", timeout=30)

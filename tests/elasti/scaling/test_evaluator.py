@@ -1,0 +1,96 @@
+"""Rounds of triggers: what is kept between them, and what a change forgets."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from tests.elasti.operator.rig import FakePrometheus
+
+from elasti.api.types import ScaleTrigger
+from elasti.scaling.evaluator import Evaluator, Subject
+
+
+class StepClock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> dt.datetime:
+        return dt.datetime(2030, 1, 1, tzinfo=dt.UTC) + dt.timedelta(seconds=self.seconds)
+
+
+@pytest.fixture
+def clock() -> StepClock:
+    return StepClock()
+
+
+def trigger(prometheus: FakePrometheus, query: str = "q") -> ScaleTrigger:
+    return ScaleTrigger("prometheus", prometheus.trigger(query)["metadata"])
+
+
+def subject(*triggers: ScaleTrigger, key: str = "web") -> Subject:
+    return Subject(key=key, triggers=triggers, cooldown=60.0)
+
+
+async def test_quiet_grows_from_round_to_round(clock: StepClock):
+    async with FakePrometheus().running() as prometheus:
+        async with Evaluator(clock=clock, stale_after=120.0) as evaluator:
+            one = subject(trigger(prometheus))
+            assert evaluator.evidence("web") == ()
+            for _ in range(3):
+                await evaluator.poll([one])
+                clock.seconds += 30
+            (found,) = evaluator.evidence("web")
+            assert found.quiet_for(clock.now().timestamp(), stale_after=120.0) == 90.0
+
+
+async def test_use_and_errors_break_the_quiet(clock: StepClock):
+    async with FakePrometheus().running() as prometheus:
+        async with Evaluator(clock=clock, stale_after=120.0) as evaluator:
+            one = subject(trigger(prometheus))
+            await evaluator.poll([one])
+            prometheus.value = 9.0
+            await evaluator.poll([one])
+            assert evaluator.evidence("web")[0].is_active()
+            prometheus.value, prometheus.up = 0.0, 0.0
+            await evaluator.poll([one])
+            (found,) = evaluator.evidence("web")
+            assert not found.is_active()
+            assert found.quiet_since is None
+
+
+async def test_a_changed_trigger_has_shown_nothing_yet(clock: StepClock):
+    async with FakePrometheus().running() as prometheus:
+        async with Evaluator(clock=clock, stale_after=120.0) as evaluator:
+            await evaluator.poll([subject(trigger(prometheus))])
+            clock.seconds += 30
+            await evaluator.poll([subject(trigger(prometheus, "other"))])
+            (found,) = evaluator.evidence("web")
+            assert found.quiet_for(clock.now().timestamp(), stale_after=120.0) == 0.0
+
+
+async def test_subjects_with_the_same_query_share_it(clock: StepClock):
+    async with FakePrometheus().running() as prometheus:
+        async with Evaluator(clock=clock, stale_after=120.0) as evaluator:
+            subjects = [subject(trigger(prometheus), key=f"web-{n}") for n in range(50)]
+            await evaluator.poll(subjects)
+            assert len(prometheus.queries) == 2
+            assert all(evaluator.evidence(f"web-{n}")[0].quiet_since for n in range(50))
+
+
+async def test_an_invalid_trigger_is_an_error_and_stops_nobody(clock: StepClock):
+    async with FakePrometheus().running() as prometheus:
+        async with Evaluator(clock=clock, stale_after=120.0) as evaluator:
+            await evaluator.poll([subject(ScaleTrigger("prometheus", {}), trigger(prometheus))])
+            broken, good = evaluator.evidence("web")
+            assert broken.last is not None
+            assert "query" in broken.last.error
+            assert good.quiet_since is not None
+
+
+async def test_what_is_gone_is_forgotten(clock: StepClock):
+    async with FakePrometheus().running() as prometheus:
+        async with Evaluator(clock=clock, stale_after=120.0) as evaluator:
+            await evaluator.poll([subject(trigger(prometheus))])
+            evaluator.forget("web")
+            assert evaluator.evidence("web") == ()
