@@ -8,9 +8,10 @@ from typing import Any
 
 import click
 
+from elasti.api.variables import SettingsError
 from elasti.operator import logs
 from elasti.operator.app import Operator
-from elasti.operator.settings import Settings, SettingsError
+from elasti.operator.settings import Settings
 from kubeloop.client import Client, ClientConfig, KubeError
 from kubeloop.controller import run_until_signal
 

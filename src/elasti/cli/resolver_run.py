@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from elasti.api.variables import SettingsError
 from elasti.resolver.app import serve, supervise
-from elasti.resolver.settings import Settings, SettingsError, without_effect
+from elasti.resolver.settings import Settings, without_effect
 from kubeloop.client.errors import KubeError
 from kubeloop.informer.sync import NotSynced
 

@@ -10,18 +10,22 @@ import dataclasses
 import enum
 from typing import TYPE_CHECKING, Any
 
-from elasti.api.durations import parse_duration
 from elasti.api.names import LEASE_NAME
+from elasti.api.variables import (
+    Variables,
+    count,
+    duration,
+    port,
+    read_variables,
+    switch,
+    words,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
 
 _POLLING = 30.0
-
-
-class SettingsError(ValueError):
-    """Variables that cannot be used; the message names each."""
 
 
 class OnResolverLoss(enum.Enum):
@@ -82,16 +86,7 @@ class Settings:
 
         Raises SettingsError with every complaint.
         """
-        values: dict[str, Any] = {}
-        complaints = []
-        for name, (field, read) in _VARIABLES.items():
-            if text := environ.get(name, ""):
-                try:
-                    values[field] = read(text)
-                except ValueError as error:
-                    complaints.append(f"{name}: {error}")
-        if complaints:
-            raise SettingsError("; ".join(complaints))
+        values = read_variables(_VARIABLES, environ)
         values |= {name: value for name, value in overrides.items() if value is not None}
         return cls(**values)
 
@@ -102,42 +97,12 @@ class Settings:
         return self.allowed_callers or (account,)
 
 
-def _namespaces(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise ValueError(f"{text!r} is not a port; write a number from 1 to 65535")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"{text!r} is not a number above zero")
-    return int(text)
-
-
-def _duration(text: str) -> float:
-    seconds = float(text) if text.replace(".", "", 1).isdecimal() else parse_duration(text)
-    if seconds < 0:
-        raise ValueError(f"{text!r} is below zero; write a duration like '15s'")
-    return seconds
-
-
 def _polling(text: str) -> float:
     # KubeElasti takes its default for what it cannot use, instead of failing.
     try:
-        return _duration(text) or _POLLING
+        return duration(text) or _POLLING
     except ValueError:
         return _POLLING
-
-
-def _switch(text: str) -> bool:
-    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-    if text.lower() not in words:
-        raise ValueError(f"{text!r} is neither 'true' nor 'false'")
-    return words[text.lower()]
 
 
 def _loss(text: str) -> OnResolverLoss:
@@ -147,32 +112,32 @@ def _loss(text: str) -> OnResolverLoss:
         raise ValueError(f"{text!r} is neither 'Wake' nor 'Wait'") from None
 
 
-_VARIABLES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+_VARIABLES: Variables = {
     "ELASTI_OPERATOR_NAMESPACE": ("operator_namespace", str),
     "ELASTI_OPERATOR_HOST": ("host", str),
-    "ELASTI_OPERATOR_PORT": ("port", _port),
+    "ELASTI_OPERATOR_PORT": ("port", port),
     "ELASTI_RESOLVER_NAMESPACE": ("resolver_namespace", str),
     "ELASTI_RESOLVER_SERVICE_NAME": ("resolver_service", str),
-    "ELASTI_RESOLVER_PORT": ("resolver_admin_port", _port),
-    "ELASTI_RESOLVER_PROXY_PORT": ("resolver_proxy_port", _port),
+    "ELASTI_RESOLVER_PORT": ("resolver_admin_port", port),
+    "ELASTI_RESOLVER_PROXY_PORT": ("resolver_proxy_port", port),
     "KUBERNETES_CLUSTER_DOMAIN": ("cluster_domain", str),
-    "WATCH_NAMESPACES": ("watch_namespaces", _namespaces),
+    "WATCH_NAMESPACES": ("watch_namespaces", words),
     "POLLING_INTERVAL": ("polling_interval", _polling),
     "PROMETHEUS_TRIGGER_SERVER_ADDRESS": ("prometheus_address", str),
     "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER": ("prometheus_authorization", str),
-    "ELASTI_ENGAGE_SETTLE": ("engage_settle", _duration),
-    "ELASTI_RELEASE_SETTLE": ("release_settle", _duration),
-    "ELASTI_FINALIZE_WAIT": ("finalize_wait", _duration),
-    "ELASTI_RESOLVER_LOSS_GRACE": ("resolver_loss_grace", _duration),
+    "ELASTI_ENGAGE_SETTLE": ("engage_settle", duration),
+    "ELASTI_RELEASE_SETTLE": ("release_settle", duration),
+    "ELASTI_FINALIZE_WAIT": ("finalize_wait", duration),
+    "ELASTI_RESOLVER_LOSS_GRACE": ("resolver_loss_grace", duration),
     "ELASTI_ON_RESOLVER_LOSS": ("on_resolver_loss", _loss),
-    "ELASTI_INFORMER_RESYNC": ("informer_resync", _duration),
-    "ELASTI_INFORMER_HEALTH_PERIOD": ("informer_health_period", _duration),
-    "ELASTI_INFORMER_STUCK_AFTER": ("informer_stuck_after", _duration),
-    "ELASTI_WORKERS": ("workers", _count),
-    "ELASTI_AUTHENTICATE": ("authenticate", _switch),
-    "ELASTI_ALLOWED_CALLERS": ("allowed_callers", _namespaces),
+    "ELASTI_INFORMER_RESYNC": ("informer_resync", duration),
+    "ELASTI_INFORMER_HEALTH_PERIOD": ("informer_health_period", duration),
+    "ELASTI_INFORMER_STUCK_AFTER": ("informer_stuck_after", duration),
+    "ELASTI_WORKERS": ("workers", count),
+    "ELASTI_AUTHENTICATE": ("authenticate", switch),
+    "ELASTI_ALLOWED_CALLERS": ("allowed_callers", words),
     "ELASTI_RESOLVER_TOKEN_FILE": ("token_file", str),
-    "ELASTI_LEADER_ELECT": ("leader_elect", _switch),
+    "ELASTI_LEADER_ELECT": ("leader_elect", switch),
     "ELASTI_LEASE_NAME": ("lease_name", str),
     "POD_NAME": ("identity", str),
 }

@@ -10,14 +10,18 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from elasti.api.durations import parse_duration
+from elasti.api.variables import (
+    Variables,
+    count,
+    duration,
+    port,
+    read_variables,
+    switch,
+    words,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-
-class SettingsError(ValueError):
-    """Variables that cannot be used; the message names each."""
+    from collections.abc import Mapping
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,16 +63,7 @@ class Settings:
 
         Raises SettingsError with every complaint.
         """
-        values: dict[str, Any] = {}
-        complaints = []
-        for name, (field, read) in _VARIABLES.items():
-            if text := environ.get(name, ""):
-                try:
-                    values[field] = read(text)
-                except ValueError as error:
-                    complaints.append(f"{name}: {error}")
-        if complaints:
-            raise SettingsError("; ".join(complaints))
+        values = read_variables(_VARIABLES, environ)
         values |= {name: value for name, value in overrides.items() if value is not None}
         return cls(**values)
 
@@ -89,60 +84,30 @@ def without_effect(environ: Mapping[str, str]) -> list[str]:
     return sorted(name for name in _KUBEELASTI_ONLY if environ.get(name))
 
 
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-
-
-def _port(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise ValueError(f"{text!r} is not a port; write a number from 1 to 65535")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"{text!r} is not a number above zero")
-    return int(text)
-
-
-def _duration(text: str) -> float:
-    seconds = float(text) if text.replace(".", "", 1).isdecimal() else parse_duration(text)
-    if seconds < 0:
-        raise ValueError(f"{text!r} is below zero; write a duration like '15s'")
-    return seconds
-
-
 def _whole_seconds(text: str) -> int:
-    return max(int(_duration(text)), 1)
+    return max(int(duration(text)), 1)
 
 
-def _switch(text: str) -> bool:
-    words = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
-    if text.lower() not in words:
-        raise ValueError(f"{text!r} is neither 'true' nor 'false'")
-    return words[text.lower()]
-
-
-_VARIABLES: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+_VARIABLES: Variables = {
     "ELASTI_OPERATOR_NAMESPACE": ("operator_namespace", str),
     "ELASTI_OPERATOR_SERVICE_NAME": ("operator_service", str),
-    "ELASTI_OPERATOR_PORT": ("operator_port", _port),
+    "ELASTI_OPERATOR_PORT": ("operator_port", port),
     "ELASTI_OPERATOR_URL": ("operator_url", str),
     "ELASTI_OPERATOR_TOKEN_FILE": ("operator_token_file", str),
-    "ELASTI_RESOLVER_PORT": ("admin_port", _port),
-    "ELASTI_RESOLVER_PROXY_PORT": ("shared_port", _port),
+    "ELASTI_RESOLVER_PORT": ("admin_port", port),
+    "ELASTI_RESOLVER_PROXY_PORT": ("shared_port", port),
     "ELASTI_RESOLVER_HOST": ("host", str),
-    "ELASTI_RESOLVER_WORKERS": ("workers", _count),
+    "ELASTI_RESOLVER_WORKERS": ("workers", count),
     "KUBERNETES_CLUSTER_DOMAIN": ("cluster_domain", str),
-    "WATCH_NAMESPACES": ("watch_namespaces", _words),
+    "WATCH_NAMESPACES": ("watch_namespaces", words),
     "HEADER_FOR_HOST": ("header_for_host", str),
     "REQ_TIMEOUT": ("hold_timeout", _whole_seconds),
-    "QUEUE_SIZE": ("max_held", _count),
-    "MAX_IDLE_PROXY_CONNS_PER_HOST": ("idle_per_pod", _count),
-    "ELASTI_AUTHENTICATE": ("authenticate", _switch),
-    "ELASTI_ALLOWED_CALLERS": ("allowed_callers", _words),
-    "ELASTI_ENGAGE_SETTLE": ("engage_settle", _duration),
-    "ELASTI_DRAIN_TIMEOUT": ("drain_timeout", _duration),
+    "QUEUE_SIZE": ("max_held", count),
+    "MAX_IDLE_PROXY_CONNS_PER_HOST": ("idle_per_pod", count),
+    "ELASTI_AUTHENTICATE": ("authenticate", switch),
+    "ELASTI_ALLOWED_CALLERS": ("allowed_callers", words),
+    "ELASTI_ENGAGE_SETTLE": ("engage_settle", duration),
+    "ELASTI_DRAIN_TIMEOUT": ("drain_timeout", duration),
     "POD_IP": ("pod_address", str),
 }
 _KUBEELASTI_ONLY = (

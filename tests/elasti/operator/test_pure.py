@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from elasti.api.crd import custom_resource_definition
 from elasti.api.names import API_VERSION
 from elasti.api.types import ElastiService, ElastiServiceSpec, ElastiServiceStatus, ScaleTargetRef
+from elasti.api.variables import SettingsError
 from elasti.api.wire import ActivityReport
 from elasti.operator import plan as plans
 from elasti.operator.children import (
@@ -43,7 +44,7 @@ from elasti.operator.projections import (
 )
 from elasti.operator.rbac import CLUSTER_RULES, LEASE_RULES, NAMESPACED_RULES
 from elasti.operator.reporting import status_of, status_patch
-from elasti.operator.settings import OnResolverLoss, Settings, SettingsError
+from elasti.operator.settings import OnResolverLoss, Settings
 from elasti.scaling.decide import Decision, Evidence, Reading, Verdict
 from kubeloop.controller.reconcile import Request
 from kubeloop.objects.meta import ObjectMeta

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from elasti.resolver.settings import Settings, SettingsError, without_effect
+from elasti.api.variables import SettingsError
+from elasti.resolver.settings import Settings, without_effect
 
 
 def test_defaults_are_the_charts():
