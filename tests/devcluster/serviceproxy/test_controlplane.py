@@ -92,7 +92,7 @@ def test_a_service_answers_while_a_pod_is_ready_and_refuses_when_there_is_none(
     namespace = controlplane.create_namespace("traffic")
     log = (tmp_path / "proxy.log").open("wb")
     proxy = controlplane.popen_inside(
-        proxy_command(controlplane, which), cwd=ROOT, stdout=log, stderr=subprocess.STDOUT
+        proxy_command(controlplane, which), cwd=ROOT, stdout=log.fileno(), stderr=subprocess.STDOUT
     )
     try:
         port = {"name": "http", "port": 80, "targetPort": 8080}
