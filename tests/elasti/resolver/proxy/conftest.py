@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    if item.get_closest_marker("slow") is not None:
+        return {"uvloop": uvloop.new_event_loop}  # what is shipped
     return {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 

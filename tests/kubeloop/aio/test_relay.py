@@ -1,0 +1,116 @@
+"""Two connections joined: what one says the other hears, to the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+import pytest
+
+from kubeloop.aio.relay import RelayEnd, reset
+
+
+async def end(writer: asyncio.StreamWriter) -> None:
+    writer.close()
+    with contextlib.suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+@contextlib.asynccontextmanager
+async def relayed(handler):
+    """A relay before a server with that handler; yields a client's streams and the relay's ends."""
+    loop = asyncio.get_running_loop()
+    handlers: set[asyncio.Task[None]] = set()
+    ends: list[RelayEnd] = []
+
+    async def serve(reader, writer):
+        task = asyncio.current_task()
+        assert task is not None
+        handlers.add(task)
+        with contextlib.suppress(ConnectionError):
+            await handler(reader, writer)
+        await end(writer)
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    accepted: asyncio.Queue[RelayEnd] = asyncio.Queue()
+
+    def accept() -> RelayEnd:
+        joined = RelayEnd()
+        ends.append(joined)
+        accepted.put_nowait(joined)
+        return joined
+
+    relay = await loop.create_server(accept, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*relay.sockets[0].getsockname())
+    near = await accepted.get()
+    _, far = await loop.create_connection(RelayEnd, *server.sockets[0].getsockname())
+    ends.append(far)
+    near.join(far)
+    try:
+        yield reader, writer, near, far
+    finally:
+        await end(writer)
+        for listener in (relay, server):
+            listener.close()
+        for joined in ends:
+            joined.abort()
+        await asyncio.gather(*handlers)
+
+
+async def test_each_side_hears_the_other_and_may_stop_first():
+    async def upper(reader, writer):
+        writer.write((await reader.read()).upper())
+
+    async with relayed(upper) as (reader, writer, *_):
+        writer.write(b"hello " * 100_000)
+        writer.write_eof()
+        assert await reader.read() == b"HELLO " * 100_000
+
+
+async def test_both_connections_are_closed_once_both_sides_have_said_all():
+    enough = asyncio.Event()
+
+    async def polite(reader, writer):
+        await reader.read()
+        writer.write(b"bye")
+        writer.write_eof()
+        await enough.wait()
+
+    async with relayed(polite) as (reader, writer, *ends):
+        writer.write_eof()
+        assert await reader.read() == b"bye"
+        async with asyncio.timeout(5):
+            while any(end._transport is not None for end in ends):  # noqa: ASYNC110 -- nobody tells
+                await asyncio.sleep(0)
+        enough.set()
+
+
+async def test_a_side_that_breaks_breaks_the_other():
+    async def breaks(reader, writer):
+        await reader.readexactly(1)
+        reset(writer.transport)
+
+    async with relayed(breaks) as (reader, writer, *_):
+        writer.write(b"x")
+        with pytest.raises(ConnectionResetError):
+            await reader.read()
+
+
+async def test_a_slow_reader_stops_the_writer():
+    sent = 0
+
+    async def endless(reader, writer):
+        nonlocal sent
+        while sent < 100_000_000:
+            writer.write(b"x" * 100_000)
+            await writer.drain()
+            sent += 100_000
+
+    async with relayed(endless) as (_, writer, *_):
+        last = -1
+        async with asyncio.timeout(20):
+            while sent != last:
+                last = sent
+                await asyncio.sleep(0.2)
+        assert sent < 50_000_000
+        writer.transport.abort()
