@@ -99,8 +99,8 @@ def _wrk(server: Server, core: int, seconds: int) -> Sample:
     return {
         "rate": float(_found(r"Requests/sec:\s+([\d.]+)", output)),
         "cpu": used / requests * 1e6,
-        "p50": _milliseconds(_found(r"50%\s+(\S+)", output)),
-        "p99": _milliseconds(_found(r"99%\s+(\S+)", output)),
+        "p50": _milliseconds(_found(r"(?m)^\s+50%\s+(\S+)", output)),
+        "p99": _milliseconds(_found(r"(?m)^\s+99%\s+(\S+)", output)),
     }
 
 
