@@ -17,15 +17,17 @@ from elasti.operator.children import published_ports, slice_names
 from elasti.operator.decisions import Decisions
 from elasti.operator.definition import Definition
 from elasti.operator.finalize import Finalizer
+from elasti.operator.gathering import owner_of
 from elasti.operator.handover import Handover
 from elasti.operator.memory import Memories
 from elasti.operator.modes import HOLDS
 from elasti.operator.observation import Observer
 from elasti.operator.ops_informer import Targets
 from elasti.operator.pacer import Pacer
+from elasti.operator.parts import Parts
 from elasti.operator.polling import Poller
 from elasti.operator.ports import PortBook
-from elasti.operator.reconciler import ElastiServiceReconciler, Parts, owner_of
+from elasti.operator.reconciler import ElastiServiceReconciler
 from elasti.operator.reporting import Reporter
 from elasti.operator.sweeper import Sweeper
 from elasti.operator.warnings import Warnings

@@ -10,88 +10,39 @@ One writer: the leader. Other replicas may wake a target, which shows here as re
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from typing import TYPE_CHECKING, Any, assert_never
 
 import structlog
 
-from elasti.api.names import FINALIZER, WAKE_ANNOTATION
-from elasti.api.validation import problems
 from elasti.operator import plan as plans
-from elasti.operator.children import published_ports
-from elasti.operator.conditions import Finding, refusal, service_findings
 from elasti.operator.contest import replicas_manager
-from elasti.operator.decisions import cooldown_of, seconds
-from elasti.operator.modes import HOLDS, Activity, Park, State, derive, step
+from elasti.operator.decisions import cooldown_of
+from elasti.operator.gathering import Gathering
+from elasti.operator.modes import Activity, Park, State, derive, step
 from elasti.operator.observation import seen_from
 from elasti.operator.ops_informer import target_of
-from elasti.operator.ports import Owner, PortsExhausted
+from elasti.operator.own_object import OwnObject
 from elasti.operator.projections import SERVICES, Service
-from elasti.operator.reporting import port_statuses, status_of, status_patch
-from elasti.operator.settings import OnResolverLoss
+from elasti.operator.reporting import status_of, status_patch
+from elasti.operator.timing import next_look
 from elasti.scaling.decide import Verdict
 from elasti.scaling.scale_handler import FIELD_MANAGER
-from kubeloop.client.errors import AlreadyExists, Conflict, Invalid, KubeError, NotFound
-from kubeloop.controller.finalizers import add_finalizers
+from kubeloop.client.errors import AlreadyExists, KubeError, NotFound
 from kubeloop.controller.reconcile import Request, Result
-from kubeloop.objects.patches import JsonPatch, MergePatch, pointer
-from kubeloop.objects.times import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from elasti.api.types import ElastiService
-    from elasti.operator.decisions import Decisions
-    from elasti.operator.definition import Definition
-    from elasti.operator.directory import Directory
-    from elasti.operator.finalize import Finalizer
-    from elasti.operator.handover import Handover
-    from elasti.operator.informer_manager import Scope
-    from elasti.operator.memory import Memories, Memory
-    from elasti.operator.observation import Facts, Observer
-    from elasti.operator.pacer import Pacer
+    from elasti.operator.memory import Memory
+    from elasti.operator.observation import Facts
+    from elasti.operator.parts import Parts
     from elasti.operator.plan import Write
-    from elasti.operator.ports import PortBook
-    from elasti.operator.reporting import Reporter
-    from elasti.operator.resolvers import Resolvers
-    from elasti.operator.settings import Settings
-    from elasti.operator.warnings import Warnings
-    from elasti.scaling.decide import Evidence
-    from elasti.scaling.scale_handler import ScaleHandler
-    from kubeloop.aio.clock import Clock
-    from kubeloop.client.client import Client
 
-RESOURCE = "elasti.truefoundry.com/v1alpha1/elastiservices"
 _MOST_STEPS = 8
-_PROBE_PAUSE = 0.1
-_LONGEST_PROBE_PAUSE = 5.0
-_PARTNER_PAUSE = 1.0
+_STALE_PAUSE = 0.1
 
 _log = structlog.get_logger(__name__)
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What a reconciler is made of."""
-
-    client: Client
-    elastiservices: Scope[ElastiService]
-    directory: Directory
-    memories: Memories
-    observer: Observer
-    handover: Handover
-    decisions: Decisions
-    ports: PortBook
-    scales: ScaleHandler
-    resolvers: Resolvers
-    finalizer: Finalizer
-    warnings: Warnings
-    definition: Definition
-    reporter: Reporter
-    pacer: Pacer
-    evidence: Callable[[Request], Sequence[Evidence]]
-    settings: Settings
-    clock: Clock
 
 
 class ElastiServiceReconciler:
@@ -100,7 +51,8 @@ class ElastiServiceReconciler:
     def __init__(self, parts: Parts, enqueue: Callable[[Request], None]) -> None:
         self._parts = parts
         self._enqueue = enqueue
-        self._objects = parts.client.resource(RESOURCE)
+        self._own = OwnObject(parts.client, parts.clock)
+        self._gathering = Gathering(parts, enqueue)
         self._services = parts.client.resource(SERVICES, Service)
 
     def wake(self, request: Request) -> None:
@@ -121,13 +73,19 @@ class ElastiServiceReconciler:
         memory = self._recall(request, es)
         if es.metadata.deletion_timestamp:
             return await self._finalize(es, memory)
-        if not await self._has_finalizer(es):
-            return Result(requeue_after=_PROBE_PAUSE)
+        if not await self._own.has_finalizer(es):
+            return Result(requeue_after=_STALE_PAUSE)
         facts = await self._converge(es, memory)
-        await self._clear_annotation(es, memory)
+        await self._own.clear_annotation(es, memory)
         await self._report(facts, memory)
-        pause = self._next_look(facts, memory)
-        return None if pause is None else Result(requeue_after=max(pause, 0.001))
+        pause = next_look(
+            facts,
+            memory,
+            self._parts.settings,
+            now=self._loop_time(),
+            lost_for=self._parts.resolvers.lost_for(),
+        )
+        return None if pause is None else Result(requeue_after=pause)
 
     # Beginning and end
 
@@ -159,35 +117,17 @@ class ElastiServiceReconciler:
         self._parts.finalizer.forget(request)
 
     async def _finalize(self, es: ElastiService, memory: Memory) -> Result | None:
-        facts = await self._observe(es, memory)
+        facts = await self._gathering.observe(es, memory)
         pause = await self._parts.finalizer.finalize(facts, memory)
         return None if pause is None else Result(requeue_after=pause)
-
-    async def _has_finalizer(self, es: ElastiService) -> bool:
-        """Put our finalizer on before anything is made that it has to clean up."""
-        present = es.metadata.finalizers or []
-        if FINALIZER in present:
-            return True
-        patch = add_finalizers(present, [FINALIZER], es.metadata.resource_version)
-        assert patch is not None
-        try:
-            await self._objects.patch(
-                es.metadata.name,
-                patch,
-                namespace=es.metadata.namespace,
-                field_manager=FIELD_MANAGER,
-            )
-        except (Invalid, Conflict, NotFound):
-            return False
-        return True
 
     # Converging
 
     async def _converge(self, es: ElastiService, memory: Memory) -> Facts:
-        facts = await self._observe(es, memory)
+        facts = await self._gathering.observe(es, memory)
         await self._put_companions(facts, memory)
         for _ in range(_MOST_STEPS):
-            if facts.service is None or facts.target is None or not self._owns(es):
+            if facts.service is None or facts.target is None or not self._gathering.owns(es):
                 memory.state = None
                 return facts
             if memory.refused and not facts.slices:
@@ -195,86 +135,18 @@ class ElastiServiceReconciler:
                 memory.state = State.SERVE
                 return facts
             moved = await self._step(facts, memory)
-            facts = await self._observe(es, memory)
+            facts = await self._gathering.observe(es, memory)
             if not moved:
                 return facts
         return facts
-
-    async def _observe(self, es: ElastiService, memory: Memory) -> Facts:
-        request = Request(es.metadata.namespace, es.metadata.name)
-        facts = await self._parts.observer.observe(
-            es, memory, lambda _event: self._enqueue(request)
-        )
-        facts = self._with_ports(facts)
-        findings = (*facts.findings, *await self._findings(facts))
-        memory.refused = refusal(findings) is not None
-        self._note_wakes(es, memory)
-        return dataclasses.replace(
-            facts,
-            findings=findings,
-            decision=self._parts.decisions.together(request),
-            partners_settled=self._partners_settled(request),
-            lost_wake=self._lost_wake(facts, memory),
-        )
-
-    def _with_ports(self, facts: Facts) -> Facts:
-        service = facts.service
-        if service is None or service_findings_refuse(service):
-            return facts
-        owner = owner_of(facts.es)
-        book = self._parts.ports
-        book.claim(owner, published_ports(facts.slices, service))
-        book.claim(owner, {p.port: p.resolver_port for p in facts.es.status.resolver_ports})
-        name = f"{facts.namespace}/{service.metadata.name}"
-        wanted = [port.port for port in service.tcp_ports]
-        try:
-            ports = book.assign(owner, name, wanted, self._loop_time())
-        except PortsExhausted as error:
-            return dataclasses.replace(facts, findings=(Finding("PortsExhausted", str(error)),))
-        return dataclasses.replace(facts, ports=ports)
-
-    async def _findings(self, facts: Facts) -> list[Finding]:
-        es, found = facts.es, []
-        if complaints := problems(es.spec):
-            found.append(Finding("InvalidSpec", "; ".join(map(str, complaints))))
-        owner = self._parts.directory.owner(facts.namespace, es.spec.service)
-        if owner is not None and not self._owns(es):
-            found.append(
-                Finding(
-                    "ServiceOwnedByAnother",
-                    f"Service {es.spec.service} belongs to ElastiService {owner.name}, which is"
-                    " older; delete one of the two",
-                )
-            )
-        if (outdated := self._parts.definition.finding) is not None:
-            found.append(outdated)
-        if facts.service is not None:
-            found += service_findings(facts.service)
-            found += await self._parts.warnings.about(facts)
-        return found
-
-    def _owns(self, es: ElastiService) -> bool:
-        """Whether the Service is this one's to switch, or an older ElastiService's."""
-        owner = self._parts.directory.owner(es.metadata.namespace, es.spec.service)
-        return owner is None or owner.uid == es.metadata.uid
 
     async def _put_companions(self, facts: Facts, memory: Memory) -> None:
         """Make what everything else stands on: the ports in status, the private Service."""
         if memory.refused or facts.service is None:
             return
-        await self._publish_ports(facts)
+        await self._own.publish_ports(facts)
         for write in plans.companions(facts):
             await self._apply(write, facts, memory)
-
-    async def _publish_ports(self, facts: Facts) -> None:
-        ports = port_statuses(facts.service, facts.ports)
-        if ports == facts.es.status.resolver_ports:
-            return
-        shown = [
-            {"port": port.port, "resolverPort": port.resolver_port, "name": port.name}
-            for port in ports
-        ]
-        await self._patch_status(facts.es, {"status": {"resolverPorts": shown}})
 
     async def _step(self, facts: Facts, memory: Memory) -> bool:
         """Go one step and make it so; says whether the state changed."""
@@ -347,7 +219,7 @@ class ElastiServiceReconciler:
         except KubeError as error:
             self._parts.reporter.not_woken(facts.es, str(error))
             raise
-        await self._stamp(facts.es)
+        await self._own.stamp(facts.es)
 
     async def _park(self, facts: Facts, memory: Memory) -> None:
         """Park, then look once more: what arrived while the write was under way wakes."""
@@ -391,63 +263,7 @@ class ElastiServiceReconciler:
                 subjects[key] = memory.listed if memory else ()
         return subjects
 
-    def _partners_settled(self, request: Request) -> bool:
-        settle, now = self._parts.settings.engage_settle, self._loop_time()
-        for other in self._parts.directory.sharing(request):
-            memory = self._parts.memories.find(other)
-            if other == request:
-                continue
-            if memory is None or not (
-                memory.settled_engaging(now, settle) or memory.state in (State.PROXY, State.PARKING)
-            ):
-                return False
-        return True
-
     # Wake-ups
-
-    def _note_wakes(self, es: ElastiService, memory: Memory) -> None:
-        asked = (es.metadata.annotations or {}).get(WAKE_ANNOTATION)
-        if asked is not None and asked != memory.annotation:
-            memory.annotation, memory.wake = asked, True
-            memory.last_traffic = max(memory.last_traffic, min(seconds(asked), self._wall()))
-
-    async def _clear_annotation(self, es: ElastiService, memory: Memory) -> None:
-        """Take a durable wake request away once the target is up; it must not wake twice."""
-        asked = (es.metadata.annotations or {}).get(WAKE_ANNOTATION)
-        if asked is None or memory.wake or memory.state is None:
-            return
-        path = pointer("metadata", "annotations", WAKE_ANNOTATION)
-        patch = JsonPatch(
-            [{"op": "test", "path": path, "value": asked}, {"op": "remove", "path": path}]
-        )
-        try:
-            await self._objects.patch(
-                es.metadata.name,
-                patch,
-                namespace=es.metadata.namespace,
-                field_manager=FIELD_MANAGER,
-            )
-        except (Invalid, Conflict, NotFound):
-            _log.debug("a newer wake request came meanwhile", elastiservice=es.metadata.name)
-
-    def _lost_wake(self, facts: Facts, memory: Memory) -> bool:
-        """Whether nobody holds a sleeping target's traffic for too long, and its turn has come."""
-        settings = self._parts.settings
-        lost = self._parts.resolvers.lost_for()
-        if (
-            not lost
-            or memory.state is not State.PROXY
-            or settings.on_resolver_loss is OnResolverLoss.WAIT
-        ):
-            memory.loss_slot = None if not lost else memory.loss_slot
-            return False
-        if lost < settings.resolver_loss_grace:
-            return False
-        if memory.loss_slot is None:
-            memory.loss_slot = self._parts.pacer.reserve(facts.now)
-            message = f"no resolver has been ready for {lost:.0f} s; the target is woken"
-            self._parts.reporter.no_resolver(facts.es, message)
-        return facts.now >= memory.loss_slot
 
     async def _scaled_by_another(self, facts: Facts, memory: Memory) -> None:
         """Note an awakening that was not ours, and whether it undoes our parks."""
@@ -470,10 +286,6 @@ class ElastiServiceReconciler:
         if memory.contest.is_contested and not was:
             self._parts.reporter.contested(facts.es, manager)
 
-    async def _stamp(self, es: ElastiService) -> None:
-        now = format_time(self._parts.clock.now())
-        await self._patch_status(es, {"status": {"lastScaledUpTime": now}})
-
     # Telling
 
     async def _report(self, facts: Facts, memory: Memory) -> None:
@@ -484,7 +296,7 @@ class ElastiServiceReconciler:
         self._tell_findings(facts, memory)
         patch = status_patch(facts.es.status, new, now)
         if patch is not None:
-            await self._patch_status(facts.es, patch)
+            await self._own.patch_status(facts.es, patch)
 
     def _tell_findings(self, facts: Facts, memory: Memory) -> None:
         shown = " ".join(old.message for old in facts.es.status.conditions if old.type == "Ready")
@@ -493,52 +305,10 @@ class ElastiServiceReconciler:
                 self._parts.reporter.finding(facts.es, finding)
         memory.told = frozenset(facts.findings)
 
-    async def _patch_status(self, es: ElastiService, body: dict[str, Any]) -> None:
-        await self._objects.subresource("status").patch(
-            es.metadata.name,
-            MergePatch(body),
-            namespace=es.metadata.namespace,
-            field_manager=FIELD_MANAGER,
-        )
-
     # Time
-
-    def _next_look(self, facts: Facts, memory: Memory) -> float | None:
-        """Return after how many seconds to look again, whatever happens; None for never."""
-        settings, now = self._parts.settings, self._loop_time()
-        pauses: list[float] = []
-        match memory.state:
-            case State.ENGAGING if memory.engaged_at is not None:
-                left = memory.engaged_at + settings.engage_settle - now
-                pauses.append(left if left > 0 else _PARTNER_PAUSE)
-            case State.WAKING | State.RELEASING if memory.ready_since:
-                first = min(memory.ready_since.values())
-                pauses.append(max(first + settings.release_settle - now, 0.05))
-            case State.PROXY if not facts.resolvers:
-                pauses.append(self._loss_pause(memory, now))
-        if memory.state is not None and HOLDS[memory.state].slice and memory.probe_failures:
-            grown = _PROBE_PAUSE * 2.0 ** min(memory.probe_failures - 1, 10)
-            pauses.append(min(grown, _LONGEST_PROBE_PAUSE))
-        return min(pauses, default=None)
-
-    def _loss_pause(self, memory: Memory, now: float) -> float:
-        if memory.loss_slot is not None:
-            return max(memory.loss_slot - now, 0.01)
-        left = self._parts.settings.resolver_loss_grace - self._parts.resolvers.lost_for()
-        return max(left, 0.01)
 
     def _loop_time(self) -> float:
         return asyncio.get_running_loop().time()
 
     def _wall(self) -> float:
         return self._parts.clock.now().timestamp()
-
-
-def owner_of(es: ElastiService) -> Owner:
-    """Return who holds resolver ports."""
-    return Owner(es.metadata.creation_timestamp or "", es.metadata.uid)
-
-
-def service_findings_refuse(service: Service) -> bool:
-    """Whether a Service can have no resolver ports at all."""
-    return refusal(service_findings(service)) is not None

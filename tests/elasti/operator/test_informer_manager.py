@@ -105,7 +105,7 @@ async def test_confined_to_namespaces_there_is_a_watch_for_each():
 async def test_a_silent_watch_is_made_to_list_anew():
     client = FakeClient()
     manager = Manager(client, stuck_after=100.0, health_period=5.0)
-    scope = manager.scope("v1/pods", PartialObjectMetadata)
+    manager.scope("v1/pods", PartialObjectMetadata)
     running = asyncio.create_task(manager.run())
     await manager.wait_until_ready()
     source = client.sources["v1/pods", ""]

@@ -1,0 +1,96 @@
+"""Writes to the ElastiService itself: finalizer, annotation, status."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from elasti.api.names import FINALIZER, WAKE_ANNOTATION
+from elasti.operator.reporting import port_statuses
+from elasti.scaling.scale_handler import FIELD_MANAGER
+from kubeloop.client.errors import Conflict, Invalid, NotFound
+from kubeloop.controller.finalizers import add_finalizers
+from kubeloop.objects.patches import JsonPatch, MergePatch, pointer
+from kubeloop.objects.times import format_time
+
+if TYPE_CHECKING:
+    from elasti.api.types import ElastiService
+    from elasti.operator.memory import Memory
+    from elasti.operator.observation import Facts
+    from kubeloop.aio.clock import Clock
+    from kubeloop.client.client import Client
+
+RESOURCE = "elasti.truefoundry.com/v1alpha1/elastiservices"
+
+_log = structlog.get_logger(__name__)
+
+
+class OwnObject:
+    """Every write is safe to repeat, and gives way to one that came meanwhile."""
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        self._objects = client.resource(RESOURCE)
+        self._clock = clock
+
+    async def has_finalizer(self, es: ElastiService) -> bool:
+        """Put our finalizer on before anything is made that it has to clean up."""
+        present = es.metadata.finalizers or []
+        if FINALIZER in present:
+            return True
+        patch = add_finalizers(present, [FINALIZER], es.metadata.resource_version)
+        assert patch is not None
+        try:
+            await self._objects.patch(
+                es.metadata.name,
+                patch,
+                namespace=es.metadata.namespace,
+                field_manager=FIELD_MANAGER,
+            )
+        except (Invalid, Conflict, NotFound):
+            return False
+        return True
+
+    async def clear_annotation(self, es: ElastiService, memory: Memory) -> None:
+        """Take a durable wake request away once the target is up; it must not wake twice."""
+        asked = (es.metadata.annotations or {}).get(WAKE_ANNOTATION)
+        if asked is None or memory.wake or memory.state is None:
+            return
+        path = pointer("metadata", "annotations", WAKE_ANNOTATION)
+        patch = JsonPatch(
+            [{"op": "test", "path": path, "value": asked}, {"op": "remove", "path": path}]
+        )
+        try:
+            await self._objects.patch(
+                es.metadata.name,
+                patch,
+                namespace=es.metadata.namespace,
+                field_manager=FIELD_MANAGER,
+            )
+        except (Invalid, Conflict, NotFound):
+            _log.debug("a newer wake request came meanwhile", elastiservice=es.metadata.name)
+
+    async def patch_status(self, es: ElastiService, body: dict[str, Any]) -> None:
+        """Merge fields into the status."""
+        await self._objects.subresource("status").patch(
+            es.metadata.name,
+            MergePatch(body),
+            namespace=es.metadata.namespace,
+            field_manager=FIELD_MANAGER,
+        )
+
+    async def stamp(self, es: ElastiService) -> None:
+        """Note that the target was scaled up now."""
+        now = format_time(self._clock.now())
+        await self.patch_status(es, {"status": {"lastScaledUpTime": now}})
+
+    async def publish_ports(self, facts: Facts) -> None:
+        """Tell resolvers which ports to open, before anybody is sent there."""
+        ports = port_statuses(facts.service, facts.ports)
+        if ports == facts.es.status.resolver_ports:
+            return
+        shown = [
+            {"port": port.port, "resolverPort": port.resolver_port, "name": port.name}
+            for port in ports
+        ]
+        await self.patch_status(facts.es, {"status": {"resolverPorts": shown}})

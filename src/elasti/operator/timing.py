@@ -1,0 +1,42 @@
+"""When to look again, whatever happens. Pure.
+
+Time enters a hand-over only here: the settles, unanswered probes, a resolver that is lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from elasti.operator.modes import HOLDS, State
+
+if TYPE_CHECKING:
+    from elasti.operator.memory import Memory
+    from elasti.operator.observation import Facts
+    from elasti.operator.settings import Settings
+
+_SOON = 0.01
+_PROBE_PAUSE = 0.1
+_LONGEST_PROBE_PAUSE = 5.0
+_PARTNER_PAUSE = 1.0
+
+
+def next_look(
+    facts: Facts, memory: Memory, settings: Settings, *, now: float, lost_for: float
+) -> float | None:
+    """Return after how many seconds to look again; None for never."""
+    pauses: list[float] = []
+    match memory.state:
+        case State.ENGAGING if memory.engaged_at is not None:
+            left = memory.engaged_at + settings.engage_settle - now
+            pauses.append(left if left > 0 else _PARTNER_PAUSE)
+        case State.WAKING | State.RELEASING if memory.ready_since:
+            first = min(memory.ready_since.values())
+            pauses.append(max(first + settings.release_settle - now, 0.05))
+        case State.PROXY if not facts.resolvers and memory.loss_slot is not None:
+            pauses.append(memory.loss_slot - now)
+        case State.PROXY if not facts.resolvers and lost_for < settings.resolver_loss_grace:
+            pauses.append(settings.resolver_loss_grace - lost_for)
+    if memory.state is not None and HOLDS[memory.state].slice and memory.probe_failures:
+        grown = _PROBE_PAUSE * 2.0 ** min(memory.probe_failures - 1, 10)
+        pauses.append(min(grown, _LONGEST_PROBE_PAUSE))
+    return max(min(pauses), _SOON) if pauses else None
