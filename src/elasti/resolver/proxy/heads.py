@@ -3,7 +3,8 @@
 One expression accepts exactly the head grammar of RFC 9112 and nothing else: no obs-fold, no bare CR
 or LF, no space before a colon, no empty name. A second finds the few fields that decide how the
 message goes on. Whatever the grammar accepts, other parsers must read the same way; whatever two
-parsers could read differently is refused here, before a byte of it reaches a pod.
+parsers could read differently is refused here, before a byte of it reaches a pod. One leniency: a
+target may have bytes above 0x7f, since most servers take them, and they cannot change where it ends.
 
 Most heads have nothing that matters but a Host, or a length in an answer, and perhaps `Connection:
 keep-alive`. For them the grammar is there a second time, with every other field that matters left out

@@ -78,7 +78,8 @@ def test_nothing_escapes_and_pods_read_what_h11_reads(requests, answers):
 def assert_h11_reads(wire: bytes) -> None:
     """What a pod was sent is a sequence of requests, the last one perhaps unfinished."""
     connection = h11.Connection(h11.SERVER)
-    connection.receive_data(wire)
+    # h11 wants ASCII in targets, where we take any byte; it changes no framing.
+    connection.receive_data(bytes(byte if byte < 0x80 else 0x78 for byte in wire))
     if wire.startswith(PREFACE[:14]):
         return
     while True:
