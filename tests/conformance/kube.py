@@ -38,6 +38,11 @@ class Kube:
         """Whether this is the dev cluster; only for what the behaviour's row says differs."""
         return self.server.name == DEVCLUSTER
 
+    @property
+    def malformed(self) -> int:
+        """The code for what the real server's storage stumbles over, and ours refuses."""
+        return 400 if self.is_dev else 500
+
     def of(self, resource: str) -> Resource[JsonObject]:
         """A resource in the test's namespace."""
         return self.client.resource(resource, namespace=self.namespace)

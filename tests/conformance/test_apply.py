@@ -244,11 +244,15 @@ async def test_atomic_lists_are_replaced(kube: Kube) -> None:
     assert fields['k:{"name":"main"}']["f:command"] == {}
 
 
-@behaviour("apply.duplicate-key", "Two elements with one key cannot be applied")
+@behaviour(
+    "apply.duplicate-key",
+    "Two elements with one key cannot be applied",
+    devcluster="a malformed request is its sender's mistake: 400, where the real server says 500",
+)
 async def test_duplicate_keys_are_refused(kube: Kube) -> None:
     made = deployment()
     made["spec"]["template"]["spec"]["containers"] *= 2
-    error = await refused(kube.deployments.apply(made, field_manager="one"), 500)
+    error = await refused(kube.deployments.apply(made, field_manager="one"), kube.malformed)
     assert "duplicate entries for key" in str(error)
 
 
@@ -387,11 +391,15 @@ async def test_applies_can_be_tried(kube: Kube) -> None:
     assert (await kube.maps.get("a"))["data"] == {"x": "1"}
 
 
-@behaviour("apply.unknown-field", "Fields that the schema does not have cannot be applied")
+@behaviour(
+    "apply.unknown-field",
+    "Fields that the schema does not have cannot be applied",
+    devcluster="a malformed request is its sender's mistake: 400, where the real server says 500",
+)
 async def test_unknown_fields_cannot_be_applied(kube: Kube) -> None:
     made = deployment()
     made["spec"]["colour"] = "red"
-    error = await refused(kube.deployments.apply(made, field_manager="one"), 500)
+    error = await refused(kube.deployments.apply(made, field_manager="one"), kube.malformed)
     assert "field not declared in schema" in str(error)
 
 

@@ -112,10 +112,14 @@ async def test_a_version_from_the_future(kube: Kube) -> None:
     assert time.monotonic() - began < 15
 
 
-@behaviour("watch.malformed-version", "A watch from what is no version is refused")
+@behaviour(
+    "watch.malformed-version",
+    "A watch from what is no version is refused",
+    devcluster="a malformed request is its sender's mistake: 400, where the real server says 500",
+)
 async def test_a_malformed_version(kube: Kube) -> None:
     watch = kube.maps.watch(WatchOptions(resource_version="nonsense"))
-    error = await refused(watch, 500)
+    error = await refused(watch, kube.malformed)
     assert 'resourceVersion: Invalid value: "nonsense"' in str(error)
 
 

@@ -153,9 +153,9 @@ async def test_an_object_without_owners_has_one_before_the_first_apply(kube):
         (partial(replicas=1), "", 422),
         ({"spec": {}}, "one", 400),
         ({**partial(), "metadata": {"name": "web", "managedFields": []}}, "one", 400),
-        (partial(colour="red"), "one", 500),
+        (partial(colour="red"), "one", 400),
         (partial(replicas="x"), "one", 400),
-        (partial(template={"spec": {"containers": [{"name": "a"}, {"name": "a"}]}}), "one", 500),
+        (partial(template={"spec": {"containers": [{"name": "a"}, {"name": "a"}]}}), "one", 400),
     ],
 )
 async def test_configurations_that_cannot_be_applied_are_refused(kube, body, manager, code):

@@ -89,10 +89,10 @@ def read_version(call: Call) -> int | None:
             f'resourceVersion: Invalid value: "{text}":'
             f' strconv.ParseUint: parsing "{text}": invalid syntax'
         )
-        # Lists look at it early; elsewhere it reaches the storage, whose errors have no reason.
+        # Where the real server's storage stumbles over it, it says 500: a mistake of the sender's.
         if call.attributes.verb == "list":
-            raise status.bad_request(f"invalid resource version: {why}")
-        raise status.failure(500, "", why)
+            why = f"invalid resource version: {why}"
+        raise status.bad_request(why)
     return int(text)
 
 

@@ -88,9 +88,7 @@ class Writer:
         check_target(call, obj)
         metadata = obj["metadata"]
         if metadata.get("resourceVersion"):
-            raise status.failure(
-                500, "", "resourceVersion should not be set on objects to be created"
-            )
+            raise status.bad_request("resourceVersion should not be set on objects to be created")
         self._admit(call, Operation.CREATE, obj, None)
         strategy = call.resource.strategy
         self._begin(call, obj)

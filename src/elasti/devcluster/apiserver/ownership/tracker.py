@@ -197,12 +197,10 @@ class FieldTracker:
 
 
 def unusable(call: Call, why: str) -> status.StatusError:
-    """500, without a reason, for a configuration that the type does not allow."""
+    """400 for a configuration that the type does not allow; the real server says 500."""
     name = f"{call.namespace}/{call.name}"
     version = call.resource.api_version(call.served)
-    return status.failure(
-        500,
-        "",
+    return status.bad_request(
         f"failed to create typed patch object ({name}; {version}, Kind={call.resource.kind}): {why}",
     )
 
