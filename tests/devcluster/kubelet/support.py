@@ -196,7 +196,7 @@ def is_ready(pod: JsonObject) -> bool:
 
 
 def condition(pod: JsonObject, kind: str) -> str:
-    found = pod["status"].get("conditions") or []
+    found = (pod.get("status") or {}).get("conditions") or []
     return next((c["status"] for c in found if c["type"] == kind), "")
 
 

@@ -29,7 +29,9 @@ from elasti.devcluster.apiserver.answers import Answer
 from elasti.devcluster.apiserver.faults import Fault
 from elasti.devcluster.kubelet.pods import listening
 from elasti.devcluster.kubelet.supervisor.spec import Isolation
+from kubeloop.objects.events import ADDED
 from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.options import WatchOptions
 from kubeloop.objects.patches import MergePatch, StrategicMergePatch
 
 pytestmark = pytest.mark.slow
@@ -428,13 +430,16 @@ async def test_the_node_is_known_and_its_lease_is_renewed(tmp_path: Path):
             return bool(lease["spec"]["renewTime"] > first["spec"]["renewTime"])
 
         await eventually(renewed)
-        await cluster.client.resource("v1/nodes").delete("node-1")
-
-        async def is_back() -> bool:
-            found = [n async for n in cluster.client.resource("v1/nodes").items()]
-            return bool(found) and condition(found[0], "Ready") == "True"
-
-        await eventually(is_back)
+        nodes = cluster.client.resource("v1/nodes")
+        now = (await nodes.get("node-1"))["metadata"]["resourceVersion"]
+        events = await nodes.watch(WatchOptions(resource_version=now))
+        await nodes.delete("node-1")
+        made: list[JsonObject] = []
+        async with asyncio.timeout(30):
+            while not made:
+                made = [event.object for event in await events.read() if event.type == ADDED]
+        await events.close()
+        assert condition(made[0], "Ready") == "True"  # from its first moment on
 
 
 async def test_tokens_are_renewed_in_good_time(cluster: Cluster):

@@ -83,24 +83,27 @@ class NodeAgent:
             self._node = await self._nodes.get(self._name, timeout=_PATIENCE)
         except NotFound:
             self._node = await self._create()
-        status = node_status(
-            self._name,
-            self._settings,
-            self._capacity,
-            port=self._port,
-            known=self._node.get("status") or {},
-            now=self._clock.now(),
-        )
-        patch = StrategicMergePatch({"status": status})
+        patch = StrategicMergePatch({"status": self._status(self._node)})
         self._node = await self._nodes.subresource("status").patch(
             self._name, patch, timeout=_PATIENCE
         )
 
+    def _status(self, node: JsonObject) -> JsonObject:
+        return node_status(
+            self._name,
+            self._settings,
+            self._capacity,
+            port=self._port,
+            known=node.get("status") or {},
+            now=self._clock.now(),
+        )
+
     async def _create(self) -> JsonObject:
+        # With its status at once, as kubelets do: nobody ever sees a node without a condition.
+        node = node_object(self._name, self._settings)
+        node["status"] = self._status(node)
         try:
-            return await self._nodes.create(
-                node_object(self._name, self._settings), timeout=_PATIENCE
-            )
+            return await self._nodes.create(node, timeout=_PATIENCE)
         except AlreadyExists:
             return await self._nodes.get(self._name, timeout=_PATIENCE)
 
