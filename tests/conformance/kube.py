@@ -21,7 +21,7 @@ from kubeloop.objects.events import BOOKMARK, WatchEvent
 from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
 from kubeloop.objects.options import ListOptions, WatchOptions
 
-PATIENCE = 20.0
+PATIENCE = 40.0
 
 
 @dataclass(frozen=True, slots=True)

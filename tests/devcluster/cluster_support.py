@@ -82,7 +82,7 @@ async def running(directory: Path, **options: Any) -> AsyncIterator[Running]:
             yield Running(cluster, client, kubectl)
 
 
-async def eventually(condition: Callable[[], Awaitable[Any]], *, timeout: float = 15.0) -> Any:
+async def eventually(condition: Callable[[], Awaitable[Any]], *, timeout: float = 40.0) -> Any:
     """Ask again and again until the answer is true, and return it."""
     answer: Any = None
 

@@ -269,7 +269,7 @@ def node_named(name: str, **spec: Any) -> JsonObject:
     }
 
 
-patience = contextvars.ContextVar("patience", default=15.0)
+patience = contextvars.ContextVar("patience", default=40.0)
 
 
 @contextlib.contextmanager

@@ -92,7 +92,7 @@ class Cluster:
         holds: Callable[[JsonObject], Any],
         *,
         name: str = "web",
-        timeout: float = 15.0,
+        timeout: float = 40.0,
     ) -> JsonObject:
         """Wait until the pod is as it should be, and return it."""
         seen: JsonObject | None = None
@@ -109,7 +109,7 @@ class Cluster:
         assert seen is not None
         return seen
 
-    async def gone(self, name: str = "web", *, timeout: float = 15.0) -> None:
+    async def gone(self, name: str = "web", *, timeout: float = 40.0) -> None:
         async def asked() -> bool:
             return await self.get(name) is None
 
@@ -134,7 +134,7 @@ class Cluster:
         found = self.client.resource("v1/events").items(namespace="default")
         return [e["message"] async for e in found if not reason or e["reason"] == reason]
 
-    async def event(self, reason: str, *, timeout: float = 10.0) -> str:
+    async def event(self, reason: str, *, timeout: float = 40.0) -> str:
         """Wait for an event, and return its message."""
         messages: list[str] = []
 
@@ -185,7 +185,7 @@ async def cluster_on(directory: Path, settings: KubeletSettings = QUICK) -> Asyn
 
 
 async def eventually(
-    holds: Callable[[], bool] | Callable[[], Awaitable[bool]], *, timeout: float = 10.0
+    holds: Callable[[], bool] | Callable[[], Awaitable[bool]], *, timeout: float = 40.0
 ) -> None:
     """Ask again and again until it holds."""
     await poll(holds, 0.02, immediate=True, timeout=timeout)

@@ -94,7 +94,7 @@ async def connected(
     host: str, port: int = 8080
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect as soon as somebody listens."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while True:
             try:
                 return await asyncio.open_connection(host, port)
@@ -104,7 +104,7 @@ async def connected(
 
 async def refused(host: str, port: int = 8080) -> None:
     """Wait until nobody listens."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         while True:
             try:
                 _, writer = await asyncio.open_connection(host, port)
