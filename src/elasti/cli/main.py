@@ -1,6 +1,18 @@
 """The root of the command line: finds a command's file only when it is called.
 
-Exit codes: 0 done; 1 it failed, and the message says why; 2 the call itself was wrong.
+Exit codes, the same for every command (`exits.ExitCode`):
+
+| code | meaning |
+|---|---|
+| 0 | done |
+| 1 | it failed, and the message says why; `doctor` found a problem; `sleep --wait` was refused |
+| 2 | the call itself was wrong |
+| 3 | there is no such object |
+| 4 | not allowed: a right is missing, or the credentials are not accepted |
+| 5 | no cluster: no usable configuration, or nobody answers |
+| 6 | the cluster has no ElastiService definition: Elasti is not installed |
+| 7 | `--wait` ran out of time |
+| 130 | interrupted before it was done |
 """
 
 from __future__ import annotations

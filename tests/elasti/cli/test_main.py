@@ -69,7 +69,7 @@ def test_without_a_cluster_informer_says_so_in_one_line(tmp_path, monkeypatch, c
         )
     monkeypatch.setenv("KUBECONFIG", str(path))
     result = run("informer", "pods")
-    assert result.exit_code == 1
+    assert result.exit_code == 5
     assert words in result.output
     assert "Traceback" not in result.output
     assert len(result.output.splitlines()) == 1

@@ -1,0 +1,72 @@
+"""The options that commands share: which cluster, which namespace, which form of output.
+
+Loads nothing but click, so that a command's help stays quick.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import click
+
+from elasti.cli.completing import complete_contexts
+
+F = TypeVar("F", bound=Callable[..., Any])
+Decorator: TypeAlias = Callable[[F], F]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """Which cluster to speak to, as whom; nothing given means what kubectl would use."""
+
+    context: str | None = None
+    kubeconfig: Path | None = None
+
+
+def cluster_options(function: F) -> F:
+    """Add `--context` and `--kubeconfig`; make an `Access` of them."""
+    function = click.option(
+        "--kubeconfig",
+        type=click.Path(dir_okay=False, path_type=Path),
+        default=None,
+        help="The kubeconfig file to use.  [default: KUBECONFIG, else ~/.kube/config]",
+    )(function)
+    return click.option(
+        "--context",
+        default=None,
+        shell_complete=complete_contexts,
+        help="The kubeconfig context to use.",
+    )(function)
+
+
+def namespace_option(function: F) -> F:
+    """Add `-n`."""
+    return click.option(
+        "-n", "--namespace", default=None, help="The namespace; the context's by default."
+    )(function)
+
+
+def output_option(*formats: str) -> Callable[[F], F]:
+    """Add `-o` with these forms, the first by default."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        help="The form of the output.",
+    )
+
+
+def timeout_option(default: float) -> Callable[[F], F]:
+    """Add `--timeout`, in seconds."""
+    return click.option(
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=default,
+        show_default=True,
+        help="How long --wait waits, in seconds.",
+    )
