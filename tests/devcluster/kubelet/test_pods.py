@@ -142,6 +142,20 @@ async def test_without_namespaces_variables_say_where_volumes_are(tmp_path: Path
         assert (tmp_path / "kubelet/pods").stat().st_mode & 0o777 == 0o700
 
 
+async def test_without_namespaces_variables_below_a_mount_point_lead_to_the_volume(tmp_path: Path):
+    settings = dataclasses.replace(QUICK, isolation=Isolation.NONE)
+    async with cluster_on(tmp_path, settings) as cluster:
+        await cluster.create({"metadata": {"name": "cm"}, "data": {"k": "one"}}, "v1/configmaps")
+        volumes = [{"name": "cm", "configMap": {"name": "cm"}}]
+        mounts = [{"name": "cm", "mountPath": "/no/such"}]
+        variables = [
+            {"name": "THERE", "value": "/no/such/k"},
+            {"name": "ELSEWHERE", "value": "/no/such-place"},
+        ]
+        main = shell('cat "$THERE"; printf "$ELSEWHERE"', volumeMounts=mounts, env=variables)
+        assert await finished(cluster, main, volumes=volumes) == "one/no/such-place"
+
+
 # Restarts.
 
 

@@ -132,6 +132,8 @@ class PodSandbox:
         if not isolated:
             base |= dict(self._volumes.variables(pod, container))
         variables = environment(container, self._facts(), self._references, base)
+        if not isolated:
+            variables = self._volumes.located(pod, container, variables)
         entrypoint = self._node.settings.entrypoints.get(container.image, ())
         return ProcessSpec(
             argv=command(container, variables, entrypoint),

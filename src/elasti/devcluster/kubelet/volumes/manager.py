@@ -127,10 +127,31 @@ class PodVolumes:
             if mount.mount_path.rstrip("/") == SERVICEACCOUNT:
                 yield _SERVICEACCOUNT_VARIABLE, place
 
+    def located(
+        self, pod: Pod, container: Container, variables: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Return variables that name a place below a mount point with where the volume really is.
+
+        For containers that have no mounts: a program that is told its files' places finds them.
+        """
+        volumes = {volume.name: volume for volume in pod.spec.volumes}
+        places = {
+            mount.mount_path.rstrip("/"): str(self._place(volumes[mount.name]))
+            for mount in container.volume_mounts
+        }
+        return {name: _moved(value, places) for name, value in variables.items()}
+
     def remove(self) -> None:
         """Remove what was made."""
         shutil.rmtree(self._directory / "volumes", ignore_errors=True)
         (self._directory / "etc-hosts").unlink(missing_ok=True)
+
+
+def _moved(value: str, places: Mapping[str, str]) -> str:
+    for point in sorted(places, key=len, reverse=True):
+        if value == point or value.startswith(f"{point}/"):
+            return places[point] + value.removeprefix(point)
+    return value
 
 
 def _inside(source: Path, inside: str, *, create: bool) -> Path:
