@@ -114,6 +114,7 @@ def _loss(text: str) -> OnResolverLoss:
 
 _VARIABLES: Variables = {
     "ELASTI_OPERATOR_NAMESPACE": ("operator_namespace", str),
+    "ELASTI_LISTEN_ADDRESS": ("host", str),
     "ELASTI_OPERATOR_HOST": ("host", str),
     "ELASTI_OPERATOR_PORT": ("port", port),
     "ELASTI_RESOLVER_NAMESPACE": ("resolver_namespace", str),

@@ -96,6 +96,7 @@ _VARIABLES: Variables = {
     "ELASTI_OPERATOR_TOKEN_FILE": ("operator_token_file", str),
     "ELASTI_RESOLVER_PORT": ("admin_port", port),
     "ELASTI_RESOLVER_PROXY_PORT": ("shared_port", port),
+    "ELASTI_LISTEN_ADDRESS": ("host", str),
     "ELASTI_RESOLVER_HOST": ("host", str),
     "ELASTI_RESOLVER_WORKERS": ("workers", count),
     "KUBERNETES_CLUSTER_DOMAIN": ("cluster_domain", str),

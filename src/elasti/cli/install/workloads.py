@@ -1,8 +1,9 @@
 """The Deployments of operator and resolver. Pure.
 
-Both run one image, the command says which program. Their pods listen on their own address only and
-need no root, no capability and no writable file system. A rollout never has fewer pods than before:
-a new one is ready first.
+Both run one image, the command says which program. They need no root, no capability and no writable
+file system. A rollout never has fewer pods than before: a new one is ready first. They listen on every
+address, of both families where a pod has both; a cluster for development, whose pods share their
+machine's addresses, tells them by ELASTI_LISTEN_ADDRESS which one is theirs.
 """
 
 from __future__ import annotations
@@ -173,8 +174,6 @@ def _settings(program: Program, choices: Choices) -> dict[str, str]:
     settings = {
         "ELASTI_OPERATOR_NAMESPACE": choices.namespace,
         "ELASTI_RESOLVER_NAMESPACE": choices.namespace,
-        # Not on every address: pods of a cluster for development share their machine's.
-        f"ELASTI_{program.name}_HOST": "$(POD_IP)",
     }
     if program is Program.RESOLVER:
         settings["TMPDIR"] = SCRATCH

@@ -149,6 +149,8 @@ class PodSandbox:
             **self._node.settings.environment,
             "HOSTNAME": pod.hostname,
             "POD_IP": self._address,
+            # Pods share the machine's addresses here; who would listen on all takes others' ports.
+            "ELASTI_LISTEN_ADDRESS": self._address,
             "KUBERNETES_SERVICE_HOST": host,
             "KUBERNETES_SERVICE_PORT": str(port),
             "KUBERNETES_SERVICE_PORT_HTTPS": str(port),
