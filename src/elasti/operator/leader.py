@@ -17,6 +17,7 @@ from elasti.operator.children import published_ports, slice_names
 from elasti.operator.decisions import Decisions
 from elasti.operator.definition import Definition
 from elasti.operator.finalize import Finalizer
+from elasti.operator.first_looks import FirstLooks
 from elasti.operator.gathering import owner_of
 from elasti.operator.handover import Handover
 from elasti.operator.memory import Memories
@@ -38,7 +39,7 @@ from kubeloop.controller.reconcile import Request, Result
 from kubeloop.informer import Deleted
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Iterable, Iterator
 
     from elasti.api.types import ElastiService
     from elasti.operator.caches import Caches
@@ -90,6 +91,7 @@ class Leader:
             "elastiservice", self._reconcile, workers=ground.settings.workers, timeout=60.0
         )
         self._reconciler: ElastiServiceReconciler | None = None
+        self._looks: FirstLooks | None = None
 
     async def run(self) -> None:
         """Lead."""
@@ -102,6 +104,7 @@ class Leader:
             await definition.check()
             self._reconciler = self._make_reconciler(port, decisions, evaluator, definition)
             self._claim_ports()
+            self._looks = FirstLooks(self._present())
             await stack.enter_async_context(self._listening())
             self._watch_all()
             sweeper = Sweeper(
@@ -116,6 +119,10 @@ class Leader:
                 group.create_task(self._poller(decisions, evaluator).run(), name="poller")
                 group.create_task(sweeper.run(), name="sweeper")
                 group.create_task(definition.run(), name="definition")
+
+    def _present(self) -> Iterator[Request]:
+        for es in self._ground.caches.elastiservices.all():
+            yield Request(es.metadata.namespace, es.metadata.name)
 
     def _claim_ports(self) -> None:
         """Enter every port that is in use before the first one is given away."""
@@ -286,12 +293,14 @@ class Leader:
 
     async def _reconcile(self, request: Request) -> Result | None:
         assert self._reconciler is not None
+        assert self._looks is not None
         clock, metrics = asyncio.get_running_loop().time, self._ground.metrics
         began = clock()
         try:
             result = await self._reconciler.reconcile(request)
         except Exception as error:
             metrics.reconciled(request, clock() - began, error)
+            self._looks.looked(request, failed=True)
             raise
         memory = self._memories.find(request)
         if memory is None:
@@ -300,4 +309,5 @@ class Leader:
             metrics.reconciled(request, clock() - began, None)
             metrics.state(request, memory.state)
         metrics.watches(self._ground.caches.manager.informer_count)
+        self._looks.looked(request, failed=False)
         return result
