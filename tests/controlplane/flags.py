@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 POD_RANGE = "10.200.0.0/16"
 SERVICE_RANGE = "10.201.0.0/16"
 NODE_ADDRESS = "10.200.0.1"
+# What the relays connect from, so that their connections can be told from those of programs inside.
+RELAY_ADDRESS = "10.200.0.2"
 API_SERVICE_ADDRESS = "10.201.0.1"
 SERVER_NAMES = (
     "localhost",

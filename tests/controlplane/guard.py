@@ -52,6 +52,8 @@ class Plan:
     local_ranges: list[str]
     """Address ranges that are this host's own, inside."""
     relays: list[Relay]
+    relay_from: str
+    """The address that relayed connections come from, inside; empty: the kernel's choice."""
     user_namespace: bool
     """Take a user namespace even where privileges make one unnecessary."""
 
@@ -121,7 +123,7 @@ def init(plan: Plan, ready: int) -> NoReturn:
 
     os.write(ready, OK)
     os.close(ready)
-    relay.serve([(r.fd, r.host, r.port) for r in plan.relays])
+    relay.serve([(r.fd, r.host, r.port) for r in plan.relays], source=plan.relay_from)
     os._exit(1)
 
 

@@ -67,9 +67,10 @@ class End(asyncio.Protocol):
 class Outside(End):
     """The accepted end, which then connects the other one."""
 
-    def __init__(self, host: str, port: int) -> None:
+    def __init__(self, host: str, port: int, source: str = "") -> None:
         super().__init__()
         self._address = host, port
+        self._source = (source, 0) if source else None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -81,7 +82,9 @@ class Outside(End):
         self.transport.pause_reading()
         loop = asyncio.get_running_loop()
         try:
-            _, self._peer = await loop.create_connection(lambda: End(self), *self._address)
+            _, self._peer = await loop.create_connection(
+                lambda: End(self), *self._address, local_addr=self._source
+            )
         except OSError:
             # Refused inside, which a listener that is up cannot say. Not a reset either: one that
             # arrives between connecting and TLS makes Python's ssl lose the socket unclosed.
@@ -97,21 +100,21 @@ def reap() -> None:
             pass
 
 
-async def listen(fd: int, host: str, port: int) -> asyncio.Server:
+async def listen(fd: int, host: str, port: int, *, source: str) -> asyncio.Server:
     """Relay what connects to the inherited socket `fd` to the address inside."""
     return await asyncio.get_running_loop().create_server(
-        lambda: Outside(host, port), sock=socket.socket(fileno=fd), backlog=BACKLOG
+        lambda: Outside(host, port, source), sock=socket.socket(fileno=fd), backlog=BACKLOG
     )
 
 
-async def run(relays: Iterable[tuple[int, str, int]]) -> None:
+async def run(relays: Iterable[tuple[int, str, int]], source: str) -> None:
     asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, reap)
     async with contextlib.AsyncExitStack() as listening:
         for relay in relays:
-            await listening.enter_async_context(await listen(*relay))
+            await listening.enter_async_context(await listen(*relay, source=source))
         await asyncio.Event().wait()
 
 
-def serve(relays: Iterable[tuple[int, str, int]]) -> None:
-    """Relay until killed."""
-    asyncio.run(run(relays))
+def serve(relays: Iterable[tuple[int, str, int]], *, source: str = "") -> None:
+    """Relay until killed; connections inside come from the address `source`, where one is given."""
+    asyncio.run(run(relays, source))

@@ -61,15 +61,15 @@ class ControlPlane:
     ) -> None:
         self.options = options or Options()
         self.binaries = binaries
-        self._sandbox = self._make_sandbox()
-        self.directory = self._sandbox.directory
+        self.sandbox = self._make_sandbox()
+        self.directory = self.sandbox.directory
         try:
             self.logs = logs / self.directory.name if logs else self.directory / "logs"
             self.logs.mkdir(parents=True)
             self._keys = Keyring(self.directory, server_names=flags.SERVER_NAMES)
             self.kubeconfig = self.kubeconfig_for(*ADMIN)
             self.kubeconfig_inside = self.kubeconfig_for(*ADMIN, inside=True)
-            self.api = Api(self._sandbox.ports["apiserver"], tls=self._keys.tls(admin=True))
+            self.api = Api(self.sandbox.ports["apiserver"], tls=self._keys.tls(admin=True))
             self.components = self._components()
             self.etcd = self.components["etcd"]
             self.apiserver = self.components["apiserver"]
@@ -96,14 +96,14 @@ class ControlPlane:
 
     def close(self) -> None:
         """End every process inside and remove the directory. Idempotent."""
-        self._sandbox.close()
+        self.sandbox.close()
 
     # Reaching it.
 
     @property
     def url(self) -> str:
         """The API server as seen from outside."""
-        return f"https://127.0.0.1:{self._sandbox.ports['apiserver']}"
+        return f"https://127.0.0.1:{self.sandbox.ports['apiserver']}"
 
     @property
     def url_inside(self) -> str:
@@ -114,11 +114,16 @@ class ControlPlane:
         return self.directory / "ca.crt"
 
     def kubeconfig_for(
-        self, user: str, groups: Sequence[str] = (), *, inside: bool = False
+        self, user: str, groups: Sequence[str] = (), *, inside: bool = False, via: str = ""
     ) -> Path:
-        """A new kubeconfig for a user: one of Kubernetes' own (`system:node:...`) or any other."""
-        name = f"{user.replace(':', '-')}-{'inside' if inside else 'outside'}"
-        server = self.url_inside if inside else self.url
+        """A new kubeconfig for a user: one of Kubernetes' own (`system:node:...`) or any other.
+
+        `via` is the URL of something that leads to the API server, for clients that are to be
+        reached only through it.
+        """
+        where = "via" if via else "inside" if inside else "outside"
+        name = f"{user.replace(':', '-')}-{where}"
+        server = via or (self.url_inside if inside else self.url)
         return self._keys.kubeconfig(name, server=server, user=user, groups=groups)
 
     def api_as(self, token: str) -> Api:
@@ -145,7 +150,7 @@ class ControlPlane:
 
     def inside(self, argv: Sequence[str]) -> list[str]:
         """`argv` as a command that, run by anything outside, runs inside."""
-        return self._sandbox.command(argv)
+        return self.sandbox.command(argv)
 
     def popen_inside(
         self,
@@ -159,7 +164,7 @@ class ControlPlane:
         pass_fds: Sequence[int] = (),
     ) -> subprocess.Popen[bytes]:
         """Start a program inside; it and all it starts end with the control plane at the latest."""
-        return self._sandbox.popen(
+        return self.sandbox.popen(
             argv, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=cwd, pass_fds=pass_fds
         )
 
@@ -218,7 +223,7 @@ class ControlPlane:
         The API server still answers from its own cache what it has seen. Restarted after this, it
         knows no older resource version.
         """
-        etcd = Api(self._sandbox.ports["etcd"])
+        etcd = Api(self.sandbox.ports["etcd"])
         status = etcd.create("/v3/maintenance/status", {})
         revision = int(status["header"]["revision"])
         etcd.create("/v3/kv/compaction", {"revision": revision, "physical": True})
@@ -240,6 +245,7 @@ class ControlPlane:
                 "controller-manager": flags.CONTROLLER_MANAGER,
                 "scheduler": flags.SCHEDULER,
             },
+            relay_from=flags.RELAY_ADDRESS,
             user_namespace=self.options.user_namespace,
         )
 
@@ -264,7 +270,7 @@ class ControlPlane:
 
     def _component(self, name: str, arguments: Sequence[str]) -> Component:
         binary, health = PROGRAMS[name]
-        api = Api(self._sandbox.ports[name], tls=None if name == "etcd" else self.api.tls)
+        api = Api(self.sandbox.ports[name], tls=None if name == "etcd" else self.api.tls)
 
         def ready() -> bool:
             return api.healthy(health) and (name != "controller-manager" or self._pods_may_be())
@@ -272,7 +278,7 @@ class ControlPlane:
         return Component(
             name,
             [self.binaries.path(binary), *arguments],
-            sandbox=self._sandbox,
+            sandbox=self.sandbox,
             log=self.logs / f"{binary}.log",
             ready=ready,
         )

@@ -36,7 +36,8 @@ class Sandbox:
     """A network, PID and mount namespace that live exactly as long as their owner wants, or lives.
 
     So does `directory`, an empty one to begin with. `relays` names addresses inside that are
-    reachable from outside, each at 127.0.0.1 and the port in `ports`.
+    reachable from outside, each at 127.0.0.1 and the port in `ports`; `relay_from` is the local
+    address that such connections have inside, where the kernel would choose one otherwise.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Sandbox:
         *,
         local_ranges: Sequence[str],
         relays: Mapping[str, Address],
+        relay_from: str = "",
         user_namespace: bool = False,
     ) -> None:
         self._processes: list[subprocess.Popen[bytes]] = []
@@ -54,6 +56,7 @@ class Sandbox:
             plan = {
                 "local_ranges": list(local_ranges),
                 "relays": [{"fd": fds[name], **at._asdict()} for name, at in relays.items()],
+                "relay_from": relay_from,
                 "user_namespace": user_namespace,
             }
             self._guard = self._spawn_guard(json.dumps(plan), list(fds.values()))

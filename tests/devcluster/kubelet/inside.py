@@ -1,18 +1,21 @@
 """A kubelet as a program, for a real API server.
 
-    python -m tests.devcluster.kubelet.inside KUBECONFIG NODE ADDRESS NETWORK DIRECTORY CLIENT_CA
+    python -m tests.devcluster.kubelet.inside [--pods N] [--program IMAGE=COMMAND]...
+        KUBECONFIG NODE ADDRESS NETWORK DIRECTORY CLIENT_CA
 
 Runs until it is told to stop.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import contextlib
 import signal
 import sys
 from pathlib import Path
 
+from elasti.devcluster.images import Programs, read_program
 from elasti.devcluster.kubelet.addresses import AddressPool
 from elasti.devcluster.kubelet.kubelet import Kubelet
 from elasti.devcluster.kubelet.logs.server import ServerSettings
@@ -20,23 +23,34 @@ from elasti.devcluster.kubelet.settings import PATH, KubeletSettings
 from kubeloop.client import Client, ClientConfig
 
 
-def settings_for(address: str, client_ca: str) -> KubeletSettings:
+def read_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--pods", type=int, default=KubeletSettings().max_pods)
+    parser.add_argument("--program", type=read_program, action="append", default=[])
+    for name in ("kubeconfig", "node", "address", "network", "directory", "client_ca"):
+        parser.add_argument(name)
+    return parser.parse_args()
+
+
+def settings_for(given: argparse.Namespace) -> KubeletSettings:
     return KubeletSettings(
-        node_address=address,
+        node_address=given.address,
         environment={"PATH": f"{Path(sys.executable).parent}:{PATH}"},
-        server=ServerSettings(client_ca=Path(client_ca).read_bytes()),
+        entrypoints=Programs(dict(given.program)),
+        max_pods=given.pods,
+        server=ServerSettings(client_ca=Path(given.client_ca).read_bytes()),
     )
 
 
 async def main() -> None:
-    kubeconfig, node, address, network, directory, client_ca = sys.argv[1:]
-    async with Client(ClientConfig.from_kubeconfig(kubeconfig)) as client:
+    given = read_arguments()
+    async with Client(ClientConfig.from_kubeconfig(given.kubeconfig)) as client:
         kubelet = Kubelet(
             client,
-            node_name=node,
-            ip_pool=AddressPool(network, reserved=[address]),
-            root_dir=Path(directory),
-            settings=settings_for(address, client_ca),
+            node_name=given.node,
+            ip_pool=AddressPool(given.network, reserved=[given.address]),
+            root_dir=Path(given.directory),
+            settings=settings_for(given),
         )
         task = asyncio.create_task(kubelet.run())
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)

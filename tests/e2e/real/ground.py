@@ -1,0 +1,99 @@
+"""The real control plane as a ground, with our service proxy or with kube-proxy.
+
+    async with real_ground(binaries, ProxyKind.KUBE_PROXY) as ground:
+        stage = Stage(ground)
+
+A start takes six seconds, so a session shares one of each kind where scenarios leave it whole.
+`ground.settled()` waits until it is whole again after a fault. `ground.cluster` is the cluster itself,
+for what a `Ground` has no word for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Mapping, Sequence
+from pathlib import Path
+
+from tests.controlplane.binaries import Binaries
+from tests.controlplane.sandbox import ROOT
+from tests.e2e.ground import Ground
+from tests.e2e.real.cluster import RealCluster
+from tests.e2e.real.proxies import ProxyKind
+
+from kubeloop.client import Client
+
+# Every connection to one Service comes from one address here, and has a port of its own there.
+_MOST_CONNECTIONS = 20_000
+
+
+class RealGround(Ground):
+    """A real control plane; see `real_ground`."""
+
+    most_connections = _MOST_CONNECTIONS
+
+    def __init__(self, cluster: RealCluster, client: Client) -> None:
+        self.cluster = cluster
+        self.client = client
+        self.kubeconfig = cluster.rig.kubeconfig
+        self.name = f"control plane, {cluster.kind.value}"
+
+    async def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        stdin: int | None = None,
+        stdout: int | None = None,
+        stderr: int | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> Process:
+        """Run a program in the cluster's network; it ends with the cluster at the latest."""
+        return await asyncio.create_subprocess_exec(
+            *self.cluster.rig.inside(argv),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env=env,
+            cwd=ROOT,
+            start_new_session=True,
+        )
+
+    @contextlib.asynccontextmanager
+    async def api_away(self) -> AsyncIterator[None]:
+        """Kill the API server, and start it after the block; it serves when this returns."""
+        await asyncio.to_thread(self.cluster.stop_api_server)
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(self.cluster.start_api_server)
+
+    async def restart_etcd(self) -> None:
+        """Kill etcd and start it again."""
+        await asyncio.to_thread(self.cluster.restart_etcd)
+
+    async def drop_watches(self) -> None:
+        """Break every connection to the API server but this client's."""
+        await asyncio.to_thread(self.cluster.break_connections)
+
+    async def delay_endpoints(self, seconds: float) -> None:
+        """Let the service proxy hear the API server late."""
+        await asyncio.to_thread(self.cluster.delay_endpoints, seconds)
+
+    async def settled(self) -> None:
+        """Wait until controllers, scheduler, nodes and proxy work; those that left come back."""
+        await asyncio.to_thread(self.cluster.wait_ready)
+
+
+@contextlib.asynccontextmanager
+async def real_ground(
+    binaries: Binaries, proxy: ProxyKind, *, logs: Path | None = None
+) -> AsyncIterator[RealGround]:
+    """Run a cluster during the block."""
+    cluster = RealCluster(binaries, proxy=proxy, logs=logs)
+    await asyncio.to_thread(cluster.__enter__)
+    try:
+        async with Client.from_kubeconfig([cluster.rig.kubeconfig]) as client:
+            yield RealGround(cluster, client)
+    finally:
+        await asyncio.to_thread(cluster.__exit__, None, None, None)
