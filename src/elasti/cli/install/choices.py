@@ -7,6 +7,9 @@ import enum
 import re
 from typing import TYPE_CHECKING
 
+from elasti.api.variables import SettingsError
+from elasti.operator.settings import Settings as OperatorSettings
+from elasti.resolver.settings import Settings as ResolverSettings
 from kubeloop._version import __version__
 
 if TYPE_CHECKING:
@@ -16,6 +19,7 @@ NAMESPACE = "elasti"
 IMAGE = f"elasti:{__version__}"
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
+_TOGETHER = frozenset({"ELASTI_TOKEN_KEYS_FILE", "ELASTI_TOKEN_ISSUERS"})
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 
 
@@ -91,5 +95,18 @@ def read_variables(given: Iterable[str]) -> dict[Program, dict[str, str]]:
                 f"--env {text!r} is not operator:KEY=VALUE or resolver:KEY=VALUE,"
                 " such as operator:POLLING_INTERVAL=10s"
             )
+        _check(Program(program), name, value)
         found.setdefault(Program(program), {})[name] = value
     return found
+
+
+def _check(program: Program, name: str, value: str) -> None:
+    """Refuse what the program itself would refuse at its start. Raises ChoiceError."""
+    settings = OperatorSettings if program is Program.OPERATOR else ResolverSettings
+    # A reference gets its value in the pod; others are read with those that they belong to.
+    if "$(" in value or name in _TOGETHER:
+        return
+    try:
+        settings.from_env({name: value})
+    except SettingsError as error:
+        raise ChoiceError(f"--env {program.value}:{error}") from error

@@ -40,9 +40,12 @@ def services(choices: Choices) -> Iterator[Part]:
         _service(OPERATOR_SERVICE, Program.OPERATOR, wake, choices),
     )
     ports = [_port("admin", ADMIN_PORT), _port("proxy", SHARED_PORT)]
+    resolver = _service(RESOLVER_SERVICE, Program.RESOLVER, ports, choices)
+    # Services of either family sleep; the resolvers must have an address in each that there is.
+    resolver["spec"]["ipFamilyPolicy"] = "PreferDualStack"
     yield Part(
         "Where the operator finds the resolvers; 8012 is for those who send by the Host header.",
-        _service(RESOLVER_SERVICE, Program.RESOLVER, ports, choices),
+        resolver,
     )
 
 

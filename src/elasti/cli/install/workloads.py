@@ -181,6 +181,9 @@ def _settings(program: Program, choices: Choices) -> dict[str, str]:
         settings["WATCH_NAMESPACES"] = ",".join(choices.watch_namespaces)
     if not choices.authentication:
         return settings | {"ELASTI_AUTHENTICATE": "false"}
+    if choices.namespaced:
+        # Only a ClusterRole can let a program ask the API server about tokens.
+        settings["ELASTI_AUTHENTICATION"] = "JWKS"
     caller = f"system:serviceaccount:{choices.namespace}:{account(other)}"
     return settings | {
         "ELASTI_ALLOWED_CALLERS": caller,
