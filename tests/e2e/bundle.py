@@ -1,23 +1,36 @@
 """Elasti's own objects for a stage: what `elasti manifests` prints, with a test's haste.
 
-Only what a stage must differ in is changed: its settles are shorter, the resolver is told the operator's
-address (no stage has DNS), and the version is part of the image's name.
+Only what a stage must differ in is chosen: its settles are shorter, the resolver is told the operator's
+address (no stage has DNS), and the version is part of the image's name. Accounts, rights, probes and
+authentication are those of every installation.
 """
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-from typing import Any
 
-from elasti.api.crd import custom_resource_definition
-from elasti.cli.demo import objects as demo
+from elasti.cli.install.bundle import bundle
+from elasti.cli.install.choices import Choices, Program
+from elasti.cli.install.parts import OPERATOR_SERVICE, WAKE_PORT, account, selector
 from kubeloop.objects.meta import JsonObject
 
-NAMESPACE = demo.NAMESPACE
-OPERATOR, OPERATOR_SERVICE = demo.OPERATOR, demo.OPERATOR_SERVICE
-RESOLVER = demo.RESOLVER
-OPERATOR_SELECTOR, RESOLVER_SELECTOR = f"app={demo.OPERATOR}", f"app={demo.RESOLVER}"
+NAMESPACE = Choices().namespace
+OPERATOR, RESOLVER = account(Program.OPERATOR), account(Program.RESOLVER)
+OPERATOR_SELECTOR, RESOLVER_SELECTOR = (
+    ",".join(f"{key}={value}" for key, value in selector(program).items()) for program in Program
+)
+__all__ = [
+    "NAMESPACE",
+    "OPERATOR",
+    "OPERATOR_SELECTOR",
+    "OPERATOR_SERVICE",
+    "RESOLVER",
+    "RESOLVER_SELECTOR",
+    "Installation",
+    "definition",
+    "foundations",
+    "programs",
+]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,42 +44,40 @@ class Installation:
     engage_settle: float = 2.0
     release_settle: float = 1.0
 
-    @property
-    def variables(self) -> dict[str, str]:
-        """The settings of both programs."""
-        return {
+    def choices(self, operator_address: str = "") -> Choices:
+        """Return it as the command line's choices."""
+        settle = {"ELASTI_ENGAGE_SETTLE": f"{self.engage_settle}s"}
+        operator = {
             "POLLING_INTERVAL": f"{self.polling_interval}s",
-            "ELASTI_ENGAGE_SETTLE": f"{self.engage_settle}s",
             "ELASTI_RELEASE_SETTLE": f"{self.release_settle}s",
         }
+        resolver = {"ELASTI_OPERATOR_URL": f"http://{operator_address}:{WAKE_PORT}"}
+        return Choices(
+            image=f"elasti:{self.version}",
+            operator_replicas=self.operators,
+            resolver_replicas=self.resolvers,
+            variables={
+                Program.OPERATOR: {**settle, **operator},
+                Program.RESOLVER: {**settle, **resolver},
+            },
+        )
 
 
 def definition() -> JsonObject:
     """Return the definition of ElastiServices."""
-    return custom_resource_definition()
+    return next(obj for obj in _objects(Choices()) if obj["kind"] == "CustomResourceDefinition")
 
 
-def foundations(_installation: Installation) -> list[JsonObject]:
+def foundations(installation: Installation) -> list[JsonObject]:
     """Return everything that is not a program: namespace, accounts, rights, Services."""
-    return demo.foundations()
+    return [obj for obj in _objects(installation.choices()) if obj["kind"] != "Deployment"]
 
 
 def programs(installation: Installation, operator_address: str) -> list[JsonObject]:
     """Return the Deployments of operator and resolver."""
-    replicas = {OPERATOR: installation.operators, RESOLVER: installation.resolvers}
-    return [
-        _hurried(deployment, installation, replicas[deployment["metadata"]["name"]])
-        for deployment in demo.programs(operator_address)
-    ]
+    wanted = installation.choices(operator_address)
+    return [obj for obj in _objects(wanted) if obj["kind"] == "Deployment"]
 
 
-def _hurried(deployment: JsonObject, installation: Installation, replicas: int) -> JsonObject:
-    changed = copy.deepcopy(deployment)
-    spec: dict[str, Any] = changed["spec"]
-    spec["replicas"] = replicas
-    for container in spec["template"]["spec"]["containers"]:
-        container["image"] = f"{container['image']}:{installation.version}"
-        own = [item for item in container["env"] if item["name"] not in installation.variables]
-        added = [{"name": key, "value": value} for key, value in installation.variables.items()]
-        container["env"] = [*own, *added]
-    return changed
+def _objects(choices: Choices) -> list[JsonObject]:
+    return [part.obj for part in bundle(choices)]

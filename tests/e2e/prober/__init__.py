@@ -1,0 +1,1 @@
+"""A client that accounts for every request it sends; a process of its own."""

@@ -1,0 +1,91 @@
+"""What a prober is told, and what it tells: values that go between two processes."""
+
+from __future__ import annotations
+
+import enum
+import zlib
+from pathlib import Path
+
+import msgspec
+
+
+class Fault(enum.Enum):
+    """What became of a request that was lost."""
+
+    NONE = ""
+    REFUSED = "refused"
+    RESET = "reset"
+    TIMEOUT = "timeout"
+    STATUS = "5xx"
+    BODY = "wrong body"
+    TWICE = "executed twice"
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """How to load some Services. Times in seconds; `limit` ends the sending by itself."""
+
+    targets: tuple[tuple[str, int], ...]
+    records: str
+    run: str
+    rate: float = 0.0
+    limit: int | None = None
+    timeout: float = 180.0
+    idle: int = 16
+    """How many connections a target's pool keeps for reuse."""
+    reuse: bool = True
+    """Half of the requests go over kept connections; without it, each opens its own."""
+
+
+class Record(msgspec.Struct, array_like=True, kw_only=True):
+    """One request. Moments are of the machine's monotonic clock, the same for every process."""
+
+    id: str
+    method: str
+    target: int
+    reused: bool
+    due: float
+    sent: float
+    answered: float = 0.0
+    status: int = 0
+    pod: str = ""
+    via_resolver: bool = False
+    held: float | None = None
+    """Seconds, as the resolver says; None where it was not held."""
+    fault: Fault = Fault.NONE
+    detail: str = ""
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a prober says of itself."""
+
+    began: float
+    ended: float
+    cpu: float
+    sent: int
+
+    @property
+    def cpu_share(self) -> float:
+        """The part of one core that it used."""
+        return self.cpu / max(self.ended - self.began, 1e-6)
+
+
+# One in two is new; of each kind one in two is a POST, and one in two of those does not fit a segment.
+BODY_SIZES = (0, 512, 0, 20_000)
+
+
+def body_of(request_id: str, size: int) -> bytes:
+    """Return a request's body: its own, so that a mix-up shows."""
+    word = f"{request_id} ".encode()
+    return (word * (size // len(word) + 1))[:size]
+
+
+def answer_of(request_id: str, body: bytes) -> bytes:
+    """Return what an app must answer."""
+    return f"{request_id} {len(body)} {zlib.crc32(body)}\n".encode()
+
+
+def read_records(path: Path) -> tuple[Summary, list[Record]]:
+    """Read what a prober wrote."""
+    first, *rest = path.read_bytes().splitlines()
+    decoder = msgspec.json.Decoder(Record)
+    return msgspec.json.decode(first, type=Summary), [decoder.decode(line) for line in rest]

@@ -1,0 +1,83 @@
+"""The test's side of a prober: starts one, tells it what to do, takes its account."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import msgspec
+from tests.e2e.prober.plan import Plan, Record, Summary, read_records
+from tests.e2e.stage import Address, Stage
+
+_START_SECONDS = 60.0
+
+
+class Probe:
+    """A running prober."""
+
+    def __init__(self, process: Process, plan: Plan) -> None:
+        self._process = process
+        self._plan = plan
+        self.outcome: tuple[Summary, list[Record]] | None = None
+
+    async def rate(self, rate: float) -> None:
+        """Send so many requests a second from now on."""
+        await self._tell(f"rate {rate}")
+
+    async def finish(self) -> tuple[Summary, list[Record]]:
+        """Send no more, wait for every answer, and return the account."""
+        if self.outcome is None:
+            await self._tell("stop")
+            async with asyncio.timeout(self._plan.timeout + _START_SECONDS):
+                code = await self._process.wait()
+            assert code == 0, f"the prober ended with {code}"
+            self.outcome = await asyncio.to_thread(read_records, Path(self._plan.records))
+        return self.outcome
+
+    async def _tell(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(f"{line}\n".encode())
+        await self._process.stdin.drain()
+
+
+@contextlib.asynccontextmanager
+async def probing(
+    stage: Stage,
+    directory: Path,
+    targets: Sequence[Address],
+    *,
+    run: str,
+    limit: int | None = None,
+    timeout: float = 180.0,
+    reuse: bool = True,
+) -> AsyncIterator[Probe]:
+    """Run a prober during the block; it waits for a rate."""
+    plan = Plan(
+        targets=tuple((address.host, address.port) for address in targets),
+        records=str(directory / f"{run}.records"),
+        run=run,
+        limit=limit,
+        timeout=timeout,
+        reuse=reuse,
+    )
+    file = directory / f"{run}.plan"
+    file.write_bytes(msgspec.json.encode(plan))
+    process = await stage.ground.spawn(
+        [sys.executable, "-m", "tests.e2e.prober", str(file)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        async with asyncio.timeout(_START_SECONDS):
+            assert await process.stdout.readline() == b"ready\n"
+        yield Probe(process, plan)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.communicate()

@@ -1,0 +1,105 @@
+"""The objects of a sample app that may sleep: Deployment, Service, ElastiService. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+
+from tests.e2e.settings import ROOT
+
+from elasti.api.names import API_VERSION, KIND
+from kubeloop.objects.meta import JsonObject
+
+PORT = 8080
+IN_USE: JsonObject = {"metric": "http_requests_total", "threshold": 0.1}
+"""Shows use as a counter of requests does."""
+ALWAYS_IDLE: JsonObject = {"metric": "always_idle", "threshold": 1}
+"""Never shows any: a metric that lags behind, at its worst."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class App:
+    """One app; times in seconds. `executed` is where it writes what it executed."""
+
+    namespace: str
+    executed: Path
+    name: str = "web"
+    start: float = 1.0
+    linger: float = 5.0
+    cooldown: int = 3
+    trigger: JsonObject = dataclasses.field(default_factory=lambda: IN_USE)
+    replicas: int = 1
+    max_held: int = 20_000
+
+    def objects(self) -> list[JsonObject]:
+        """Return everything, in the order in which it is applied."""
+        return [self.deployment(), self.service(), self.elasti_service()]
+
+    def deployment(self) -> JsonObject:
+        """Return the workload."""
+        labels = {"app": self.name}
+        pod = {"containers": [self._container()], "terminationGracePeriodSeconds": 20}
+        return {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": self._metadata(),
+            "spec": {
+                "replicas": self.replicas,
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels}, "spec": pod},
+            },
+        }
+
+    def service(self) -> JsonObject:
+        """Return the Service."""
+        port = {"name": "http", "port": PORT, "targetPort": PORT}
+        return {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": self._metadata(),
+            "spec": {"selector": {"app": self.name}, "ports": [port]},
+        }
+
+    def elasti_service(self) -> JsonObject:
+        """Return the ElastiService."""
+        return {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": self._metadata(),
+            "spec": {
+                "service": self.name,
+                "scaleTargetRef": {
+                    "apiVersion": "apps/v1",
+                    "kind": "Deployment",
+                    "name": self.name,
+                },
+                "cooldownPeriod": self.cooldown,
+                "triggers": [{"type": "pods", "metadata": self.trigger}],
+                "wake": {"maxHeld": self.max_held},
+            },
+        }
+
+    def _metadata(self) -> JsonObject:
+        return {"name": self.name, "namespace": self.namespace}
+
+    def _container(self) -> JsonObject:
+        variables = {
+            "PYTHONPATH": str(ROOT),
+            "START_SECONDS": str(self.start),
+            "LINGER_SECONDS": str(self.linger),
+            "EXECUTED": str(self.executed),
+            "PORT": str(PORT),
+        }
+        environment: list[JsonObject] = [{"name": k, "value": v} for k, v in variables.items()]
+        for name, path in (("POD_NAME", "metadata.name"), ("POD_IP", "status.podIP")):
+            environment.append({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
+        probe = {"httpGet": {"path": "/healthz", "port": PORT}, "periodSeconds": 1}
+        return {
+            "name": "app",
+            "image": "app",
+            "command": [sys.executable, "-m", "tests.e2e.app"],
+            "env": environment,
+            "ports": [{"containerPort": PORT}],
+            "readinessProbe": {**probe, "failureThreshold": 1},
+        }
