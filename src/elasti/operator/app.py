@@ -9,7 +9,8 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
-from elasti.operator.authentication import Anybody, TokenReviewer
+from elasti.api.wire import OPERATOR_AUDIENCE
+from elasti.callers.choosing import callers_of
 from elasti.operator.caches import Caches
 from elasti.operator.directory import Directory
 from elasti.operator.kinds import KindWarmer
@@ -94,10 +95,19 @@ class Operator:
             recorder=recorder,
             resolver_port=resolver_port or self._resolver_port,
         )
-        self.server = self._make_server(client)
+        self.callers = callers_of(
+            client,
+            settings.caller_settings,
+            audience=OPERATOR_AUDIENCE,
+            allowed=settings.callers,
+            clock=self._clock,
+        )
+        self.server = self._make_server()
         self.manager = Manager(election=self._election(open_client), on_lost="standby")
         self.manager.add(recorder, group=Group.RECORDERS, name="events")
         self.manager.add(self.server, group=Group.SERVERS, name="server")
+        if self.callers is not None:
+            self.manager.add(self.callers, group=Group.OTHERS, name="callers")
         if settings.health_port:
             self.manager.add(self._health_server(), group=Group.SERVERS, name="health")
         self.manager.add(self.caches.manager, group=Group.CACHES, name="caches")
@@ -141,14 +151,12 @@ class Operator:
         )
         return ElectionThread(config=config, lease=own_connection(config, open_client))
 
-    def _make_server(self, client: Client) -> Server:
+    def _make_server(self) -> Server:
         settings = self.settings
         return Server(
             waker=self.waker,
             directory=self.directory,
-            authenticator=TokenReviewer(client, callers=settings.callers)
-            if settings.authenticate
-            else Anybody(),
+            callers=self.callers,
             metrics=self.metrics,
             healthz=HealthChecks("healthz"),
             readyz=self._readiness(),

@@ -23,12 +23,12 @@ from elasti.api.wire import (
     IncomingRequest,
     WakeOutcome,
 )
-from elasti.operator.authentication import Unverified
+from elasti.callers.callers import Denied
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from elasti.operator.authentication import Authenticator
+    from elasti.callers.callers import Callers
     from elasti.operator.directory import Directory
     from elasti.operator.metrics import Metrics
     from elasti.operator.waker import Waker
@@ -42,14 +42,17 @@ _log = structlog.get_logger(__name__)
 
 
 class Server:
-    """A runnable for `Group.SERVERS`; ready when it listens. Port 0 takes any free one."""
+    """A runnable for `Group.SERVERS`; ready when it listens. Port 0 takes any free one.
+
+    Without `callers` anybody may call.
+    """
 
     def __init__(
         self,
         *,
         waker: Waker,
         directory: Directory,
-        authenticator: Authenticator,
+        callers: Callers | None,
         metrics: Metrics,
         healthz: HealthChecks,
         readyz: HealthChecks,
@@ -59,7 +62,7 @@ class Server:
     ) -> None:
         self._waker = waker
         self._directory = directory
-        self._authenticator = authenticator
+        self._callers = callers
         self._metrics = metrics
         self._checks = {"/healthz": healthz, "/readyz": readyz}
         self._is_synced = is_synced
@@ -107,12 +110,12 @@ class Server:
         self, handler: Callable[[web.Request], Awaitable[web.Response]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def guarded(request: web.Request) -> web.Response:
-            try:
-                refusal = await self._authenticator.check(request.headers.get("Authorization", ""))
-            except Unverified as error:
-                return _json(503, {"message": str(error)}, _RETRY_AFTER)
-            if refusal is not None:
-                return _json(refusal.code, {"message": refusal.message})
+            if self._callers is not None:
+                try:
+                    await self._callers.admit(request.headers.get("Authorization", ""))
+                except Denied as denied:
+                    headers = _RETRY_AFTER if denied.status == 503 else None
+                    return _json(denied.status, {"message": str(denied)}, headers)
             return await handler(request)
 
         return guarded

@@ -20,6 +20,8 @@ from elasti.api.variables import (
     switch,
     words,
 )
+from elasti.callers.settings import VARIABLES as CALLER_VARIABLES
+from elasti.callers.settings import Authentication, CallerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -73,6 +75,9 @@ class Settings:
     port: int = 8013
     health_port: int = 8081
     authenticate: bool = True
+    authentication: Authentication = Authentication.AUTO
+    token_issuers: tuple[str, ...] = ()
+    token_keys_file: str = ""
     allowed_callers: tuple[str, ...] = ()
     token_file: str = ""
 
@@ -88,13 +93,24 @@ class Settings:
         """
         values = read_variables(_VARIABLES, environ)
         values |= {name: value for name, value in overrides.items() if value is not None}
-        return cls(**values)
+        settings = cls(**values)
+        settings.caller_settings.check()
+        return settings
 
     @property
     def callers(self) -> tuple[str, ...]:
         """Who may ask for wake-ups: by default every ServiceAccount of the resolver's namespace."""
         account = f"system:serviceaccount:{self.resolver_namespace}:*"
         return self.allowed_callers or (account,)
+
+    @property
+    def caller_settings(self) -> CallerSettings:
+        """How callers are checked."""
+        return CallerSettings(
+            authentication=self.authentication if self.authenticate else Authentication.NONE,
+            issuers=self.token_issuers,
+            keys_file=self.token_keys_file,
+        )
 
 
 def _polling(text: str) -> float:
@@ -141,4 +157,5 @@ _VARIABLES: Variables = {
     "ELASTI_LEADER_ELECT": ("leader_elect", switch),
     "ELASTI_LEASE_NAME": ("lease_name", str),
     "POD_NAME": ("identity", str),
+    **CALLER_VARIABLES,
 }

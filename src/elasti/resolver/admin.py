@@ -16,14 +16,14 @@ import msgspec
 from aiohttp import web
 
 from elasti.api.wire import ACTIVITY_PATH
-from elasti.resolver.callers import Denied
+from elasti.callers.callers import Denied
 from elasti.resolver.objects import ServiceKey
 from elasti.resolver.summed import WorkerSilent
 
 if TYPE_CHECKING:
     from aiohttp.typedefs import Handler
 
-    from elasti.resolver.callers import Callers
+    from elasti.callers.callers import Callers
     from elasti.resolver.views import View
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -14,8 +14,9 @@ import resource
 from typing import TYPE_CHECKING, Self
 
 from elasti.api.types import WakeSpec
+from elasti.api.wire import RESOLVER_AUDIENCE
+from elasti.callers.choosing import callers_of
 from elasti.resolver.admin import AdminServer
-from elasti.resolver.callers import Callers, TokenReviews
 from elasti.resolver.checks import NetworkChecks
 from elasti.resolver.claims import PortClaims
 from elasti.resolver.drain import drain
@@ -39,6 +40,7 @@ from kubeloop.informer import SharedInformerFactory
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
+    from elasti.callers.callers import Callers
     from elasti.resolver.objects import ServiceKey
     from elasti.resolver.settings import Settings
 
@@ -195,18 +197,17 @@ async def serve(settings: Settings, stop: asyncio.Event, *, admin_socket: str = 
 
     With `admin_socket` it is one of several, and a supervisor answers the admin port.
     """
-    async with Client.from_env() as client:
+    async with contextlib.AsyncExitStack() as stack:
+        client = await stack.enter_async_context(Client.from_env())
         worker = Worker(client, settings)
-        admin = AdminServer(
-            worker.view, callers=None if admin_socket else _callers(client, settings)
-        )
+        checked = _callers(client, settings) if not admin_socket else contextlib.nullcontext()
+        callers = await stack.enter_async_context(checked)
+        admin = AdminServer(worker.view, callers=callers)
         await admin.start(host=settings.host, port=settings.admin_port, path=admin_socket)
-        try:
-            async with worker.running():
-                await stop.wait()
-                return await worker.leave()
-        finally:
-            await admin.aclose()
+        stack.push_async_callback(admin.aclose)
+        async with worker.running():
+            await stop.wait()
+            return await worker.leave()
 
 
 async def supervise(
@@ -217,8 +218,8 @@ async def supervise(
     sockets: Sequence[str],
 ) -> None:
     """Run several workers behind one admin port until told to stop."""
-    async with Client.from_env() as client:
-        admin = AdminServer(SummedView(sockets), callers=_callers(client, settings))
+    async with Client.from_env() as client, _callers(client, settings) as callers:
+        admin = AdminServer(SummedView(sockets), callers=callers)
         await admin.start(host=settings.host, port=settings.admin_port)
         try:
             await Supervisor(commands).run(stop)
@@ -226,7 +227,14 @@ async def supervise(
             await admin.aclose()
 
 
-def _callers(client: Client, settings: Settings) -> Callers | None:
-    if not settings.authenticate:
-        return None
-    return Callers(TokenReviews(client), allowed=settings.callers)
+@contextlib.asynccontextmanager
+async def _callers(client: Client, settings: Settings) -> AsyncIterator[Callers | None]:
+    """Know who may ask for activity, and say in the log how that is known."""
+    callers = callers_of(
+        client, settings.caller_settings, audience=RESOLVER_AUDIENCE, allowed=settings.callers
+    )
+    tasks = [asyncio.create_task(callers.run(), name="callers")] if callers else []
+    try:
+        yield callers
+    finally:
+        await finish(tasks)

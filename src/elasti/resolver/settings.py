@@ -19,6 +19,8 @@ from elasti.api.variables import (
     switch,
     words,
 )
+from elasti.callers.settings import VARIABLES as CALLER_VARIABLES
+from elasti.callers.settings import Authentication, CallerSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,6 +49,9 @@ class Settings:
     admin_port: int = 8013
     header_for_host: str = "Host"
     authenticate: bool = True
+    authentication: Authentication = Authentication.AUTO
+    token_issuers: tuple[str, ...] = ()
+    token_keys_file: str = ""
     allowed_callers: tuple[str, ...] = ()
     pod_address: str = ""
 
@@ -65,7 +70,9 @@ class Settings:
         """
         values = read_variables(_VARIABLES, environ)
         values |= {name: value for name, value in overrides.items() if value is not None}
-        return cls(**values)
+        settings = cls(**values)
+        settings.caller_settings.check()
+        return settings
 
     @property
     def operator(self) -> str:
@@ -77,6 +84,15 @@ class Settings:
     def callers(self) -> tuple[str, ...]:
         """Who may ask for activity: by default every ServiceAccount of the operator's namespace."""
         return self.allowed_callers or (f"system:serviceaccount:{self.operator_namespace}:*",)
+
+    @property
+    def caller_settings(self) -> CallerSettings:
+        """How callers of the admin port are checked."""
+        return CallerSettings(
+            authentication=self.authentication if self.authenticate else Authentication.NONE,
+            issuers=self.token_issuers,
+            keys_file=self.token_keys_file,
+        )
 
 
 def without_effect(environ: Mapping[str, str]) -> list[str]:
@@ -110,6 +126,7 @@ _VARIABLES: Variables = {
     "ELASTI_ENGAGE_SETTLE": ("engage_settle", duration),
     "ELASTI_DRAIN_TIMEOUT": ("drain_timeout", duration),
     "POD_IP": ("pod_address", str),
+    **CALLER_VARIABLES,
 }
 _KUBEELASTI_ONLY = (
     "MAX_IDLE_PROXY_CONNS", "TRAFFIC_RE_ENABLE_DURATION", "OPERATOR_RETRY_DURATION",

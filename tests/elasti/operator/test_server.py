@@ -8,8 +8,6 @@ from tests.devcluster.controllers.support import eventually
 from tests.elasti.operator.rig import FakePrometheus, Rig
 
 from elasti.devcluster.apiserver.faults import Fault
-from elasti.operator.authentication import TokenReviewer
-from kubeloop.client import KubeError
 
 
 async def _get(operator, path: str, **headers: str) -> tuple[int, str]:
@@ -89,67 +87,6 @@ async def test_health_and_metrics_are_served(rig: Rig):
             return name not in (await _get(operator, "/metrics"))[1]
 
         await eventually(forgotten)
-
-
-class _Reviews:
-    """An API server that knows one token."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-        self.broken = False
-        self.answer = {
-            "authenticated": True,
-            "audiences": ["elasti-operator"],
-            "user": {"username": "system:serviceaccount:elasti:resolver"},
-        }
-
-    def resource(self, _name: str) -> _Reviews:
-        return self
-
-    async def create(self, body):
-        self.asked += 1
-        if self.broken:
-            raise KubeError("no")
-        good = body["spec"]["token"] == "good"
-        return {"status": self.answer if good else {"authenticated": False}}
-
-
-def _reviewer(reviews: _Reviews) -> TokenReviewer:
-    return TokenReviewer(reviews, callers=("system:serviceaccount:elasti:*",))  # type: ignore[arg-type]
-
-
-async def test_the_right_caller_is_let_in_and_remembered():
-    reviews = _Reviews()
-    reviewer = _reviewer(reviews)
-    assert await reviewer.check("Bearer good") is None
-    assert await reviewer.check("Bearer good") is None
-    assert reviews.asked == 1
-
-
-@pytest.mark.parametrize(
-    "header", ["", "Basic abc", "Bearer ", "Bearer bad", "Bearer " + "x" * 20000]
-)
-async def test_without_a_good_token_nobody_is_let_in(header: str):
-    refusal = await _reviewer(_Reviews()).check(header)
-    assert refusal is not None
-    assert refusal.code == 401
-
-
-async def test_a_token_for_another_audience_is_refused():
-    reviews = _Reviews()
-    reviews.answer["audiences"] = ["https://kubernetes.default.svc"]
-    refusal = await _reviewer(reviews).check("Bearer good")
-    assert refusal is not None
-    assert refusal.code == 401
-
-
-async def test_a_stranger_with_a_good_token_is_refused():
-    reviews = _Reviews()
-    reviews.answer["user"] = {"username": "system:serviceaccount:shop:default"}
-    refusal = await _reviewer(reviews).check("Bearer good")
-    assert refusal is not None
-    assert refusal.code == 403
-    assert "ELASTI_ALLOWED_CALLERS" in refusal.message
 
 
 async def test_a_caller_without_a_token_wakes_nothing(rig: Rig):

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 
 import aiohttp
 import pytest
 
-from elasti.api.wire import ActivityReport
+from elasti.api.wire import RESOLVER_AUDIENCE, ActivityReport
+from elasti.callers.callers import Callers
+from elasti.callers.verdicts import Unverifiable, Verdict
 from elasti.resolver.admin import AdminServer
-from elasti.resolver.callers import REMEMBERED_FOR, Callers, Denied
 from elasti.resolver.objects import ServiceKey
 from elasti.resolver.summed import SummedView, WorkerSilent, add_metrics, add_reports
-from kubeloop.client.errors import ConnectionRefused
+from kubeloop.aio.clock import SystemClock
 
 
 class View:
@@ -32,17 +32,18 @@ class View:
         return b"# HELP a b\n# TYPE a counter\na_total 1.0\n"
 
 
-class Reviewer:
+class Verifier:
     def __init__(self):
         self.users = {"good": "system:serviceaccount:elasti:operator", "other": "bob"}
-        self.reviews = 0
         self.down = False
 
-    async def user_of(self, token):
-        self.reviews += 1
+    async def verify(self, token):
         if self.down:
-            raise ConnectionRefused("no")
-        return self.users.get(token)
+            raise Unverifiable("away")
+        return Verdict(self.users.get(token, ""), "unknown")
+
+    async def ready(self):
+        return "in a test"
 
 
 @contextlib.asynccontextmanager
@@ -95,7 +96,13 @@ async def test_nothing_can_be_changed():
 
 
 async def test_activity_needs_the_operators_token():
-    callers = Callers(Reviewer(), allowed=("system:serviceaccount:elasti:*",))
+    verifier = Verifier()
+    callers = Callers(
+        verifier,
+        audience=RESOLVER_AUDIENCE,
+        allowed=("system:serviceaccount:elasti:*",),
+        clock=SystemClock(),
+    )
     async with asking(View(), callers) as ask:
         assert (await ask(f"/activity{WEB}"))[0] == 401
         assert (await ask(f"/activity{WEB}", Authorization="Bearer bad"))[0] == 401
@@ -105,45 +112,13 @@ async def test_activity_needs_the_operators_token():
         assert (status, body) == (200, b'{"held":2,"open":3,"lastArrivalAge":1.5}')
         status, _ = await ask("/activity?namespace=a&service=b", Authorization="Bearer good")
         assert status == 404
+        verifier.down = True
+        assert (await ask(f"/activity{WEB}", Authorization="Bearer new"))[0] == 503
 
 
 async def test_authentication_can_be_switched_off():
     async with asking(View()) as ask:
         assert (await ask(f"/activity{WEB}"))[0] == 200
-
-
-@pytest.mark.virtual_time
-async def test_a_review_is_remembered_for_a_minute_good_or_bad():
-    reviewer = Reviewer()
-    callers = Callers(reviewer, allowed=("system:serviceaccount:elasti:operator",))
-    for _ in range(5):
-        await callers.admit("Bearer good")
-        with pytest.raises(Denied):
-            await callers.admit("Bearer bad")
-    assert reviewer.reviews == 2
-    del reviewer.users["good"]
-    await asyncio.sleep(REMEMBERED_FOR)
-    with pytest.raises(Denied):
-        await callers.admit("Bearer good")
-
-
-async def test_what_is_remembered_is_bounded_and_a_failed_review_is_not_remembered():
-    reviewer = Reviewer()
-    callers = Callers(reviewer, allowed=("x*",))
-    for number in range(1000):
-        with pytest.raises(Denied):
-            await callers.admit(f"Bearer {number}")
-    assert len(callers._known) <= 256
-    reviewer.down = True
-    with pytest.raises(Denied) as denied:
-        await callers.admit("Bearer new")
-    assert denied.value.status == 503
-
-
-async def test_nobody_is_allowed_where_nobody_is_named():
-    with pytest.raises(Denied) as denied:
-        await Callers(Reviewer(), allowed=()).admit("Bearer good")
-    assert denied.value.status == 403
 
 
 async def test_several_workers_are_shown_as_one(tmp_path):
