@@ -25,10 +25,11 @@ demo: $(READY) ## Show the whole loop: apps sleep, are woken by real requests, s
 	$(BIN)/elasti demo
 
 test: $(READY) ## Run the whole suite (and the control-plane tests where the binaries are cached)
-	$(BIN)/pytest --ignore=tests/conformance --ignore=tests/e2e $(PYTEST_ARGS)
+	$(BIN)/pytest --ignore=tests/conformance --ignore=tests/e2e -m 'not differential' $(PYTEST_ARGS)
 
 conformance: $(READY) ## Run one suite on the dev cluster and on the real control plane
 	$(BIN)/pytest tests/conformance $(PYTEST_ARGS)
+	$(BIN)/pytest tests/devcluster -m differential $(PYTEST_ARGS)
 
 e2e: $(READY) ## Run the programs end to end
 	$(BIN)/pytest tests/e2e

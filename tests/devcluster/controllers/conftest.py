@@ -33,7 +33,7 @@ async def dev_cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
 @pytest.fixture(
     params=[
         "dev",
-        pytest.param("real", marks=[pytest.mark.controlplane, pytest.mark.timeout(120)]),
+        pytest.param("real", marks=[pytest.mark.controlplane, pytest.mark.differential]),
     ]
 )
 async def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Cluster]:

@@ -71,7 +71,7 @@ __all__ = [
     "test_what_kubectl_orphans_is_adopted_by_the_next_of_the_kind",
 ]
 
-pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.controlplane, pytest.mark.differential]
 
 
 @pytest.fixture(scope="session")
