@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from elasti.cli.go_flags import bind_address, go_flags
+
 
 @click.command("operator")
 @click.option(
@@ -31,6 +33,14 @@ import click
     help="Where /healthz and /readyz are served too; 8081 by default, 0 for nowhere.",
 )
 @click.option(
+    "--health-probe-bind-address",
+    "health_address",
+    type=bind_address,
+    metavar="ADDRESS",
+    default=None,
+    help="The same as KubeElasti writes it: `:8081`, or `0` for nowhere.",
+)
+@click.option(
     "--authenticate/--no-authenticate",
     default=None,
     help="Whether callers must send a ServiceAccount token. [env: ELASTI_AUTHENTICATE]",
@@ -43,12 +53,14 @@ import click
     show_default=True,
 )
 @click.option("--pretty", is_flag=True, help="Log lines for a person instead of JSON.")
+@go_flags
 def command(
     *,
     watch_namespaces: tuple[str, ...],
     leader_elect: bool | None,
     port: int | None,
     health_port: int | None,
+    health_address: int | None,
     authenticate: bool | None,
     context: str | None,
     log_level: str,
@@ -86,6 +98,6 @@ def command(
         watch_namespaces=watch_namespaces or None,
         leader_elect=leader_elect,
         port=port,
-        health_port=health_port,
+        health_port=health_address if health_port is None else health_port,
         authenticate=authenticate,
     )
