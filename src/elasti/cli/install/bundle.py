@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from elasti.api.crd import custom_resource_definition
 from elasti.cli.install.network import budgets, policies, services
-from elasti.cli.install.parts import Part, labels, metadata
+from elasti.cli.install.parts import DEFINITION_LABELS, Part, metadata
 from elasti.cli.install.roles import accounts, roles
 from elasti.cli.install.workloads import deployments
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from elasti.cli.install.choices import Choices
+    from kubeloop.objects.meta import JsonObject
 
 
 def bundle(choices: Choices) -> tuple[Part, ...]:
@@ -30,16 +31,16 @@ def _parts(choices: Choices) -> Iterator[Part]:
         namespace = {
             "apiVersion": "v1",
             "kind": "Namespace",
-            "metadata": metadata(choices.namespace),
+            "metadata": metadata(choices.namespace, choices),
         }
         yield Part("Where the programs live.", namespace)
     if choices.with_definition:
-        yield Part("What an ElastiService is.", _definition())
+        yield Part("What an ElastiService is.", definition())
     for parts in (accounts, roles, services, policies, budgets, deployments):
         yield from parts(choices)
 
 
-def _definition() -> dict[str, object]:
-    definition = custom_resource_definition()
-    meta = {**definition["metadata"], "labels": labels()}
-    return {**definition, "metadata": meta}
+def definition() -> JsonObject:
+    """Return the CustomResourceDefinition, marked as ours; it belongs to no one installation."""
+    found = custom_resource_definition()
+    return {**found, "metadata": {**found["metadata"], "labels": dict(DEFINITION_LABELS)}}

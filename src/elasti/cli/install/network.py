@@ -80,7 +80,7 @@ def policies(choices: Choices) -> Iterator[Part]:
 def budgets(choices: Choices) -> Iterator[Part]:
     """Yield how many pods of a program may be evicted at once."""
     for program in Program:
-        meta = metadata(account(program), namespace=choices.namespace, program=program)
+        meta = metadata(account(program), choices, program=program, namespace=choices.namespace)
         yield Part(
             f"Nodes are drained one {program.value} at a time.",
             {
@@ -102,7 +102,7 @@ def _service(name: str, program: Program, ports: list[JsonObject], choices: Choi
     return {
         "apiVersion": "v1",
         "kind": "Service",
-        "metadata": metadata(name, namespace=choices.namespace, program=program),
+        "metadata": metadata(name, choices, program=program, namespace=choices.namespace),
         "spec": {"type": "ClusterIP", "selector": selector(program), "ports": ports},
     }
 
@@ -121,7 +121,9 @@ def _policy(program: Program, ingress: list[JsonObject], choices: Choices) -> Js
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": metadata(account(program), namespace=choices.namespace, program=program),
+        "metadata": metadata(
+            account(program), choices, program=program, namespace=choices.namespace
+        ),
         "spec": {
             "podSelector": {"matchLabels": selector(program)},
             "policyTypes": ["Ingress"],

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from kubeloop._version import __version__
 
 if TYPE_CHECKING:
-    from elasti.cli.install.choices import Program
+    from elasti.cli.install.choices import Choices, Program
     from kubeloop.objects.meta import JsonObject
 
 MANAGER = "elasti"
@@ -18,6 +18,11 @@ HEALTH_PORT = 8081
 ADMIN_PORT = 8013
 SHARED_PORT = 8012
 DATA_PORTS = (20000, 29999)
+DEFINITION_LABELS = {
+    "app.kubernetes.io/name": "elasti",
+    "app.kubernetes.io/part-of": "elasti",
+    "app.kubernetes.io/managed-by": MANAGER,
+}
 
 _APP = "app"
 
@@ -39,12 +44,20 @@ def selector(program: Program) -> dict[str, str]:
     return {_APP: account(program)}
 
 
-def labels(program: Program | None = None) -> dict[str, str]:
+def installation(namespace: str) -> dict[str, str]:
+    """Return the labels by which everything of one installation is found."""
+    return {
+        "app.kubernetes.io/part-of": "elasti",
+        "app.kubernetes.io/managed-by": MANAGER,
+        "app.kubernetes.io/instance": namespace,
+    }
+
+
+def labels(choices: Choices, program: Program | None = None) -> dict[str, str]:
     """Return the labels of an object, of one program or of the installation."""
     common = {
         "app.kubernetes.io/name": "elasti",
-        "app.kubernetes.io/part-of": "elasti",
-        "app.kubernetes.io/managed-by": MANAGER,
+        **installation(choices.namespace),
         "app.kubernetes.io/version": __version__,
     }
     if program is None:
@@ -53,8 +66,8 @@ def labels(program: Program | None = None) -> dict[str, str]:
 
 
 def metadata(
-    name: str, *, namespace: str = "", program: Program | None = None, **more: JsonObject
+    name: str, choices: Choices, *, program: Program | None = None, namespace: str = ""
 ) -> JsonObject:
     """Return an object's metadata; without a namespace it is the cluster's."""
     place = {"namespace": namespace} if namespace else {}
-    return {"name": name, **place, "labels": labels(program), **more}
+    return {"name": name, **place, "labels": labels(choices, program)}

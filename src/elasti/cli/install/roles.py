@@ -38,7 +38,7 @@ _CLUSTER_RULES = {
 def accounts(choices: Choices) -> Iterator[Part]:
     """Yield the programs' ServiceAccounts."""
     for program in Program:
-        meta = metadata(account(program), namespace=choices.namespace, program=program)
+        meta = metadata(account(program), choices, program=program, namespace=choices.namespace)
         obj = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}
         yield Part(f"Who the {program.value} is.", obj)
 
@@ -56,12 +56,12 @@ def _clusterwide(choices: Choices) -> Iterator[Part]:
     for program in Program:
         rules = (*_RULES[program], *_CLUSTER_RULES[program])
         why = f"What the {program.value} may do in every namespace."
-        yield Part(why, _role(account(program), rules, program))
+        yield Part(why, _role(account(program), rules, program, choices))
         yield Part(f"The {program.value} may do it.", _bound(account(program), program, choices))
     yield Part(
         f'More kinds of targets: label a ClusterRole {AGGREGATE_LABEL}: "true", and its rules'
         " are the operator's too.",
-        _collecting(),
+        _collecting(choices),
     )
     yield Part("The operator may do it.", _bound(TARGETS, Program.OPERATOR, choices))
 
@@ -71,34 +71,36 @@ def _namespaced(choices: Choices) -> Iterator[Part]:
         for program in Program:
             name = account(program)
             why = f"What the {program.value} may do in {namespace}."
-            yield Part(why, _role(name, _RULES[program], program, namespace))
+            yield Part(why, _role(name, _RULES[program], program, choices, namespace))
             yield Part(f"The {program.value} may do it.", _bound(name, program, choices, namespace))
 
 
 def _leader(choices: Choices) -> Iterator[Part]:
     rules = (*operator.LEASE_RULES, *operator.RESOLVER_NAMESPACE_RULES)
-    role = _role(LEADER, rules, Program.OPERATOR, choices.namespace)
+    role = _role(LEADER, rules, Program.OPERATOR, choices, choices.namespace)
     yield Part("The lease of the replica that leads, and where the resolvers are.", role)
     bound = _bound(LEADER, Program.OPERATOR, choices, choices.namespace)
     yield Part("The operator may do it.", bound)
 
 
-def _role(name: str, rules: Iterable[Rule], program: Program, namespace: str = "") -> JsonObject:
+def _role(
+    name: str, rules: Iterable[Rule], program: Program, choices: Choices, namespace: str = ""
+) -> JsonObject:
     return {
         "apiVersion": _VERSION,
         "kind": "Role" if namespace else "ClusterRole",
-        "metadata": metadata(name, namespace=namespace, program=program),
+        "metadata": metadata(name, choices, program=program, namespace=namespace),
         "rules": [rule.to_json() for rule in rules],
     }
 
 
-def _collecting() -> JsonObject:
+def _collecting(choices: Choices) -> JsonObject:
     # No rules here: a controller of the cluster writes them, and would be contradicted.
     chosen = {"matchLabels": {AGGREGATE_LABEL: "true"}}
     return {
         "apiVersion": _VERSION,
         "kind": "ClusterRole",
-        "metadata": metadata(TARGETS, program=Program.OPERATOR),
+        "metadata": metadata(TARGETS, choices, program=Program.OPERATOR),
         "aggregationRule": {"clusterRoleSelectors": [chosen]},
     }
 
@@ -113,7 +115,7 @@ def _bound(name: str, program: Program, choices: Choices, namespace: str = "") -
     return {
         "apiVersion": _VERSION,
         "kind": f"{scope}RoleBinding",
-        "metadata": metadata(name, namespace=namespace, program=program),
+        "metadata": metadata(name, choices, program=program, namespace=namespace),
         "roleRef": {"apiGroup": _GROUP, "kind": f"{scope}Role", "name": name},
         "subjects": [subject],
     }

@@ -69,7 +69,9 @@ def _deployment(program: Program, choices: Choices) -> JsonObject:
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": metadata(account(program), namespace=choices.namespace, program=program),
+        "metadata": metadata(
+            account(program), choices, program=program, namespace=choices.namespace
+        ),
         "spec": {
             "replicas": choices.replicas(program),
             "selector": {"matchLabels": selector(program)},
@@ -78,7 +80,7 @@ def _deployment(program: Program, choices: Choices) -> JsonObject:
                 "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1},
             },
             "template": {
-                "metadata": {"labels": labels(program), "annotations": _scraped(program)},
+                "metadata": {"labels": labels(choices, program), "annotations": _scraped(program)},
                 "spec": _pod(program, choices),
             },
         },
