@@ -19,6 +19,7 @@ LEASE_NAME = "acf50383.truefoundry.io"
 MANAGED_BY = "elasti"
 PRIVATE_LABEL = f"{GROUP}/private"
 WAKE_ANNOTATION = f"{GROUP}/wake-requested-at"
+SLEEP_ANNOTATION = f"{GROUP}/sleep-requested-at"
 PAUSED_BY_US_ANNOTATION = f"{GROUP}/paused-keda"
 AGGREGATE_LABEL = f"{GROUP}/aggregate-to-operator"
 

@@ -23,6 +23,7 @@ SERVICE_FOUND = "ServiceFound"
 RESOLVER_AVAILABLE = "ResolverAvailable"
 TRIGGERS_HEALTHY = "TriggersHealthy"
 SCALE_CONTESTED = "ScaleContested"
+MAY_SLEEP = "MaySleep"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -9,7 +9,9 @@ import math
 from typing import TYPE_CHECKING
 
 from elasti.api.validation import problems
+from elasti.operator.requests import is_in_force
 from elasti.scaling.decide import Decision, Situation, Verdict, decide
+from elasti.scaling.obstacles import Obstacle, obstacle, until_text
 from elasti.scaling.schedule import is_enabled
 from kubeloop.objects.times import parse_time
 
@@ -80,16 +82,48 @@ class Decisions:
 
     def alone(self, details: CRDDetails) -> Decision:
         """Decide for one ElastiService."""
+        found = self._standing(details)
+        if isinstance(found, Obstacle):
+            return Decision(Verdict.STAY, found.message)
+        return decide(self._situation(details, found))
+
+    def obstacle(self, request: Request) -> Obstacle | None:
+        """Return what keeps a target awake, the ElastiService's own reasons before others'."""
+        for other in sorted(self._directory.sharing(request), key=lambda one: one != request):
+            details = self._directory.get(other)
+            found = self._obstacle_alone(details) if details is not None else None
+            if found is None:
+                continue
+            if other == request:
+                return found
+            return Obstacle(
+                "SharedTarget",
+                f"ElastiService {other.name} has the same target, and there {found.message}",
+            )
+        return None
+
+    def _obstacle_alone(self, details: CRDDetails) -> Obstacle | None:
+        found = self._standing(details)
+        return found if isinstance(found, Obstacle) else obstacle(self._situation(details, found))
+
+    def _standing(self, details: CRDDetails) -> Memory | Obstacle:
+        """Return what is known of one that may be decided about at all, or why it may not."""
         memory = self._memories.find(details.request)
         if memory is None or memory.refused:
-            return Decision(Verdict.STAY, f"{details.name} is not in order")
-        if problems(details.spec):
-            return Decision(Verdict.STAY, f"the spec of {details.name} is invalid")
-        if self._clock.now().timestamp() < memory.contest.until:
-            return Decision(
-                Verdict.STAY, "another writer keeps undoing it; waiting longer each time"
+            return Obstacle(
+                "NotInOrder", f"{details.name} is not in order; its condition Ready says why"
             )
-        return decide(self._situation(details, memory))
+        if problems(details.spec):
+            return Obstacle(
+                "NotInOrder", f"the spec of {details.name} is invalid; its condition Ready says why"
+            )
+        if self._clock.now().timestamp() < memory.contest.until:
+            return Obstacle(
+                "Contested",
+                "another writer keeps undoing it, so it is left alone until"
+                f" {until_text(memory.contest.until)}, longer each time",
+            )
+        return memory
 
     def _situation(self, details: CRDDetails, memory: Memory) -> Situation:
         now = self._clock.now()
@@ -100,6 +134,8 @@ class Decisions:
             last_scaled_up=max(memory.last_scaled_up, seconds(details.status.last_scaled_up_time)),
             last_traffic=memory.last_traffic,
             last_attempt=memory.last_attempt,
+            attempt_ended=memory.attempt_ended,
+            asked=is_in_force(memory),
             enabled=is_enabled(details.spec.enabled_period, now),
             triggers=self._evidence(details.request),
             stale_after=self._stale_after,

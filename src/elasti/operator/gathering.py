@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from elasti.api.names import WAKE_ANNOTATION
 from elasti.api.validation import problems
+from elasti.operator import requests
 from elasti.operator.children import published_ports
 from elasti.operator.conditions import Finding, refusal, service_findings
 from elasti.operator.decisions import seconds
@@ -45,11 +46,13 @@ class Gathering:
         facts = self._with_ports(facts)
         findings = (*facts.findings, *await self._findings(facts))
         memory.refused = refusal(findings) is not None
+        requests.note(es.metadata.annotations, memory, self._parts.clock.now().timestamp())
         self._note_wakes(es, memory)
         return dataclasses.replace(
             facts,
             findings=findings,
             decision=self._parts.decisions.together(request),
+            obstacle=self._parts.decisions.obstacle(request),
             partners_settled=self._partners_settled(request),
             lost_wake=self._lost_wake(facts, memory),
         )
@@ -111,6 +114,7 @@ class Gathering:
         asked = (es.metadata.annotations or {}).get(WAKE_ANNOTATION)
         if asked is not None and asked != memory.annotation:
             memory.annotation, memory.wake = asked, True
+            requests.overtake(memory)
             memory.last_traffic = max(
                 memory.last_traffic, min(seconds(asked), self._parts.clock.now().timestamp())
             )

@@ -53,6 +53,19 @@ class Contest:
 
 
 @dataclasses.dataclass(slots=True)
+class SleepRequest:
+    """Somebody asked for the target to sleep now.
+
+    `since`: when it was first seen. `fulfilled`: the target was at zero since. `overtaken`: a wake-up
+    was asked for after it.
+    """
+
+    since: float
+    fulfilled: bool = False
+    overtaken: bool = False
+
+
+@dataclasses.dataclass(slots=True)
 class Memory:
     """One ElastiService and the Service that it names; another of either begins anew."""
 
@@ -74,6 +87,9 @@ class Memory:
     last_scaled_up: float = -math.inf
     last_traffic: float = -math.inf
     last_attempt: float = -math.inf
+    attempt_ended: str = ""
+    sleep: SleepRequest | None = None
+    sleep_text: str = ""
     contest: Contest = dataclasses.field(default_factory=Contest)
 
     listed: tuple[Endpoint, ...] = ()
@@ -95,6 +111,8 @@ class Memory:
         self.activity = Activity.UNKNOWN
         if state is not State.PARKING:
             self.engaged_at = None
+        if state is State.PROXY and self.sleep is not None:
+            self.sleep.fulfilled = True
 
     def settled_engaging(self, now: float, settle: float) -> bool:
         """Whether our slice has been beside the pods' for the whole engage settle."""

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from elasti.operator.ops_informer import Targets, UpdateObjInfo
     from elasti.operator.resolvers import Resolvers
     from elasti.operator.settings import Settings
+    from elasti.scaling.obstacles import Obstacle
     from kubeloop.client.client import Client
 
 BY_SERVICE = "service"
@@ -50,8 +51,9 @@ class Facts:
     """Everything that a look at one ElastiService found.
 
     `target_problem` says why there is no target. `slices` are the ones that point at the resolver,
-    ours or KubeElasti's. `ready` names the ready endpoints that decide. `partners_settled`: everyone
-    else on the same target is ready for the park. `lost_wake`: no resolver for too long, and it is
+    ours or KubeElasti's. `ready` names the ready endpoints that decide. `obstacle`: what keeps the
+    target awake, in words that stay. `partners_settled`: everyone else on the same target is ready for
+    the park. `lost_wake`: no resolver for too long, and it is
     this one's turn.
     """
 
@@ -67,6 +69,7 @@ class Facts:
     ports: Mapping[int, int] = dataclasses.field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     decision: Decision = UNDECIDED
+    obstacle: Obstacle | None = None
     partners_settled: bool = True
     lost_wake: bool = False
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from elasti.api.names import FINALIZER, WAKE_ANNOTATION
+from elasti.api.names import FINALIZER, SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.operator.reporting import port_statuses
 from elasti.scaling.scale_handler import FIELD_MANAGER
 from kubeloop.client.errors import Conflict, Invalid, NotFound
@@ -51,12 +51,21 @@ class OwnObject:
             return False
         return True
 
-    async def clear_annotation(self, es: ElastiService, memory: Memory) -> None:
+    async def clear_wake_request(self, es: ElastiService, memory: Memory) -> None:
         """Take a durable wake request away once the target is up; it must not wake twice."""
-        asked = (es.metadata.annotations or {}).get(WAKE_ANNOTATION)
-        if asked is None or memory.wake or memory.state is None:
+        if not memory.wake and memory.state is not None:
+            await self._clear(es, WAKE_ANNOTATION)
+
+    async def clear_sleep_request(self, es: ElastiService, memory: Memory) -> None:
+        """Take a durable request to sleep away once it is over."""
+        if memory.sleep is None:
+            await self._clear(es, SLEEP_ANNOTATION)
+
+    async def _clear(self, es: ElastiService, annotation: str) -> None:
+        asked = (es.metadata.annotations or {}).get(annotation)
+        if asked is None:
             return
-        path = pointer("metadata", "annotations", WAKE_ANNOTATION)
+        path = pointer("metadata", "annotations", annotation)
         patch = JsonPatch(
             [{"op": "test", "path": path, "value": asked}, {"op": "remove", "path": path}]
         )
@@ -68,7 +77,7 @@ class OwnObject:
                 field_manager=FIELD_MANAGER,
             )
         except (Invalid, Conflict, NotFound):
-            _log.debug("a newer wake request came meanwhile", elastiservice=es.metadata.name)
+            _log.debug("a newer request came meanwhile", elastiservice=es.metadata.name)
 
     async def patch_status(self, es: ElastiService, body: dict[str, Any]) -> None:
         """Merge fields into the status."""

@@ -75,9 +75,11 @@ class Poller:
         health = [
             item.last.error if item.last else None for item in self._evaluator.evidence(request)
         ]
-        told = (verdict, health)
-        follows = (verdict is Verdict.SLEEP and memory.state in _CALMED) or (
-            verdict is Verdict.WAKE and memory.state is State.PROXY
+        told = (verdict, health, self._decisions.obstacle(request))
+        follows = (
+            memory.sleep is not None
+            or (verdict is Verdict.SLEEP and memory.state in _CALMED)
+            or (verdict is Verdict.WAKE and memory.state is State.PROXY)
         )
         if follows or told != self._told.get(request):
             self._told[request] = told

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 import structlog
 
 from elasti.operator import plan as plans
+from elasti.operator import requests
 from elasti.operator.contest import replicas_manager
 from elasti.operator.decisions import cooldown_of
 from elasti.operator.gathering import Gathering
@@ -61,6 +62,7 @@ class ElastiServiceReconciler:
         if memory is not None:
             memory.wake = True
             memory.last_traffic = self._wall()
+            requests.overtake(memory)
 
     async def reconcile(self, request: Request) -> Result | None:
         """Bring one ElastiService further. Raises KubeError."""
@@ -76,8 +78,10 @@ class ElastiServiceReconciler:
         if not await self._own.has_finalizer(es):
             return Result(requeue_after=_STALE_PAUSE)
         facts = await self._converge(es, memory)
-        await self._own.clear_annotation(es, memory)
+        await self._own.clear_wake_request(es, memory)
+        self._end_request(facts, memory)
         await self._report(facts, memory)
+        await self._own.clear_sleep_request(es, memory)
         pause = next_look(
             facts,
             memory,
@@ -157,7 +161,9 @@ class ElastiServiceReconciler:
             memory.enter(derive(seen), "found so")
         state, why = step(memory.state or derive(seen), seen)
         if state is not memory.state:
-            await self._leave(facts, memory, to=state)
+            if state is State.ENGAGING:
+                why = facts.decision.reason
+            await self._leave(facts, memory, to=state, why=why)
             memory.enter(state, why)
             self._parts.reporter.moved(facts.es, state, why)
         for write in plans.plan(state, facts, memory):
@@ -165,10 +171,10 @@ class ElastiServiceReconciler:
         self._note_outcome(facts, memory)
         return memory.state is not before or memory.park is Park.REFUSED
 
-    async def _leave(self, facts: Facts, memory: Memory, *, to: State) -> None:
+    async def _leave(self, facts: Facts, memory: Memory, *, to: State, why: str) -> None:
         match memory.state, to:
             case State.ENGAGING | State.PARKING, State.RELEASING | State.WAKING:
-                memory.last_attempt = self._wall()
+                memory.last_attempt, memory.attempt_ended = self._wall(), why
             case State.SERVE, State.ENGAGING:
                 memory.decided_on = facts.target.view if facts.target else None
             case State.WAKING, State.PARKING:
@@ -246,8 +252,9 @@ class ElastiServiceReconciler:
                     since = facts.now - (memory.engaged_at or facts.now)
                     memory.activity = await self._parts.handover.ask(self._subjects(request), since)
             case State.WAKING if not facts.ready and facts.decision.verdict is Verdict.SLEEP:
-                cooldown = cooldown_of(facts.es.spec)
-                memory.activity = await self._parts.handover.ask(self._subjects(request), cooldown)
+                asked = requests.is_in_force(memory)
+                since = settings.engage_settle if asked else cooldown_of(facts.es.spec)
+                memory.activity = await self._parts.handover.ask(self._subjects(request), since)
             case _:
                 return
         if memory.activity is Activity.BUSY:
@@ -287,6 +294,22 @@ class ElastiServiceReconciler:
             self._parts.reporter.contested(facts.es, manager)
 
     # Telling
+
+    def _end_request(self, facts: Facts, memory: Memory) -> None:
+        """End a request to sleep that is done or cannot be done."""
+        request = Request(facts.namespace, facts.es.metadata.name)
+        ended = requests.ending(
+            facts,
+            memory,
+            now=self._wall(),
+            cooldown=cooldown_of(facts.es.spec),
+            triggers_active=any(item.is_active() for item in self._parts.evidence(request)),
+        )
+        if ended is None:
+            return
+        memory.sleep = None
+        if ended.how is requests.Ending.REFUSED:
+            self._parts.reporter.sleep_refused(facts.es, ended.why)
 
     async def _report(self, facts: Facts, memory: Memory) -> None:
         memory.contest.calm(self._wall())

@@ -14,7 +14,8 @@ import structlog
 from elasti.api.names import API_VERSION, KIND
 from elasti.api.types import ElastiServiceStatus, ResolverPort
 from elasti.operator import conditions as words
-from elasti.operator.modes import HOLDS
+from elasti.operator.modes import HOLDS, State
+from elasti.scaling.obstacles import Obstacle
 from kubeloop.objects.gvk import GroupVersionKind
 from kubeloop.objects.times import format_time
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from elasti.api.types import Condition, ElastiService
     from elasti.operator.memory import Memory
-    from elasti.operator.modes import State
     from elasti.operator.observation import Facts
     from elasti.operator.projections import Service
     from elasti.scaling.decide import Evidence
@@ -56,6 +56,10 @@ class Reporter:
     def not_parked(self, es: ElastiService, why: str) -> None:
         """The target could not be put to sleep."""
         self._warning(es, "FailedToScale", f"{_target(es)} was not scaled to zero: {why}")
+
+    def sleep_refused(self, es: ElastiService, why: str) -> None:
+        """A person's request to put the target to sleep could not be met."""
+        self._warning(es, "SleepRefused", f"{_target(es)} was not put to sleep as asked: {why}")
 
     def not_woken(self, es: ElastiService, why: str) -> None:
         """The target could not be woken."""
@@ -144,6 +148,7 @@ def _conditions(facts: Facts, memory: Memory, evidence: Sequence[Evidence]) -> l
         _resolver_available(facts),
         _triggers_healthy(facts, evidence),
         _scale_contested(facts, memory),
+        _may_sleep(facts, memory),
     ]
     return [msgspec.structs.replace(entry, observed_generation=generation) for entry in entries]
 
@@ -230,6 +235,29 @@ def _scale_contested(facts: Facts, memory: Memory) -> Condition:
         holds=contested,
         reason="UndoneRepeatedly" if contested else "NotContested",
         message=_contested(facts.es, memory.contest.by) if contested else "",
+    )
+
+
+def _may_sleep(facts: Facts, memory: Memory) -> Condition:
+    found: Obstacle | None = None
+    match memory.state:
+        case None:
+            return words.condition(words.MAY_SLEEP, holds=None, reason="NotInOrder")
+        case State.PROXY:
+            return words.condition(words.MAY_SLEEP, holds=True, reason="Asleep")
+        case State.ENGAGING | State.PARKING:
+            return words.condition(words.MAY_SLEEP, holds=True, reason="FallingAsleep")
+        case State.WAKING:
+            found = Obstacle("Waking", "no endpoint of the Service is ready yet")
+        case _ if facts.obstacle is not None:
+            found = facts.obstacle
+        case _ if not facts.resolvers:
+            found = Obstacle("NoResolver", "no resolver is ready to hold its traffic")
+    return words.condition(
+        words.MAY_SLEEP,
+        holds=found is None,
+        reason=found.reason if found else "Idle",
+        message=found.message if found else "",
     )
 
 

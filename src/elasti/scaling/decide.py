@@ -67,7 +67,11 @@ class Evidence:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """All that a decision looks at; times are seconds on the caller's clock."""
+    """All that a decision looks at; times are seconds on the caller's clock.
+
+    `attempt_ended`: why the last attempt to park it came to nothing. `asked`: a person asked for the
+    target to sleep now, which stands for the cooldown and for the triggers, and for nothing else.
+    """
 
     now: float
     cooldown: float
@@ -75,6 +79,8 @@ class Situation:
     last_scaled_up: float = -math.inf
     last_traffic: float = -math.inf
     last_attempt: float = -math.inf
+    attempt_ended: str = ""
+    asked: bool = False
     enabled: bool = True
     triggers: Sequence[Evidence] = ()
     stale_after: float = 120.0
@@ -97,6 +103,8 @@ def decide(seen: Situation) -> Decision:
     """Weigh the evidence."""
     if not seen.enabled:
         return Decision(Verdict.WAKE, "outside the enabled period")
+    if seen.asked:
+        return Decision(Verdict.SLEEP, "asked to sleep")
     if any(trigger.is_active() for trigger in seen.triggers):
         return Decision(Verdict.WAKE, "a trigger is at or above its threshold")
     if not seen.triggers:

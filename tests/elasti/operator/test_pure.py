@@ -341,6 +341,7 @@ def test_status_is_complete_and_written_only_on_change():
         "ResolverAvailable",
         "TriggersHealthy",
         "ScaleContested",
+        "MaySleep",
     }
     assert status_patch(status, status, NOW) is None
     patch = status_patch(ElastiServiceStatus(), status, NOW)
