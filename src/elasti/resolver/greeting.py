@@ -12,25 +12,26 @@ import asyncio
 from typing import TYPE_CHECKING, cast
 
 from elasti.api.wire import PROBE_LIMIT, ProbeIdentity, could_be_probe, is_probe, probe_answer
+from elasti.resolver.proxy.raw import RawConnection
+from elasti.resolver.proxy.reading import Reading
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from elasti.resolver.objects import ServiceKey
+    from elasti.resolver.proxy.front import Front
 
 _MOMENT = 0.01
 # A probe that began must also end.
 _PATIENCE = 1.0
 
 
-class GreetedConnection(asyncio.Protocol):
-    """A connection until it is known to be a client's; then `make` gives it its protocol."""
+class GreetedConnection(Reading):
+    """A connection until it is known to be a client's; its front has admitted it."""
 
-    __slots__ = ("_buffer", "_eof", "_key", "_make", "_timer", "_transport")
+    __slots__ = ("_buffer", "_eof", "_front", "_key", "_timer", "_transport")
 
-    def __init__(self, key: ServiceKey, make: Callable[[], asyncio.Protocol]) -> None:
+    def __init__(self, key: ServiceKey, front: Front) -> None:
         self._key = key
-        self._make = make
+        self._front = front
         self._buffer = b""
         self._eof = False
         self._transport: asyncio.Transport | None = None
@@ -39,7 +40,18 @@ class GreetedConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Wait a moment for a probe."""
         self._transport = cast("asyncio.Transport", transport)
+        self._front.enters(self._transport)
+        self._front.statistics.undecided += 1
         self._timer = asyncio.get_running_loop().call_later(_MOMENT, self._pass_on)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Take no more than its front would keep."""
+        del sizehint
+        return self._front.buffer.some(self._front.limits.held_bytes - len(self._buffer))
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Use what was read."""
+        self.data_received(self._front.buffer.taken(nbytes))
 
     def data_received(self, data: bytes) -> None:
         """Answer a probe; pass everything else on."""
@@ -62,8 +74,9 @@ class GreetedConnection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """It was nobody."""
         del exc
-        self._stop_timer()
-        self._transport = None
+        transport = self._lets_go()
+        if transport is not None:
+            self._front.leaves(transport)
 
     def _answer(self) -> None:
         assert self._transport is not None
@@ -72,17 +85,21 @@ class GreetedConnection(asyncio.Protocol):
         self._transport.close()
 
     def _pass_on(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            self._stop_timer()
+            return
+        transport = self._lets_go()
+        assert transport is not None
+        client = RawConnection(self._front)
+        transport.set_protocol(client)
+        client.take_over(transport, self._buffer, eof=self._eof)
+
+    def _lets_go(self) -> asyncio.Transport | None:
         self._stop_timer()
         transport, self._transport = self._transport, None
-        if transport is None or transport.is_closing():
-            return
-        protocol = self._make()
-        transport.set_protocol(protocol)
-        protocol.connection_made(transport)
-        if self._buffer and not transport.is_closing():
-            protocol.data_received(self._buffer)
-        if self._eof and not transport.is_closing() and not protocol.eof_received():
-            transport.close()
+        if transport is not None:
+            self._front.statistics.undecided -= 1
+        return transport
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

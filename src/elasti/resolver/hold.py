@@ -86,10 +86,8 @@ class Hold:
         if places.used >= places.most and not first:
             return Refusal.OVERFLOW
         places.used += 1
-        now = asyncio.get_running_loop().time()
-        # A connection that came back has waited before; the data path remembers since when.
-        since = getattr(waiter, "held_since", None)
-        self._waiting[waiter] = now if since is None else since
+        since = waiter.held_since
+        self._waiting[waiter] = asyncio.get_running_loop().time() if since is None else since
         if first:
             self._waiting.move_to_end(waiter, last=False)
         if first or len(self._waiting) == 1:

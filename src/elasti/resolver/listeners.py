@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from elasti.resolver.greeting import GreetedConnection
 from elasti.resolver.proxy.ports import PortProtocol
+from elasti.resolver.proxy.refused import RefusedConnection
 from elasti.resolver.proxy.sockets import watch_peer
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from elasti.resolver.claims import Claim, PortClaims
     from elasti.resolver.objects import ServiceKey
     from elasti.resolver.proxy.front import DataPath, Front
+    from elasti.resolver.proxy.reading import Reading
     from elasti.resolver.proxy.target import Target
 
 BACKLOG = 4096
@@ -75,15 +77,17 @@ class Listener:
         self.server: asyncio.AbstractServer | None = None
         self._make_front = make_front
 
-    def __call__(self) -> asyncio.Protocol:
+    def __call__(self) -> Reading:
         """Return the protocol for a connection that is being accepted."""
         front = self.front
         if front is None:
             front = self.front = self._make_front(self.claim)
         # A request's first line shows a probe on the other ports.
-        if front.protocol in (PortProtocol.TCP, PortProtocol.TLS):
-            return GreetedConnection(self.claim.key, front)
-        return front()
+        if front.protocol not in (PortProtocol.TCP, PortProtocol.TLS):
+            return front()
+        return (
+            GreetedConnection(self.claim.key, front) if front.admits() else RefusedConnection(front)
+        )
 
     def waiting(self) -> int:
         """How many connections the kernel holds that were not accepted yet."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from elasti.resolver.identify import HostRules
     from elasti.resolver.objects import ServiceKey
     from elasti.resolver.proxy.front import DataPath, Front
+    from elasti.resolver.proxy.reading import Reading
     from elasti.resolver.proxy.target import Asked
     from elasti.resolver.service import Port
     from elasti.resolver.services import Registry
@@ -60,7 +61,7 @@ class SharedPort:
         """Return every front, with its Service."""
         return self._fronts.values()
 
-    def protocol_for(self, asked: Asked) -> asyncio.Protocol | None:
+    def protocol_for(self, asked: Asked) -> Reading | None:
         """Return the protocol that goes on with a connection; None for nobody."""
         value = asked.field(self._header) if self._header != b"host" else None
         text = (value or asked.host or b"").decode("latin-1")
@@ -87,8 +88,11 @@ class SharedPort:
                 del self._fronts[port]
                 front.close()
 
-    def _make(self) -> asyncio.Protocol:
-        return SharedConnection(directory=self, sweeper=self._path.sweeper, share=self._share)
+    def _make(self) -> Reading:
+        path = self._path
+        return SharedConnection(
+            directory=self, sweeper=path.sweeper, reads=path.buffer, share=self._share
+        )
 
 
 def _number(host: str) -> int | None:

@@ -10,15 +10,18 @@ wait need a port of their own, which every port of an ElastiService has.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Protocol, cast
 
 from elasti.resolver.proxy.answers import refusal_response
 from elasti.resolver.proxy.h2frames import PREFACE
 from elasti.resolver.proxy.h2held import Beginning, H2Error, H2Request
 from elasti.resolver.proxy.heads import MAX_HEAD, HeadError, parse_request
+from elasti.resolver.proxy.reading import Reading
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from elasti.resolver.proxy.reading import ReadBuffer
     from elasti.resolver.proxy.shares import Share
     from elasti.resolver.proxy.sweeper import Sweeper
     from elasti.resolver.proxy.target import (
@@ -37,7 +40,7 @@ _PREFACE = b"PRI * HTTP/2.0\r\n"
 class Directory(Protocol):
     """Finds the front of whom a request is for."""
 
-    def protocol_for(self, asked: Asked) -> asyncio.Protocol | None:
+    def protocol_for(self, asked: Asked) -> Reading | None:
         """Return the protocol that goes on with the connection; None for nobody."""
 
 
@@ -76,13 +79,16 @@ class OneRequest:
         self._target.arrived()
 
 
-class SharedConnection(asyncio.Protocol):
+class SharedConnection(Reading):
     """A connection of which nobody knows yet whom it is for."""
 
-    __slots__ = ("_buffer", "_directory", "_share", "_sweeper", "_tick", "_transport")
+    __slots__ = ("_buffer", "_directory", "_reads", "_share", "_sweeper", "_tick", "_transport")
 
-    def __init__(self, *, directory: Directory, sweeper: Sweeper, share: Share) -> None:
+    def __init__(
+        self, *, directory: Directory, sweeper: Sweeper, reads: ReadBuffer, share: Share
+    ) -> None:
         self._directory = directory
+        self._reads = reads
         self._sweeper = sweeper
         self._share = share
         self._buffer = b""
@@ -96,6 +102,15 @@ class SharedConnection(asyncio.Protocol):
             return
         self._transport = cast("asyncio.Transport", transport)
         self._sweeper.add(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Take a head at most, or what of it is missing."""
+        del sizehint
+        return self._reads.some(MAX_HEAD + 1 - len(self._buffer))
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Use what was read."""
+        self.data_received(self._reads.taken(nbytes))
 
     def data_received(self, data: bytes) -> None:
         """Read the head; hand the connection over when it is complete."""

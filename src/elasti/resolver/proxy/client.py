@@ -12,7 +12,6 @@ client that is gone the kernel answers with a reset, and its place is free withi
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, cast
 
 from elasti.resolver.proxy.answers import plain_response
@@ -27,11 +26,14 @@ from elasti.resolver.proxy.heads import (
     refuse_or_wait,
 )
 from elasti.resolver.proxy.pod import body_of
+from elasti.resolver.proxy.reading import Reading
 from elasti.resolver.proxy.rewrite import Forwarder
 from elasti.resolver.proxy.sockets import is_reset
 from elasti.resolver.proxy.target import Refusal
 
 if TYPE_CHECKING:
+    import asyncio
+
     from elasti.resolver.proxy.target import LocalAnswer
 
 _NO_BODY = Framing.NONE
@@ -39,12 +41,12 @@ _PREFACE = b"PRI * HTTP/2.0\r\n\r\n"
 _POKE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
-class ClientConnection(Exchange, asyncio.Protocol):
+class ClientConnection(Exchange, Reading):
     """One client's connection on a port whose target is known."""
 
     __slots__ = ()
 
-    # asyncio.Protocol
+    # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
@@ -60,6 +62,18 @@ class ClientConnection(Exchange, asyncio.Protocol):
         self._write = transport.write
         self.front.sweeper.add(self)
         self.data_received(data)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Take no more of a request that waits than may be kept of it."""
+        del sizehint
+        buffer = self.front.buffer
+        if self._pod is not None or self._head is None:
+            return buffer.whole
+        return buffer.some(self._room())
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Use what was read."""
+        self.data_received(self.front.buffer.taken(nbytes))
 
     def data_received(self, data: bytes) -> None:
         """Start an exchange, or feed the running one."""
@@ -147,6 +161,7 @@ class ClientConnection(Exchange, asyncio.Protocol):
         if head.framing is not _NO_BODY:
             self._body = body_of(head.framing, head.length)
             self._feed(data[head.end :])
+            self._stop_when_full()
         elif head.end < len(data):
             self._buffer = data[head.end :]
         address = target.pick()
@@ -167,12 +182,24 @@ class ClientConnection(Exchange, asyncio.Protocol):
             return
         if self._body is not None:
             self._feed(self._buffer + data if self._buffer else data)
+            self._stop_when_full()
         elif self._head is not None or self._stuck:
             self._buffer += data
         else:
             self._continue_head(data)
         if len(self._buffer) > self.front.limits.pipelined_bytes:
             self._pause(FULL)
+
+    def _stop_when_full(self) -> None:
+        """Read no more of a body when enough of it waits for a pod."""
+        if self._pod is None and self._body is not None and self._room() <= 0:
+            self._pause(FULL)
+
+    def _room(self) -> int:
+        """How much of the client's bytes may still be kept while there is no pod."""
+        wire = self._wire
+        kept = len(self._buffer) if wire is None else len(self._buffer) + len(wire)
+        return self.front.limits.held_bytes - kept
 
     def _continue_head(self, data: bytes) -> None:
         seen = len(self._buffer)
@@ -217,8 +244,6 @@ class ClientConnection(Exchange, asyncio.Protocol):
             self._pod.write(piece)
         elif self._wire is not None:
             self._wire += piece
-            if len(self._wire) > self.front.limits.held_bytes and self._body is not None:
-                self._pause(FULL)
 
     def _answer(self, local: LocalAnswer, head: RequestHead, data: bytes) -> None:
         """Answer without a pod; a request whose body would have to be read ends the connection."""

@@ -20,12 +20,14 @@ from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.proxy.pool import Pool
 from elasti.resolver.proxy.ports import PortProtocol
 from elasti.resolver.proxy.raw import RawConnection
+from elasti.resolver.proxy.reading import ReadBuffer
 from elasti.resolver.proxy.refused import RefusedConnection
 from elasti.resolver.proxy.shares import Shares
 from elasti.resolver.proxy.statistics import Statistics
 from elasti.resolver.proxy.sweeper import Sweeper
 
 if TYPE_CHECKING:
+    from elasti.resolver.proxy.reading import Reading
     from elasti.resolver.proxy.target import Target
 
 
@@ -33,13 +35,15 @@ class Front:
     """One port: the protocol factory for its listener, its counters and its shares."""
 
     __slots__ = (
-        "_transports", "clients", "limits", "pods", "pool", "protocol", "statistics", "sweeper", "target",
+        "_transports", "buffer", "clients", "limits", "pods", "pool", "protocol", "statistics",
+        "sweeper", "target",
     )  # fmt: skip
 
     def __init__(self, *, path: DataPath, target: Target, protocol: PortProtocol) -> None:
         self.target = target
         self.protocol = protocol
         self.limits = path.limits
+        self.buffer = path.buffer
         self.pool = path.pool
         self.sweeper = path.sweeper
         self.statistics = Statistics()
@@ -47,14 +51,20 @@ class Front:
         self.pods = path.pods.share()
         self._transports: set[asyncio.Transport] = set()
 
-    def __call__(self) -> asyncio.Protocol:
+    def __call__(self) -> Reading:
         """Return the protocol for a connection that is being accepted."""
-        if not self.clients.take():
-            self.statistics.refused += 1
+        if not self.admits():
             return RefusedConnection(self)
         if self.protocol is PortProtocol.HTTP:
             return ClientConnection(self)
         return RawConnection(self)
+
+    def admits(self) -> bool:
+        """Take room for another connection, which `leaves` gives back; False where there is none."""
+        if self.clients.take():
+            return True
+        self.statistics.refused += 1
+        return False
 
     def __repr__(self) -> str:
         return f"<Front {self.protocol.value} {self.statistics!r}>"
@@ -83,6 +93,7 @@ class DataPath:
 
     def __init__(self, *, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
+        self.buffer = ReadBuffer()
         self.sweeper = Sweeper()
         self.pool = Pool(limits=self.limits, sweeper=self.sweeper)
         self.clients = Shares(

@@ -36,6 +36,7 @@ from elasti.resolver.proxy.h2frames import (
     without,
 )
 from elasti.resolver.proxy.h2held import Beginning, H2Cancel, H2Error, H2Request
+from elasti.resolver.proxy.reading import Reading
 from elasti.resolver.proxy.seeker import Seeker
 from elasti.resolver.proxy.sockets import is_reset
 from elasti.resolver.proxy.target import Refusal
@@ -56,7 +57,7 @@ class _Stream:
         self.answered = False
 
 
-class H2Connection(Seeker, asyncio.Protocol):
+class H2Connection(Seeker, Reading):
     """One client's h2 connection."""
 
     __slots__ = (
@@ -91,7 +92,19 @@ class H2Connection(Seeker, asyncio.Protocol):
         self.front.statistics.received -= len(data)
         self.data_received(data)
 
-    # asyncio.Protocol
+    # asyncio.BufferedProtocol
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Take no more than may be kept while there is no pod."""
+        del sizehint
+        beginning, buffer = self._beginning, self.front.buffer
+        if beginning is None:
+            return buffer.whole
+        return buffer.some(self.front.limits.held_bytes - beginning.size)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Use what was read."""
+        self.data_received(self.front.buffer.taken(nbytes))
 
     def data_received(self, data: bytes) -> None:
         """Pass frames on, or read them for a pod that is not found yet."""

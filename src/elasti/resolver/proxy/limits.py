@@ -40,7 +40,7 @@ class Limits:
     max_idle_per_pod: int = 100
     # Connections being opened to one pod at a time; its backlog may be short.
     connects_per_pod: int = 32
-    # What is read of a request that waits (a read may overshoot it once); then TCP pushes back.
+    # What is read of a request that waits, head and body; then TCP pushes back.
     held_bytes: int = 64 * 1024
     # What is kept of requests pipelined behind the running one, before TCP pushes back.
     pipelined_bytes: int = 64 * 1024

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 from elasti.resolver.proxy.client import ClientConnection
 from elasti.resolver.proxy.ports import PortProtocol
+from elasti.resolver.proxy.reading import Reading
 from elasti.resolver.proxy.seeker import Seeker
 from elasti.resolver.proxy.sockets import is_reset
 from elasti.resolver.proxy.tunnel import tunnel
@@ -34,7 +35,7 @@ _REQUEST_LINE = re.compile(rb"(?:[A-Z]{3,20} [\x21-\x7e]++ HTTP/1\.[01]|PRI \* H
 _UNFINISHED_LINE = re.compile(rb"[A-Z]{1,20}+(?: [\x21-\x7e]{0,8192}+(?: [HTP/12.0]{0,8}+\r?)?)?\Z")
 
 
-class RawConnection(Seeker, asyncio.Protocol):
+class RawConnection(Seeker, Reading):
     """One client's connection until it is tunnelled."""
 
     __slots__ = (
@@ -52,13 +53,25 @@ class RawConnection(Seeker, asyncio.Protocol):
         self._counted = False
         self._tick = front.sweeper.tick
 
-    # asyncio.Protocol
+    # asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Go to a pod that answers; to wake one, wait for a byte or for the grace to end."""
         # uvloop's transports have the interface, not the base class.
-        self._transport = cast("asyncio.Transport", transport)
-        self.front.enters(self._transport)
+        self.front.enters(cast("asyncio.Transport", transport))
+        self._begin(cast("asyncio.Transport", transport))
+
+    def take_over(self, transport: asyncio.Transport, data: bytes, *, eof: bool) -> None:
+        """Go on with a connection that its port has counted, and of which some was read."""
+        self._begin(transport)
+        if data:
+            self.data_received(data)
+        if eof and self._transport is not None and not self.eof_received():
+            transport.close()
+
+    def _begin(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.front.statistics.undecided += 1
         self.front.sweeper.add(self)
         if self.front.protocol is PortProtocol.TLS:
             return
@@ -67,6 +80,15 @@ class RawConnection(Seeker, asyncio.Protocol):
             self._speaks_first()
         else:
             self._later(limits.detect_grace, self._speaks_first)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Take no more than may be kept."""
+        del sizehint
+        return self.front.buffer.some(self.front.limits.held_bytes - len(self._buffer))
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Keep what was read."""
+        self.data_received(self.front.buffer.taken(nbytes))
 
     def data_received(self, data: bytes) -> None:
         """Keep the bytes for the pod; the first of them wakes."""
@@ -94,6 +116,7 @@ class RawConnection(Seeker, asyncio.Protocol):
         transport, self._transport = self._transport, None
         self._ends()
         if transport is not None:
+            self.front.statistics.undecided -= 1
             self.front.leaves(transport)
 
     def _ends(self) -> None:
@@ -154,6 +177,7 @@ class RawConnection(Seeker, asyncio.Protocol):
             connection.drop()
             return
         self._transport = None
+        self.front.statistics.undecided -= 1
         self.front.sweeper.discard(self)
         if self._buffer:
             connection.write(self._buffer)
@@ -181,6 +205,7 @@ class RawConnection(Seeker, asyncio.Protocol):
     def _become_http(self) -> None:
         transport, self._transport = self._transport, None
         assert transport is not None
+        self.front.statistics.undecided -= 1
         self._ends()
         if self._paused:
             transport.resume_reading()

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, cast
 
 from elasti.resolver.proxy.answers import refusal_response
 from elasti.resolver.proxy.ports import PortProtocol
+from elasti.resolver.proxy.reading import Reading
 from elasti.resolver.proxy.target import Refusal
 from kubeloop.aio.relay import end_writing
 
 if TYPE_CHECKING:
+    import asyncio
+
     from elasti.resolver.proxy.front import Front
 
 
-class RefusedConnection(asyncio.Protocol):
+class RefusedConnection(Reading):
     """Answers HTTP before it is asked, reads on for a while so that the answer arrives, and ends."""
 
     __slots__ = ("_front", "_tick", "_transport")
@@ -35,6 +37,17 @@ class RefusedConnection(asyncio.Protocol):
         refusal = Refusal.BUSY
         self._transport.write(refusal_response(refusal.status, refusal.words, retry=True))
         end_writing(self._transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Read what comes, so that the answer is read."""
+        del sizehint
+        return self._front.buffer.whole
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Throw it away."""
+
+    def data_received(self, data: bytes) -> None:
+        """Throw it away."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client has gone."""

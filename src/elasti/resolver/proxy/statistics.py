@@ -12,15 +12,17 @@ class Statistics:
 
     __slots__ = (
         "active", "broken", "by_class", "connections", "held", "received", "refused", "requests",
-        "sent", "tunnels",
+        "sent", "tunnels", "undecided",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        # Gauges: client connections, requests on their way, of them held, and byte tunnels.
+        # Gauges: client connections, requests on their way, of them held, byte tunnels, and
+        # connections of which it is not known yet whether they become one.
         self.connections = 0
         self.active = 0
         self.held = 0
         self.tunnels = 0
+        self.undecided = 0
         # Counters: requests, final responses by the first digit of their status (ours and the
         # pods'; over h2 only ours), answers cut short, connections turned away at the limit, bytes
         # from and to clients.

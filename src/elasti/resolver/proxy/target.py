@@ -73,6 +73,10 @@ class LocalAnswer(NamedTuple):
 class Waiter(Protocol):
     """A connection that waits for a pod. Exactly one of the two is called, once, unless it left."""
 
+    @property
+    def held_since(self) -> float | None:
+        """The loop's time at which it began to wait; kept by one that comes back from a pod."""
+
     def admit(self, address: Address) -> None:
         """A pod answers: go there."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from elasti.resolver.proxy.reading import stop_reading_into
 from kubeloop.aio.relay import RelayEnd
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def tunnel(
     assert pod.transport is not None
     near.connection_made(client)
     far.connection_made(pod.transport)
+    stop_reading_into(client)
     client.set_protocol(near)
     near.join(far)
     pod.detach(far)
