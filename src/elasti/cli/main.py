@@ -34,6 +34,7 @@ _COMMANDS = {
     "demo": _Entry("elasti.cli.demo.command", "Show the whole loop in a cluster of its own."),
     "dev": _Entry("elasti.cli.dev", "Run a development cluster on this machine."),
     "informer": _Entry("elasti.cli.informer", "Watch a resource and print what happens to it."),
+    "install": _Entry("elasti.cli.install.command", "Install or upgrade Elasti in a cluster."),
     "manifests": _Entry("elasti.cli.manifests", "Print everything that `elasti install` applies."),
     "resolver": _Entry("elasti.cli.resolver", "Hold connections while their workload wakes."),
     "operator": _Entry("elasti.cli.operator", "Run the operator: sleep, wake, switch traffic."),

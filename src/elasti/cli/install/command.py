@@ -1,0 +1,68 @@
+"""`elasti install`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from elasti.cli.install.flags import chosen
+from elasti.cli.options import cluster_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from elasti.cli.install.choices import Choices
+
+
+@click.command("install")
+@chosen
+@cluster_options
+@click.option("--dry-run", is_flag=True, help="Ask the server, show what would change, do nothing.")
+@click.option("--no-wait", is_flag=True, help="Do not wait until operator and resolver run.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=180.0,
+    show_default=True,
+    help="How long to wait, in seconds.",
+)
+def command(
+    *,
+    choices: Choices,
+    context: str | None,
+    kubeconfig: Path | None,
+    dry_run: bool,
+    no_wait: bool,
+    timeout: float,
+) -> None:
+    """Install or upgrade Elasti in a cluster: definition, rights, operator, resolver.
+
+    Everything is applied by the server (field manager `elasti`), as `elasti manifests` prints it.
+    Called again, with another image or other options, it changes what is different and removes what is
+    no longer needed; no request is lost meanwhile. What would be refused is found before anything
+    has changed.
+
+    \b
+    Examples:
+      elasti install --image registry.example.com/elasti:1
+      elasti install --image registry.example.com/elasti:2 --dry-run
+      elasti install --namespaced --watch-namespace shop --no-crd
+    """
+    from elasti.cli.install.installing import Installing
+    from elasti.cli.install.progress import Progress
+    from elasti.cli.options import Access
+    from elasti.cli.running import connected, run_to_end
+
+    progress = Progress()
+
+    async def job() -> None:
+        async with connected(Access(context=context, kubeconfig=kubeconfig)) as client:
+            installing = Installing(client, choices, progress)
+            if dry_run:
+                await installing.ask()
+                return
+            await installing.install(wait=None if no_wait else timeout)
+        progress.say(f"Elasti is installed in namespace {choices.namespace}. See: elasti doctor")
+
+    run_to_end(job)

@@ -1,0 +1,142 @@
+"""What is in the cluster already: the objects of an installation, and who else is installed.
+
+Everything of ours carries the labels of its installation. Where somebody may not look at the whole
+cluster, the namespaces that an installation is known to watch are looked at instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, NamedTuple
+
+from elasti.api.variables import words
+from elasti.cli.install.choices import Program
+from elasti.cli.install.parts import MANAGER, account, installation
+from kubeloop.client.errors import Forbidden, NotFound
+from kubeloop.objects.meta import PartialObjectMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
+
+    from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject
+
+_RBAC = "rbac.authorization.k8s.io/v1"
+_DEPLOYMENTS = "apps/v1/deployments"
+_OPERATOR_LABELS = "app.kubernetes.io/part-of=elasti"
+_KUBEELASTI = {"control-plane": "controller-manager"}
+
+
+class Kind(NamedTuple):
+    """A kind that an installation consists of."""
+
+    resource: str
+    kind: str
+    is_spread: bool = False
+    """Whether it is in watched namespaces too, not only in the installation's own."""
+    is_clusters: bool = False
+
+
+# In the order in which they go: programs first, rights when nobody needs them any more.
+KINDS = (
+    Kind(_DEPLOYMENTS, "Deployment"),
+    Kind("policy/v1/poddisruptionbudgets", "PodDisruptionBudget"),
+    Kind("networking.k8s.io/v1/networkpolicies", "NetworkPolicy"),
+    Kind("v1/services", "Service"),
+    Kind(f"{_RBAC}/rolebindings", "RoleBinding", is_spread=True),
+    Kind(f"{_RBAC}/roles", "Role", is_spread=True),
+    Kind(f"{_RBAC}/clusterrolebindings", "ClusterRoleBinding", is_clusters=True),
+    Kind(f"{_RBAC}/clusterroles", "ClusterRole", is_clusters=True),
+    Kind("v1/serviceaccounts", "ServiceAccount"),
+)
+
+
+class Found(NamedTuple):
+    """One object of an installation."""
+
+    kind: Kind
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        place = f"{self.namespace}/" if self.namespace else ""
+        return f"{self.kind.kind} {place}{self.name}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Installed:
+    """An operator that is there; `watches` is empty for the whole cluster."""
+
+    namespace: str
+    watches: tuple[str, ...]
+    is_ours: bool
+
+    def overlaps(self, watches: tuple[str, ...]) -> bool:
+        """Whether it and an operator that watches these namespaces meet somewhere."""
+        return not watches or not self.watches or bool({*watches} & {*self.watches})
+
+
+async def installed(client: Client) -> list[Installed]:
+    """Return every operator that can be seen, KubeElasti's too; none where nobody may look."""
+    deployments = client.resource(_DEPLOYMENTS)
+    try:
+        found = [item async for item in deployments.items(selector=_OPERATOR_LABELS)]
+    except Forbidden:
+        return []
+    return [_read(item) for item in found if _is_operator(item)]
+
+
+async def installed_in(client: Client, namespace: str) -> Installed | None:
+    """Return our operator of one namespace."""
+    name = account(Program.OPERATOR)
+    try:
+        found = await client.resource(_DEPLOYMENTS).get(name, namespace=namespace)
+    except NotFound:
+        return None
+    return _read(found)
+
+
+async def objects_of(
+    client: Client, namespace: str, watched: Iterable[str]
+) -> AsyncIterator[Found]:
+    """Iterate over the objects of an installation, in the order in which they should go."""
+    selector = ",".join(f"{key}={value}" for key, value in installation(namespace).items())
+    places = [namespace, *watched]
+    for kind in KINDS:
+        for item in await _listed(client, kind, selector, places):
+            yield Found(kind, item.metadata.namespace, item.metadata.name)
+
+
+async def _listed(
+    client: Client, kind: Kind, selector: str, places: list[str]
+) -> list[PartialObjectMetadata]:
+    resource = client.resource(kind.resource, PartialObjectMetadata)
+    if not kind.is_spread and not kind.is_clusters:
+        return [item async for item in resource.items(selector=selector, namespace=places[0])]
+    try:
+        return [item async for item in resource.items(selector=selector, namespace="")]
+    except Forbidden:
+        # Who may not see the cluster's own roles has made none of them.
+        known = () if kind.is_clusters else dict.fromkeys(places)
+    return [
+        item for place in known async for item in resource.items(selector=selector, namespace=place)
+    ]
+
+
+def _is_operator(deployment: JsonObject) -> bool:
+    labels = deployment["metadata"].get("labels") or {}
+    if labels.get("app.kubernetes.io/managed-by") == MANAGER:
+        return labels.get("app.kubernetes.io/component") == Program.OPERATOR.value
+    return bool(_KUBEELASTI.items() <= labels.items())
+
+
+def _read(deployment: JsonObject) -> Installed:
+    meta = deployment["metadata"]
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    variables = {
+        item["name"]: item.get("value", "")
+        for container in containers
+        for item in container.get("env") or ()
+    }
+    ours = (meta.get("labels") or {}).get("app.kubernetes.io/managed-by") == MANAGER
+    return Installed(meta["namespace"], words(variables.get("WATCH_NAMESPACES", "")), ours)
