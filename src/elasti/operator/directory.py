@@ -117,10 +117,9 @@ class Directory:
         """Return every ElastiService that names a Service, its owner or not."""
         return tuple(sorted(self._by_service.get((namespace, service), ())))
 
-    def kinds(self) -> tuple[ScaleTarget, ...]:
-        """Return one target of each kind in use."""
-        found = {(target.api_version, target.kind): target for target in self._by_target}
-        return tuple(found.values())
+    def targets(self) -> tuple[ScaleTarget, ...]:
+        """Return every target, once."""
+        return tuple(self._by_target)
 
     def sharing(self, request: Request) -> tuple[Request, ...]:
         """Return the ElastiServices with the same target, itself included, in a fixed order."""

@@ -2,7 +2,8 @@
 
 `Manager.add(RequestWatch)` registers a handler for *one object* on the shared informer of its kind; it
 opens a watch only for the first object of a kind. So the number of watches is a function of the kinds
-in use (times the namespaces, where the operator is confined to some), never of ElastiServices.
+in use, never of ElastiServices. Confined to namespaces, there is one for each namespace in which a kind
+is in use: no right is needed anywhere else.
 
 A `Scope` is one kind in all watched namespaces: reads go to the right informer, handlers to all of
 them. A watch from which nothing was heard for too long, not even a bookmark, is made to list anew.
@@ -158,8 +159,7 @@ class Manager:
         self._health_period = health_period
         self._stuck_after = stuck_after
         self._scopes: list[Scope[Any]] = []
-        self._dispatch: dict[GroupVersionResource, _Dispatch] = {}
-        self._owners: dict[KeyParams, GroupVersionResource] = {}
+        self._dispatch: dict[tuple[GroupVersionResource, str], _Dispatch] = {}
         self._relisted: dict[str, float] = {}
         self._running = False
         self._synced = asyncio.Event()
@@ -205,23 +205,27 @@ class Manager:
 
     def add(self, watch: RequestWatch) -> Scope[Any]:
         """Hear of one object from now on; returns its kind's objects. Safe to repeat."""
-        dispatch = self._dispatch.get(watch.key.resource)
+        place = self.place(watch.key.namespace)
+        dispatch = self._dispatch.get((watch.key.resource, place))
         if dispatch is None:
-            dispatch = _Dispatch(self.scope(watch.key.resource, watch.kind))
-            self._dispatch[watch.key.resource] = dispatch
+            dispatch = _Dispatch(self.scope(watch.key.resource, watch.kind, namespace=place))
+            self._dispatch[watch.key.resource, place] = dispatch
         dispatch.add(watch)
-        self._owners[watch.key] = watch.key.resource
         return dispatch.scope
 
-    def follows(self, resource: GroupVersionResource) -> bool:
-        """Whether the objects of a resource are watched for single handlers."""
-        return resource in self._dispatch
+    def follows(self, resource: GroupVersionResource, namespace: str) -> bool:
+        """Whether the objects of a resource are watched there for single handlers."""
+        return (resource, self.place(namespace)) in self._dispatch
+
+    def place(self, namespace: str) -> str:
+        """Return where a namespace's objects are watched: there, or nowhere in particular."""
+        return namespace if self._namespaces != ("",) else ""
 
     def remove(self, key: KeyParams) -> None:
         """Hear no more of an object; the kind's watch stays, others may need it soon."""
-        resource = self._owners.pop(key, None)
-        if resource is not None:
-            self._dispatch[resource].remove(key)
+        dispatch = self._dispatch.get((key.resource, self.place(key.namespace)))
+        if dispatch is not None:
+            dispatch.remove(key)
 
     # Life
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 import structlog
 
 from elasti.operator.informer_manager import KeyParams, RequestWatch
-from elasti.operator.ops_informer import kind_for
+from elasti.operator.ops_informer import check_listing, kind_for
 from elasti.scaling.scale_handler import NotScalable, ScaleTarget
 from kubeloop.client.errors import KubeError
-from kubeloop.objects.options import ListOptions
 
 if TYPE_CHECKING:
     from elasti.operator.directory import Directory
@@ -38,18 +37,26 @@ class KindWarmer:
     async def run(self) -> None:
         """Look for new kinds until cancelled."""
         while True:
-            for target in self._directory.kinds():
+            for target in self._wanted():
                 await self._warm(target)
             await asyncio.sleep(_PERIOD)
+
+    def _wanted(self) -> list[ScaleTarget]:
+        """Return one target for each watch that the leader would need."""
+        found = {
+            (target.api_version, target.kind, self._manager.place(target.namespace)): target
+            for target in self._directory.targets()
+        }
+        return list(found.values())
 
     async def _warm(self, target: ScaleTarget) -> None:
         try:
             info = await self._scales.resource(target)
-            if self._manager.follows(info.gvr):
+            if self._manager.follows(info.gvr, target.namespace):
                 return
-            await self._client.resource(info.gvr).list(ListOptions(limit=1))
+            await check_listing(self._client, self._manager, info.gvr, target.namespace)
         except (KubeError, NotScalable) as error:
             _log.debug("kind cannot be watched", kind=target.kind, error=str(error))
             return
-        key = KeyParams("", "", info.gvr, "")
+        key = KeyParams(target.namespace, "", info.gvr, "")
         self._manager.add(RequestWatch(key, kind_for(info.gvr), lambda _event: None))

@@ -115,9 +115,8 @@ class Targets:
         if present is not None and present != key:
             self._manager.remove(present)
         self._watched[meta.namespace, meta.name] = key
-        if not self._manager.follows(info.gvr):
-            # A watch would try for ever; whether it may be opened is better known at once.
-            await self._client.resource(info.gvr).list(ListOptions(limit=1))
+        if not self._manager.follows(info.gvr, meta.namespace):
+            await check_listing(self._client, self._manager, info.gvr, meta.namespace)
         scope = self._manager.add(RequestWatch(key, kind_for(info.gvr), on_event))
         await scope.wait_synced()
         return scope
@@ -148,6 +147,17 @@ class Targets:
             uid=view.uid,
             version=view.version,
         )
+
+
+async def check_listing(
+    client: Client, manager: Manager, gvr: GroupVersionResource, namespace: str
+) -> None:
+    """Raise KubeError where a kind's objects cannot be watched.
+
+    A watch would try for ever; whether it may be opened is better known at once.
+    """
+    place = manager.place(namespace)
+    await client.resource(gvr, namespace=place).list(ListOptions(limit=1))
 
 
 def kind_for(gvr: GroupVersionResource) -> type[Any]:
