@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from elasti.api.types import ElastiServiceSpec, WakeSpec
+
 GUIDES = sorted((Path(__file__).parents[2] / "docs" / "guide").glob("*.md"))
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
@@ -36,3 +38,19 @@ def test_links_between_documents_lead_somewhere():
     for page in docs.rglob("*.md"):
         for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name} links to {link}"
+
+
+@pytest.mark.parametrize("program", ["operator", "resolver"])
+def test_every_variable_of_a_program_is_explained(program):
+    settings = importlib.import_module(f"elasti.{program}.settings")
+    guide = next(page.read_text() for page in GUIDES if page.name == "configuring.md")
+    part = guide.split(f"## The {program}'s variables")[1].split("\n## ")[0]
+    assert [name for name in settings._VARIABLES if f"`{name}`" not in part] == []
+
+
+def test_every_field_of_an_elasti_service_is_explained():
+    guide = next(page.read_text() for page in GUIDES if page.name == "configuring.md")
+    part = guide.split("## Every field")[1].split("\n## ")[0]
+    fields = [name for name in ElastiServiceSpec.__struct_encode_fields__ if name != "wake"]
+    fields += [f"wake.{name}" for name in WakeSpec.__struct_encode_fields__]
+    assert [name for name in fields if f"`{name}`" not in part] == []
