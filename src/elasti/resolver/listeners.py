@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from elasti.resolver.greeting import GreetedConnection
 from elasti.resolver.proxy.ports import PortProtocol
-from elasti.resolver.proxy.refused import RefusedConnection
 from elasti.resolver.proxy.sockets import watch_peer
 
 if TYPE_CHECKING:
@@ -85,9 +84,7 @@ class Listener:
         # A request's first line shows a probe on the other ports.
         if front.protocol not in (PortProtocol.TCP, PortProtocol.TLS):
             return front()
-        return (
-            GreetedConnection(self.claim.key, front) if front.admits() else RefusedConnection(front)
-        )
+        return GreetedConnection(self.claim.key, front) if front.admits() else front.refuse()
 
     def waiting(self) -> int:
         """How many connections the kernel holds that were not accepted yet."""
@@ -238,7 +235,7 @@ class Listeners:
         return listener
 
     def _make_front(self, claim: Claim) -> Front:
-        return self._path.front(self._target(claim), claim.protocol)
+        return self._path.front(self._target(claim), claim.protocol, owner=claim.key)
 
     def _close(self, port: int) -> None:
         listener = self._open.pop(port)

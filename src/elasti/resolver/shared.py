@@ -32,7 +32,8 @@ class SharedPort:
         self._rules = rules
         self._header = header.lower().encode()
         self._fronts: dict[Port, tuple[ServiceKey, Front]] = {}
-        self._share = path.clients.share()
+        # Connections of which nobody knows yet whom they are for; a Service's own come from it.
+        self._share = path.allowances.clients.share()
         self._server: asyncio.AbstractServer | None = None
         self.found = 0
         self.unknown = 0
@@ -77,7 +78,7 @@ class SharedPort:
         known = self._fronts.get(port)
         if known is None:
             self._forget_idle()
-            front = self._path.front(OneRequest(port), PortProtocol.HTTP)
+            front = self._path.front(OneRequest(port), PortProtocol.HTTP, owner=key)
             known = self._fronts[port] = (key, front)
         return known[1]
 
@@ -90,6 +91,8 @@ class SharedPort:
 
     def _make(self) -> Reading:
         path = self._path
+        if not self._share.take():
+            return path.refusals.refuse(is_http=True)
         return SharedConnection(
             directory=self, sweeper=path.sweeper, reads=path.buffer, share=self._share
         )

@@ -80,7 +80,7 @@ class OneRequest:
 
 
 class SharedConnection(Reading):
-    """A connection of which nobody knows yet whom it is for."""
+    """A connection of which nobody knows yet whom it is for; it has taken of the share."""
 
     __slots__ = ("_buffer", "_directory", "_reads", "_share", "_sweeper", "_tick", "_transport")
 
@@ -96,10 +96,7 @@ class SharedConnection(Reading):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for a head, where there is room."""
-        if not self._share.take():
-            cast("asyncio.Transport", transport).abort()
-            return
+        """Wait for a head."""
         self._transport = cast("asyncio.Transport", transport)
         self._sweeper.add(self)
 

@@ -293,7 +293,8 @@ class ClientConnection(Exchange, Reading):
         """Act where a deadline has passed."""
         limits, age = self.front.limits, tick - self._tick
         if self._head is not None:
-            self._sweep_exchange(age)
+            if not self.stands_too_long(tick):
+                self._sweep_exchange(age)
         elif self._lingering:
             if age > limits.linger:
                 self._break()

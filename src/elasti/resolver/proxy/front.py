@@ -2,12 +2,12 @@
 
     path = DataPath(limits=Limits())
     path.start()
-    front = path.front(target, PortProtocol.HTTP)
+    front = path.front(target, PortProtocol.HTTP, owner=("shop", "web"))
     server = await loop.create_server(front, host, port)     # a front makes a connection's protocol
     ...
     server.close(); front.close(); await path.aclose()
 
-Descriptors are shared out by front: each may always have its reserve, whatever the others do.
+Descriptors are shared out by owner: each may always have its reserve, whatever the others do.
 """
 
 from __future__ import annotations
@@ -15,31 +15,35 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from elasti.resolver.proxy.allowance import Allowances
 from elasti.resolver.proxy.client import ClientConnection
 from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.proxy.pool import Pool
 from elasti.resolver.proxy.ports import PortProtocol
 from elasti.resolver.proxy.raw import RawConnection
 from elasti.resolver.proxy.reading import ReadBuffer
-from elasti.resolver.proxy.refused import RefusedConnection
-from elasti.resolver.proxy.shares import Shares
+from elasti.resolver.proxy.refused import Refusals
 from elasti.resolver.proxy.statistics import Statistics
 from elasti.resolver.proxy.sweeper import Sweeper
 
 if TYPE_CHECKING:
+    from collections.abc import Hashable
+
     from elasti.resolver.proxy.reading import Reading
     from elasti.resolver.proxy.target import Target
 
 
 class Front:
-    """One port: the protocol factory for its listener, its counters and its shares."""
+    """One port: the protocol factory for its listener, its counters and its owner's shares."""
 
     __slots__ = (
-        "_transports", "buffer", "clients", "limits", "pods", "pool", "protocol", "statistics",
-        "sweeper", "target",
+        "_allowance", "_refusals", "_transports", "buffer", "clients", "limits", "pods", "pool",
+        "protocol", "statistics", "sweeper", "target",
     )  # fmt: skip
 
-    def __init__(self, *, path: DataPath, target: Target, protocol: PortProtocol) -> None:
+    def __init__(
+        self, *, path: DataPath, target: Target, protocol: PortProtocol, owner: Hashable
+    ) -> None:
         self.target = target
         self.protocol = protocol
         self.limits = path.limits
@@ -47,17 +51,21 @@ class Front:
         self.pool = path.pool
         self.sweeper = path.sweeper
         self.statistics = Statistics()
-        self.clients = path.clients.share()
-        self.pods = path.pods.share()
+        self._refusals = path.refusals
+        self._allowance = path.allowances.of(owner)
+        self.clients, self.pods = self._allowance.clients, self._allowance.pods
         self._transports: set[asyncio.Transport] = set()
 
     def __call__(self) -> Reading:
         """Return the protocol for a connection that is being accepted."""
         if not self.admits():
-            return RefusedConnection(self)
+            return self.refuse()
         if self.protocol is PortProtocol.HTTP:
             return ClientConnection(self)
         return RawConnection(self)
+
+    def __repr__(self) -> str:
+        return f"<Front {self.protocol.value} {self.statistics!r}>"
 
     def admits(self) -> bool:
         """Take room for another connection, which `leaves` gives back; False where there is none."""
@@ -66,8 +74,9 @@ class Front:
         self.statistics.refused += 1
         return False
 
-    def __repr__(self) -> str:
-        return f"<Front {self.protocol.value} {self.statistics!r}>"
+    def refuse(self) -> Reading:
+        """Return the protocol for a connection that there is no room for."""
+        return self._refusals.refuse(is_http=self.protocol is PortProtocol.HTTP)
 
     def enters(self, transport: asyncio.Transport) -> None:
         """Count a client's connection in."""
@@ -84,8 +93,7 @@ class Front:
         """Break every connection of the port and give its shares back."""
         for transport in list(self._transports):
             transport.abort()
-        self.clients.close()
-        self.pods.close()
+        self._allowance.close()
 
 
 class DataPath:
@@ -96,19 +104,23 @@ class DataPath:
         self.buffer = ReadBuffer()
         self.sweeper = Sweeper()
         self.pool = Pool(limits=self.limits, sweeper=self.sweeper)
-        self.clients = Shares(
-            capacity=self.limits.max_clients, reserve=self.limits.reserved_clients
+        self.allowances = Allowances(self.limits)
+        self.refusals = Refusals(
+            most=self.limits.max_refusals, buffer=self.buffer, sweeper=self.sweeper
         )
-        self.pods = Shares(capacity=self.limits.max_pods, reserve=self.limits.reserved_pods)
 
     def start(self) -> None:
         """Start the deadlines, on the running loop."""
         self.sweeper.add(self.pool)
         self.sweeper.start()
 
-    def front(self, target: Target, protocol: PortProtocol) -> Front:
-        """Return the front of a port; the owner of its listener closes it."""
-        return Front(path=self, target=target, protocol=protocol)
+    def front(self, target: Target, protocol: PortProtocol, *, owner: Hashable = None) -> Front:
+        """Return the front of a port; the owner of its listener closes it.
+
+        Fronts of one `owner` share what it is allowed; without one a front is its own.
+        """
+        owner = object() if owner is None else owner
+        return Front(path=self, target=target, protocol=protocol, owner=owner)
 
     async def aclose(self) -> None:
         """Stop the deadlines and close the connections to pods; the fronts are closed first."""

@@ -365,7 +365,7 @@ class H2Connection(Seeker, Reading):
     def sweep(self, tick: int) -> None:
         """Act where a deadline has passed, and say goodbye when pods take over."""
         limits, age, transport = self.front.limits, tick - self._tick, self._transport
-        if transport is None:
+        if transport is None or self.stands_too_long(tick):
             return
         if self._closing:
             if age > limits.linger:

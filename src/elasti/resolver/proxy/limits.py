@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+# Descriptors for the API server, the operator, probes, the admin port and the log.
+_OURS = 96
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -49,9 +52,14 @@ class Limits:
     max_pods: int = 6_000
     reserved_clients: int = 64
     reserved_pods: int = 16
+    # How many clients that there is no room for are waited for at a time, to read the answer.
+    max_refusals: int = 128
+    # How long a connection may stand in line for a descriptor to a pod.
+    opening: float = 60.0
 
     @classmethod
     def for_descriptors(cls, descriptors: int) -> Limits:
         """Divide what a process may open: two thirds to clients, the rest to pods and ourselves."""
-        usable = max(descriptors - 128, 64)
-        return cls(max_clients=usable * 2 // 3, max_pods=usable // 3)
+        refusals = max(descriptors // 64, 16)
+        usable = max(descriptors - refusals - _OURS, 64)
+        return cls(max_clients=usable * 2 // 3, max_pods=usable // 3, max_refusals=refusals)

@@ -217,7 +217,7 @@ class RawConnection(Seeker, Reading):
     def sweep(self, tick: int) -> None:
         """Close a connection that never speaks, and notice one that is gone and not read."""
         transport = self._transport
-        if transport is None:
+        if transport is None or self.stands_too_long(tick):
             return
         if not self._counted:
             if tick - self._tick > self.front.limits.first_byte:

@@ -11,11 +11,13 @@ import abc
 import asyncio
 from typing import TYPE_CHECKING, ClassVar
 
+from elasti.resolver.proxy.target import Refusal
+
 if TYPE_CHECKING:
     from elasti.resolver.proxy.front import Front
     from elasti.resolver.proxy.pod import PodConnection
     from elasti.resolver.proxy.shares import Share
-    from elasti.resolver.proxy.target import Address, Refusal
+    from elasti.resolver.proxy.target import Address
 
 _MAX_TRIES = 4
 
@@ -23,7 +25,7 @@ _MAX_TRIES = 4
 class Seeker(abc.ABC):
     """The search of one connection, or of one request of it."""
 
-    __slots__ = ("_opening", "_tries", "_waiting", "front", "held_since")
+    __slots__ = ("_opening", "_opening_tick", "_tries", "_waiting", "front", "held_since")
 
     # Whether the connection must be new and is never given back.
     fresh: ClassVar[bool] = True
@@ -33,6 +35,7 @@ class Seeker(abc.ABC):
         self.held_since: float | None = None
         self._waiting = False
         self._opening: Address | None = None
+        self._opening_tick = 0
         self._tries = 0
 
     @property
@@ -78,6 +81,14 @@ class Seeker(abc.ABC):
         """The search is over, for this time."""
         self._opening = None
 
+    def stands_too_long(self, tick: int) -> bool:
+        """Give up where no connection to a pod could be had for long: descriptors have run out."""
+        if self._opening is None or tick - self._opening_tick <= self.front.limits.opening:
+            return False
+        self.stop_seeking()
+        self.refuse(Refusal.BUSY)
+        return True
+
     # Waiter
 
     def admit(self, address: Address) -> None:
@@ -102,6 +113,7 @@ class Seeker(abc.ABC):
 
     def _go(self, address: Address) -> None:
         self._opening = address
+        self._opening_tick = self.front.sweeper.tick
         self.front.pool.open(address, self, fresh=self.fresh)
 
     def _wait(self, *, first: bool) -> None:

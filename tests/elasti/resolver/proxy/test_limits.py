@@ -225,6 +225,28 @@ async def test_a_crowd_is_served_over_as_many_connections_as_there_may_be():
         assert pod.connections <= 4
 
 
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("protocol", [PortProtocol.HTTP, PortProtocol.TCP])
+async def test_who_finds_no_descriptor_for_a_pod_is_told_after_a_while(protocol):
+    async def endless(pod, reader, writer):
+        await reader.read()
+
+    limits = Limits(max_pods=1, reserved_pods=0)
+    async with Rig(limits=limits, protocol=protocol) as rig:
+        pod = await rig.pod(endless)
+        first, second = await rig.connect(), await rig.connect()
+        first.get()
+        await eventually(lambda: pod.connections == 1, within=100)
+        second.get()
+        async with asyncio.timeout(100):
+            if protocol is PortProtocol.HTTP:
+                assert b" 503 " in await second.reader.readuntil(b"\r\n\r\n")
+            else:
+                with pytest.raises(ConnectionResetError):
+                    await second.reader.read()
+        assert 60 <= now() <= 64
+
+
 async def test_idle_connections_make_room_for_another_pod():
     limits = Limits(max_pods=2, reserved_pods=0)
     async with Rig(limits=limits) as rig:
@@ -250,11 +272,51 @@ async def test_few_connections_are_opened_at_a_time():
 
 
 async def test_the_shares_of_a_closed_port_are_given_back(rig):
-    before = rig.path.clients.free
+    shares = rig.path.allowances.clients
+    aside = [rig.path.front(MemoryTarget(), PortProtocol.HTTP) for _ in range(10)]
+    before = shares.free
     front = rig.path.front(MemoryTarget(Address("127.0.0.1", 1)), PortProtocol.HTTP)
-    assert rig.path.clients.free < before
+    assert shares.free < before
     front.close()
-    assert rig.path.clients.free == before
+    assert shares.free == before
+    for other in aside:
+        other.close()
+
+
+async def test_the_ports_of_a_service_share_what_it_may_have():
+    async with Rig(limits=Limits(max_clients=10, reserved_clients=3)) as rig:
+        await rig.pod(hello)
+        ports = [
+            rig.path.front(MemoryTarget(*rig.target.pods), PortProtocol.HTTP, owner="web")
+            for _ in range(3)
+        ]
+        assert len({front.clients for front in ports}) == 1
+        assert rig.path.allowances.clients.free == 10 - 2 * 3
+        for number, front in enumerate(ports):
+            client = await rig.connect(await rig.listen(front))
+            client.get(f"/{number}")
+            assert (await client.response())[0] == 200
+        assert ports[0].clients.used == 3
+        for front in ports:
+            front.close()
+        await eventually(lambda: rig.path.allowances.clients.free == 10 - 3)
+
+
+async def test_in_a_flood_those_without_room_are_told_and_not_waited_for():
+    async with Rig(limits=Limits(max_clients=1, max_refusals=2)) as rig:
+        first = await rig.connect()
+        await eventually(lambda: rig.statistics.connections == 1)
+        others = [await rig.connect() for _ in range(10)]
+        await eventually(lambda: rig.statistics.refused == 10)
+        assert rig.path.refusals.waiting <= 2
+        for client in others:
+            assert (await client.response())[0] == 503
+        for client in others:
+            await client.aclose()
+        await eventually(lambda: rig.path.refusals.waiting == 0)
+        await rig.pod(hello)
+        first.get()
+        assert (await first.response())[0] == 200
 
 
 def test_limits_follow_the_descriptors_of_the_process():
