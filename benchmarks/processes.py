@@ -76,7 +76,7 @@ def _start(
     process = subprocess.Popen(
         [python, "-m", module, *arguments],
         cwd=ROOT,
-        env=_environment(),
+        env=environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
@@ -84,7 +84,7 @@ def _start(
     return process
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Return what measured processes see: compiled modules, whatever the caller's settings."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     return {

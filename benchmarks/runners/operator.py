@@ -1,0 +1,204 @@
+"""`elasti operator` put through growing populations; prints what it took as JSON.
+
+For each size: an operator adopts the newcomers, stops, and a second one starts on what is settled
+already. At the largest size that second one is also left alone, shown changes that ask for nothing,
+asked for many wake-ups at once, killed, and given a trigger for each ElastiService.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.operator_ledger import kinds, requests, scaled, watches
+from benchmarks.operator_objects import SYSTEM, Population
+from benchmarks.operator_places import Place, Unavailable, dev_place, real_place
+from benchmarks.operator_process import operator
+from kubeloop.client import Client, ClientConfig
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+    from contextlib import AbstractAsyncContextManager
+
+    from benchmarks.operator_objects import Name
+    from benchmarks.operator_process import OperatorRun
+
+_POLLS = 100.0
+"""Three rounds of the triggers, which come every 30 to 33 s."""
+PLACES = {"dev": dev_place, "real": real_place}
+
+
+class Neighbours:
+    """The process that pretends to be everybody else."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        shown = self._read()
+        self.admin_port = int(shown["admin_port"])
+        self.prometheus = str(shown["prometheus"])
+
+    async def ask(self, **command: Any) -> Any:
+        """Send one command and return the answer."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(command).encode() + b"\n")
+        self._process.stdin.flush()
+        return await asyncio.to_thread(self._read)
+
+    def _read(self) -> Any:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the operator's neighbours ended")
+        return json.loads(line)
+
+
+@contextmanager
+def neighbours(place: Place, core: int) -> Iterator[Neighbours]:
+    """Start them; they end with their standard input."""
+    argv = [sys.executable, "-m", "benchmarks.operator_neighbours"]
+    process = place.start([*argv, "--address", place.resolver_address], core=core, piped=True)
+    try:
+        yield Neighbours(process)
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait(timeout=60)
+
+
+class Trial:
+    """One place, one population, one operator after another."""
+
+    def __init__(
+        self,
+        place: Place,
+        others: Neighbours,
+        population: Population,
+        arguments: argparse.Namespace,
+    ) -> None:
+        self._place = place
+        self._others = others
+        self._population = population
+        self._core = arguments.core
+        self._idle = arguments.idle
+        self._wakes = arguments.wakes
+        self._sleeping: Iterator[Name] = (name for name in population.names if not name.awake)
+
+    def _operator(self, *, kill: bool = False) -> AbstractAsyncContextManager[OperatorRun]:
+        variables = {
+            "ELASTI_OPERATOR_NAMESPACE": SYSTEM,
+            "ELASTI_RESOLVER_PORT": str(self._others.admin_port),
+            # Everything is handed to the handlers again once in each idle time, not every 5 minutes.
+            "ELASTI_INFORMER_RESYNC": f"{self._idle:g}s",
+        }
+        return operator(self._place, core=self._core, variables=variables, kill=kill)
+
+    async def at(self, size: int, *, last: bool) -> dict[str, Any]:
+        """Measure one size."""
+        await self._population.grow(size)
+        result: dict[str, Any] = {"size": size, "adopted": await self._start()}
+        async with self._operator() as run:
+            result["restarted"] = await self._settle(run)
+            result["idle"] = await run.idle(self._idle)
+            result |= {"watches": watches(run.entries), "peak": run.weighed.mib("VmHWM")}
+            if last:
+                result["touched"] = await self._touch(run)
+        return result | (await self._with_triggers() if last else {})
+
+    async def _settle(self, run: OperatorRun) -> dict[str, Any]:
+        """Wait until a new operator is ready and settled."""
+        await self._others.ask(do="counts")
+        ready = await self._others.ask(do="ready", port=self._place.operator_port)
+        result: dict[str, Any] = await run.settled()
+        return result | {
+            "ready": ready["at"] - run.began,
+            "requests": requests(run.entries),
+            "reads": kinds(entry for entry in run.entries if not entry.is_write),
+            "mib": run.weighed.mib(),
+            **await self._others.ask(do="counts"),
+        }
+
+    async def _start(self) -> dict[str, Any]:
+        async with self._operator() as run:
+            return await self._settle(run)
+
+    async def _touch(self, run: OperatorRun) -> dict[str, Any]:
+        """Change every object in a way that asks for nothing."""
+        run.look()
+        cpu = run.weighed.cpu()
+        await self._population.touch("1")
+        written = await run.quiet_writes()
+        return {"writes": written, "cpu": run.weighed.cpu() - cpu}
+
+    async def _wake(self, run: OperatorRun) -> dict[str, Any]:
+        """Ask for many wake-ups at once; how long each took until its scale was written."""
+        names = [next(self._sleeping) for _ in range(self._wakes)]
+        services = [[name.namespace, name.name] for name in names]
+        run.look()
+        port = self._place.operator_port
+        answers = await self._others.ask(do="wake", port=port, services=services)
+        await run.quiet_writes()
+        written = scaled(run.entries)
+        sent = {(answer["namespace"], answer["service"]): answer["sent"] for answer in answers}
+        return {
+            "codes": sorted({answer["code"] for answer in answers}),
+            "written": [written[key] - at for key, at in sent.items() if key in written],
+            "answered": [answer["answered"] - answer["sent"] for answer in answers],
+        }
+
+    async def _with_triggers(self) -> dict[str, Any]:
+        """Give each a trigger, and look at operators that poll them."""
+        await self._population.give_triggers(self._others.prometheus)
+        result: dict[str, Any] = {}
+        async with self._operator() as run:
+            await run.settled()
+            await self._others.ask(do="counts")
+            result["triggers"] = await run.idle(max(self._idle, _POLLS))
+            result["triggers"] |= await self._others.ask(do="counts")
+        async with self._operator(kill=True) as run:
+            result["restarted with triggers"] = await self._settle(run)
+            result["woken"] = [await self._wake(run) for _ in range(3)]
+        return result | {"killed": await self._start()}
+
+
+async def measure(place: Place, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Put one place through all sizes."""
+    config = ClientConfig.from_kubeconfig(place.admin)
+    with neighbours(place, arguments.serving) as others:
+        async with Client(config) as client:
+            population = Population(client)
+            await population.prepare(place.resolver_address, others.admin_port)
+            trial = Trial(place, others, population, arguments)
+            sizes = arguments.sizes
+            return {
+                "place": place.name,
+                "sizes": [await trial.at(size, last=size == sizes[-1]) for size in sizes],
+            }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--place", choices=PLACES, default="dev")
+    parser.add_argument("--core", type=int, required=True, help="the operator's")
+    parser.add_argument("--serving", type=int, required=True, help="everybody else's")
+    parser.add_argument("--sizes", type=_sizes, default=[1, 100, 1000, 5000])
+    parser.add_argument("--idle", type=float, default=40.0)
+    parser.add_argument("--wakes", type=int, default=100)
+    arguments = parser.parse_args()
+    try:
+        with PLACES[arguments.place](arguments.serving) as place:
+            print(json.dumps(asyncio.run(measure(place, arguments))))
+    except Unavailable as error:
+        raise SystemExit(str(error)) from error
+
+
+def _sizes(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+if __name__ == "__main__":
+    main()
