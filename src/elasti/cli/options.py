@@ -6,16 +6,17 @@ Loads nothing but click, so that a command's help stays quick.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from elasti.cli.completing import complete_contexts
 
 F = TypeVar("F", bound=Callable[..., Any])
-Decorator: TypeAlias = Callable[[F], F]
+T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,26 +27,41 @@ class Access:
     kubeconfig: Path | None = None
 
 
-def cluster_options(function: F) -> F:
-    """Add `--context` and `--kubeconfig`; make an `Access` of them."""
-    function = click.option(
+def cluster_options(function: Callable[..., T]) -> Callable[..., T]:
+    """Add `--context` and `--kubeconfig`; the command gets them as one `access`."""
+
+    @functools.wraps(function)
+    def called(*, context: str | None, kubeconfig: Path | None, **others: Any) -> T:
+        return function(access=Access(context=context, kubeconfig=kubeconfig), **others)
+
+    called = click.option(
         "--kubeconfig",
         type=click.Path(dir_okay=False, path_type=Path),
         default=None,
         help="The kubeconfig file to use.  [default: KUBECONFIG, else ~/.kube/config]",
-    )(function)
+    )(called)
     return click.option(
         "--context",
         default=None,
         shell_complete=complete_contexts,
         help="The kubeconfig context to use.",
-    )(function)
+    )(called)
 
 
 def namespace_option(function: F) -> F:
     """Add `-n`."""
     return click.option(
         "-n", "--namespace", default=None, help="The namespace; the context's by default."
+    )(function)
+
+
+def elasti_namespace_option(function: F) -> F:
+    """Add `--elasti-namespace`."""
+    return click.option(
+        "--elasti-namespace",
+        default="elasti",
+        show_default=True,
+        help="Where operator and resolver run.",
     )(function)
 
 

@@ -1,11 +1,19 @@
-"""Objects as text for people and scripts."""
+"""Objects as text for people and scripts. Pure: what is shown here was read elsewhere."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import yaml
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterable, Sequence
+
+NOTHING = "-"
+_GAP = "   "
+_MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def render(obj: Any, output: str) -> str:
@@ -13,3 +21,56 @@ def render(obj: Any, output: str) -> str:
     if output == "json":
         return msgspec.json.format(msgspec.json.encode(obj)).decode() + "\n"
     return yaml.safe_dump(obj, sort_keys=False, allow_unicode=True)
+
+
+def render_line(obj: Any, output: str) -> str:
+    """Return one of many objects: a line of `json`, or a document of `yaml`."""
+    if output == "json":
+        return msgspec.json.encode(obj).decode() + "\n"
+    return "---\n" + yaml.safe_dump(obj, sort_keys=False, allow_unicode=True)
+
+
+def widths(rows: Iterable[Sequence[str]]) -> list[int]:
+    """Return how wide each column must be."""
+    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+
+def line(cells: Sequence[str], wide: Sequence[int]) -> str:
+    """Return one row; the last column is as long as it is."""
+    padded = [cell.ljust(width) for cell, width in zip(cells[:-1], wide, strict=False)]
+    return _GAP.join([*padded, cells[-1]]).rstrip()
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "") -> str:
+    """Return rows under their heads, in columns."""
+    wide = widths([heads, *rows])
+    return "".join(f"{indent}{line(cells, wide)}\n" for cells in (heads, *rows))
+
+
+def cut(text: str, width: int) -> str:
+    """Return text that fits, with a sign where something is missing."""
+    return text if len(text) <= width else text[: max(width - 1, 0)].rstrip() + "…"
+
+
+def duration(seconds: float) -> str:
+    """Return a time span as people say it: 42s, 5m, 3h, 12d; two parts where one is coarse."""
+    whole = max(int(seconds), 0)
+    if whole < 2 * _MINUTE:
+        return f"{whole}s"
+    if whole < 2 * _HOUR:
+        return _two(whole, _MINUTE, "m", 1, "s", coarse=10 * _MINUTE)
+    if whole < 2 * _DAY:
+        return _two(whole, _HOUR, "h", _MINUTE, "m", coarse=10 * _HOUR)
+    return f"{whole // _DAY}d"
+
+
+def ago(moment: dt.datetime | None, now: dt.datetime) -> str:
+    """Return how long ago something was, without the word; a dash for never."""
+    return NOTHING if moment is None else duration((now - moment).total_seconds())
+
+
+def _two(whole: int, unit: int, name: str, part: int, part_name: str, *, coarse: int) -> str:
+    rest = (whole % unit) // part
+    if whole >= coarse or not rest:
+        return f"{whole // unit}{name}"
+    return f"{whole // unit}{name}{rest}{part_name}"

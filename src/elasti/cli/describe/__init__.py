@@ -1,0 +1,1 @@
+"""`elasti describe`: everything about one ElastiService, gathered, rendered, and with advice."""

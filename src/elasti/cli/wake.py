@@ -1,0 +1,48 @@
+"""`elasti wake`: a sleeping target, up now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from elasti.cli.completing import complete_names
+from elasti.cli.options import cluster_options, namespace_option, timeout_option
+
+if TYPE_CHECKING:
+    from elasti.cli.options import Access
+
+
+@click.command("wake")
+@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_names)
+@namespace_option
+@click.option("--wait", is_flag=True, help="Wait until an endpoint is ready.")
+@timeout_option(300.0)
+@cluster_options
+def command(
+    *, names: tuple[str, ...], namespace: str | None, wait: bool, timeout: float, access: Access
+) -> None:
+    """Wake the targets of ElastiServices, as traffic would.
+
+    The request is an annotation on the ElastiService: it survives a change of leaders, and the operator
+    takes it away when an endpoint is ready. A target that is up stays up for another cooldown.
+
+    \b
+    Examples:
+      elasti wake web
+      elasti wake web api -n shop --wait --timeout 60
+    """
+    from elasti.cli.requesting import Wish, request
+    from elasti.cli.running import run_to_end
+
+    run_to_end(
+        lambda: request(
+            Wish.WAKE,
+            names,
+            access=access,
+            namespace=namespace,
+            wait=wait,
+            timeout=timeout,
+            say=click.echo,
+        )
+    )
