@@ -20,6 +20,7 @@ import structlog
 
 from kubeloop.aio.wait import until
 from kubeloop.informer import SharedInformerFactory, Updated
+from kubeloop.informer.options import SOON_AGAIN, ReflectorOptions
 from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.names import make_key
 
@@ -154,7 +155,9 @@ class Manager:
         stuck_after: float = 900.0,
         metrics: MetricsProvider | None = None,
     ) -> None:
-        self._factory = SharedInformerFactory(client, resync=resync, metrics=metrics)
+        self._factory = SharedInformerFactory(
+            client, resync=resync, metrics=metrics, options=ReflectorOptions(backoff=SOON_AGAIN)
+        )
         self._namespaces = tuple(namespaces) or ("",)
         self._health_period = health_period
         self._stuck_after = stuck_after
@@ -173,6 +176,13 @@ class Manager:
     def has_synced(self) -> bool:
         """Whether every cache asked for so far is filled."""
         return self._running and all(scope.has_synced for scope in self._scopes)
+
+    def missing(self) -> list[str]:
+        """Return what is not in the caches yet, each with what is in the way."""
+        gates = [informer.gate for scope in self._scopes for informer in scope.informers]
+        return [
+            f"{gate.name} ({gate.trouble or 'being listed'})" for gate in gates if not gate.synced
+        ]
 
     def scope(
         self,

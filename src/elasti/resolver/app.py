@@ -36,6 +36,7 @@ from elasti.resolver.workers import Supervisor
 from kubeloop.aio.tasks import finish
 from kubeloop.client import Client
 from kubeloop.informer import SharedInformerFactory
+from kubeloop.informer.options import SOON_AGAIN, ReflectorOptions
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -57,8 +58,9 @@ class Worker:
 
     def __init__(self, client: Client, settings: Settings, *, limits: Limits | None = None) -> None:
         self._settings = settings
+        options = ReflectorOptions(backoff=SOON_AGAIN)
         self._factories = [
-            SharedInformerFactory(client, namespace=namespace, resync=_RESYNC)
+            SharedInformerFactory(client, namespace=namespace, resync=_RESYNC, options=options)
             for namespace in settings.watch_namespaces or ("",)
         ]
         self.path = DataPath(limits=limits or _limits(settings))

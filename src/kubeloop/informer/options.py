@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from kubeloop.aio.backoff import Random
 
 MIN_WATCH_TIMEOUT = 300.0
+SOON_AGAIN = Backoff(duration=0.2, factor=2.0, jitter=0.5, cap=3.0)
+"""For a program that somebody waits for: after an outage it is back within seconds, where client-go's
+own pace may leave it blind for another minute. Fit for a handful of watches, not for every node's."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

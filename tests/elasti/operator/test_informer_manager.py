@@ -115,3 +115,21 @@ async def test_a_silent_watch_is_made_to_list_anew():
     await asyncio.sleep(20)
     assert len(source.lists) + len(source.watches) > asked
     await finish([running])
+
+
+@pytest.mark.virtual_time
+async def test_after_a_long_outage_watches_are_back_within_seconds():
+    client = FakeClient()
+    manager = Manager(client)
+    heard: list[str] = []
+    manager.add(watch("web", heard))
+    running = asyncio.create_task(manager.run())
+    await manager.wait_until_ready()
+    source = client.sources[str(DEPLOYMENTS), ""]
+    source.refuse_connections()
+    await asyncio.sleep(100)
+    source.refuse_connections(refuse=False)
+    source.create("web", namespace="default")
+    await asyncio.sleep(5)
+    assert heard == ["es:default/web"]
+    await finish([running])

@@ -34,6 +34,7 @@ from kubeloop.controller.events import EventRecorder
 from kubeloop.controller.occurrences import Reporter
 from kubeloop.informer.factory import SharedInformerFactory
 from kubeloop.informer.notifications import Added, Deleted, Updated
+from kubeloop.informer.options import SOON_AGAIN, ReflectorOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,7 +72,8 @@ class Kubelet:
         self._recorder = EventRecorder(
             Reporter("kubelet", node_name), ApiEventSink(client), clock=self._clock
         )
-        self._factory = SharedInformerFactory(client, name=f"kubelet {node_name}")
+        options = ReflectorOptions(backoff=SOON_AGAIN)
+        self._factory = SharedInformerFactory(client, name=f"kubelet {node_name}", options=options)
         self._pods = self._factory.informer(PODS, Pod, field_selector=f"spec.nodeName={node_name}")
         self._workers: dict[str, PodWorker] = {}
         self._ready = asyncio.Event()
