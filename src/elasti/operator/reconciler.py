@@ -24,7 +24,7 @@ from elasti.operator.observation import seen_from
 from elasti.operator.ops_informer import target_of
 from elasti.operator.own_object import OwnObject
 from elasti.operator.projections import SERVICES, Service
-from elasti.operator.reporting import status_of, status_patch
+from elasti.operator.reporting import absences, status_of, status_patch
 from elasti.operator.timing import next_look
 from elasti.scaling.decide import Verdict
 from elasti.scaling.scale_handler import FIELD_MANAGER
@@ -322,11 +322,12 @@ class ElastiServiceReconciler:
             await self._own.patch_status(facts.es, patch)
 
     def _tell_findings(self, facts: Facts, memory: Memory) -> None:
-        shown = " ".join(old.message for old in facts.es.status.conditions if old.type == "Ready")
-        for finding in facts.findings:
+        shown = " ".join(old.message for old in facts.es.status.conditions)
+        findings = (*absences(facts), *facts.findings)
+        for finding in findings:
             if finding not in memory.told and finding.message not in shown:
                 self._parts.reporter.finding(facts.es, finding)
-        memory.told = frozenset(facts.findings)
+        memory.told = frozenset(findings)
 
     # Time
 

@@ -153,16 +153,18 @@ def _conditions(facts: Facts, memory: Memory, evidence: Sequence[Evidence]) -> l
     return [msgspec.structs.replace(entry, observed_generation=generation) for entry in entries]
 
 
-def _ready(facts: Facts) -> Condition:
+def absences(facts: Facts) -> list[words.Finding]:
+    """Return what everything else stands on and is not there."""
+    found = []
     if facts.target is None:
-        return words.condition(
-            words.READY, holds=False, reason="TargetMissing", message=facts.target_problem
-        )
+        found.append(words.Finding("TargetMissing", facts.target_problem))
     if facts.service is None:
-        return words.condition(
-            words.READY, holds=False, reason="ServiceMissing", message=_no_service(facts)
-        )
-    if (refused := words.refusal(facts.findings)) is not None:
+        found.append(words.Finding("ServiceMissing", _no_service(facts)))
+    return found
+
+
+def _ready(facts: Facts) -> Condition:
+    if (refused := words.refusal((*absences(facts), *facts.findings))) is not None:
         return words.condition(
             words.READY, holds=False, reason=refused.reason, message=refused.message
         )

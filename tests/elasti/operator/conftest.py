@@ -4,13 +4,31 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from tests.elasti.operator.rig import FakePrometheus, Rig, rig_on
+from tests.controlplane.rig import ControlPlane
+from tests.elasti.operator.fakes import FakePrometheus
+from tests.elasti.operator.rig import Rig
+from tests.elasti.operator.servers import CONTROLPLANE, dev_rig, real_rig
 
 
 @pytest.fixture
-async def rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    """A dev cluster with our CRD and a resolver that pretends; no operator yet."""
-    async with rig_on(tmp_path) as made:
+def place(request: pytest.FixtureRequest) -> ControlPlane | None:
+    """The session's control plane, for a test that is to run there."""
+    callspec = getattr(request.node, "callspec", None)
+    if callspec is None or callspec.params.get("rig") != CONTROLPLANE:
+        return None
+    found: ControlPlane = request.getfixturevalue("controlplane")
+    return found
+
+
+@pytest.fixture
+async def rig(
+    request: pytest.FixtureRequest, tmp_path: Path, place: ControlPlane | None
+) -> AsyncIterator[Rig]:
+    """A cluster with our CRD and a resolver that pretends; no operator yet.
+
+    The dev cluster's server, unless the test is parametrized by `everywhere`.
+    """
+    async with dev_rig(tmp_path) if place is None else real_rig(place) as made:
         yield made
 
 

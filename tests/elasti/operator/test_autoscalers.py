@@ -223,44 +223,6 @@ async def test_a_target_that_changes_during_the_settle_is_not_parked(
         assert await rig.replicas() == 3
 
 
-async def test_any_kind_with_a_scale_subresource_may_sleep(rig: Rig):
-    scale = {"specReplicasPath": ".spec.size", "statusReplicasPath": ".status.size"}
-    definition = _definition("example.com", "Farm", "farms", subresources={"scale": scale})
-    await _install(rig, definition)
-    farms = rig.client.resource("example.com/v1alpha1/farms", namespace=rig.namespace)
-    await farms.create(
-        {
-            "apiVersion": "example.com/v1alpha1",
-            "kind": "Farm",
-            "metadata": {"name": "web"},
-            "spec": {"size": 0},
-        }
-    )
-    await rig.service()
-    target = {"apiVersion": "example.com/v1alpha1", "kind": "Farm", "name": "web"}
-    await rig.elastiservice(scaleTargetRef=target, minTargetReplicas=2)
-    async with rig.operator() as operator:
-        await rig.becomes("Proxy")
-        code, _ = await rig.wake(operator, "web")
-        assert code == 202
-        assert (await farms.get("web"))["spec"]["size"] == 2
-        await rig.becomes("Waking")
-        await farms.patch("web", MergePatch({"spec": {"size": 0}}))
-        await rig.becomes("Proxy")
-
-
-async def test_a_kind_without_scale_is_told_so(rig: Rig):
-    target = {"apiVersion": "v1", "kind": "ConfigMap", "name": "web"}
-    await rig.service()
-    await rig.elastiservice(scaleTargetRef=target)
-    async with rig.operator():
-
-        async def told() -> bool:
-            return "scale subresource" in (await rig.condition("TargetFound")).get("message", "")
-
-        await eventually(told)
-
-
 async def test_kubeelastis_plural_kinds_still_work(rig: Rig):
     target = {"apiVersion": "apps/v1", "kind": "deployments", "name": "web"}
     await rig.web(replicas=0, scaleTargetRef=target)

@@ -7,7 +7,8 @@ import dataclasses
 
 import pytest
 from tests.devcluster.controllers.support import eventually
-from tests.elasti.operator.rig import SLICES, FakePrometheus, Recorder, Rig
+from tests.elasti.operator.recorder import Recorder
+from tests.elasti.operator.rig import SLICES, FakePrometheus, Rig
 
 from elasti.api.names import FINALIZER, private_service_name, resolver_slice_name
 from kubeloop.client import ConnectionLost, NotFound
