@@ -76,8 +76,9 @@ class IncomingReply(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 class ActivityReport(msgspec.Struct, frozen=True, rename="camel", gc=False):
     """What one resolver replica sees of a Service, summed over its workers.
 
-    `open` counts every open client connection, held ones too. `last_arrival_age` is the seconds
-    since traffic last arrived, None where none ever did; probes are no traffic.
+    `open` counts requests under way and connections in use, held ones too; not those that a client
+    keeps between two requests. `last_arrival_age` is the seconds since traffic last arrived, None
+    where none ever did; probes are no traffic.
     """
 
     held: Annotated[int, Meta(ge=0)]

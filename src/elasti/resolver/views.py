@@ -68,8 +68,8 @@ class WorkerView:
             return None
         arrived = service.last_arrival
         age = None if arrived is None else asyncio.get_running_loop().time() - arrived
-        connections = sum(s.connections for owner, s in self._statistics() if owner == key)
-        return ActivityReport(held=service.held, open=connections, last_arrival_age=age)
+        in_use = sum(s.in_use for owner, s in self._statistics() if owner == key)
+        return ActivityReport(held=service.held, open=in_use, last_arrival_age=age)
 
     async def unready(self) -> str:
         """Return why this worker is not ready."""

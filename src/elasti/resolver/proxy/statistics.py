@@ -33,6 +33,15 @@ class Statistics:
         self.received = 0
         self.sent = 0
 
+    @property
+    def in_use(self) -> int:
+        """How much is under way: requests, tunnels, and connections that may become one.
+
+        Not connections that rest between two requests: clients keep those for minutes, and whoever
+        uses one again is held like a new one.
+        """
+        return self.active + self.tunnels + self.undecided
+
     def __repr__(self) -> str:
         return (
             f"<Statistics {self.requests} requests, {self.active} active, {self.held} held,"

@@ -243,6 +243,32 @@ async def test_probe_responses_are_answered_here_and_wake_nobody():
         assert report.last_arrival_age is None
 
 
+async def test_a_kept_connection_between_two_requests_is_no_use():
+    cluster, process, port = FakeCluster(), HttpPod(), free_port()
+    cluster.elasti_service("web", ("http", port))
+    cluster.private_service("web")
+    cluster.publish("web", {"http": port})
+    key = ServiceKey("shop", "web")
+    async with (
+        fake_operator(lambda _: WakeOutcome.SCALING) as url,
+        worker(cluster, url) as resolver,
+        process.answering(),
+    ):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nHost: web\r\n\r\n")
+        await poll(lambda: held(resolver) == 1, 0.005, timeout=30)
+        report = await resolver.view.activity(key)
+        assert report is not None
+        assert report.open == 1
+        cluster.endpoints("web", endpoint("127.0.0.1", ready=True), ports={"http": process.port})
+        await reader.readuntil(b"hi")
+        report = await resolver.view.activity(key)
+        writer.close()
+        assert report is not None
+        # Clients keep connections for minutes; whoever uses one again is held like a new one.
+        assert report.open == 0
+
+
 async def test_more_than_the_bound_is_refused_with_a_time_to_come_back():
     cluster, port = FakeCluster(), free_port()
     cluster.elasti_service("web", ("http", port), wake={"maxHeld": 1, "timeoutSeconds": 1})
