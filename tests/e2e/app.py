@@ -17,7 +17,7 @@ import signal
 import time
 from pathlib import Path
 
-from tests.e2e.prober.plan import answer_of
+from tests.e2e.prober.contract import answer_of
 
 _LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
 _FORWARDED = re.compile(rb"(?i)\r\nforwarded:")

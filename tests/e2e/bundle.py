@@ -42,7 +42,7 @@ class Installation:
     resolvers: int = 2
     polling_interval: float = 1.0
     engage_settle: float = 2.0
-    release_settle: float = 1.0
+    release_settle: float = 2.0
 
     def choices(self, operator_address: str = "") -> Choices:
         """Return it as the command line's choices."""

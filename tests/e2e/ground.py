@@ -52,6 +52,9 @@ class Ground(abc.ABC):
         """Return the ids, here, of a pod's processes; empty where it has none."""
         return pids_with(f"POD_NAME={pod_name}")
 
+    async def settled(self) -> None:  # noqa: B027 -- a ground that has no faults to recover from need not
+        """Wait until the cluster itself is whole again after a fault."""
+
     @contextlib.asynccontextmanager
     async def api_away(self) -> AsyncIterator[None]:
         """Let nobody reach the API server during the block."""

@@ -55,6 +55,7 @@ async def probing(
     limit: int | None = None,
     timeout: float = 180.0,
     reuse: bool = True,
+    host: str = "",
 ) -> AsyncIterator[Probe]:
     """Run a prober during the block; it waits for a rate."""
     plan = Plan(
@@ -64,6 +65,7 @@ async def probing(
         limit=limit,
         timeout=timeout,
         reuse=reuse,
+        host=host,
     )
     file = directory / f"{run}.plan"
     file.write_bytes(msgspec.json.encode(plan))

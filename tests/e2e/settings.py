@@ -27,14 +27,32 @@ class Length:
     """How many moments around the cooldown are tried."""
     outage: float
     held: int
+    gather: float
+    """How long it may take until that many connections are there."""
     services: int
 
 
 SHORT = Length(
-    name="short", rate=200, load=12, cycles=4, moments=5, outage=10, held=10_000, services=100
+    name="short",
+    rate=200,
+    load=12,
+    cycles=4,
+    moments=5,
+    outage=10,
+    held=10_000,
+    gather=25,
+    services=100,
 )
 FULL = Length(
-    name="full", rate=200, load=60, cycles=20, moments=20, outage=30, held=10_000, services=100
+    name="full",
+    rate=200,
+    load=60,
+    cycles=20,
+    moments=20,
+    outage=30,
+    held=10_000,
+    gather=25,
+    services=100,
 )
 
 

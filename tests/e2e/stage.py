@@ -179,6 +179,14 @@ class Stage:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signum)
 
+    async def lose(self, pod: JsonObject) -> None:
+        """Let a pod be gone at once and for good, as when its node burns."""
+        await self.kill(pod)
+        meta = pod["metadata"]
+        pods = self.client.resource("v1/pods", namespace=meta["namespace"])
+        with contextlib.suppress(NotFound):
+            await pods.delete(meta["name"], grace_period=0)
+
     # Waiting
 
     async def rolled_out(self, namespace: str, deployment: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from pathlib import Path
+from typing import Any
 
 from tests.e2e.settings import ROOT
 
@@ -31,6 +32,10 @@ class App:
     trigger: JsonObject = dataclasses.field(default_factory=lambda: IN_USE)
     replicas: int = 1
     max_held: int = 20_000
+
+    def but(self, **more: Any) -> App:
+        """Return it with some choices changed."""
+        return dataclasses.replace(self, **more)
 
     def objects(self) -> list[JsonObject]:
         """Return everything, in the order in which it is applied."""

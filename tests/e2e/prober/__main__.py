@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import os
 import resource
 import sys
 import time
@@ -54,6 +55,9 @@ def _write(plan: Plan, sender: Sender, began: float) -> None:
 if __name__ == "__main__":
     # Nothing here makes cycles worth collecting, and a pause would look like somebody else's delay.
     gc.disable()
+    # It measures others: where it may, it goes before them.
+    with contextlib.suppress(PermissionError):
+        os.nice(-5)
     with (
         contextlib.suppress(KeyboardInterrupt),
         asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Callable
+from typing import cast
 
-from tests.e2e.prober.plan import Fault, Record, answer_of
+from tests.e2e.prober.contract import answer_of
+from tests.e2e.prober.plan import Fault, Record
 
 _LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
 _CLOSE = re.compile(rb"(?i)\r\nconnection: *close")
@@ -21,7 +24,7 @@ _SHOWN = 300
 
 
 class Connection(asyncio.Protocol):
-    """`idle` hears that it may be used again, `lost` that it may not."""
+    """`lost` hears that it is gone."""
 
     __slots__ = ("_body", "_buffer", "_done", "_lost", "_record", "transport")
 
@@ -57,8 +60,7 @@ class Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -68,7 +70,7 @@ class Connection(asyncio.Protocol):
             return
         head, length = buffer[:end], _LENGTH.search(buffer, 0, end)
         if length is None:
-            self._finish(self._now(), Fault.BODY, f"no Content-Length: {head[:_SHOWN]!r}")
+            self._finish(time.monotonic(), Fault.BODY, f"no Content-Length: {head[:_SHOWN]!r}")
         elif len(buffer) >= end + int(length[1]):
             self._answered(record, head, buffer[end : end + int(length[1])])
 
@@ -77,7 +79,7 @@ class Connection(asyncio.Protocol):
         self._lost(self)
         if self._record is not None:
             got = f" after {self._buffer[:_SHOWN]!r}" if self._buffer else ""
-            self._finish(self._now(), Fault.RESET, f"{exc or 'closed'}{got}")
+            self._finish(time.monotonic(), Fault.RESET, f"{exc or 'closed'}{got}")
 
     def _answered(self, record: Record, head: bytes, body: bytes) -> None:
         record.status = int(head[9:12])
@@ -89,11 +91,13 @@ class Connection(asyncio.Protocol):
         keep = _CLOSE.search(head) is None
         self._buffer = b""
         if record.status != 200:
-            self._finish(self._now(), Fault.STATUS, f"{record.status} {body[:_SHOWN]!r}", keep=keep)
+            self._finish(
+                time.monotonic(), Fault.STATUS, f"{record.status} {body[:_SHOWN]!r}", keep=keep
+            )
         elif body != answer_of(record.id, self._body):
-            self._finish(self._now(), Fault.BODY, repr(body[:_SHOWN]))
+            self._finish(time.monotonic(), Fault.BODY, repr(body[:_SHOWN]))
         else:
-            self._finish(self._now(), Fault.NONE, "", keep=keep)
+            self._finish(time.monotonic(), Fault.NONE, "", keep=keep)
 
     def _finish(self, now: float, fault: Fault, detail: str, *, keep: bool = False) -> None:
         record, done = self._record, self._done
@@ -111,7 +115,3 @@ class Connection(asyncio.Protocol):
         """End it, without a word to anybody."""
         if self.transport is not None:
             self.transport.abort() if self.is_busy else self.transport.close()
-
-    @staticmethod
-    def _now() -> float:
-        return asyncio.get_running_loop().time()

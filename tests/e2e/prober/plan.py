@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-import zlib
 from pathlib import Path
 
 import msgspec
@@ -34,6 +33,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """How many connections a target's pool keeps for reuse."""
     reuse: bool = True
     """Half of the requests go over kept connections; without it, each opens its own."""
+    host: str = ""
+    """The Host header, where it is not the target's address."""
 
 
 class Record(msgspec.Struct, array_like=True, kw_only=True):
@@ -67,21 +68,6 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     def cpu_share(self) -> float:
         """The part of one core that it used."""
         return self.cpu / max(self.ended - self.began, 1e-6)
-
-
-# One in two is new; of each kind one in two is a POST, and one in two of those does not fit a segment.
-BODY_SIZES = (0, 512, 0, 20_000)
-
-
-def body_of(request_id: str, size: int) -> bytes:
-    """Return a request's body: its own, so that a mix-up shows."""
-    word = f"{request_id} ".encode()
-    return (word * (size // len(word) + 1))[:size]
-
-
-def answer_of(request_id: str, body: bytes) -> bytes:
-    """Return what an app must answer."""
-    return f"{request_id} {len(body)} {zlib.crc32(body)}\n".encode()
 
 
 def read_records(path: Path) -> tuple[Summary, list[Record]]:

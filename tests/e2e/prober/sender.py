@@ -10,10 +10,12 @@ none meets a server that just grew tired of it.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 
 from tests.e2e.prober.connection import Connection
-from tests.e2e.prober.plan import BODY_SIZES, Fault, Plan, Record, body_of
+from tests.e2e.prober.contract import BODY_SIZES, body_of
+from tests.e2e.prober.plan import Fault, Plan, Record
 
 _SWEEP = 0.5
 
@@ -50,7 +52,7 @@ class Sender:
         """Send so many a second from now on."""
         if self._timer is not None:
             self._timer.cancel()
-        self._rate, self._due = rate, self._loop.time()
+        self._rate, self._due = rate, time.monotonic()
         if rate:
             self._tick()
 
@@ -66,12 +68,12 @@ class Sender:
             connection.close()
 
     def _tick(self) -> None:
-        now = self._loop.time()
+        now = time.monotonic()
         while self._due <= now and not self._is_over():
             self._send(self._due, now)
             self._due += 1 / self._rate
         if not self._is_over():
-            self._timer = self._loop.call_at(self._due, self._tick)
+            self._timer = self._loop.call_later(max(self._due - now, 0), self._tick)
 
     def _is_over(self) -> bool:
         return self._stopped or (self._plan.limit is not None and self._number >= self._plan.limit)
@@ -122,12 +124,13 @@ class Sender:
         host, port = self._plan.targets[record.target]
         body = body_of(record.id, size)
         length = f"Content-Length: {size}\r\n" if size else ""
-        head = f"{record.method} /{record.id} HTTP/1.1\r\nHost: {host}:{port}\r\n{length}\r\n"
+        name = self._plan.host or f"{host}:{port}"
+        head = f"{record.method} /{record.id} HTTP/1.1\r\nHost: {name}\r\n{length}\r\n"
         self._open[connection] = record
         connection.ask(record, head.encode(), body, self._done)
 
     def _failed(self, record: Record, fault: Fault, detail: str) -> None:
-        record.answered, record.fault, record.detail = self._loop.time(), fault, detail
+        record.answered, record.fault, record.detail = time.monotonic(), fault, detail
         self._note(record)
 
     def _done(self, connection: Connection, record: Record, keep: bool) -> None:
@@ -153,7 +156,7 @@ class Sender:
 
     def _sweep(self) -> None:
         """Give up on what takes too long."""
-        now = self._loop.time()
+        now = time.monotonic()
         for connection, record in list(self._open.items()):
             if record is not None and now - record.sent > self._plan.timeout:
                 connection.give_up(now)

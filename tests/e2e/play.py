@@ -1,0 +1,178 @@
+"""A scenario while it plays: its apps, its load, what it observes, and the sums at the end.
+
+    async def wake(play: Play) -> None:
+        app = await play.sleeping_app()
+        await play.load(app)
+        await play.flow(play.length.load)
+
+Whatever a scenario starts ends with the play. The account is made when the scenario has returned: the
+probers send no more, and every request has had its answer or its time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tests.e2e.account import Account, Window, read_executed, settle
+from tests.e2e.observer import Observer
+from tests.e2e.prober.plan import Record
+from tests.e2e.probing import Probe, probing
+from tests.e2e.settings import Length
+from tests.e2e.stage import SERVICES, Address, Stage
+from tests.e2e.workload import App
+
+from kubeloop.objects.meta import JsonObject
+
+# A node may act on a change this much later than we hear of it; generous, since nobody can ask it.
+_NODE_LAG = 1.5
+
+
+class Play:
+    """One scenario on one stage; an `async with` block."""
+
+    def __init__(self, stage: Stage, length: Length, directory: Path) -> None:
+        self.stage = stage
+        self.length = length
+        self.directory = directory
+        self.windows: list[Window] = []
+        self.notes: list[str] = []
+        self._executed = directory / "executed"
+        self._probes: list[Probe] = []
+        self._running = contextlib.AsyncExitStack()
+        self.records: list[Record] = []
+
+    async def __aenter__(self) -> Self:
+        self._executed.mkdir()
+        async with contextlib.AsyncExitStack() as stack:
+            self.namespace = await self.stage.namespace("e2e")
+            stack.push_async_callback(self._remove_namespace)
+            self.observer = Observer(self.stage.client, self.namespace)
+            await stack.enter_async_context(self.observer.running())
+            self._running = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._running.aclose()
+
+    # Apps
+
+    async def app(self, app: App | None = None) -> App:
+        """Put an app into the cluster."""
+        app = app or self.new_app()
+        await self.stage.apply(*app.objects())
+        return app
+
+    def new_app(self, name: str = "web", **more: Any) -> App:
+        """Return an app to be; see `App` for what may be chosen."""
+        made = App(namespace=self.namespace, executed=self._executed, name=name)
+        return made.but(**more)
+
+    async def serving_app(self, app: App | None = None) -> App:
+        """Put an app into the cluster and wait until its traffic goes to its pod."""
+        app = await self.app(app)
+        await self.observer.until("state", app.name, "Serve")
+        return app
+
+    async def sleeping_app(self, app: App | None = None) -> App:
+        """Put an app into the cluster at zero, and wait until the resolver stands for it."""
+        app = (app or self.new_app()).but(replicas=0)
+        await self.app(app)
+        await self.asleep(app)
+        return app
+
+    async def asleep(self, app: App) -> None:
+        """Wait until an app is at zero, without a pod, with the resolver in its place."""
+
+        def holds() -> bool:
+            now = self.observer.now
+            resting = now.get(("state", app.name)) == "Proxy" and self.at_zero(app)
+            return resting and now.get(("slice", app.name)) == "published" and not self.pods(app)
+
+        await self.observer.until_true(holds, f"{app.name} sleeps")
+
+    async def awake(self, app: App) -> None:
+        """Wait until an app's traffic goes to its pods."""
+        await self.observer.until("state", app.name, "Serve")
+
+    def at_zero(self, app: App) -> bool:
+        """Whether no replica is asked for."""
+        return self.observer.now.get(("replicas", app.name)) == "0"
+
+    def pods(self, app: App, *words: str) -> list[str]:
+        """Return the names of an app's pods: all that are not gone, or those that are `words`."""
+        prefix = f"{app.name}-"
+        return [
+            name
+            for (kind, name), what in self.observer.now.items()
+            if kind == "pod"
+            and name.startswith(prefix)
+            and (what in words if words else what != "gone")
+        ]
+
+    async def pod(self, name: str) -> JsonObject:
+        """Read a pod."""
+        return await self.stage.client.resource("v1/pods", namespace=self.namespace).get(name)
+
+    async def delete_elasti_service(self, app: App) -> None:
+        """Ask for the deletion of an ElastiService."""
+        await self.stage.client.resource(SERVICES, namespace=self.namespace).delete(app.name)
+
+    # Load
+
+    async def probe(
+        self,
+        *targets: Address,
+        limit: int | None = None,
+        reuse: bool = True,
+        host: str = "",
+    ) -> Probe:
+        """Start a prober; it sends nothing before it is told a rate."""
+        run = f"{self.namespace}-{len(self._probes)}"
+        context = probing(
+            self.stage, self.directory, targets, run=run, limit=limit, reuse=reuse, host=host
+        )
+        probe = await self._running.enter_async_context(context)
+        self._probes.append(probe)
+        return probe
+
+    async def load(self, *apps: App, rate: float | None = None) -> Probe:
+        """Load apps through their Services' own addresses from now on."""
+        addresses = [await self.stage.address(app.namespace, app.name) for app in apps]
+        probe = await self.probe(*addresses)
+        await probe.rate(self.length.rate if rate is None else rate)
+        return probe
+
+    async def flow(self, seconds: float) -> None:
+        """Let traffic flow: time that is part of the scenario."""
+        await asyncio.sleep(seconds)
+
+    # Losses that nobody can prevent
+
+    def count_apart(self, began: float, why: str, *, until: float | None = None) -> None:
+        """Count what fails from a moment on apart, until now or another, and a node's lag more."""
+        ended = time.monotonic() if until is None else until
+        self.windows.append(Window(began, ended + _NODE_LAG, why))
+
+    # The end
+
+    async def account(self) -> Account:
+        """Wait for every answer, and sum up."""
+        outcomes = await asyncio.gather(*(probe.finish() for probe in self._probes))
+        self.records = sorted(
+            (record for _, records in outcomes for record in records), key=lambda r: r.sent
+        )
+        executed = await asyncio.to_thread(read_executed, self._executed)
+        return settle(self.records, [said for said, _ in outcomes], executed, self.windows)
+
+    async def _remove_namespace(self) -> None:
+        await self.stage.client.resource("v1/namespaces").delete(self.namespace)

@@ -1,0 +1,71 @@
+"""Going to sleep and waking up, again and again, and at the worst moments."""
+
+from __future__ import annotations
+
+import asyncio
+
+from tests.e2e.play import Play
+from tests.e2e.probing import Probe
+from tests.e2e.workload import ALWAYS_IDLE, App
+
+# Around the end of the engage settle, when the target is set to zero.
+_EARLIEST, _LATEST = -0.4, 0.6
+_BURST = 1.5
+
+
+async def wake(play: Play) -> None:
+    """Traffic reaches a sleeping Service, and goes on until its pod has it."""
+    app = await play.sleeping_app()
+    await play.load(app)
+    await play.awake(app)
+    await play.flow(play.length.load)
+
+
+async def sleep_at_the_last_moment(play: Play) -> None:
+    """Bursts begin at moments spread around the one at which the target is parked."""
+    app = await play.serving_app()
+    probe = await play.load(app, rate=0)
+    assert play.stage.installed is not None
+    settle = play.stage.installed.engage_settle
+    count = play.length.moments
+    for turn in range(count):
+        await play.observer.until("state", app.name, "Engaging")
+        offset = _EARLIEST + (_LATEST - _EARLIEST) * turn / max(count - 1, 1)
+        await asyncio.sleep(settle + offset)
+        await _burst(play, app, probe)
+
+
+async def idle_by_its_metric(play: Play) -> None:
+    """Traffic flows all the time, though the trigger says that there is none."""
+    app = await play.sleeping_app(play.new_app(trigger=ALWAYS_IDLE, cooldown=1))
+    await play.load(app)
+    await play.flow(play.length.load)
+    attempts = sum(event.what == "Engaging" for event in play.observer.events)
+    play.notes.append(f"the operator tried {attempts} times to put it to sleep")
+    assert attempts, "it was never tried to put to sleep, so nothing was shown"
+
+
+async def cycles(play: Play) -> None:
+    """Asleep, a burst, awake, idle, asleep: many times in a row."""
+    await _cycles(play, play.new_app())
+
+
+async def cycles_of_an_app_that_exits_at_once(play: Play) -> None:
+    """The same, with an app that does not serve on after SIGTERM."""
+    await _cycles(play, play.new_app(linger=0))
+
+
+async def _cycles(play: Play, app: App) -> None:
+    app = await play.sleeping_app(app)
+    probe = await play.load(app, rate=0)
+    for _ in range(play.length.cycles):
+        await _burst(play, app, probe)
+        await play.asleep(app)
+
+
+async def _burst(play: Play, app: App, probe: Probe) -> None:
+    """Send for a while, and until the traffic goes to the pods."""
+    await probe.rate(play.length.rate)
+    await play.flow(_BURST)
+    await play.awake(app)
+    await probe.rate(0)
