@@ -38,6 +38,7 @@ _COMMANDS = {
     "manifests": _Entry("elasti.cli.manifests", "Print everything that `elasti install` applies."),
     "resolver": _Entry("elasti.cli.resolver", "Hold connections while their workload wakes."),
     "operator": _Entry("elasti.cli.operator", "Run the operator: sleep, wake, switch traffic."),
+    "uninstall": _Entry("elasti.cli.uninstall.command", "Remove Elasti, with every target awake."),
     "version": _Entry("elasti.cli.version", "Print the version."),
 }
 

@@ -10,9 +10,8 @@ from elasti.cli.install.flags import chosen
 from elasti.cli.options import cluster_options
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from elasti.cli.install.choices import Choices
+    from elasti.cli.options import Access
 
 
 @click.command("install")
@@ -30,8 +29,7 @@ if TYPE_CHECKING:
 def command(
     *,
     choices: Choices,
-    context: str | None,
-    kubeconfig: Path | None,
+    access: Access,
     dry_run: bool,
     no_wait: bool,
     timeout: float,
@@ -49,20 +47,25 @@ def command(
       elasti install --image registry.example.com/elasti:2 --dry-run
       elasti install --namespaced --watch-namespace shop --no-crd
     """
+    import asyncio
+
     from elasti.cli.install.installing import Installing
     from elasti.cli.install.progress import Progress
-    from elasti.cli.options import Access
     from elasti.cli.running import connected, run_to_end
 
     progress = Progress()
 
     async def job() -> None:
-        async with connected(Access(context=context, kubeconfig=kubeconfig)) as client:
+        async with connected(access) as client:
             installing = Installing(client, choices, progress)
             if dry_run:
                 await installing.ask()
                 return
-            await installing.install(wait=None if no_wait else timeout)
+            try:
+                await installing.install(wait=None if no_wait else timeout)
+            except asyncio.CancelledError:
+                progress.say("Stopped half-way. Call again to go on.")
+                raise
         progress.say(f"Elasti is installed in namespace {choices.namespace}. See: elasti doctor")
 
     run_to_end(job)

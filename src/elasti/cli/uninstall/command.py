@@ -1,0 +1,92 @@
+"""`elasti uninstall`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from elasti.cli.options import cluster_options
+
+if TYPE_CHECKING:
+    from elasti.cli.options import Access
+
+
+@click.command("uninstall")
+@click.option(
+    "-n", "--namespace", default="elasti", show_default=True, help="Where it is installed."
+)
+@cluster_options
+@click.option(
+    "--keep-crd",
+    is_flag=True,
+    help="Keep the CustomResourceDefinition and every ElastiService; their targets stay awake.",
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--force", is_flag=True, help="Go on although a target cannot be woken.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=300.0,
+    show_default=True,
+    help="How long to wait for targets to wake, in seconds.",
+)
+def command(
+    *,
+    namespace: str,
+    access: Access,
+    keep_crd: bool,
+    yes: bool,
+    force: bool,
+    timeout: float,
+) -> None:
+    """Remove Elasti from a cluster, with every target awake and no request lost.
+
+    Targets that sleep are woken first; then ElastiServices go, the programs, their rights, and the
+    definition last. The namespace stays. It may be called again at any time: it goes on where it was.
+
+    \b
+    Examples:
+      elasti uninstall
+      elasti uninstall --keep-crd --yes
+      elasti uninstall --namespace scale --timeout 600
+    """
+    import asyncio
+
+    from elasti.cli.install.progress import Progress
+    from elasti.cli.running import connected, run_to_end
+    from elasti.cli.uninstall.plan import announced, refusal
+    from elasti.cli.uninstall.survey import Survey, survey
+    from elasti.cli.uninstall.uninstalling import Uninstalling
+
+    progress = Progress()
+
+    async def look() -> Survey:
+        async with connected(access) as client:
+            return await survey(client, namespace)
+
+    async def act() -> None:
+        async with connected(access) as client:
+            uninstalling = Uninstalling(
+                client, found, progress, keep=keep_crd, force=force, seconds=timeout
+            )
+            try:
+                await uninstalling.run()
+            except asyncio.CancelledError:
+                progress.say("Stopped half-way. Call again to go on.")
+                raise
+
+    found = run_to_end(look)
+    if found.is_empty:
+        progress.say(f"Nothing of Elasti is in namespace {namespace}.")
+        if found.has_definition:
+            progress.say(f"The CustomResourceDefinition stays: {found.needed_by}.")
+        return
+    if (refused := refusal(found, keep=keep_crd)) is not None:
+        raise refused
+    for line in announced(found, keep=keep_crd):
+        progress.say(line)
+    if not yes:
+        click.confirm("Go on?", abort=True)
+    run_to_end(act)
+    progress.say(f"Elasti is removed. Its namespace stays: kubectl delete namespace {namespace}")

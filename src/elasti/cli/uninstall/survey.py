@@ -1,0 +1,133 @@
+"""What there is to remove, and what of it must stay because somebody else needs it.
+
+Everything is read from the cluster, nothing is remembered: an uninstall that was killed half-way
+finds, when it is called again, just what is left to do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from elasti.api.names import API_VERSION, GROUP, PLURAL
+from elasti.cli.install.finding import installed, installed_in, objects_of
+from elasti.cli.install.parts import MANAGER
+from kubeloop.client.errors import Forbidden, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from elasti.cli.install.finding import Found, Installed
+    from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject
+
+RESOURCE = f"{API_VERSION}/{PLURAL}"
+DEFINITIONS = "apiextensions.k8s.io/v1/customresourcedefinitions"
+DEFINITION = f"{PLURAL}.{GROUP}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What was found. `watches` are the installation's namespaces, empty for all.
+
+    needed_by: why the definition cannot go, for people; empty where it can. has_definition: whether
+    there is one that was installed with the programs.
+    """
+
+    namespace: str
+    watches: tuple[str, ...]
+    elastiservices: tuple[JsonObject, ...]
+    objects: tuple[Found, ...]
+    has_definition: bool
+    needed_by: str = ""
+    foreign_definition: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is left to remove."""
+        goes = self.has_definition and not self.needed_by
+        return not (self.elastiservices or self.objects or goes)
+
+
+async def survey(client: Client, namespace: str) -> Survey:
+    """Look at an installation. Raises KubeError."""
+    ours = await installed_in(client, namespace)
+    others = [item for item in await installed(client) if item.namespace != namespace]
+    watches = ours.watches if ours else ()
+    everywhere = await elastiservices(client, ())
+    objects = [item async for item in objects_of(client, namespace, watches)]
+    mine = await _mine(client, ours, others, everywhere)
+    definition = await _definition(client)
+    labels = (definition or {}).get("metadata", {}).get("labels") or {}
+    foreign = definition is not None and labels.get("app.kubernetes.io/managed-by") != MANAGER
+    return Survey(
+        namespace=namespace,
+        watches=watches,
+        elastiservices=tuple(mine),
+        objects=tuple(objects),
+        has_definition=definition is not None and not foreign,
+        needed_by=_needed_by(others, everywhere, mine),
+        foreign_definition=foreign,
+    )
+
+
+async def elastiservices(client: Client, namespaces: Sequence[str]) -> list[JsonObject] | None:
+    """Return the ElastiServices of namespaces, of all where none is named.
+
+    None where nobody may look; without a definition there are none.
+    """
+    resource = client.resource(RESOURCE)
+    try:
+        return [
+            item
+            for namespace in namespaces or ("",)
+            async for item in resource.items(namespace=namespace)
+        ]
+    except NotFound:
+        return []
+    except Forbidden:
+        if namespaces:
+            raise
+        return None
+
+
+def key_of(es: JsonObject) -> str:
+    """Return how people name an ElastiService."""
+    return f"{es['metadata']['namespace']}/{es['metadata']['name']}"
+
+
+async def _mine(
+    client: Client,
+    ours: Installed | None,
+    others: list[Installed],
+    everywhere: list[JsonObject] | None,
+) -> list[JsonObject]:
+    """Return the ElastiServices that end with this installation."""
+    if ours is not None and ours.watches:
+        return await elastiservices(client, ours.watches) or []
+    if ours is None and others:
+        return []
+    return everywhere or []
+
+
+async def _definition(client: Client) -> JsonObject | None:
+    try:
+        return await client.resource(DEFINITIONS).get(DEFINITION)
+    except (NotFound, Forbidden):
+        return None
+
+
+def _needed_by(
+    others: list[Installed], everywhere: list[JsonObject] | None, mine: list[JsonObject]
+) -> str:
+    if others:
+        places = ", ".join(sorted(item.namespace for item in others))
+        return f"another installation needs it (namespace {places})"
+    if everywhere is None:
+        return "nobody may see here whether others have ElastiServices"
+    known = {key_of(es) for es in mine}
+    left = sorted(key_of(es) for es in everywhere if key_of(es) not in known)
+    if not left:
+        return ""
+    shown = ", ".join(left[:5]) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
+    return f"ElastiServices outside of this installation would be lost with it: {shown}"

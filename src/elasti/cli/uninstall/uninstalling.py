@@ -1,0 +1,194 @@
+"""Uninstalling, in the order in which nothing gets lost.
+
+1. Every target that sleeps is woken, and waited for: from here on Services do without us.
+2. ElastiServices are deleted, and the operator lets go of them; or, where they are kept, the operator
+   stops and they are let go of.
+3. The programs go, then their Services, policies, rights and accounts.
+4. The definition goes last.
+
+Where the cluster's operator does not work, a stand-in does steps 1 and 2. Each step looks at what
+is there, so calling again goes on where a call ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from elasti.api.names import LEASE_NAME
+from elasti.cli.exits import ExitCode, Failure
+from elasti.cli.install.choices import Program
+from elasti.cli.install.parts import account, selector
+from elasti.cli.uninstall.standin import standing_in
+from elasti.cli.uninstall.survey import DEFINITION, DEFINITIONS, key_of
+from elasti.cli.uninstall.targets import Targets
+from kubeloop.client.errors import Forbidden, NotFound
+from kubeloop.objects.meta import PartialObjectMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from elasti.cli.install.progress import Progress
+    from elasti.cli.uninstall.survey import Survey
+    from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject
+
+_DEPLOYMENTS = "apps/v1/deployments"
+_LOOK_EVERY = 0.5
+
+
+class Uninstalling:
+    """One call of `elasti uninstall`. Raises Failure, KubeError.
+
+    keep: ElastiServices and their definition stay. force: go on although a target cannot be woken.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        survey: Survey,
+        progress: Progress,
+        *,
+        keep: bool,
+        force: bool,
+        seconds: float,
+    ) -> None:
+        self._client = client
+        self._survey = survey
+        self._progress = progress
+        self._keep = keep
+        self._force = force
+        self._seconds = seconds
+        self._targets = Targets(client, survey, progress)
+
+    async def run(self) -> None:
+        """Remove it."""
+        if self._survey.elastiservices:
+            async with contextlib.AsyncExitStack() as stack:
+                if not await self._operator_works():
+                    self._progress.say("no operator works in the cluster: one runs here meanwhile")
+                    await stack.enter_async_context(self._standing_in())
+                await self._wake()
+                if not self._keep:
+                    await self._delete()
+            if self._keep:
+                await self._let_go()
+        await self._remove_objects()
+        if not self._keep:
+            await self._remove_definition()
+
+    # ElastiServices
+
+    async def _wake(self) -> None:
+        await self._targets.ask_to_wake()
+        asleep = await self._targets.until_awake(self._seconds)
+        if asleep and not self._force:
+            raise _not_woken(asleep, self._seconds)
+
+    async def _delete(self) -> None:
+        await self._targets.delete()
+        left = await self._targets.until_gone(self._seconds)
+        if left:
+            left = await self._instead(left)
+        if left and not self._force:
+            raise _not_let_go(left)
+        if left:
+            await self._targets.let_go()
+        self._progress.done("ElastiServices", "removed")
+
+    async def _instead(self, left: list[JsonObject]) -> list[JsonObject]:
+        """End them from here, where the cluster's operator had its time."""
+        self._progress.say(f"the operator does not let go of {len(left)}: it is stopped")
+        await self._stop(Program.OPERATOR)
+        async with self._standing_in():
+            return await self._targets.until_gone(self._seconds)
+
+    async def _let_go(self) -> None:
+        """Stop the operator, so that nobody falls asleep again, and leave all awake."""
+        await self._stop(Program.OPERATOR)
+        async with self._standing_in():
+            asleep = await self._targets.until_settled(self._seconds)
+        if asleep and not self._force:
+            raise _not_woken(asleep, self._seconds)
+        await self._targets.let_go()
+        self._progress.done("ElastiServices", "awake, and kept")
+
+    def _standing_in(self) -> contextlib.AbstractAsyncContextManager[None]:
+        return standing_in(self._client.config, self._survey)
+
+    async def _operator_works(self) -> bool:
+        deployments = self._client.resource(_DEPLOYMENTS, namespace=self._survey.namespace)
+        try:
+            found = await deployments.get(account(Program.OPERATOR))
+        except NotFound:
+            return False
+        return bool((found.get("status") or {}).get("availableReplicas"))
+
+    # Everything else
+
+    async def _stop(self, program: Program) -> None:
+        deployments = self._client.resource(_DEPLOYMENTS, namespace=self._survey.namespace)
+        try:
+            await deployments.delete(account(program), propagation="Background")
+        except NotFound:
+            return
+        self._progress.done(f"Deployment {self._survey.namespace}/{account(program)}", "removed")
+        await self._until_gone([program])
+
+    async def _until_gone(self, programs: Iterable[Program]) -> None:
+        """Wait until the pods are gone; those that still serve a connection are not waited out."""
+        namespace, left = self._survey.namespace, 0
+        pods = self._client.resource("v1/pods", PartialObjectMetadata, namespace=namespace)
+        with contextlib.suppress(TimeoutError), self._progress.waiting() as waiting:
+            async with asyncio.timeout(self._seconds):
+                for program in programs:
+                    chosen = ",".join(f"{k}={v}" for k, v in selector(program).items())
+                    while left := len([pod async for pod in pods.items(selector=chosen)]):
+                        waiting.show(account(program), f"{left} pods end what they serve")
+                        await asyncio.sleep(_LOOK_EVERY)
+        if left:
+            self._progress.say(f"{left} pods still serve connections, and end when those do")
+
+    async def _remove_objects(self) -> None:
+        programs_gone = False
+        for found in self._survey.objects:
+            if found.kind.kind != "Deployment" and not programs_gone:
+                await self._until_gone(Program)
+                programs_gone = True
+            resource = self._client.resource(found.kind.resource)
+            try:
+                await resource.delete(
+                    found.name, namespace=found.namespace or None, propagation="Background"
+                )
+            except NotFound:
+                continue
+            self._progress.done(str(found), "removed")
+        leases = self._client.resource("coordination.k8s.io/v1/leases")
+        with contextlib.suppress(NotFound, Forbidden):
+            await leases.delete(LEASE_NAME, namespace=self._survey.namespace)
+
+    async def _remove_definition(self) -> None:
+        if not self._survey.has_definition or self._survey.needed_by:
+            return
+        with contextlib.suppress(NotFound):
+            await self._client.resource(DEFINITIONS).delete(DEFINITION)
+            self._progress.done(f"CustomResourceDefinition {DEFINITION}", "removed")
+
+
+def _not_woken(asleep: list[JsonObject], seconds: float) -> Failure:
+    names = ", ".join(map(key_of, asleep))
+    return Failure(
+        ExitCode.TIMED_OUT,
+        f"not awake after {seconds:.0f} s: {names}. Without Elasti their Services would answer nobody",
+        remedy="See why: elasti describe NAME. Then try again, with a longer --timeout; or --force"
+        " leaves them as they are.",
+    )
+
+
+def _not_let_go(left: list[JsonObject]) -> Failure:
+    return Failure(
+        ExitCode.TIMED_OUT,
+        f"not let go of in time: {', '.join(map(key_of, left))}",
+        remedy="Call again to go on; --force removes their finalizers.",
+    )
