@@ -19,10 +19,12 @@ def command(*, keep: bool) -> None:
       elasti demo --keep
     """
     import logging
+    import os
 
     from elasti.cli.demo.run import run
+    from elasti.cli.dev_run import container_environment
     from elasti.cli.running import run_until_interrupted
 
     # What goes wrong and is tried again is no part of the story; what fails for good ends it.
     logging.basicConfig(level=logging.CRITICAL)
-    run_until_interrupted(lambda: run(keep=keep))
+    run_until_interrupted(lambda: run(keep=keep, environment=container_environment(os.environ)))

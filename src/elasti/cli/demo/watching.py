@@ -7,6 +7,8 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from elasti.api.names import API_VERSION, PLURAL, resolver_slice_name
+from elasti.cli.demo.board import MEANINGS, App
+from elasti.cli.demo.objects import NAMESPACE
 from kubeloop.informer import Added, Deleted, SharedInformerFactory, Updated
 
 if TYPE_CHECKING:
@@ -19,15 +21,16 @@ if TYPE_CHECKING:
 
 
 class Watching:
-    """What is known of the sample apps, and when each first came to a state."""
+    """What is known of the sample apps, and when each last came to a state."""
 
-    def __init__(self, client: Client, story: Story) -> None:
-        self._factory = SharedInformerFactory(client, namespace="default")
+    def __init__(self, client: Client, story: Story, apps: tuple[str, ...]) -> None:
+        self._factory = SharedInformerFactory(client, namespace=NAMESPACE)
         self._story = story
         self._changed = asyncio.Condition()
-        self.services: dict[str, JsonObject] = {}
-        self._pods: set[str] = set()
-        self.moments: dict[tuple[str, str], float] = {}
+        self._states = dict.fromkeys(apps, "")
+        self._pods: dict[str, dict[str, str]] = {app: {} for app in apps}
+        self._via_resolver: set[str] = set()
+        self._moments: dict[str, dict[str, float]] = {app: {} for app in apps}
         for resource, tell in (
             (f"{API_VERSION}/{PLURAL}", self._service),
             ("v1/pods", self._pod),
@@ -42,66 +45,85 @@ class Watching:
             await self._factory.wait_for_sync(timeout=30)
             yield
 
+    def apps(self) -> list[App]:
+        """Return how the apps are now."""
+        return [
+            App(name, state, sorted(self._pods[name].values()), name in self._via_resolver)
+            for name, state in self._states.items()
+        ]
+
+    def moments(self, app: str) -> dict[str, float]:
+        """Return when an app last came to each state, and its pods to each of theirs (loop time)."""
+        return self._moments[app]
+
     async def until_asleep(self, seconds: float) -> None:
         """Wait until every app sleeps and its last pod is gone. Raises TimeoutError."""
-        await self._until(lambda: self._all_are("Proxy") and not self._pods, "asleep", seconds)
+        await self._until(
+            lambda: self._all_are("Proxy") and not any(self._pods.values()), "asleep", seconds
+        )
 
     async def until_awake(self, seconds: float) -> None:
         """Wait until every app's traffic goes to its pods. Raises TimeoutError."""
         await self._until(lambda: self._all_are("Serve"), "awake", seconds)
 
     def _all_are(self, state: str) -> bool:
-        return set(map(self.state, self.services)) == {state}
+        return {*self._states.values()} == {state}
 
     async def _until(self, condition: Callable[[], bool], word: str, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds), self._changed:
                 await self._changed.wait_for(condition)
         except TimeoutError:
-            states = ", ".join(f"{name} is in state {self.state(name)}" for name in self.services)
+            states = ", ".join(
+                f"{name} is in state {state or 'unknown'}" for name, state in self._states.items()
+            )
             raise TimeoutError(f"not all are {word} after {seconds:.0f} s: {states}") from None
 
-    def state(self, name: str) -> str:
-        """Return the state that the operator reports; empty before it does."""
-        status: JsonObject = self.services.get(name, {}).get("status", {})
-        return str(status.get("state", ""))
-
     async def _service(self, note: Notification[JsonObject]) -> None:
-        obj = note.new if isinstance(note, Updated) else note.obj
-        name = obj["metadata"]["name"]
-        before = self.state(name)
-        self.services[name] = obj
-        if self.state(name) != before:
-            self._note(name, self.state(name))
-            self._story.tell("elasti", f"{name}: {before or 'new'} -> {self.state(name)}")
+        obj = _newest(note)
+        name, state = obj["metadata"]["name"], str(obj.get("status", {}).get("state", ""))
+        if state and state != self._states[name]:
+            self._states[name] = state
+            self._note(name, state)
+            self._story.tell("elasti", f"{name}: {state}, {MEANINGS.get(state, '')}")
         await self._tell_waiters()
 
     async def _pod(self, note: Notification[JsonObject]) -> None:
-        obj = note.new if isinstance(note, Updated) else note.obj
-        app = obj["metadata"]["labels"]["app"]
-        was = _pod_word(note.old) if isinstance(note, Updated) else ""
+        obj = _newest(note)
+        app, name = obj["metadata"]["labels"]["app"], obj["metadata"]["name"]
+        was = self._pods[app].get(name, "")
         word = "gone" if isinstance(note, Deleted) else _pod_word(obj)
-        (self._pods.discard if isinstance(note, Deleted) else self._pods.add)(note.key)
+        if isinstance(note, Deleted):
+            self._pods[app].pop(name, None)
+        else:
+            self._pods[app][name] = word
         if word != was:
             self._note(app, f"pod {word}")
-            self._story.tell("pods", f"{obj['metadata']['name']}: {word}")
+            self._story.tell("pods", f"{name}: {word}")
         await self._tell_waiters()
 
     async def _slice(self, note: Notification[JsonObject]) -> None:
-        obj = note.new if isinstance(note, Updated) else note.obj
-        for app in self.services:
-            if obj["metadata"]["name"] == resolver_slice_name(app):
-                if isinstance(note, Added):
-                    self._story.tell("slices", f"{app}: the resolver is in rotation")
-                elif isinstance(note, Deleted):
-                    self._story.tell("slices", f"{app}: the resolver has stepped aside")
+        name = _newest(note)["metadata"]["name"]
+        for app in self._states:
+            if name != resolver_slice_name(app):
+                continue
+            if isinstance(note, Added):
+                self._via_resolver.add(app)
+                self._story.tell("slices", f"{app}: the resolver is in the Service's rotation")
+            elif isinstance(note, Deleted):
+                self._via_resolver.discard(app)
+                self._story.tell("slices", f"{app}: the resolver is out of it, only pods are left")
 
     def _note(self, name: str, what: str) -> None:
-        self.moments[name, what] = asyncio.get_running_loop().time()
+        self._moments[name][what] = asyncio.get_running_loop().time()
 
     async def _tell_waiters(self) -> None:
         async with self._changed:
             self._changed.notify_all()
+
+
+def _newest(note: Notification[JsonObject]) -> JsonObject:
+    return note.new if isinstance(note, Updated) else note.obj
 
 
 def _pod_word(pod: dict[str, Any]) -> str:
