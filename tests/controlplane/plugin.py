@@ -57,8 +57,14 @@ def controlplane(
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Show logs under a failure, and let all the skips for want of means be one line."""
+    """Show logs under a failure, and let all the skips for want of means be one line.
+
+    In a CI job there are none: a skip there is a failure, since nobody would see it.
+    """
     report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and Settings.from_environ(os.environ).ci:
+        report.outcome = "failed"
+        report.longrepr = f"skipped in a CI job: {report.longreprtext}"
     if isinstance(item, pytest.Function):
         if report.failed:
             report.sections.extend(log_sections(item))

@@ -67,3 +67,27 @@ def test_given_assets_come_first_if_they_are_complete(elsewhere: Path) -> None:
             Binaries.locate(assets)
         (assets / name).touch(mode=0o755)
     assert Binaries.locate(assets).directory == assets
+
+
+@pytest.mark.parametrize(("ci", "code"), [("true", 1), ("", 0)])
+def test_any_other_skip_fails_a_ci_job_too(tmp_path: Path, ci: str, code: int) -> None:
+    path = tmp_path / "test_one.py"
+    path.write_text("import pytest\n\ndef test_it():\n    pytest.skip('no such program')\n")
+    plugin = [
+        "-p",
+        "tests.controlplane.plugin",
+        "-p",
+        "no:cacheprovider",
+        "--rootdir",
+        str(tmp_path),
+    ]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-c", os.devnull, *plugin, str(path)],
+        cwd=ROOT,
+        env={**os.environ, "CI": ci},
+        check=False,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert run.returncode == code, run.stdout
+    assert "no such program" in run.stdout or not ci

@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-import shutil
 import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.devcluster.cluster_support import kubectls
 from tests.devcluster.kubelet.made import EPOCH
 from tests.devcluster.kubelet.support import Cluster, is_ready, pod, shell, status_of
 
@@ -189,7 +189,7 @@ async def kubectl_logs(cluster: Cluster) -> AsyncIterator[Any]:
 
     async def kubectl(*arguments: str) -> tuple[int, str]:
         process = await asyncio.create_subprocess_exec(
-            "kubectl",
+            kubectls()[0],
             f"--kubeconfig={cluster.directory / 'kubeconfig'}",
             "logs",
             *arguments,
@@ -205,7 +205,7 @@ async def kubectl_logs(cluster: Cluster) -> AsyncIterator[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.skipif(not kubectls(), reason="no kubectl: make controlplane builds one")
 async def test_kubectl_reads_follows_and_looks_back(cluster: Cluster):
     script = "echo one; echo two; until [ -e {mark} ]; do sleep 0.02; done; echo three; exit 1"
     mark = cluster.directory / "go"
@@ -232,7 +232,7 @@ async def test_kubectl_reads_follows_and_looks_back(cluster: Cluster):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+@pytest.mark.skipif(not kubectls(), reason="no kubectl: make controlplane builds one")
 async def test_kubectl_is_told_that_a_container_waits(cluster: Cluster):
     async with kubectl_logs(cluster) as kubectl:
         await cluster.create(pod({"name": "main", "image": "nginx:1"}))
