@@ -29,7 +29,7 @@ _RESOLVER = "elasti-resolver-service"
 _NAMESPACES = 50
 _AWAKE_EVERY = 20
 _WRITERS = 32
-_COOLDOWN = 60
+_COOLDOWN = 5
 
 
 class Name(NamedTuple):

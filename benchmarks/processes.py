@@ -89,7 +89,7 @@ def environment() -> dict[str, str]:
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     return {
         **inherited,
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
         "PYTHONHASHSEED": "0",
         "PYTHONPYCACHEPREFIX": str(ROOT / "build" / "pycache"),
     }

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from benchmarks.operator_objects import Name
     from benchmarks.operator_process import OperatorRun
 
-_POLLS = 100.0
-"""Three rounds of the triggers, which come every 30 to 33 s."""
 PLACES = {"dev": dev_place, "real": real_place}
 
 
@@ -86,28 +84,45 @@ class Trial:
         self._core = arguments.core
         self._idle = arguments.idle
         self._wakes = arguments.wakes
+        self._polling = arguments.polling
         self._sleeping: Iterator[Name] = (name for name in population.names if not name.awake)
 
-    def _operator(self, *, kill: bool = False) -> AbstractAsyncContextManager[OperatorRun]:
-        variables = {
+    def _operator(
+        self, *, kill: bool = False, **variables: str
+    ) -> AbstractAsyncContextManager[OperatorRun]:
+        common = {
             "ELASTI_OPERATOR_NAMESPACE": SYSTEM,
             "ELASTI_RESOLVER_PORT": str(self._others.admin_port),
-            # Everything is handed to the handlers again once in each idle time, not every 5 minutes.
-            "ELASTI_INFORMER_RESYNC": f"{self._idle:g}s",
+            "POLLING_INTERVAL": f"{self._polling:g}s",
         }
-        return operator(self._place, core=self._core, variables=variables, kill=kill)
+        return operator(self._place, core=self._core, variables=common | variables, kill=kill)
 
     async def at(self, size: int, *, last: bool) -> dict[str, Any]:
         """Measure one size."""
         await self._population.grow(size)
-        result: dict[str, Any] = {"size": size, "adopted": await self._start()}
+        async with self._operator() as run:
+            result: dict[str, Any] = {"size": size, "adopted": await self._settle(run)}
         async with self._operator() as run:
             result["restarted"] = await self._settle(run)
             result["idle"] = await run.idle(self._idle)
             result |= {"watches": watches(run.entries), "peak": run.weighed.mib("VmHWM")}
             if last:
                 result["touched"] = await self._touch(run)
-        return result | (await self._with_triggers() if last else {})
+        return result | (await self._more() if last else {})
+
+    async def _more(self) -> dict[str, Any]:
+        """Measure what is asked of the largest population only."""
+        result: dict[str, Any] = {"resynced": await self._resync()}
+        await self._population.give_triggers(self._others.prometheus)
+        async with self._operator() as run:
+            await run.settled()
+            result["triggers"] = await self._poll(run)
+        async with self._operator(kill=True) as run:
+            result["restarted with triggers"] = await self._settle(run)
+            result["woken"] = [await self._wake(run) for _ in range(3)]
+        async with self._operator() as run:
+            result["killed"] = await self._settle(run)
+        return result
 
     async def _settle(self, run: OperatorRun) -> dict[str, Any]:
         """Wait until a new operator is ready and settled."""
@@ -122,9 +137,22 @@ class Trial:
             **await self._others.ask(do="counts"),
         }
 
-    async def _start(self) -> dict[str, Any]:
-        async with self._operator() as run:
-            return await self._settle(run)
+    async def _resync(self) -> dict[str, Any]:
+        """Have every object handed to the handlers again, once."""
+        async with self._operator(ELASTI_INFORMER_RESYNC=f"{self._idle:g}s") as run:
+            await run.settled()
+            return await run.idle(self._idle)
+
+    async def _poll(self, run: OperatorRun) -> dict[str, Any]:
+        """Let the triggers be read three times, after they have shown that all is quiet."""
+        async with asyncio.timeout(600):
+            seen = 0
+            while seen < 2 * len(self._population.names):
+                await asyncio.sleep(0.5)
+                seen += (await self._others.ask(do="counts"))["queries"]
+        await run.quiet_writes()
+        idle = await run.idle(3.3 * self._polling)
+        return idle | await self._others.ask(do="counts")
 
     async def _touch(self, run: OperatorRun) -> dict[str, Any]:
         """Change every object in a way that asks for nothing."""
@@ -150,20 +178,6 @@ class Trial:
             "answered": [answer["answered"] - answer["sent"] for answer in answers],
         }
 
-    async def _with_triggers(self) -> dict[str, Any]:
-        """Give each a trigger, and look at operators that poll them."""
-        await self._population.give_triggers(self._others.prometheus)
-        result: dict[str, Any] = {}
-        async with self._operator() as run:
-            await run.settled()
-            await self._others.ask(do="counts")
-            result["triggers"] = await run.idle(max(self._idle, _POLLS))
-            result["triggers"] |= await self._others.ask(do="counts")
-        async with self._operator(kill=True) as run:
-            result["restarted with triggers"] = await self._settle(run)
-            result["woken"] = [await self._wake(run) for _ in range(3)]
-        return result | {"killed": await self._start()}
-
 
 async def measure(place: Place, arguments: argparse.Namespace) -> dict[str, Any]:
     """Put one place through all sizes."""
@@ -188,6 +202,7 @@ def main() -> None:
     parser.add_argument("--sizes", type=_sizes, default=[1, 100, 1000, 5000])
     parser.add_argument("--idle", type=float, default=40.0)
     parser.add_argument("--wakes", type=int, default=100)
+    parser.add_argument("--polling", type=float, default=30.0)
     arguments = parser.parse_args()
     try:
         with PLACES[arguments.place](arguments.serving) as place:
