@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Literal
+import re
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from elasti.api.types import ScaleTrigger
 
 Threshold = float | str
+
+_REDACTED = "(redacted)"
+_CREDENTIALS = re.compile(r"(//|\A)[^/]*@")
+_SHOWN = frozenset(
+    {"query", "threshold", "uptimeFilter", "metric", "port", "path", "kind", "labels"}
+)
 
 
 class PrometheusMetadata(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -79,3 +88,23 @@ def threshold_of(metadata: TriggerMetadata) -> float:
     if not math.isfinite(threshold):
         raise ValueError(f"threshold {metadata.threshold!r} is not a number; write it like 0.5")
     return threshold
+
+
+def without_credentials(address: str) -> str:
+    """Return an address without the user and password that may stand in it."""
+    return _CREDENTIALS.sub(r"\1", address)
+
+
+def shown_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a trigger's metadata for others' eyes: only what is known to be no secret."""
+    return {key: _shown(key, value) for key, value in metadata.items()}
+
+
+def _shown(key: str, value: Any) -> Any:
+    if key in _SHOWN:
+        return value
+    if key == "serverAddress" and isinstance(value, str):
+        return without_credentials(value)
+    if key == "headers" and isinstance(value, dict):
+        return dict.fromkeys(value, _REDACTED)
+    return _REDACTED

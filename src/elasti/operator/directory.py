@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from elasti.api.triggers import shown_metadata
 from elasti.operator.ops_informer import target_of
 from kubeloop.controller.reconcile import Request
 from kubeloop.informer import Deleted, Updated
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from elasti.api.types import ElastiService, ElastiServiceSpec, ElastiServiceStatus
     from elasti.scaling.scale_handler import ScaleTarget
     from kubeloop.informer.notifications import Notification
-
-_REDACTED = "(redacted)"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,12 +45,10 @@ class CRDDetails:
         return self.created, self.uid
 
     def shown(self) -> dict[str, Any]:
-        """Return it for people and resolvers, without any header's value."""
+        """Return it for people and resolvers, without any trigger's secrets."""
         spec = msgspec.to_builtins(self.spec)
         for trigger in spec.get("triggers", ()):
-            metadata = trigger.get("metadata") or {}
-            if isinstance(headers := metadata.get("headers"), dict):
-                trigger["metadata"] = {**metadata, "headers": dict.fromkeys(headers, _REDACTED)}
+            trigger["metadata"] = shown_metadata(trigger.get("metadata") or {})
         return {"name": self.name, "spec": spec, "status": msgspec.to_builtins(self.status)}
 
 

@@ -183,3 +183,53 @@ def test_a_scalar_is_a_number_too():
 def test_half_an_answer_is_an_error():
     with pytest.raises(QueryFailed):
         value_of(b'{"status":')
+
+
+async def asked_with(address: str, default: str, **options: object) -> str:
+    """Return the authorization that a trigger's query comes with."""
+    seen = []
+
+    def answer(request: web.Request) -> object:
+        seen.append(request.headers.get("Authorization", ""))
+        return vector("1")
+
+    async with prometheus(answer) as url:
+        host = url.removeprefix("http://")
+        options = {"authorization": "Bearer default", **options}
+        if default:
+            options["default_address"] = default.replace("HOST", host)
+        headers = options.pop("headers", {})
+        async with round_of(**options) as queries:
+            where = metadata(address.replace("HOST", host), headers=headers)
+            assert (await queries.read(where, 60.0)).error == ""
+    assert len(set(seen)) == 1
+    return seen[0]
+
+
+@pytest.mark.parametrize(
+    ("address", "default", "headers", "expected"),
+    [
+        ("http://HOST", "", {}, "Bearer default"),
+        ("http://HOST", "http://HOST/", {}, "Bearer default"),
+        ("", "http://HOST", {}, "Bearer default"),
+        ("http://HOST", "http://elsewhere:9090", {}, ""),
+        ("http://HOST", "http://HOST", {"authorization": "Bearer own"}, "Bearer own"),
+        ("http://me:p%40ss@HOST", "http://HOST", {}, "Basic bWU6cEBzcw=="),
+        ("http://me:p@HOST", "", {"Authorization": "Bearer own"}, "Bearer own"),
+    ],
+)
+async def test_the_operators_credential_goes_to_its_own_prometheus_only(
+    address: str, default: str, headers: dict[str, str], expected: str
+):
+    assert await asked_with(address, default, headers=headers) == expected
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://me:hush@127.0.0.1:1", "http://me:hush@[", "http://me:hush@x:port", "me:hush@"],
+)
+async def test_an_address_is_told_without_its_credentials(address: str):
+    async with round_of(authorization="hush") as queries:
+        reading = await queries.read(metadata(address, headers={"X": "hush"}), 60.0)
+    assert reading.error
+    assert "hush" not in reading.error

@@ -2,19 +2,23 @@
 
 One query, one number. Prometheus itself must have been up for the whole cooldown (KubeElasti's uptime
 query), or its silence would be taken for the target's. What is no single finite number is an error,
-and an error never lets a target sleep. Headers may hold credentials: they appear in no message.
+and an error never lets a target sleep. Headers and addresses may hold credentials: they appear in no
+message.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import datetime as dt
 import math
+import urllib.parse
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import msgspec
 
+from elasti.api.triggers import without_credentials
 from elasti.scaling.decide import Reading
 
 if TYPE_CHECKING:
@@ -45,6 +49,20 @@ class _Answer(msgspec.Struct, rename="camel"):
 def uptime_query(uptime_filter: str, cooldown: float) -> str:
     """Return the query that is 1 where Prometheus was up for the whole cooldown."""
     return f"min_over_time((max(up{{{uptime_filter}}}) or vector(0))[{cooldown:.0f}s:])"
+
+
+def basic_authorization(address: str) -> str:
+    """Return the header that stands for a user and password in an address; empty without them."""
+    user = urllib.parse.urlsplit(address)
+    if user.username is None:
+        return ""
+    login, password = (urllib.parse.unquote(part or "") for part in (user.username, user.password))
+    return f"Basic {base64.b64encode(f'{login}:{password}'.encode()).decode()}"
+
+
+def _origin(address: str) -> tuple[str, str | None, int | None]:
+    found = urllib.parse.urlsplit(address)
+    return found.scheme, found.hostname, found.port
 
 
 def value_of(body: bytes) -> float:
@@ -104,7 +122,11 @@ class QueryRound:
                 error="metadata.serverAddress is missing, and the operator has no default"
                 " (PROMETHEUS_TRIGGER_SERVER_ADDRESS)"
             )
-        headers = self._headers(metadata.headers)
+        try:
+            headers = self._headers(address, metadata.headers)
+        except ValueError:
+            return Reading(error="metadata.serverAddress is no URL; write it like http://host:9090")
+        address = without_credentials(address)
         try:
             up, value = await asyncio.gather(
                 self._once(address, uptime_query(metadata.uptime_filter, cooldown), headers),
@@ -116,9 +138,21 @@ class QueryRound:
             return Reading(error="Prometheus was not up for the whole cooldown (uptimeFilter)")
         return Reading(value)
 
-    def _headers(self, own: Mapping[str, str]) -> dict[str, str]:
-        common = {"Authorization": self._authorization} if self._authorization else {}
-        return common | dict(own)
+    def _headers(self, address: str, own: Mapping[str, str]) -> dict[str, str]:
+        """Return what is sent along: the trigger's own first, then the address', then the default."""
+        if any(name.lower() == "authorization" for name in own):
+            return dict(own)
+        authorization = basic_authorization(address) or self._default_for(address)
+        return ({"Authorization": authorization} if authorization else {}) | dict(own)
+
+    def _default_for(self, address: str) -> str:
+        """Return the operator's own credential, for the server that it is meant for.
+
+        Whoever may write a trigger may name any server. Where the operator has no address of its
+        own, its credential goes to all of them, as KubeElasti's does.
+        """
+        foreign = self._default_address and _origin(address) != _origin(self._default_address)
+        return "" if foreign else self._authorization
 
     async def _once(self, address: str, query: str, headers: Mapping[str, str]) -> float:
         key = (address, query, *sorted(headers.items()))
