@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # Any moment will do: the expression is only parsed.
 _SOME_TIME = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 _CRON_FIELDS = 5
+_LONGEST_PERIOD = 366 * 24 * 3600.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,11 +60,8 @@ def _trigger_problems(spec: ElastiServiceSpec) -> Iterator[Problem]:
 def _period_problems(period: EnabledPeriod) -> Iterator[Problem]:
     if complaint := _schedule_complaint(period.schedule):
         yield Problem("spec.enabledPeriod.schedule", complaint)
-    try:
-        if parse_duration(period.duration) <= 0:
-            yield Problem("spec.enabledPeriod.duration", f"{period.duration!r} must be above zero")
-    except ValueError as error:
-        yield Problem("spec.enabledPeriod.duration", str(error))
+    if complaint := _duration_complaint(period.duration):
+        yield Problem("spec.enabledPeriod.duration", complaint)
     try:
         zoneinfo.ZoneInfo(period.timezone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
@@ -71,6 +69,18 @@ def _period_problems(period: EnabledPeriod) -> Iterator[Problem]:
             "spec.enabledPeriod.timezone",
             f"{period.timezone!r} is not a known time zone; write an IANA name like 'Europe/Berlin'",
         )
+
+
+def _duration_complaint(text: str) -> str | None:
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        return str(error)
+    if seconds <= 0:
+        return f"{text!r} must be above zero"
+    if seconds > _LONGEST_PERIOD:
+        return f"{text!r} is too long; write at most 8784h, which is a year"
+    return None
 
 
 def _schedule_complaint(schedule: str) -> str | None:

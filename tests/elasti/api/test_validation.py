@@ -36,6 +36,7 @@ def test_a_good_spec_has_no_problems():
         ({"enabledPeriod": {"schedule": "99 * * * *"}}, "spec.enabledPeriod.schedule", "99"),
         ({"enabledPeriod": {"schedule": "* * *"}}, "spec.enabledPeriod.schedule", "five fields"),
         ({"enabledPeriod": {"duration": "-1h"}}, "spec.enabledPeriod.duration", "above zero"),
+        ({"enabledPeriod": {"duration": "99999999h"}}, "spec.enabledPeriod.duration", "8784h"),
         ({"enabledPeriod": {"duration": "1 hour"}}, "spec.enabledPeriod.duration", "8h"),
         ({"enabledPeriod": {"timezone": "Mars/Base"}}, "spec.enabledPeriod.timezone", "IANA"),
         ({"enabledPeriod": {"timezone": "../etc/passwd"}}, "spec.enabledPeriod.timezone", "IANA"),
