@@ -83,6 +83,8 @@ def apiserver(keys: Keyring) -> list[str]:
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         "--allow-privileged=true",
+        # Later releases let an HPA have minReplicas 0 without being asked.
+        "--feature-gates=HPAScaleToZero=true",
         "--profiling=false",
     ]
 

@@ -160,8 +160,12 @@ def validate_autoscaler(obj: JsonObject) -> Iterator[FieldError]:
     """Judge a HorizontalPodAutoscaler."""
     spec = obj.get("spec") or {}
     low, high = spec.get("minReplicas", 1), spec.get("maxReplicas", 0)
-    if low < 1:
-        yield invalid("spec.minReplicas", low, "must be greater than or equal to 1")
+    if low < 0:
+        yield invalid("spec.minReplicas", low, "must be greater than or equal to 0")
+    kinds = {metric.get("type") for metric in spec.get("metrics") or ()}
+    if low == 0 and not kinds & {"Object", "External"}:
+        why = "must specify at least one Object or External metric to support scaling to zero replicas"
+        yield forbidden("spec.metrics", why)
     if high < 1:
         yield required("spec.maxReplicas", "must be set and greater than 0")
     if high < low:
