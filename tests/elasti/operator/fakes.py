@@ -146,12 +146,17 @@ class Translated(ResolverClient):
 
 
 class FakePrometheus:
-    """Answers every query with one number, and the uptime query with 1."""
+    """Answers every query with one number, and the uptime query with 1.
+
+    `answers` gives some queries series of their own; `headers` are those of the last question.
+    """
 
     def __init__(self) -> None:
         self.value = 0.0
         self.up = 1.0
+        self.answers: dict[str, list[float]] = {}
         self.queries: list[str] = []
+        self.headers: dict[str, str] = {}
         self.url = ""
 
     @contextlib.asynccontextmanager
@@ -174,8 +179,10 @@ class FakePrometheus:
     async def _query(self, request: web.Request) -> web.Response:
         query = request.query["query"]
         self.queries.append(query)
-        value = self.up if query.startswith("min_over_time") else self.value
-        result = [{"metric": {}, "value": [0, str(value)]}]
+        self.headers = dict(request.headers)
+        up = query.startswith("min_over_time")
+        values = [self.up] if up else self.answers.get(query, [self.value])
+        result = [{"metric": {}, "value": [0, str(value)]} for value in values]
         return web.json_response(
             {"status": "success", "data": {"resultType": "vector", "result": result}}
         )

@@ -174,6 +174,19 @@ class Rig:
             raise AssertionError(f"{name} should say {kind}: {reason}, not {found}") from None
         return await self.condition(kind, name)
 
+    async def says(self, kind: str, words: str, name: str = "web") -> JsonObject:
+        """Wait until a condition's message has these words, and return it."""
+
+        async def is_so() -> bool:
+            return words in (await self.condition(kind, name)).get("message", "")
+
+        try:
+            await poll(is_so, 0.02, immediate=True, timeout=PATIENCE)
+        except TimeoutError:
+            found = await self.condition(kind, name)
+            raise AssertionError(f"{name} should say {words!r} in {kind}, not {found}") from None
+        return await self.condition(kind, name)
+
     async def state(self, name: str = "web") -> str:
         return (await self.status(name)).get("state", "")
 
