@@ -34,14 +34,18 @@ from kubeloop.controller import (
     own_connection,
 )
 from kubeloop.controller.occurrences import Reporter as EventSource
+from kubeloop.controller.reconcile import Request
+from kubeloop.informer import Deleted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from elasti.api.types import ElastiService
     from elasti.operator.resolver_client import ResolverPortFactory
     from elasti.operator.settings import Settings
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
+    from kubeloop.informer.notifications import Notification
 
 _COMPONENT = "elasti-operator"
 
@@ -68,7 +72,9 @@ class Operator:
         self.metrics = Metrics()
         self.directory = Directory()
         self.caches = Caches.of(client, settings)
+        self.metrics.observe_watches(self.caches.manager.counts)
         self.caches.elastiservices.add_handler(self.directory.on_event, name="directory")
+        self.caches.elastiservices.add_handler(self._forget, name="metrics")
         scales, keda = ScaleHandler(client), Keda(client)
         self.waker = Waker(
             client=client,
@@ -133,6 +139,12 @@ class Operator:
         """Ask `run` to end in order."""
         self.manager.stop()
 
+    def _forget(self, event: Notification[ElastiService]) -> None:
+        """Let the series of an ElastiService go with it, on every replica."""
+        if isinstance(event, Deleted):
+            meta = event.obj.metadata
+            self.metrics.forget(Request(meta.namespace, meta.name))
+
     def _resolver_port(self) -> ResolverClient:
         return ResolverClient(
             admin_port=self.settings.resolver_admin_port, token_file=self.settings.token_file
@@ -176,6 +188,7 @@ class Operator:
     def _readiness(self) -> HealthChecks:
         def caches() -> None:
             if not self.is_synced:
-                raise RuntimeError("the caches are not filled yet")
+                missing = "; ".join(self.caches.manager.missing()) or "not begun"
+                raise RuntimeError(f"the caches are not filled yet: {missing}")
 
         return HealthChecks("readyz", {"caches": caches})

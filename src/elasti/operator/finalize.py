@@ -13,24 +13,23 @@ from typing import TYPE_CHECKING
 import structlog
 
 from elasti.api.names import FINALIZER, private_service_name
-from elasti.operator.ops_informer import target_of
 from elasti.operator.projections import SERVICES, Service
 from kubeloop.client.deletion import Preconditions
 from kubeloop.client.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
 from kubeloop.controller.finalizers import remove_finalizers
+from kubeloop.controller.reconcile import Request
 
 if TYPE_CHECKING:
     from elasti.api.types import ElastiService
     from elasti.operator.directory import Directory
     from elasti.operator.handover import Handover
     from elasti.operator.memory import Memory
+    from elasti.operator.metrics import Metrics
     from elasti.operator.observation import Facts
     from elasti.operator.ops_informer import Targets
     from elasti.operator.reporting import Reporter
     from elasti.operator.settings import Settings
-    from elasti.scaling.scale_handler import ScaleHandler
     from kubeloop.client.client import Client
-    from kubeloop.controller.reconcile import Request
 
 _RESOURCE = "elasti.truefoundry.com/v1alpha1/elastiservices"
 _PAUSE = 0.5
@@ -47,9 +46,9 @@ class Finalizer:
         client: Client,
         directory: Directory,
         handover: Handover,
-        scales: ScaleHandler,
         targets: Targets,
         reporter: Reporter,
+        metrics: Metrics,
         settings: Settings,
     ) -> None:
         self._objects = client.resource(_RESOURCE)
@@ -57,26 +56,36 @@ class Finalizer:
         self._namespaces = client.resource("v1/namespaces")
         self._directory = directory
         self._handover = handover
-        self._scales = scales
         self._targets = targets
         self._reporter = reporter
+        self._metrics = metrics
         self._settings = settings
 
     async def finalize(self, facts: Facts, memory: Memory) -> float | None:
         """Go as far as possible; returns after how many seconds to go on, None when done."""
+        meta = facts.es.metadata
+        if FINALIZER not in (meta.finalizers or ()):
+            return None
+        request = Request(meta.namespace, meta.name)
+        try:
+            pause = await self._end(facts, memory)
+        except KubeError as error:
+            self._metrics.finalized(request, error)
+            raise
+        if pause is None:
+            self._metrics.finalized(request, None)
+        return pause
+
+    async def _end(self, facts: Facts, memory: Memory) -> float | None:
         es = facts.es
-        if FINALIZER not in (es.metadata.finalizers or ()):
-            return None
         if not self._owns(es):
-            await self._let_go(es)
-            return None
+            return await self._let_go(es)
         if await self._must_wait(facts, memory):
             return _PAUSE
         await self._resume_keda(facts, memory)
         await self._handover.remove(facts.slices, memory)
         await self._remove_private(facts)
-        await self._let_go(es)
-        return None
+        return await self._let_go(es)
 
     def forget(self, request: Request) -> None:
         """The object is gone."""
@@ -106,9 +115,8 @@ class Finalizer:
 
     async def _wake(self, facts: Facts, memory: Memory) -> None:
         await self._resume_keda(facts, memory)
-        target = target_of(facts.es)
         try:
-            await self._scales.scale_up(target, facts.es.spec.min_target_replicas)
+            await self._handover.wake(facts, memory, facts.es.spec.min_target_replicas)
         except NotFound:
             return
         except KubeError as error:
@@ -141,11 +149,16 @@ class Finalizer:
         except (NotFound, Conflict):
             return
 
-    async def _let_go(self, es: ElastiService) -> None:
+    async def _let_go(self, es: ElastiService) -> float | None:
+        """Take our finalizer away; returns after how many seconds to try again, None when done."""
         patch = remove_finalizers(es.metadata.finalizers or [], [FINALIZER])
         if patch is None:
-            return
+            return None
         try:
             await self._objects.patch(es.metadata.name, patch, namespace=es.metadata.namespace)
-        except (NotFound, Invalid, Conflict):
+        except NotFound:
+            return None
+        except (Invalid, Conflict):
             _log.debug("changed meanwhile; the next look goes on", elastiservice=es.metadata.name)
+            return _PAUSE
+        return None

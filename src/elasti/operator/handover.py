@@ -21,12 +21,14 @@ from elasti.operator.projections import MANAGED_BY_LABEL, SLICES, EndpointSlice
 from elasti.scaling.scale_handler import FIELD_MANAGER, ScaleDown, ScaleUp
 from kubeloop.client.deletion import Preconditions
 from kubeloop.client.errors import AlreadyExists, KubeError, NotFound
+from kubeloop.controller.reconcile import Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from elasti.api.wire import ActivityReport
     from elasti.operator.memory import Memory
+    from elasti.operator.metrics import Metrics
     from elasti.operator.observation import Facts
     from elasti.operator.projections import Endpoint
     from elasti.operator.reporting import Reporter
@@ -66,6 +68,7 @@ class Handover:
         scales: ScaleHandler,
         keda: Keda,
         reporter: Reporter,
+        metrics: Metrics,
         clock: Clock,
     ) -> None:
         self._slices = client.resource(SLICES, EndpointSlice)
@@ -74,6 +77,7 @@ class Handover:
         self._scales = scales
         self._keda = keda
         self._reporter = reporter
+        self._metrics = metrics
         self._clock = clock
 
     # The resolver's place in the rotation
@@ -203,11 +207,13 @@ class Handover:
             seen = memory.decided_on or facts.target.view
             outcome, view = await self._scales.park(target_of(facts.es), seen)
         except KubeError as error:
+            self._count(facts, error)
             self._refuse(facts, memory, str(error))
             return
         if outcome is ScaleDown.CHANGED:
             self._refuse(facts, memory, "somebody else changed it meanwhile")
             return
+        self._count(facts)
         remember_scale(memory, view)
         memory.parked_here = True
         self._reporter.parked(facts.es)
@@ -218,11 +224,21 @@ class Handover:
 
     async def wake(self, facts: Facts, memory: Memory, minimum: int) -> None:
         """Ask for replicas. Raises KubeError."""
-        outcome, view = await self._scales.scale_up(target_of(facts.es), minimum)
+        try:
+            outcome, view = await self._scales.scale_up(target_of(facts.es), minimum)
+        except KubeError as error:
+            self._count(facts, error)
+            raise
         remember_scale(memory, view)
         if outcome is ScaleUp.SCALED:
+            self._count(facts)
             memory.last_scaled_up = self._clock.now().timestamp()
             self._reporter.woken(facts.es, minimum)
+
+    def _count(self, facts: Facts, error: KubeError | None = None) -> None:
+        spec, meta = facts.es.spec, facts.es.metadata
+        request = Request(meta.namespace, meta.name)
+        self._metrics.scaled(request, spec.service, spec.scale_target_ref.name, error)
 
     async def resume_keda(self, facts: Facts, memory: Memory, name: str) -> None:
         """Take back a pause of ours; KEDA's failure is no reason to hold anything up."""

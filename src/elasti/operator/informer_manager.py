@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 import structlog
 
 from kubeloop.aio.wait import until
-from kubeloop.informer import SharedInformerFactory, Updated
+from kubeloop.informer import Added, SharedInformerFactory, Updated
 from kubeloop.informer.options import SOON_AGAIN, ReflectorOptions
 from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.names import make_key
@@ -61,7 +61,8 @@ class RequestWatch:
 class Scope(Generic[T]):
     """One kind in every watched namespace."""
 
-    def __init__(self, informers: Mapping[str, SharedInformer[T]]) -> None:
+    def __init__(self, informers: Mapping[str, SharedInformer[T]], *, name: str = "") -> None:
+        self.name = name
         self._informers = dict(informers)
 
     @property
@@ -132,7 +133,7 @@ class _Dispatch:
             self._by_object.pop(name, None)
 
     def _on_event(self, event: Notification[Any]) -> None:
-        if isinstance(event, Updated) and _same_version(self.scope.access, event):
+        if isinstance(event, Updated) and not is_news(event, self.scope.access):
             return
         for handler in tuple(self._by_object.get(event.key, {}).values()):
             handler(event)
@@ -172,6 +173,13 @@ class Manager:
         """How many watches there are."""
         return sum(len(scope.informers) for scope in self._scopes)
 
+    def counts(self) -> dict[str, int]:
+        """Return how many watches there are, by what they are of."""
+        counts: dict[str, int] = {}
+        for scope in self._scopes:
+            counts[scope.name] = counts.get(scope.name, 0) + len(scope.informers)
+        return counts
+
     @property
     def has_synced(self) -> bool:
         """Whether every cache asked for so far is filled."""
@@ -204,7 +212,8 @@ class Manager:
                     gvr, kind, namespace=place, label_selector=label_selector
                 )
                 for place in namespaces
-            }
+            },
+            name=f"{gvr} {label_selector}".strip(),
         )
         self._scopes.append(made)
         if self._running:
@@ -268,5 +277,8 @@ class Manager:
                     informer.relist(f"nothing was heard for {now - last:.0f} s")
 
 
-def _same_version(access: MetaAccess, event: Updated[Any]) -> bool:
-    return access.version(event.old) == access.version(event.new)
+def is_news(event: Notification[Any], access: MetaAccess) -> bool:
+    """Whether something happened: not so where an object is only shown, for the first time or again."""
+    if isinstance(event, Updated):
+        return access.version(event.old) != access.version(event.new)
+    return not (isinstance(event, Added) and event.initial)

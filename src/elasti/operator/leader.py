@@ -20,6 +20,7 @@ from elasti.operator.finalize import Finalizer
 from elasti.operator.first_looks import FirstLooks
 from elasti.operator.gathering import owner_of
 from elasti.operator.handover import Handover
+from elasti.operator.informer_manager import is_news
 from elasti.operator.memory import Memories
 from elasti.operator.modes import HOLDS
 from elasti.operator.observation import Observer
@@ -177,7 +178,7 @@ class Leader:
     ) -> ElastiServiceReconciler:
         ground, caches = self._ground, self._ground.caches
         reporter = Reporter(ground.recorder)
-        targets = Targets(ground.client, caches.manager, ground.scales)
+        targets = Targets(ground.client, caches.manager, ground.scales, ground.metrics)
         handover = Handover(
             client=ground.client,
             port=port,
@@ -185,15 +186,16 @@ class Leader:
             scales=ground.scales,
             keda=ground.keda,
             reporter=reporter,
+            metrics=ground.metrics,
             clock=ground.clock,
         )
         finalizer = Finalizer(
             client=ground.client,
             directory=ground.directory,
             handover=handover,
-            scales=ground.scales,
             targets=targets,
             reporter=reporter,
+            metrics=ground.metrics,
             settings=ground.settings,
         )
         observer = Observer(
@@ -231,14 +233,26 @@ class Leader:
     def _watch_all(self) -> None:
         caches = self._ground.caches
         self._watch(caches.elastiservices, self._of_elastiservice, "elastiservices")
-        self._watch(caches.services, self._of_service, "services")
-        self._watch(caches.our_slices, self._of_slice, "slices")
-        self._watch(caches.private_slices, self._of_slice, "private-slices")
+        self._watch(caches.services, self._of_service, "services", counted_as="service")
+        self._watch(caches.our_slices, self._of_slice, "slices", counted_as="slices")
+        self._watch(caches.private_slices, self._of_slice, "private-slices", counted_as="slices")
 
-    def _watch(self, scope: Scope[Any], concerned: Any, name: str) -> None:
+    def _watch(self, scope: Scope[Any], concerned: Any, name: str, *, counted_as: str = "") -> None:
         mapping: Mapping[Any] = map_func(concerned)
+        if counted_as:
+            mapping = self._counted(mapping, counted_as, scope)
         for index, informer in enumerate(scope.informers):
             self._controller.watch(informer, mapping=mapping, name=f"{name}-{index}")
+
+    def _counted(self, mapping: Mapping[Any], key: str, scope: Scope[Any]) -> Mapping[Any]:
+        def requests(event: Notification[Any]) -> Iterable[Request]:
+            found = tuple(mapping(event))
+            if is_news(event, scope.access):
+                for request in found:
+                    self._ground.metrics.handled(request, key)
+            return found
+
+        return requests
 
     def _of_elastiservice(self, es: ElastiService) -> Iterable[Request]:
         namespace = es.metadata.namespace
@@ -308,6 +322,5 @@ class Leader:
         else:
             metrics.reconciled(request, clock() - began, None)
             metrics.state(request, memory.state)
-        metrics.watches(self._ground.caches.manager.informer_count)
         self._looks.looked(request, failed=False)
         return result

@@ -169,7 +169,8 @@ class Observer:
         except NotScalable as error:
             return None, str(error)
         except Forbidden as error:
-            return None, f"{error}; {rule_for(ref.api_version, ref.kind)}"
+            place = self._targets.place(es.metadata.namespace)
+            return None, f"{error}; {rule_for(ref.api_version, ref.kind, place)}"
         if info is None:
             return None, f"there is no {ref.kind} {ref.name} in namespace {es.metadata.namespace}"
         view = memory.scales.newest(_TARGET, info.view, info.version)
@@ -225,12 +226,17 @@ def remember_scale(memory: Memory, view: Any) -> None:
     memory.scales.wrote(_TARGET, view.version, view)
 
 
-def rule_for(api_version: str, kind: str) -> str:
-    """Return the words that say how to let the operator have a kind."""
+def rule_for(api_version: str, kind: str, namespace: str = "") -> str:
+    """Return the words that say how to let the operator have a kind, in one namespace or in all."""
     group = api_version.rpartition("/")[0]
     plural = kind.lower() if kind.endswith("s") else f"{kind.lower()}s"
+    rule = (
+        f'the rule {{apiGroups: ["{group}"], resources: [{plural}, {plural}/scale], verbs: [get,'
+        " list, watch, update]}"
+    )
+    if namespace:
+        return f"bind a Role in namespace {namespace} to the operator's account, with {rule}"
     return (
-        'add a ClusterRole labelled elasti.truefoundry.com/aggregate-to-operator: "true" with the'
-        f' rule {{apiGroups: ["{group}"], resources: [{plural}, {plural}/scale], verbs: [get, list,'
-        " watch, update]}"
+        'add a ClusterRole labelled elasti.truefoundry.com/aggregate-to-operator: "true" with'
+        f" {rule}"
     )

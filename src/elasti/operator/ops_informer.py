@@ -14,6 +14,8 @@ from elasti.operator.informer_manager import KeyParams, RequestWatch
 from elasti.operator.projections import Workload
 from elasti.scaling.scale_handler import ScaleTarget, ScaleView
 from kubeloop.client.errors import NotFound
+from kubeloop.controller.reconcile import Request
+from kubeloop.informer import Added
 from kubeloop.objects.meta import PartialObjectMetadata
 from kubeloop.objects.options import ListOptions
 
@@ -22,8 +24,10 @@ if TYPE_CHECKING:
 
     from elasti.api.types import ElastiService
     from elasti.operator.informer_manager import Manager, OnObject, Scope
+    from elasti.operator.metrics import Metrics
     from elasti.scaling.scale_handler import ScaleHandler
     from kubeloop.client.client import Client
+    from kubeloop.informer.notifications import Notification
     from kubeloop.objects.gvk import GroupVersionResource
 
 _WELL_KNOWN = frozenset(
@@ -96,11 +100,14 @@ def info_of(workload: Workload) -> UpdateObjInfo:
 class Targets:
     """Follows the scale targets of ElastiServices through the informer manager."""
 
-    def __init__(self, client: Client, manager: Manager, scales: ScaleHandler) -> None:
+    def __init__(
+        self, client: Client, manager: Manager, scales: ScaleHandler, metrics: Metrics
+    ) -> None:
         self._client = client
         self._manager = manager
         self._scales = scales
-        self._watched: dict[tuple[str, str], KeyParams] = {}
+        self._metrics = metrics
+        self._watched: dict[Request, KeyParams] = {}
 
     async def follow(self, service: ElastiService, on_event: OnObject) -> Scope[Any]:
         """Hear of an ElastiService's target from now on, and of no former one.
@@ -109,23 +116,40 @@ class Targets:
         """
         target = target_of(service)
         info = await self._scales.resource(target)
-        meta = service.metadata
-        key = KeyParams(meta.namespace, meta.name, info.gvr, target.name)
-        present = self._watched.get((meta.namespace, meta.name))
+        request = Request(service.metadata.namespace, service.metadata.name)
+        key = KeyParams(*request, info.gvr, target.name)
+        present = self._watched.get(request)
         if present is not None and present != key:
-            self._manager.remove(present)
-        self._watched[meta.namespace, meta.name] = key
-        if not self._manager.follows(info.gvr, meta.namespace):
-            await check_listing(self._client, self._manager, info.gvr, meta.namespace)
-        scope = self._manager.add(RequestWatch(key, kind_for(info.gvr), on_event))
+            self.leave(*request)
+        if not self._manager.follows(info.gvr, request.namespace):
+            await check_listing(self._client, self._manager, info.gvr, request.namespace)
+        heard = self._counted(request, on_event)
+        scope = self._manager.add(RequestWatch(key, kind_for(info.gvr), heard))
+        if present != key:
+            self._watched[request] = key
+            self._metrics.follows(request, "add")
         await scope.wait_synced()
         return scope
 
+    def _counted(self, request: Request, on_event: OnObject) -> OnObject:
+        def heard(event: Notification[Any]) -> None:
+            if not (isinstance(event, Added) and event.initial):
+                self._metrics.handled(request, "target")
+            on_event(event)
+
+        return heard
+
+    def place(self, namespace: str) -> str:
+        """Return the one namespace whose rights count for a target there; empty for the cluster."""
+        return self._manager.place(namespace)
+
     def leave(self, namespace: str, name: str) -> None:
         """Hear no more of the target of an ElastiService that is gone."""
-        key = self._watched.pop((namespace, name), None)
+        request = Request(namespace, name)
+        key = self._watched.pop(request, None)
         if key is not None:
             self._manager.remove(key)
+            self._metrics.follows(request, "stop")
 
     async def read(self, service: ElastiService, scope: Scope[Any]) -> UpdateObjInfo | None:
         """Return what is known of the target; None where there is none. Raises KubeError."""

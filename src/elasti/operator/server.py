@@ -24,6 +24,7 @@ from elasti.api.wire import (
     WakeOutcome,
 )
 from elasti.callers.callers import Denied
+from kubeloop.aio.budget import Budget
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -134,7 +135,13 @@ class Server:
         return _json(200, {"services": self._directory.shown()})
 
     async def _serve_metrics(self, _request: web.Request) -> web.Response:
-        return web.Response(body=self._metrics.render(), headers={"Content-Type": _METRICS_TYPE})
+        pieces, budget = [], Budget()
+        for piece in self._metrics.pieces():
+            pieces.append(piece)
+            if budget.spent():
+                await budget.rest()
+        body = "".join(pieces).encode()
+        return web.Response(body=body, headers={"Content-Type": _METRICS_TYPE})
 
     async def _health(self, request: web.Request) -> web.Response:
         answer = await self._checks[request.path].run(verbose="verbose" in request.query)

@@ -126,12 +126,12 @@ class Waker:
                     target, details.spec.min_target_replicas
                 )
         except (KubeError, NotScalable, TimeoutError) as error:
-            self._metrics.scaled(details.spec.service, details.namespace, target.name, error)
+            self._metrics.scaled(details.request, details.spec.service, target.name, error)
             _log.warning("wake-up failed", target=str(target), error=str(error))
             return IncomingReply(WakeOutcome.UNAVAILABLE, f"{target} cannot be scaled: {error}")
         scaled = outcome is ScaleUp.SCALED
         if scaled:
-            self._metrics.scaled(details.spec.service, details.namespace, target.name, None)
+            self._metrics.scaled(details.request, details.spec.service, target.name, None)
         self._note_time(details, scaled=scaled)
         return IncomingReply(
             WakeOutcome.SCALING if scaled else WakeOutcome.ALREADY_UP,

@@ -79,12 +79,12 @@ async def test_health_and_metrics_are_served(rig: Rig):
         _, text = await _get(operator, "/metrics")
         name = f"{rig.namespace}/web"
         assert f'elasti_operator_mode{{crd_name="{name}"}}' in text
-        assert 'elasti_operator_wake_requests_total{outcome="scaling"} 1.0' in text
+        assert 'elasti_operator_wake_requests_total{outcome="scaling"} 1\n' in text
         assert "elasti_operator_reconcile_bucket" in text
         await rig.elastiservices.delete("web")
 
         async def forgotten() -> bool:
-            return name not in (await _get(operator, "/metrics"))[1]
+            return f'mode{{crd_name="{name}"' not in (await _get(operator, "/metrics"))[1]
 
         await eventually(forgotten)
 
