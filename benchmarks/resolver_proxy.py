@@ -55,8 +55,8 @@ class OnePod:
         del asked
         return None
 
-    def arrived(self) -> None:
-        pass
+    def arrived(self, now: float) -> None:
+        del now
 
     def release(self) -> None:
         self.asleep = False

@@ -202,9 +202,9 @@ class Port:
         # workload would never sleep.
         return self._service.rules.answer(asked)
 
-    def arrived(self) -> None:
+    def arrived(self, now: float) -> None:
         """Note that the Service is in use."""
-        self._service.last_arrival = asyncio.get_running_loop().time()
+        self._service.last_arrival = now
 
     # The cluster and the prober
 

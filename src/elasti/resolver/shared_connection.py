@@ -74,9 +74,9 @@ class OneRequest:
         """As the target."""
         return self._target.answer_locally(asked)
 
-    def arrived(self) -> None:
+    def arrived(self, now: float) -> None:
         """As the target."""
-        self._target.arrived()
+        self._target.arrived(now)
 
 
 class SharedConnection(Reading):

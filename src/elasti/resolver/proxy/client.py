@@ -147,7 +147,7 @@ class ClientConnection(Exchange, Reading):
             return
         if head.method == b"CONNECT":
             raise HeadError("CONNECT is for forward proxies, and this is none", 501)
-        target.arrived()
+        target.arrived(front.now())
         statistics = front.statistics
         statistics.requests += 1
         statistics.active += 1

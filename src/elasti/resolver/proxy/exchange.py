@@ -11,7 +11,6 @@ to a pod should make none but its head.
 from __future__ import annotations
 
 import abc
-import asyncio
 from typing import TYPE_CHECKING, ClassVar
 
 from elasti.resolver.proxy.answers import refusal_response
@@ -23,6 +22,7 @@ from elasti.resolver.proxy.tunnel import tunnel
 from kubeloop.aio.relay import end_writing, reset
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Callable
 
     from elasti.resolver.proxy.framing import Body
@@ -89,8 +89,10 @@ class Exchange(Seeker):
         pod = self.front.pool.take(address, repeatable=repeatable)
         if pod is None:
             super()._go(address)
-        else:
-            self._send(pod, repeatable=repeatable)
+            return
+        if self.held_since is not None:
+            self.found()
+        self._send(pod, repeatable=repeatable)
 
     def connected(self, connection: PodConnection) -> None:
         """A connection to a pod is open."""
@@ -224,7 +226,7 @@ class Exchange(Seeker):
             or self.front.target.stepping_aside
         ):
             self._finished = True
-        extra = b"" if self.held_since is None else self._held_fields(self.held_since)
+        extra = b"" if self.held_since is None else self._held_fields()
         keep_1_0 = request.minor == 0
         wire = response_head(head, close=self._finished, keep_alive_1_0=keep_1_0, extra=extra)
         statistics = self.front.statistics
@@ -232,9 +234,8 @@ class Exchange(Seeker):
         statistics.by_class[head.status // 100] += 1
         self._write(wire + body)
 
-    @staticmethod
-    def _held_fields(since: float) -> bytes:
-        held = (asyncio.get_running_loop().time() - since) * 1000
+    def _held_fields(self) -> bytes:
+        held = self.held_for * 1000
         return b"X-Elasti-Cold-Start: true\r\nServer-Timing: elasti-hold;dur=%.1f\r\n" % held
 
     def _ends(self) -> None:

@@ -13,6 +13,7 @@ Descriptors are shared out by owner: each may always have its reserve, whatever 
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 from elasti.resolver.proxy.allowance import Allowances
@@ -27,7 +28,7 @@ from elasti.resolver.proxy.statistics import Statistics
 from elasti.resolver.proxy.sweeper import Sweeper
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Hashable
 
     from elasti.resolver.proxy.reading import Reading
     from elasti.resolver.proxy.target import Target
@@ -37,7 +38,7 @@ class Front:
     """One port: the protocol factory for its listener, its counters and its owner's shares."""
 
     __slots__ = (
-        "_allowance", "_refusals", "_transports", "buffer", "clients", "limits", "pods", "pool",
+        "_allowance", "_refusals", "_transports", "buffer", "clients", "limits", "now", "pods", "pool",
         "protocol", "statistics", "sweeper", "target",
     )  # fmt: skip
 
@@ -48,6 +49,7 @@ class Front:
         self.protocol = protocol
         self.limits = path.limits
         self.buffer = path.buffer
+        self.now = path.now
         self.pool = path.pool
         self.sweeper = path.sweeper
         self.statistics = Statistics()
@@ -102,6 +104,7 @@ class DataPath:
     def __init__(self, *, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
         self.buffer = ReadBuffer()
+        self.now: Callable[[], float] = time.monotonic
         self.sweeper = Sweeper()
         self.pool = Pool(limits=self.limits, sweeper=self.sweeper)
         self.allowances = Allowances(self.limits)
@@ -110,7 +113,8 @@ class DataPath:
         )
 
     def start(self) -> None:
-        """Start the deadlines, on the running loop."""
+        """Start the deadlines, on the running loop, whose time is everybody's from now on."""
+        self.now = asyncio.get_running_loop().time
         self.sweeper.add(self.pool)
         self.sweeper.start()
 

@@ -11,17 +11,21 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from elasti.resolver.proxy.answers import RETRY_AFTER_SECONDS, content_type, refusal_body
+from elasti.resolver.proxy.h2fields import literal, status_field
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, RST_STREAM, SETTINGS, PUSH_PROMISE = 0, 1, 3, 4, 5
-PING, GOAWAY, CONTINUATION = 6, 7, 9
+PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 6, 7, 8, 9
 ACK = END_STREAM = 0x1
 END_HEADERS, PADDED, PRIORITY = 0x4, 0x8, 0x20
 HEADER_SIZE = 9
 NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, COMPRESSION_ERROR = 0, 1, 2, 9
 LAST_POSSIBLE_STREAM = 2**31 - 1
-_STATUS_NAME = 8
-_STATUS_200 = b"\x88"
+# The frames that carry header blocks, and the largest that is ever kept back to be whole.
+BLOCKS = frozenset((HEADERS, PUSH_PROMISE, CONTINUATION))
+MAX_BLOCK = 64 * 1024
+# No peer may be sent a larger frame before it has said that it takes them.
+MAX_FRAME = 16 * 1024
 _GRPC_UNAVAILABLE = b"14"
 
 
@@ -33,6 +37,11 @@ class Frame(NamedTuple):
     kind: int
     flags: int
     stream: int
+
+    @property
+    def end(self) -> int:
+        """Where the next frame begins."""
+        return self.at + HEADER_SIZE + self.length
 
 
 def frame(kind: int, *, flags: int = 0, stream: int = 0, payload: bytes = b"") -> bytes:
@@ -51,12 +60,15 @@ def header_at(data: bytes, at: int) -> Frame:
 class Walker:
     """Follows the frames of one direction.
 
-    `between` tells that the bytes walked so far end where another frame may be put in.
+    `between` tells that the bytes walked so far end where another frame may be put in. With
+    `whole_blocks` frames of header blocks are kept back until all of them is there, unless they are
+    larger than any header block should be.
     """
 
-    __slots__ = ("_in_block", "_left", "_partial", "boundary")
+    __slots__ = ("_in_block", "_left", "_partial", "_whole_blocks", "boundary")
 
-    def __init__(self) -> None:
+    def __init__(self, *, whole_blocks: bool = False) -> None:
+        self._whole_blocks = whole_blocks
         self._left = 0
         self._partial = b""
         self._in_block = False
@@ -83,17 +95,27 @@ class Walker:
             if frames or self._left:
                 self._passed(at)
             found = header_at(data, at)
+            if self._waits_for(found, size):
+                break
             frames.append(found)
             self._enter(found)
             at += HEADER_SIZE + found.length
         return self._rest(data, at, frames)
+
+    def _waits_for(self, found: Frame, size: int) -> bool:
+        return (
+            self._whole_blocks
+            and found.end > size
+            and found.kind in BLOCKS
+            and found.length <= MAX_BLOCK
+        )
 
     def _passed(self, at: int) -> None:
         if not self._in_block:
             self.boundary = at
 
     def _enter(self, found: Frame) -> None:
-        if found.kind in (HEADERS, PUSH_PROMISE, CONTINUATION):
+        if found.kind in BLOCKS:
             self._in_block = not found.flags & END_HEADERS
 
     def _rest(self, data: bytes, at: int, frames: list[Frame]) -> tuple[bytes, list[Frame]]:
@@ -108,28 +130,26 @@ class Walker:
         return data, frames
 
 
-def without(data: bytes, frames: list[Frame]) -> bytes:
-    """Cut whole frames out of walked bytes."""
+class Edit(NamedTuple):
+    """Whole frames of walked bytes, and what goes in their place."""
+
+    start: int
+    end: int
+    wire: bytes = b""
+
+    @classmethod
+    def without(cls, found: Frame) -> Edit:
+        """Leave a frame out."""
+        return cls(found.at, found.end)
+
+
+def edited(data: bytes, edits: list[Edit]) -> bytes:
+    """Apply edits, in the order of their places."""
     pieces, position = [], 0
-    for left_out in frames:
-        pieces.append(data[position : left_out.at])
-        position = left_out.at + HEADER_SIZE + left_out.length
+    for edit in edits:
+        pieces += [data[position : edit.start], edit.wire]
+        position = edit.end
     return b"".join((*pieces, data[position:]))
-
-
-def block_fragment(flags: int, payload: bytes) -> bytes:
-    """Return a HEADERS frame's part of the header block, without padding and priority.
-
-    Raises ValueError where the padding is longer than the frame.
-    """
-    start, end = 0, len(payload)
-    if flags & PADDED:
-        start, end = 1, end - payload[0] if payload else -1
-    if flags & PRIORITY:
-        start += 5
-    if start > end:
-        raise ValueError("a HEADERS frame shorter than its padding")
-    return payload[start:end]
 
 
 # what we say ourselves
@@ -139,6 +159,11 @@ def goaway(last_stream: int, error: int = NO_ERROR) -> bytes:
     """Return the frame that ends a connection after a stream."""
     payload = last_stream.to_bytes(4, "big") + error.to_bytes(4, "big")
     return frame(GOAWAY, payload=payload)
+
+
+def window_update(increment: int) -> bytes:
+    """Return the frame that lets the peer send so much more on its connection."""
+    return frame(WINDOW_UPDATE, payload=increment.to_bytes(4, "big"))
 
 
 def rst_stream(stream: int, error: int) -> bytes:
@@ -177,19 +202,6 @@ def response_frames(
 
 
 def _headers(stream: int, status: int, fields: list[tuple[bytes, bytes]], *, end: bool) -> bytes:
-    first = _STATUS_200 if status == 200 else bytes((_STATUS_NAME,)) + _string(b"%d" % status)
-    block = first + b"".join(b"\x00" + _string(name) + _string(value) for name, value in fields)
+    block = status_field(status) + b"".join(literal(name, value) for name, value in fields)
     flags = END_HEADERS | (END_STREAM if end else 0)
     return frame(HEADERS, flags=flags, stream=stream, payload=block)
-
-
-def _string(value: bytes) -> bytes:
-    """Encode a literal without Huffman coding (RFC 7541, sections 5.1 and 5.2)."""
-    size = len(value)
-    if size < 127:
-        return bytes((size,)) + value
-    size, digits = size - 127, [127]
-    while size >= 128:
-        digits.append(size % 128 + 128)
-        size //= 128
-    return bytes((*digits, size)) + value

@@ -4,6 +4,11 @@ A gRPC client waits for the server's SETTINGS before it asks anything, gives up 
 SETTINGS are never acknowledged, and may ping while it waits. So all that is answered here; everything
 else is kept for the pod, in order. Each acknowledgement that was given or asked for early is one that
 must be swallowed later, when the pod's own arrives.
+
+A request that its client takes back while it waits never reaches the pod, as if it had not been made.
+But header blocks build on one another, and the pod would miss a part. So with the first that is taken
+back, all that are kept are written anew as blocks that build on nothing, and so is what follows, for
+as long as the connection lasts (`Recoder`).
 """
 
 from __future__ import annotations
@@ -13,27 +18,31 @@ from typing import TYPE_CHECKING
 
 import hpack
 
+from elasti.resolver.proxy.h2blocks import Block, Blocks, block_in, encode_block
 from elasti.resolver.proxy.h2frames import (
     ACK,
-    CONTINUATION,
-    END_HEADERS,
+    BLOCKS,
+    DATA,
     HEADER_SIZE,
-    HEADERS,
+    MAX_FRAME,
     PING,
     PREFACE,
+    PUSH_PROMISE,
     RST_STREAM,
     SETTINGS,
     Frame,
-    block_fragment,
     frame,
     header_at,
+    window_update,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
-# A client's frames are no larger before we allow it, and we never do.
-_MAX_FRAME = 16 * 1024
+    from hpack import HeaderTuple
+
+# What clients may use of a table after a pod has allowed it; more is not followed.
+_LARGEST_TABLE = 1 << 20
 
 
 class H2Error(ValueError):
@@ -42,11 +51,10 @@ class H2Error(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class H2Request:
-    """A request's header block, as rules see it; `raw` is the frames that carried it."""
+    """A request's header block, as rules see it."""
 
     stream: int
     fields: dict[bytes, bytes]
-    raw: bytes
 
     @property
     def method(self) -> bytes:
@@ -80,93 +88,193 @@ class H2Cancel:
     stream: int
 
 
-class Beginning:
-    """What came before a pod was found. `kept` goes to the pod, `replies` to the client."""
+class Recoder:
+    """Writes a client's header blocks anew, so that none builds on another."""
 
-    __slots__ = ("_block", "_decoder", "_rest", "acks_from_pod", "acks_seen", "kept", "replies")
+    __slots__ = ("_blocks", "_decoder")
+
+    def __init__(self, decoder: hpack.Decoder | None = None) -> None:
+        self._decoder = decoder or hpack.Decoder()
+        self._decoder.max_allowed_table_size = _LARGEST_TABLE
+        self._blocks = Blocks()
+
+    def add(self, found: Frame, payload: bytes) -> bytes:
+        """Take a frame of a block; returns the whole block anew after its last. Raises H2Error."""
+        try:
+            block = self._blocks.add(found, payload)
+        except ValueError as error:
+            raise H2Error(str(error)) from error
+        return b"" if block is None else self.anew(block, decode(self._decoder, block))
+
+    @staticmethod
+    def anew(block: Block, fields: Iterable[HeaderTuple]) -> bytes:
+        """Write a block that was decoded."""
+        return encode_block(block.stream, fields, ends_stream=block.ends_stream)
+
+
+def decode(decoder: hpack.Decoder, block: Block) -> list[HeaderTuple]:
+    """Decode a block. Raises H2Error."""
+    try:
+        return list(decoder.decode(block.fragment, raw=True))
+    except hpack.HPACKError as error:
+        raise H2Error(f"a header block that does not decode: {error}") from error
+
+
+class _Kept:
+    """A frame, or the frames of a header block."""
+
+    __slots__ = ("is_block", "stream", "wire")
+
+    def __init__(self, stream: int, wire: bytes, *, is_block: bool) -> None:
+        self.stream = stream
+        self.wire = wire
+        self.is_block = is_block
+
+
+class Beginning:
+    """What came before a pod was found. `replies` go to the client; `size` is how much is kept.
+
+    acks_from_pod: how many SETTINGS the pod will acknowledge that the client believes acknowledged.
+    acks_seen: how often the client has acknowledged ours.
+    """
+
+    __slots__ = (
+        "_blocks", "_by_stream", "_decoder", "_kept", "_number", "_recodes", "_rest", "_unfinished",
+        "acks_from_pod", "acks_seen", "replies", "size",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._rest = b""
-        self._block: tuple[int, bytes, bytes] | None = None
+        # The frames of a header block that is not complete.
+        self._unfinished = b""
+        self._blocks = Blocks()
         self._decoder = hpack.Decoder()
-        self.kept: list[bytes] = [PREFACE]
+        self._recodes = False
+        # In the order in which it came, and by stream.
+        self._kept: dict[int, _Kept] = {}
+        self._by_stream: dict[int, list[int]] = {}
+        self._number = 0
+        self.size = len(PREFACE)
         self.replies: list[bytes] = []
-        # The pod will acknowledge SETTINGS that the client believes acknowledged.
         self.acks_from_pod = 0
-        # How often the client acknowledged ours already.
         self.acks_seen = 0
 
     @property
-    def rest(self) -> bytes:
-        """The bytes of a frame that is not complete; they follow what is kept."""
-        return self._rest
+    def kept(self) -> bytes:
+        """What the pod is sent first."""
+        return b"".join((PREFACE, *(kept.wire for kept in self._kept.values())))
 
     @property
-    def size(self) -> int:
-        """How many bytes are kept."""
-        return sum(map(len, self.kept)) + len(self._rest)
+    def rest(self) -> bytes:
+        """What follows it, and is not complete: of a header block or of a frame."""
+        return self._unfinished + self._rest
+
+    @property
+    def recoder(self) -> Recoder | None:
+        """Who writes what follows anew; None where the pod can read it as it comes."""
+        return Recoder(self._decoder) if self._recodes else None
 
     def read(self, data: bytes) -> Iterator[H2Request | H2Cancel]:
-        """Take bytes in; yields requests, to be kept or not by the caller. Raises H2Error."""
-        self._rest += data
-        while len(self._rest) >= HEADER_SIZE:
-            found = header_at(self._rest, 0)
-            if found.length > _MAX_FRAME:
-                raise H2Error("a frame larger than 16 KiB before it was allowed")
-            end = HEADER_SIZE + found.length
-            if len(self._rest) < end:
-                return
-            raw, self._rest = self._rest[:end], self._rest[end:]
-            event = self._frame(found, raw)
-            if event is not None:
-                yield event
+        """Take bytes in; yields header blocks, which are kept, and what was taken back.
 
-    def _frame(self, found: Frame, raw: bytes) -> H2Request | H2Cancel | None:
-        if self._block is not None or found.kind in (HEADERS, CONTINUATION):
-            return self._block_part(found, raw)
+        Raises H2Error.
+        """
+        self._rest += data
+        self.size += len(data)
+        at = 0
+        while len(self._rest) - at >= HEADER_SIZE:
+            found = header_at(self._rest, at)
+            if found.length > MAX_FRAME:
+                raise H2Error("a frame larger than 16 KiB before it was allowed")
+            if len(self._rest) < found.end:
+                break
+            event = self._frame(found, self._rest[at : found.end])
+            at = found.end
+            if event is not None:
+                self._rest, at = self._rest[at:], 0
+                yield event
+        self._rest = self._rest[at:]
+
+    def forget(self) -> None:
+        """Keep nothing: none of it will go to a pod."""
+        self._kept.clear()
+        self._by_stream.clear()
+        self.size = len(PREFACE) + len(self._unfinished) + len(self._rest)
+
+    def _frame(self, found: Frame, wire: bytes) -> H2Request | H2Cancel | None:
+        if self._unfinished or found.kind in BLOCKS:
+            return self._block_part(found, wire)
         if found.kind == SETTINGS:
-            self._settings(found, raw)
+            self._settings(found, wire)
         elif found.kind == PING:
             if not found.flags & ACK:
-                self.replies.append(frame(PING, flags=ACK, payload=raw[HEADER_SIZE:]))
+                self.replies.append(frame(PING, flags=ACK, payload=wire[HEADER_SIZE:]))
+            self.size -= len(wire)
+        elif found.kind == RST_STREAM and found.stream and found.stream in self._by_stream:
+            self.size -= len(wire)
+            self._drop(found.stream)
+            return H2Cancel(found.stream)
         else:
-            self.kept.append(raw)
-        return H2Cancel(found.stream) if found.kind == RST_STREAM else None
+            self._keep(found.stream, wire)
+        return None
 
-    def _settings(self, found: Frame, raw: bytes) -> None:
+    def _settings(self, found: Frame, wire: bytes) -> None:
         """Acknowledge the client's; an acknowledgement can only be of ours, the pod has not spoken."""
         if found.flags & ACK:
             self.acks_seen += 1
+            self.size -= len(wire)
             return
         self.replies.append(frame(SETTINGS, flags=ACK))
         self.acks_from_pod += 1
-        self.kept.append(raw)
+        self._keep(found.stream, wire)
 
-    def _block_part(self, found: Frame, raw: bytes) -> H2Request | None:
-        stream, block, frames = self._block or (found.stream, b"", b"")
-        expected = HEADERS if self._block is None else CONTINUATION
-        if found.kind != expected or found.stream != stream or not stream:
-            raise H2Error("a header block that is interrupted or on no stream")
-        payload = raw[HEADER_SIZE:]
+    def _block_part(self, found: Frame, wire: bytes) -> H2Request | None:
+        if found.kind == PUSH_PROMISE:
+            raise H2Error("a client that promises")
         try:
-            block += block_fragment(found.flags, payload) if expected == HEADERS else payload
+            block = self._blocks.add(found, wire[HEADER_SIZE:])
         except ValueError as error:
             raise H2Error(str(error)) from error
-        frames += raw
-        if len(frames) > 4 * _MAX_FRAME:
-            raise H2Error("a header block larger than 64 KiB")
-        if not found.flags & END_HEADERS:
-            self._block = stream, block, frames
+        self._unfinished += wire
+        if block is None:
             return None
-        self._block = None
-        return self._request(stream, block, frames)
-
-    def _request(self, stream: int, block: bytes, frames: bytes) -> H2Request:
-        try:
-            decoded = self._decoder.decode(block, raw=True)
-        except hpack.HPACKError as error:
-            raise H2Error(f"a header block that does not decode: {error}") from error
+        wire, self._unfinished = self._unfinished, b""
+        decoded = decode(self._decoder, block)
+        if self._recodes:
+            self.size -= len(wire)
+            wire = Recoder.anew(block, decoded)
+            self.size += len(wire)
+        self._keep(block.stream, wire, is_block=True)
         fields: dict[bytes, bytes] = {}
         for name, value in decoded:
             fields.setdefault(bytes(name), bytes(value))
-        return H2Request(stream, fields, frames)
+        return H2Request(block.stream, fields)
+
+    def _keep(self, stream: int, wire: bytes, *, is_block: bool = False) -> None:
+        self._number += 1
+        self._kept[self._number] = _Kept(stream, wire, is_block=is_block)
+        self._by_stream.setdefault(stream, []).append(self._number)
+
+    def _drop(self, stream: int) -> None:
+        """Take a request back, with all that was sent for it."""
+        if not self._recodes:
+            self._recodes = True
+            self._recode_all()
+        sent = 0
+        for number in self._by_stream.pop(stream):
+            dropped = self._kept.pop(number).wire
+            self.size -= len(dropped)
+            if dropped[3] == DATA:
+                sent += len(dropped) - HEADER_SIZE
+        if sent:
+            # The client counts what it has sent; nobody else will ever tell it that this was read.
+            self.replies.append(window_update(sent))
+
+    def _recode_all(self) -> None:
+        decoder = hpack.Decoder()
+        for kept in self._kept.values():
+            if kept.is_block:
+                self.size -= len(kept.wire)
+                block = block_in(kept.wire)
+                kept.wire = Recoder.anew(block, decode(decoder, block))
+                self.size += len(kept.wire)

@@ -159,7 +159,7 @@ class RawConnection(Seeker, Reading):
         if not self._counted:
             self._counted = True
             self.front.statistics.requests += 1
-            self.front.target.arrived()
+            self.front.target.arrived(self.front.now())
 
     def connect_failed(self, address: Address) -> None:
         """The pod did not accept; a connection that does not count yet wakes nobody."""

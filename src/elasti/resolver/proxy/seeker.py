@@ -8,7 +8,6 @@ and differ in what they do when they have found one.
 from __future__ import annotations
 
 import abc
-import asyncio
 from typing import TYPE_CHECKING, ClassVar
 
 from elasti.resolver.proxy.target import Refusal
@@ -25,14 +24,18 @@ _MAX_TRIES = 4
 class Seeker(abc.ABC):
     """The search of one connection, or of one request of it."""
 
-    __slots__ = ("_opening", "_opening_tick", "_tries", "_waiting", "front", "held_since")
+    __slots__ = (
+        "_opening", "_opening_tick", "_tries", "_waiting", "front", "held_for", "held_since",
+    )  # fmt: skip
 
     # Whether the connection must be new and is never given back.
     fresh: ClassVar[bool] = True
 
     def __init__(self, front: Front) -> None:
         self.front = front
+        # Since when a pod is waited for, and how long it took to find one.
         self.held_since: float | None = None
+        self.held_for = 0.0
         self._waiting = False
         self._opening: Address | None = None
         self._opening_tick = 0
@@ -80,6 +83,8 @@ class Seeker(abc.ABC):
     def found(self) -> None:
         """The search is over, for this time."""
         self._opening = None
+        if self.held_since is not None:
+            self.held_for = self.front.now() - self.held_since
 
     def stands_too_long(self, tick: int) -> bool:
         """Give up where no connection to a pod could be had for long: descriptors have run out."""
@@ -118,7 +123,7 @@ class Seeker(abc.ABC):
 
     def _wait(self, *, first: bool) -> None:
         if self.held_since is None:
-            self.held_since = asyncio.get_running_loop().time()
+            self.held_since = self.front.now()
         refusal = self.front.target.wait(self, first=first)
         if refusal is None:
             self._waiting = True

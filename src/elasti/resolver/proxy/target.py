@@ -109,5 +109,5 @@ class Target(Protocol):
     def answer_locally(self, asked: Asked) -> LocalAnswer | None:
         """Return the response to a request that must not wake the workload; None for all others."""
 
-    def arrived(self) -> None:
-        """A request or connection came that counts as use."""
+    def arrived(self, now: float) -> None:
+        """A request or connection came that counts as use, at this time of the loop."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from typing import cast
 
 import pytest
 from tests.elasti.resolver.control.installation import Installation, eventually, installation
@@ -44,7 +45,7 @@ class Flood:
     async def go(self) -> None:
         """Go for good: what only ends could still be waiting for an answer."""
         for writer in self._writers:
-            reset(writer.transport)
+            reset(cast("asyncio.Transport", writer.transport))
         for writer in self._writers:
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()

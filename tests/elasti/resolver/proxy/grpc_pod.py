@@ -14,12 +14,14 @@ class Echo(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has no types
 
     def __init__(self) -> None:
         self.cancelled = 0
+        self.calls = 0
 
     def service(self, handler_call_details):
         kinds = {
             "/echo/unary": grpc.unary_unary_rpc_method_handler(self._unary),
             "/echo/never": grpc.unary_unary_rpc_method_handler(self._never),
             "/echo/cancelled": grpc.unary_unary_rpc_method_handler(self._count),
+            "/echo/calls": grpc.unary_unary_rpc_method_handler(lambda _, __: b"%d" % self.calls),
             "/echo/server": grpc.unary_stream_rpc_method_handler(self._server),
             "/echo/client": grpc.stream_unary_rpc_method_handler(lambda all_, _: b"".join(all_)),
             "/echo/both": grpc.stream_stream_rpc_method_handler(lambda all_, _: all_),
@@ -27,6 +29,7 @@ class Echo(grpc.GenericRpcHandler):  # type: ignore[misc]  # gRPC has no types
         return kinds.get(handler_call_details.method)
 
     def _unary(self, request, context):
+        self.calls += 1
         sent = dict(context.invocation_metadata())
         context.set_trailing_metadata((("x-sum", "42"), ("x-echo", sent.get("x-from", ""))))
         if request == b"fail":

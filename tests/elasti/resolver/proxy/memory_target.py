@@ -43,7 +43,7 @@ class MemoryTarget:
     def answer_locally(self, asked: Asked) -> LocalAnswer | None:
         return self.rule(asked)
 
-    def arrived(self) -> None:
+    def arrived(self, now: float) -> None:
         self.arrivals += 1
 
     def release(self, *pods: Address) -> None:

@@ -69,10 +69,10 @@ async def pod(rig, request):
     async with grpc_pod() as (address, _):
         if request.param == "at once":
             rig.target.pods.append(address)
-            yield
+            yield request.param
         else:
             release = asyncio.create_task(release_when_held(rig, address))
-            yield
+            yield request.param
             await release
 
 
@@ -90,9 +90,12 @@ async def test_a_unary_call_with_metadata_and_trailers(rig, pod, there):
     answer, details = await there.run(call, b"hi" * 1000, metadata=(("x-from", "me"),))
     assert answer == b"hi" * 1000
     assert dict(details.trailing_metadata()) == {"x-sum": "42", "x-echo": "me"}
+    assert ("x-elasti-cold-start" in dict(details.initial_metadata())) == (pod == "held")
     for _ in range(20):
-        assert await there.unary(b"again") == b"again"
-    assert rig.statistics.requests == 21
+        again, details = await there.run(call, b"again")
+        assert again == b"again"
+        assert "x-elasti-cold-start" not in dict(details.initial_metadata())
+    assert rig.statistics.requests == rig.statistics.by_class[2] == 21
     await eventually(lambda: rig.statistics.active == 0)
 
 
@@ -149,6 +152,9 @@ async def test_a_deadline_that_passes_while_held_frees_the_place(rig, there):
         await rig.held(1)
         rig.target.release(address)
         assert await again == b"again"
+        # The one that nobody waited for any more was never made, over the same connection.
+        assert await there.unary(b"", "/echo/calls") == b"1"
+        assert rig.statistics.connections == 1
 
 
 @pytest.mark.parametrize("refusal", [Refusal.TIMEOUT, Refusal.OVERFLOW])
