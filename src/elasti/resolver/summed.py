@@ -6,6 +6,7 @@ going on where something may be.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from elasti.resolver.objects import ServiceKey
 
 _SAMPLE = re.compile(r"(?P<series>[^#\s{]+(?:\{.*\})?) (?P<value>[-+.0-9a-zA-Z]+)\Z")
-_TIMEOUT = aiohttp.ClientTimeout(total=0.8)
+# Shorter than the second for which an operator waits.
+_PATIENCE = 0.8
 
 
 class WorkerSilent(Exception):
@@ -30,13 +32,14 @@ class WorkerSilent(Exception):
 class SummedView:
     """The view of all workers; a `View`."""
 
-    def __init__(self, sockets: Sequence[str]) -> None:
+    def __init__(self, sockets: Sequence[str], *, patience: float = _PATIENCE) -> None:
         self._sockets = sockets
+        self._timeout = aiohttp.ClientTimeout(total=patience)
 
     async def activity(self, key: ServiceKey) -> ActivityReport | None:
         """Add up what the workers see. Raises WorkerSilent."""
         query = {"namespace": key.namespace, "service": key.service}
-        answers = [await self._get(path, ACTIVITY_PATH, query) for path in self._sockets]
+        answers = await self._get_all(ACTIVITY_PATH, query)
         reports = [
             msgspec.json.decode(body, type=ActivityReport)
             for status, body in answers
@@ -58,13 +61,21 @@ class SummedView:
 
     async def metrics(self) -> bytes:
         """Add up the workers' metrics. Raises WorkerSilent."""
-        texts = [(await self._get(path, "/metrics", {}))[1].decode() for path in self._sockets]
-        return add_metrics(texts).encode()
+        answers = await self._get_all("/metrics", {})
+        return add_metrics(body.decode() for _, body in answers).encode()
+
+    async def _get_all(self, route: str, query: dict[str, str]) -> list[tuple[int, bytes]]:
+        asking = (self._get(path, route, query) for path in self._sockets)
+        answers = await asyncio.gather(*asking, return_exceptions=True)
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+        return [answer for answer in answers if not isinstance(answer, BaseException)]
 
     async def _get(self, path: str, route: str, query: dict[str, str]) -> tuple[int, bytes]:
         connector = aiohttp.UnixConnector(path, force_close=True)
         try:
-            async with aiohttp.ClientSession(connector=connector, timeout=_TIMEOUT) as session:
+            async with aiohttp.ClientSession(connector=connector, timeout=self._timeout) as session:
                 async with session.get(f"http://worker{route}", params=query) as answer:
                     return answer.status, await answer.read()
         except (OSError, aiohttp.ClientError, TimeoutError) as error:

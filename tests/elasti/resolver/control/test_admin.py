@@ -123,7 +123,7 @@ async def test_authentication_can_be_switched_off():
 
 async def test_several_workers_are_shown_as_one(tmp_path):
     paths = [str(tmp_path / "0.sock"), str(tmp_path / "1.sock")]
-    summed = SummedView(paths)
+    summed = SummedView(paths, patience=30.0)
     async with serving(View(held=1), path=paths[0]):
         with pytest.raises(WorkerSilent):
             await summed.activity(ServiceKey("shop", "web"))
