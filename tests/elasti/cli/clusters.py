@@ -73,6 +73,7 @@ class Cluster:
         """Make objects."""
 
         async def applied() -> None:
+            self.client.mapper.invalidate()
             for obj in objects:
                 resource = await self.client.resource_for(obj["apiVersion"], obj["kind"])
                 await resource.apply(obj, field_manager="test", force=True)

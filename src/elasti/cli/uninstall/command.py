@@ -77,9 +77,9 @@ def command(
                 raise
 
     found = run_to_end(look)
-    if found.is_empty:
+    if found.is_done(keep=keep_crd):
         progress.say(f"Nothing of Elasti is in namespace {namespace}.")
-        if found.has_definition:
+        if found.has_definition and found.needed_by:
             progress.say(f"The CustomResourceDefinition stays: {found.needed_by}.")
         return
     if (refused := refusal(found, keep=keep_crd)) is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from elasti.api.names import API_VERSION, GROUP, PLURAL
+from elasti.api.names import API_VERSION, FINALIZER, GROUP, PLURAL
 from elasti.cli.install.finding import installed, installed_in, objects_of
 from elasti.cli.install.parts import MANAGER
 from kubeloop.client.errors import Forbidden, NotFound
@@ -42,11 +42,14 @@ class Survey:
     needed_by: str = ""
     foreign_definition: bool = False
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is left to remove."""
+    def is_done(self, *, keep: bool) -> bool:
+        """Whether nothing is left to remove; to let go of, where ElastiServices are kept."""
+        if self.objects:
+            return False
+        if keep:
+            return not any(map(is_held, self.elastiservices))
         goes = self.has_definition and not self.needed_by
-        return not (self.elastiservices or self.objects or goes)
+        return not (self.elastiservices or goes)
 
 
 async def survey(client: Client, namespace: str) -> Survey:
@@ -94,6 +97,11 @@ async def elastiservices(client: Client, namespaces: Sequence[str]) -> list[Json
 def key_of(es: JsonObject) -> str:
     """Return how people name an ElastiService."""
     return f"{es['metadata']['namespace']}/{es['metadata']['name']}"
+
+
+def is_held(es: JsonObject) -> bool:
+    """Whether an operator of ours has to let go of it before it can be deleted."""
+    return FINALIZER in (es["metadata"].get("finalizers") or ())
 
 
 async def _mine(

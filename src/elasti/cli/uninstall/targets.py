@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from elasti.api.names import FINALIZER, MANAGED_BY, PRIVATE_LABEL, WAKE_ANNOTATION
-from elasti.cli.uninstall.survey import RESOURCE, elastiservices, key_of
+from elasti.cli.uninstall.survey import RESOURCE, elastiservices, is_held, key_of
 from kubeloop.aio.clock import SystemClock
 from kubeloop.client.errors import Conflict, Invalid, NotFound
 from kubeloop.controller.finalizers import remove_finalizers
@@ -102,9 +102,9 @@ class Targets:
 
     async def let_go(self) -> None:
         """Remove our finalizers and whatever belongs to ElastiServices; they stay otherwise."""
-        while held := [es for es in await self.present() if FINALIZER in _finalizers(es)]:
+        while held := list(filter(is_held, await self.present())):
             for es in held:
-                patch = remove_finalizers(_finalizers(es), [FINALIZER])
+                patch = remove_finalizers(es["metadata"]["finalizers"], [FINALIZER])
                 assert patch is not None
                 await self._patch(es, patch)
         for resource, selector in _COMPANIONS:
@@ -142,10 +142,6 @@ class Targets:
                     return left
                 waiting.show("ElastiServices", f"{words}: {_some(left)}")
                 await asyncio.sleep(_LOOK_EVERY)
-
-
-def _finalizers(es: JsonObject) -> list[str]:
-    return es["metadata"].get("finalizers") or []
 
 
 def _some(left: list[JsonObject], most: int = 3) -> str:
