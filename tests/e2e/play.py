@@ -81,6 +81,7 @@ class Play:
         """Put an app into the cluster and wait until its traffic goes to its pod."""
         app = await self.app(app)
         await self.observer.until("state", app.name, "Serve")
+        await self.reachable(app)
         return app
 
     async def sleeping_app(self, app: App | None = None) -> App:
@@ -88,7 +89,12 @@ class Play:
         app = (app or self.new_app()).but(replicas=0)
         await self.app(app)
         await self.asleep(app)
+        await self.reachable(app)
         return app
+
+    async def reachable(self, *apps: App) -> None:
+        """Wait until nodes know new apps' Services, so that none is met before it is there."""
+        await self.stage.reachable(*[await self.stage.address(a.namespace, a.name) for a in apps])
 
     async def asleep(self, app: App) -> None:
         """Wait until an app is at zero, without a pod, with the resolver in its place."""

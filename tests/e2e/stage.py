@@ -19,6 +19,7 @@ import contextlib
 import os
 import secrets
 import signal
+import sys
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
@@ -129,6 +130,14 @@ class Stage:
         """Return a Service's own address and first port."""
         found = await self.client.resource("v1/services", namespace=namespace).get(service)
         return Address(found["spec"]["clusterIP"], found["spec"]["ports"][0]["port"])
+
+    async def reachable(self, *addresses: Address) -> None:
+        """Wait until addresses accept connections: nodes hear of a new Service later than we do."""
+        wanted = [f"{address.host}:{address.port}" for address in addresses]
+        process = await self.ground.spawn(
+            [sys.executable, "-m", "tests.e2e.reach", str(PATIENCE), *wanted]
+        )
+        assert await process.wait() == 0, f"{self.name}: not every one of {wanted} is reachable"
 
     async def pods(self, namespace: str, selector: str) -> list[JsonObject]:
         """Return the pods that a selector names and that are not going away."""

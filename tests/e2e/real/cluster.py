@@ -41,19 +41,6 @@ OPTIONS = Options(
     controller_manager_flags=("--leader-elect=true",),
     scheduler_flags=("--leader-elect=true",),
 )
-# Asks whether the proxy works by way of the API server's own Service, which every cluster has.
-REACH = """
-import socket, sys, time
-deadline = time.monotonic() + float(sys.argv[3])
-while True:
-    try:
-        socket.create_connection((sys.argv[1], int(sys.argv[2])), timeout=1).close()
-        break
-    except OSError as error:
-        if time.monotonic() > deadline:
-            sys.exit(f"{sys.argv[1]}:{sys.argv[2]}: {error}")
-        time.sleep(0.02)
-"""
 
 
 class RealCluster:
@@ -94,7 +81,9 @@ class RealCluster:
         for component in (self.rig.controller_manager, self.rig.scheduler, *self.nodes):
             component.wait_ready(START_SECONDS)
         self._line.wait_ready(START_SECONDS)
-        reach = [sys.executable, "-c", REACH, flags.API_SERVICE_ADDRESS, "443", str(START_SECONDS)]
+        # The API server's own Service, which every cluster has.
+        server = f"{flags.API_SERVICE_ADDRESS}:443"
+        reach = [*proxies.PYTHON, "tests.e2e.reach", str(START_SECONDS), server]
         self.rig.run_inside(reach, timeout=2 * START_SECONDS)
 
     def tails(self, lines: int = 20) -> str:

@@ -20,6 +20,7 @@ async def hundred_services(play: Play) -> None:
     await asyncio.gather(*(play.app(app) for app in apps))
     for app in apps:
         await play.asleep(app)
+    await play.reachable(*apps)
     probe = await play.load(*apps, rate=_RUSH)
     await play.flow(_A_RUSH_EACH * len(apps) / _RUSH)
     await probe.rate(play.length.rate)

@@ -6,6 +6,7 @@ import asyncio
 
 from tests.e2e.play import Play
 from tests.e2e.probing import Probe
+from tests.e2e.scenarios.hands import EXITS
 from tests.e2e.workload import ALWAYS_IDLE, App
 
 # Around the end of the engage settle, when the target is set to zero.
@@ -61,6 +62,8 @@ async def _cycles(play: Play, app: App) -> None:
     for _ in range(play.length.cycles):
         await _burst(play, app, probe)
         await play.asleep(app)
+        if not app.linger:
+            play.count_apart(play.observer.last("replicas", app.name, "0"), EXITS)
 
 
 async def _burst(play: Play, app: App, probe: Probe) -> None:

@@ -18,7 +18,7 @@ _KILLED = (
     "a pod was killed: what it was executing is gone with it, and until its endpoint is gone nodes"
     " send connections to it"
 )
-_EXITS = (
+EXITS = (
     "the pod ended at SIGTERM without serving on: until its endpoint is gone nodes send connections"
     " to it; a rolling update loses those, too"
 )
@@ -61,7 +61,7 @@ async def scaled_to_zero_by_hand_and_exits_at_once(play: Play) -> None:
     scaled = time.monotonic()
     await play.stage.scale(play.namespace, app.name, 0)
     await play.observer.until_true(lambda: not play.pods(app, "ready"), "the pod leaves")
-    play.count_apart(scaled, _EXITS)
+    play.count_apart(scaled, EXITS)
     await _comes_back(play, app)
 
 
@@ -84,6 +84,7 @@ async def taken_over_from_kubeelasti(play: Play) -> None:
     try:
         await play.stage.apply(*_parked_by_kubeelasti(app, await _resolver_addresses(play)))
         await play.observer.until("slice", app.name, "published")
+        await play.reachable(app)
         address = await play.stage.address(app.namespace, app.name)
         probe = await play.probe(address, host=f"{app.name}.{app.namespace}.svc.cluster.local")
         await probe.rate(play.length.rate)
