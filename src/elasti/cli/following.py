@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from kubeloop.client import Client
     from kubeloop.informer import Notification
 
-_HOPELESS = (Forbidden, Unauthorized, NotFound)
+HOPELESS = (Forbidden, Unauthorized, NotFound)
+"""What does not pass by itself."""
 
 
 class Change(NamedTuple):
@@ -51,7 +52,7 @@ class Following:
 
     def on_error(self, error: Exception) -> None:
         """Take in what went wrong, where it will not pass by itself."""
-        if isinstance(error.__cause__, _HOPELESS):
+        if isinstance(error.__cause__, HOPELESS):
             self._changes.put_nowait(error.__cause__)
 
 

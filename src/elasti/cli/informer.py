@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
+
+from elasti.cli.options import cluster_options
+
+if TYPE_CHECKING:
+    from elasti.cli.options import Access
 
 
 @click.command("informer")
@@ -19,7 +26,7 @@ import click
 @click.option(
     "--period", default=10.0, show_default=True, help="Say `run` so often, in seconds; 0 never."
 )
-@click.option("--context", default=None, help="The kubeconfig context to use.")
+@cluster_options
 def command(
     *,
     resource: str,
@@ -28,7 +35,7 @@ def command(
     field_selector: str,
     resync: float,
     period: float,
-    context: str | None,
+    access: Access,
 ) -> None:
     """Watch RESOURCE and print what happens to it, until Ctrl-C.
 
@@ -45,5 +52,5 @@ def command(
 
     piece = Slice(resource, namespace, selector, field_selector)
     run_until_interrupted(
-        lambda: follow(piece, resync=resync, period=period, context=context, say=click.echo)
+        lambda: follow(piece, resync=resync, period=period, access=access, say=click.echo)
     )

@@ -1,4 +1,7 @@
-"""What `elasti informer` does: one informer, three handlers, and a line for everything."""
+"""What `elasti informer` does: one informer, three handlers, and a line for everything.
+
+Troubles that pass are lines too; those that do not, since a right is missing, are the end.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,16 @@ import dataclasses
 import datetime as dt
 from typing import TYPE_CHECKING
 
+from elasti.cli.following import HOPELESS
+from elasti.cli.running import connected
+from kubeloop.aio.tasks import finish
 from kubeloop.aio.wait import until
-from kubeloop.client import Client
 from kubeloop.informer import Added, SharedInformerFactory, Updated
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from elasti.cli.options import Access
     from kubeloop.informer import Notification
     from kubeloop.objects.meta import PartialObjectMetadata
 
@@ -31,14 +37,14 @@ class Slice:
 
 
 async def follow(
-    piece: Slice, *, resync: float, period: float, context: str | None, say: Callable[[str], None]
+    piece: Slice, *, resync: float, period: float, access: Access, say: Callable[[str], None]
 ) -> None:
-    """Follow a slice of a resource and say what happens, until cancelled. Raises KubeError."""
+    """Follow a slice of a resource and say what happens, until cancelled. Raises Failure."""
 
     def stamped(words: str) -> None:
         say(f"{dt.datetime.now().astimezone():%Y/%m/%d %H:%M:%S} {words}")
 
-    async with Client.from_env(context=context) as client:
+    async with connected(access) as client:
         info = await client.mapper.resolve(piece.resource)
         factory = SharedInformerFactory(client, resync=resync, namespace=piece.namespace)
         informer = factory.informer(
@@ -48,12 +54,37 @@ async def follow(
             field_selector=piece.field_selector,
         )
         informer.add_handler(on_event=lambda note: stamped(sentence(info.kind, note)))
-        async with factory.running():
+        hopeless: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def on_error(error: Exception) -> None:
+            if isinstance(error.__cause__, HOPELESS) and not hopeless.done():
+                hopeless.set_exception(error.__cause__)
+            else:
+                stamped(str(error))
+
+        async def live() -> None:
             await factory.wait_for_sync(timeout=_SYNC_TIMEOUT)
             stamped("cache is synced")
             if period:
                 await until(lambda: stamped("run"), period)
             await asyncio.Event().wait()
+
+        informer.set_error_handler(on_error)
+        async with factory.running():
+            await _first(hopeless, asyncio.create_task(live(), name="informer"))
+
+
+async def _first(hopeless: asyncio.Future[None], living: asyncio.Task[None]) -> None:
+    """Wait for whichever ends; its exception is raised, and nothing is left running."""
+    try:
+        await asyncio.wait({hopeless, living}, return_when=asyncio.FIRST_COMPLETED)
+        if hopeless.done():
+            hopeless.result()
+        living.result()
+    finally:
+        await finish([living])
+        if not hopeless.cancel() and not hopeless.cancelled():
+            hopeless.exception()  # looked at: nobody else will
 
 
 def sentence(kind: str, note: Notification[PartialObjectMetadata]) -> str:

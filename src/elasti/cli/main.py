@@ -30,16 +30,22 @@ class _Entry(NamedTuple):
 
 # The help texts stand here, so that `elasti --help` loads no command at all.
 _COMMANDS = {
+    "completion": _Entry("elasti.cli.completion", "Print a script that completes commands."),
     "crd": _Entry("elasti.cli.crd", "Print the ElastiService CustomResourceDefinition."),
     "demo": _Entry("elasti.cli.demo.command", "Show the whole loop in a cluster of its own."),
+    "describe": _Entry("elasti.cli.describe.command", "Describe one ElastiService, with advice."),
     "dev": _Entry("elasti.cli.dev", "Run a development cluster on this machine."),
+    "doctor": _Entry("elasti.cli.doctor.command", "Examine a cluster: can Elasti work on it?"),
+    "get": _Entry("elasti.cli.get", "Show ElastiServices, and why they are not asleep."),
     "informer": _Entry("elasti.cli.informer", "Watch a resource and print what happens to it."),
     "install": _Entry("elasti.cli.install.command", "Install or upgrade Elasti in a cluster."),
     "manifests": _Entry("elasti.cli.manifests", "Print everything that `elasti install` applies."),
     "resolver": _Entry("elasti.cli.resolver", "Hold connections while their workload wakes."),
     "operator": _Entry("elasti.cli.operator", "Run the operator: sleep, wake, switch traffic."),
+    "sleep": _Entry("elasti.cli.sleep", "Put targets to sleep now, without losing a request."),
     "uninstall": _Entry("elasti.cli.uninstall.command", "Remove Elasti, with every target awake."),
     "version": _Entry("elasti.cli.version", "Print the version."),
+    "wake": _Entry("elasti.cli.wake", "Wake targets, as traffic would."),
 }
 
 
@@ -72,6 +78,7 @@ def main() -> None:
 
     \b
     Examples:
-      elasti crd | kubectl apply -f -
-      elasti informer pods
+      elasti demo
+      elasti install && elasti doctor
+      elasti get -A
     """

@@ -6,15 +6,26 @@ import platform
 
 import click
 
+from elasti.cli.options import output_option
 from kubeloop._version import __version__
 
 
 @click.command("version")
-def command() -> None:
+@output_option("text", "json", "yaml")
+def command(*, output: str) -> None:
     """Print the version of Elasti and of the Python that runs it.
 
+    `elasti doctor` compares it with what runs in a cluster.
+
     \b
-    Example:
+    Examples:
       elasti version
+      elasti version -o json | jq -r .elasti
     """
-    click.echo(f"elasti {__version__} (Python {platform.python_version()})")
+    if output == "text":
+        click.echo(f"elasti {__version__} (Python {platform.python_version()})")
+        return
+    from elasti.cli.rendering import render
+
+    versions = {"elasti": __version__, "python": platform.python_version()}
+    click.echo(render(versions, output), nl=False)

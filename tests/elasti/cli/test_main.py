@@ -72,4 +72,6 @@ def test_without_a_cluster_informer_says_so_in_one_line(tmp_path, monkeypatch, c
     assert result.exit_code == 5
     assert words in result.output
     assert "Traceback" not in result.output
-    assert len(result.output.splitlines()) == 1
+    error, *more = result.output.splitlines()
+    assert error.startswith("Error: ")
+    assert all("--kubeconfig" in line for line in more)

@@ -1,0 +1,1 @@
+"""`elasti doctor`: whether Elasti can work on a cluster, and what is missing."""
