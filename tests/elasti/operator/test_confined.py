@@ -125,6 +125,7 @@ async def test_several_namespaces_with_roles_alone(
         await rig.becomes("Proxy")
         await eventually(lambda: _is(rig, other, "Proxy"))
         assert await ready(operator)
+        prometheus.value = 9.0
         assert await wake_in(operator, rig.namespace, bearer) == 202
         assert await wake_in(operator, other, bearer) == 202
         assert await wake_in(operator, foreign, bearer) == 404
