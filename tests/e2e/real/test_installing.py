@@ -1,0 +1,134 @@
+"""Installed by the command, on Kubernetes' own control plane: everything with its own rights only.
+
+The commands are those that a person types; the programs run as pods of what they apply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from tests.controlplane.binaries import Binaries
+from tests.e2e.real.ground import RealGround, real_ground
+from tests.e2e.real.proxies import ProxyKind
+from tests.e2e.stage import Stage
+from tests.e2e.workload import PORT, App
+
+from kubeloop.objects.meta import JsonObject
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(400)]
+
+ELASTI = [sys.executable, "-m", "elasti"]
+RBAC = "rbac.authorization.k8s.io/v1"
+HASTE = [
+    "--env", "operator:POLLING_INTERVAL=1s", "--env", "operator:ELASTI_ENGAGE_SETTLE=2s",
+    "--env", "operator:ELASTI_RELEASE_SETTLE=1s", "--env", "resolver:ELASTI_ENGAGE_SETTLE=2s",
+]  # fmt: skip
+ASK = """
+import sys, urllib.request
+with urllib.request.urlopen(sys.argv[1], timeout=90) as answer:
+    print(answer.status)
+"""
+
+
+class Commands:
+    """A cluster and the commands that change it."""
+
+    def __init__(self, ground: RealGround) -> None:
+        self.ground = ground
+        self.stage = Stage(ground)
+
+    async def __call__(self, *arguments: str) -> tuple[int, str]:
+        access = ["--kubeconfig", str(self.ground.kubeconfig)]
+        process = await asyncio.create_subprocess_exec(
+            *ELASTI,
+            *arguments,
+            *access,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
+        output, _ = await process.communicate()
+        assert process.returncode is not None
+        return process.returncode, output.decode()
+
+    async def ok(self, *arguments: str) -> str:
+        code, said = await self(*arguments)
+        assert code == 0, said
+        return said
+
+    async def cluster_roles(self) -> set[str]:
+        """Return what of Elasti is the whole cluster's."""
+        return {
+            item["metadata"]["name"]
+            for kind in ("clusterroles", "clusterrolebindings")
+            async for item in self.ground.client.resource(f"{RBAC}/{kind}").items()
+            if item["metadata"]["name"].startswith("elasti")
+        }
+
+    async def ask(self, namespace: str) -> str:
+        """Send a request to the app's Service, and return the status."""
+        address = await self.stage.address(namespace, "web")
+        argv = [sys.executable, "-c", ASK, f"http://{address.host}:{PORT}/one"]
+        process = await self.ground.spawn(argv, stdout=asyncio.subprocess.PIPE)
+        output, _ = await process.communicate()
+        return output.decode().strip()
+
+    async def replicas(self, namespace: str) -> int:
+        deployments = self.ground.client.resource("apps/v1/deployments", namespace=namespace)
+        return int((await deployments.get("web"))["spec"]["replicas"])
+
+    async def elastiservice(self, namespace: str) -> JsonObject:
+        objects = self.ground.client.resource("elasti.truefoundry.com/v1alpha1/elastiservices")
+        return await objects.get("web", namespace=namespace)
+
+
+@pytest.fixture
+async def elasti(controlplane_binaries: Binaries) -> AsyncIterator[Commands]:
+    async with real_ground(controlplane_binaries, ProxyKind.OURS) as ground:
+        yield Commands(ground)
+
+
+async def asleep(elasti: Commands, namespace: str) -> None:
+    await elasti.stage.reaches(namespace, "web", "Proxy")
+    assert await elasti.replicas(namespace) == 0
+
+
+async def test_installed_it_works_with_its_own_rights_and_uninstalled_nothing_is_dark(
+    elasti: Commands, tmp_path: Path
+):
+    said = await elasti.ok("install", *HASTE)
+    assert "elasti-operator: 2 of 2 available" in said
+    shop = await elasti.stage.namespace("shop")
+    elasti.ground.client.mapper.invalidate()
+    await elasti.stage.apply(*App(namespace=shop, executed=tmp_path).objects())
+    await asleep(elasti, shop)
+    assert await elasti.ask(shop) == "200"
+    await asleep(elasti, shop)
+
+    # The same again with fewer rights: the others go, and it works on.
+    namespaced = ["--namespaced", "--watch-namespace", shop]
+    said = await elasti.ok("install", *HASTE, *namespaced)
+    assert "ClusterRole elasti-operator removed" in said
+    assert await elasti.cluster_roles() == set()
+    assert await elasti.ask(shop) == "200"
+    await asleep(elasti, shop)
+
+    said = await elasti.ok("uninstall", "--yes", "--keep-crd")
+    assert await elasti.replicas(shop) == 1
+    assert await elasti.ask(shop) == "200"
+    assert not (await elasti.elastiservice(shop))["metadata"].get("finalizers")
+
+    # What was kept sleeps again with the next installation, which is confined from the start.
+    await elasti.ok("install", *HASTE, *namespaced, "--no-crd")
+    assert await elasti.cluster_roles() == set()
+    await asleep(elasti, shop)
+    assert await elasti.ask(shop) == "200"
+    await asleep(elasti, shop)
+
+    await elasti.ok("uninstall", "--yes")
+    assert await elasti.ask(shop) == "200"
+    code, said = await elasti("uninstall")
+    assert (code, said) == (0, "Nothing of Elasti is in namespace elasti.\n")
