@@ -2,72 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import pytest
 from tests.devcluster.controllers.support import eventually
-from tests.elasti.operator import kinds
+from tests.elasti.operator.keda import KEDA, keda_on
 from tests.elasti.operator.rig import FakePrometheus, Rig
-from tests.elasti.operator.servers import define, everywhere
+from tests.elasti.operator.servers import everywhere
 
 from elasti.api.names import PAUSED_BY_US_ANNOTATION
 from elasti.scaling.autoscalers import PAUSED, PAUSED_REPLICAS, Keda
-from kubeloop.informer import SharedInformerFactory
-from kubeloop.objects.patches import MergePatch
-
-SCALED_OBJECTS = "keda.sh/v1alpha1/scaledobjects"
-
 
 pytestmark = [everywhere, pytest.mark.timeout(180)]
-
-
-class _Keda:
-    """Reports a paused ScaledObject as paused, like KEDA, unless told not to."""
-
-    def __init__(self, rig: Rig) -> None:
-        self.rig = rig
-        self.objects = rig.client.resource(SCALED_OBJECTS, namespace=rig.namespace)
-        self.reports = True
-        self._factory = SharedInformerFactory(rig.client, namespace=rig.namespace)
-        informer = self._factory.informer(SCALED_OBJECTS, dict)
-        informer.add_handler(on_add=self._look, on_update=lambda _old, new: self._look(new))
-
-    @contextlib.asynccontextmanager
-    async def running(self):
-        async with self._factory.running():
-            await self._factory.wait_for_sync(timeout=10)
-            yield self
-
-    async def annotations(self) -> dict[str, str]:
-        return (await self.objects.get("web"))["metadata"].get("annotations") or {}
-
-    async def _look(self, found: dict[str, Any]) -> None:
-        paused = (found["metadata"].get("annotations") or {}).get(PAUSED) == "true"
-        word = "True" if paused else "False"
-        shown = [c["status"] for c in (found.get("status") or {}).get("conditions") or ()]
-        if self.reports and shown != [word]:
-            status = {"conditions": [{"type": "Paused", "status": word}]}
-            await self.objects.subresource("status").patch("web", MergePatch({"status": status}))
-
-
-@contextlib.asynccontextmanager
-async def keda_on(rig: Rig, **annotations: str):
-    await define(rig.client, kinds.scaled_object())
-    keda = _Keda(rig)
-    await keda.objects.create(
-        {
-            "apiVersion": "keda.sh/v1alpha1",
-            "kind": "ScaledObject",
-            "metadata": {"name": "web", "annotations": annotations},
-            "spec": {},
-        }
-    )
-    async with keda.running():
-        yield keda
-
-
-KEDA = {"type": "keda", "name": "web"}
 
 
 async def test_keda_is_paused_for_the_sleep_and_resumed_by_the_wake(
