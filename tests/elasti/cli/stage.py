@@ -9,10 +9,12 @@ import asyncio
 import concurrent.futures
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import structlog
 import yaml
 from click.testing import CliRunner, Result
 from tests.elasti.operator.fakes import FakePrometheus
@@ -125,9 +127,9 @@ async def _bare_server() -> AsyncIterator[ApiServer]:
         yield server
 
 
-async def _play(
-    directory: Path, ready: concurrent.futures.Future[Stage], stop: asyncio.Event
-) -> None:
+@contextlib.asynccontextmanager
+async def whole_stage(directory: Path) -> AsyncIterator[Stage]:
+    """A cluster with an operator, a bare one, and the way to none."""
     async with (
         FakePrometheus().running() as prometheus,
         dev_rig(directory) as rig,
@@ -141,30 +143,36 @@ async def _play(
         document = yaml.safe_load(stage.admin.read_text())
         document["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
         stage.nowhere.write_text(yaml.safe_dump(document))
-        ready.set_result(stage)
-        await stop.wait()
+        yield stage
 
 
 @contextlib.contextmanager
-def on_stage(directory: Path) -> Iterator[Stage]:
-    """Set the stage on a thread, and clear it."""
-    ready: concurrent.futures.Future[Stage] = concurrent.futures.Future()
+def in_background(make: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[T]:
+    """Keep something open on a thread with a loop of its own."""
+    ready: concurrent.futures.Future[tuple[T, asyncio.AbstractEventLoop]]
+    ready = concurrent.futures.Future()
     stop = asyncio.Event()
-    loops: list[asyncio.AbstractEventLoop] = []
 
     async def play() -> None:
-        loops.append(asyncio.get_running_loop())
         try:
-            await _play(directory, ready, stop)
+            async with make() as made:
+                ready.set_result((made, asyncio.get_running_loop()))
+                await stop.wait()
         except BaseException as error:
-            if not ready.done():
-                ready.set_exception(error)
-            raise
+            if ready.done():
+                raise
+            ready.set_exception(error)
 
+    # The operator would speak on the standard output that commands are judged by.
+    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
     thread = threading.Thread(target=lambda: asyncio.run(play()), name="stage")
     thread.start()
     try:
-        yield ready.result(PATIENCE)
+        made, loop = ready.result(PATIENCE)
+        try:
+            yield made
+        finally:
+            loop.call_soon_threadsafe(stop.set)
     finally:
-        loops[0].call_soon_threadsafe(stop.set)
         thread.join(PATIENCE)
+        structlog.reset_defaults()
