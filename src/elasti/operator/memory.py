@@ -95,6 +95,7 @@ class Memory:
     listed: tuple[Endpoint, ...] = ()
     verified: set[tuple[str, int]] = dataclasses.field(default_factory=set)
     probe_failures: int = 0
+    kind_failures: int = 0
     legacy_checked: bool = False
     keda_resumed: bool = False
     loss_slot: float | None = None

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from elasti.operator.settings import Settings
     from elasti.scaling.obstacles import Obstacle
     from kubeloop.client.client import Client
+    from kubeloop.objects.gvk import GroupVersionResource
 
 BY_SERVICE = "service"
 UNDECIDED = Decision(Verdict.STAY, "not decided")
@@ -161,20 +162,29 @@ class Observer:
         try:
             scope = await self._targets.follow(es, on_target)
             info = await self._targets.read(es, scope)
-        except NoMatch:
-            return None, (
-                f"the server has no kind {ref.kind} in {ref.api_version}; install it, or correct"
-                " spec.scaleTargetRef"
-            )
-        except NotScalable as error:
-            return None, str(error)
-        except Forbidden as error:
-            place = self._targets.place(es.metadata.namespace)
-            return None, f"{error}; {rule_for(ref.api_version, ref.kind, place)}"
+        except (NoMatch, NotScalable, Forbidden) as error:
+            memory.kind_failures += 1
+            return None, await self._unusable(es, error)
+        memory.kind_failures = 0
         if info is None:
             return None, f"there is no {ref.kind} {ref.name} in namespace {es.metadata.namespace}"
         view = memory.scales.newest(_TARGET, info.view, info.version)
         return (info if view is None else info.with_scale(view)), ""
+
+    async def _unusable(self, es: ElastiService, error: Exception) -> str:
+        """Return the words that say why a target's kind cannot be had, and how it could."""
+        ref = es.spec.scale_target_ref
+        match error:
+            case NoMatch():
+                return (
+                    f"the server has no kind {ref.kind} in {ref.api_version}; install it, or correct"
+                    " spec.scaleTargetRef"
+                )
+            case Forbidden():
+                resource = await self._targets.resource(es)
+                return f"{error}; {rules_for(resource, self._targets.place(es.metadata.namespace))}"
+            case _:
+                return str(error)
 
     async def _present_slices(self, es: ElastiService, memory: Memory) -> tuple[EndpointSlice, ...]:
         namespace, found = es.metadata.namespace, []
@@ -226,17 +236,16 @@ def remember_scale(memory: Memory, view: Any) -> None:
     memory.scales.wrote(_TARGET, view.version, view)
 
 
-def rule_for(api_version: str, kind: str, namespace: str = "") -> str:
+def rules_for(resource: GroupVersionResource, namespace: str = "") -> str:
     """Return the words that say how to let the operator have a kind, in one namespace or in all."""
-    group = api_version.rpartition("/")[0]
-    plural = kind.lower() if kind.endswith("s") else f"{kind.lower()}s"
-    rule = (
-        f'the rule {{apiGroups: ["{group}"], resources: [{plural}, {plural}/scale], verbs: [get,'
-        " list, watch, update]}"
+    group, plural = resource.group, resource.resource
+    rules = (
+        f'the rules {{apiGroups: ["{group}"], resources: [{plural}], verbs: [get, list, watch]}} and'
+        f' {{apiGroups: ["{group}"], resources: [{plural}/scale], verbs: [get, update]}}'
     )
     if namespace:
-        return f"bind a Role in namespace {namespace} to the operator's account, with {rule}"
+        return f"bind a Role in namespace {namespace} to the operator's account, with {rules}"
     return (
         'add a ClusterRole labelled elasti.truefoundry.com/aggregate-to-operator: "true" with'
-        f" {rule}"
+        f" {rules}"
     )

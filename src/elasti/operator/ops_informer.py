@@ -139,6 +139,10 @@ class Targets:
 
         return heard
 
+    async def resource(self, service: ElastiService) -> GroupVersionResource:
+        """Return what serves an ElastiService's target. Raises NoMatch, NotScalable, KubeError."""
+        return (await self._scales.resource(target_of(service))).gvr
+
     def place(self, namespace: str) -> str:
         """Return the one namespace whose rights count for a target there; empty for the cluster."""
         return self._manager.place(namespace)

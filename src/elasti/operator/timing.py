@@ -18,6 +18,8 @@ _SOON = 0.01
 _PROBE_PAUSE = 0.1
 _LONGEST_PROBE_PAUSE = 5.0
 _PARTNER_PAUSE = 1.0
+_KIND_PAUSE = 0.5
+_LONGEST_KIND_PAUSE = 60.0
 
 
 def next_look(
@@ -37,6 +39,12 @@ def next_look(
         case State.PROXY if not facts.resolvers and lost_for < settings.resolver_loss_grace:
             pauses.append(settings.resolver_loss_grace - lost_for)
     if memory.state is not None and HOLDS[memory.state].slice and memory.probe_failures:
-        grown = _PROBE_PAUSE * 2.0 ** min(memory.probe_failures - 1, 10)
-        pauses.append(min(grown, _LONGEST_PROBE_PAUSE))
+        pauses.append(_grown(_PROBE_PAUSE, memory.probe_failures, _LONGEST_PROBE_PAUSE))
+    if memory.kind_failures:
+        # No watch tells when a kind is installed, or allowed.
+        pauses.append(_grown(_KIND_PAUSE, memory.kind_failures, _LONGEST_KIND_PAUSE))
     return max(min(pauses), _SOON) if pauses else None
+
+
+def _grown(first: float, failures: int, longest: float) -> float:
+    return min(first * 2.0 ** min(failures - 1, 10), longest)

@@ -136,7 +136,12 @@ class ScaleHandler:
 
     async def resource(self, target: ScaleTarget) -> ResourceInfo:
         """Return what serves the target's kind. Raises NoMatch, NotScalable."""
-        info = await self._client.mapper.by_kind(target.api_version, target.kind)
+        mapper = self._client.mapper
+        info = await mapper.by_kind(target.api_version, target.kind)
+        if "scale" not in info.subresources:
+            # It may have been added to the definition since.
+            await mapper.refresh()
+            info = await mapper.by_kind(target.api_version, target.kind)
         if "scale" not in info.subresources:
             raise NotScalable(
                 f"{target.api_version} {target.kind} has no scale subresource, so it cannot be"

@@ -61,6 +61,11 @@ class RestMapper:
         """Return all resources, in the server's order."""
         return await self._find(lambda index: index.resources)
 
+    async def refresh(self) -> None:
+        """Discover anew, unless that was done just now. Raises what discovery raises."""
+        if self._index is not None and not self._is_fresh():
+            await self._flight.run()
+
     def invalidate(self) -> None:
         """Discover anew at the next question."""
         self._index = None

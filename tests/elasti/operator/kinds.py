@@ -43,13 +43,15 @@ def rollout() -> JsonObject:
     return _definition("argoproj.io", "Rollout", subresources=scale)
 
 
-def farm(*, scalable: bool = True) -> JsonObject:
+def farm() -> JsonObject:
     """A kind of somebody's that keeps its replicas where no other does."""
     scale = _scale(".spec.size", ".status.size")
-    return _definition("example.com", "Farm", subresources=scale if scalable else {})
+    return _definition("example.com", "Farm", subresources=scale)
 
 
-def cattle() -> JsonObject:
+def cattle(*, scalable: bool) -> JsonObject:
     """Another, whose plural is not its name and an s; nobody installs it before it is needed."""
     scale = _scale(".spec.replicas", ".status.replicas")
-    return _definition("example.com", "Cow", plural="cattle", subresources=scale)
+    return _definition(
+        "example.com", "Cow", plural="cattle", subresources=scale if scalable else {}
+    )

@@ -31,7 +31,7 @@ from elasti.operator.directory import Directory
 from elasti.operator.handover import judge
 from elasti.operator.memory import Contest, Memory
 from elasti.operator.modes import HOLDS, Activity, State
-from elasti.operator.observation import Facts, rule_for
+from elasti.operator.observation import Facts, rules_for
 from elasti.operator.ops_informer import UpdateObjInfo
 from elasti.operator.overlay import Overlay
 from elasti.operator.pacer import Pacer
@@ -47,6 +47,7 @@ from elasti.operator.reporting import status_of, status_patch
 from elasti.operator.settings import OnResolverLoss, Settings
 from elasti.scaling.decide import Decision, Evidence, Reading, Verdict
 from kubeloop.controller.reconcile import Request
+from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import ObjectMeta
 
 NOW = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
@@ -392,9 +393,8 @@ def test_udp_beside_tcp_is_a_warning_and_alone_a_refusal():
 
 
 def test_a_forbidden_kind_gets_the_rule_to_add():
-    words = rule_for("example.com/v1", "Farm")
-    assert 'apiGroups: ["example.com"]' in words
-    assert "farms/scale" in words
+    words = rules_for(GroupVersionResource("example.com", "v1", "farms"))
+    assert '{apiGroups: ["example.com"], resources: [farms/scale], verbs: [get, update]}' in words
     assert "aggregate-to-operator" in words
 
 

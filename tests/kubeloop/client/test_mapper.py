@@ -244,3 +244,20 @@ async def test_a_client_finds_the_resource_of_a_kind_and_knows_its_scope():
         path = "/apis/apps/v1/namespaces/a/deployments/web"
         server.expect("GET", path, reply({"metadata": {"name": "web"}}))
         assert await deployments.get("web", namespace="a")
+
+
+@pytest.mark.virtual_time
+async def test_a_refresh_discovers_anew_but_not_again_and_again():
+    discovery = FakeDiscovery()
+    mapper = RestMapper(discovery)
+    await mapper.refresh()
+    assert discovery.fetched == 0, "the first question discovers anyway"
+    await mapper.resolve("po")
+    await mapper.refresh()
+    assert discovery.fetched == 1
+    await asyncio.sleep(3600)
+    discovery.result = with_gadgets()
+    await asyncio.gather(mapper.refresh(), mapper.refresh())
+    assert discovery.fetched == 2
+    assert (await mapper.resolve("gadgets.acme.com")).kind == "Gadget"
+    assert discovery.fetched == 2
