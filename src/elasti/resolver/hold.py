@@ -6,12 +6,15 @@ only: in a queue in order of arrival the others cannot be due before.
 
 Release is paced: a pod that has just begun to answer gets a batch of connections, then, a moment
 later, twice as many, and so on. The moment is shorter than anybody notices and long enough that a
-thousand connections do not meet a backlog of a hundred.
+thousand connections do not meet a backlog of a hundred. Within a batch, and wherever many are told
+something, a turn of the loop is for a few of them only: a queue of thousands must not be felt by
+anybody who waits for another Service.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
 
 BATCH = 64
 PAUSE = 0.004
+# How many are told something in one turn of the loop; it is about half a millisecond.
+SLICE = 32
 _RESOLUTION = 0.001
 
 
@@ -45,15 +50,9 @@ class Hold:
     """
 
     __slots__ = (
-        "_batch",
-        "_changed",
-        "_deadline",
-        "_places",
-        "_pods",
-        "_release",
-        "_waiting",
+        "_batch", "_changed", "_deadline", "_left_of_batch", "_places", "_pods", "_release", "_waiting",
         "timeout",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -71,7 +70,7 @@ class Hold:
         self._waiting: OrderedDict[Waiter, float] = OrderedDict()
         self._deadline: asyncio.TimerHandle | None = None
         self._release: asyncio.TimerHandle | asyncio.Handle | None = None
-        self._batch = BATCH
+        self._batch = self._left_of_batch = BATCH
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -104,23 +103,18 @@ class Hold:
     def release(self) -> None:
         """Pods answer: send them the queue, in batches. Safe to call at any time."""
         if self._release is None and self._waiting:
-            self._batch = BATCH
+            self._batch = self._left_of_batch = BATCH
             self._release = asyncio.get_running_loop().call_soon(self._release_some)
 
-    def refuse_all(self, refusal: Refusal) -> None:
-        """No pod will come for anybody."""
-        waiting = list(self._waiting)
-        self._waiting.clear()
-        self._left(len(waiting))
-        for waiter in waiting:
-            waiter.give_up(refusal)
-
-    def close(self) -> None:
-        """Send everybody away and stop the timers."""
-        self.refuse_all(Refusal.GONE)
+    async def aclose(self) -> None:
+        """Send everybody away and stop the timers; nobody may come any more."""
         if self._release is not None:
             self._release.cancel()
             self._release = None
+        while self._waiting:
+            for waiter in list(itertools.islice(self._waiting, SLICE)):
+                self._give_up(waiter, Refusal.GONE)
+            await asyncio.sleep(0)
 
     def set_timeout(self, timeout: float) -> None:
         """Change how long connections may wait, for those too that wait already."""
@@ -129,16 +123,22 @@ class Hold:
 
     def _release_some(self) -> None:
         self._release = None
-        for _ in range(self._batch):
-            # Asked each time: an admitted connection may find out that its pod is gone.
-            pods = self._pods()
-            if not pods or not self._waiting:
-                break
+        admitted = 0
+        # Asked each time: an admitted connection may find out that its pod is gone.
+        while self._left_of_batch and admitted < SLICE and self._waiting and (pods := self._pods()):
+            self._left_of_batch -= 1
+            admitted += len(pods)
             for pod in pods:
                 self._admit_first(pod)
-        if self._waiting and self._pods():
+        if not self._waiting or not self._pods():
+            return
+        loop = asyncio.get_running_loop()
+        if self._left_of_batch:
+            self._release = loop.call_soon(self._release_some)
+        else:
             self._batch *= 2
-            self._release = asyncio.get_running_loop().call_later(PAUSE, self._release_some)
+            self._left_of_batch = self._batch
+            self._release = loop.call_later(PAUSE, self._release_some)
 
     def _admit_first(self, pod: Address) -> None:
         if self._waiting:
@@ -166,13 +166,17 @@ class Hold:
         # A timer may be early by the clock's resolution; one that finds nobody due would spin.
         due = asyncio.get_running_loop().time() + _RESOLUTION
         expired = []
-        for waiter, since in self._waiting.items():
+        for waiter, since in itertools.islice(self._waiting.items(), SLICE):
             if since + self.timeout > due:
                 break
             expired.append(waiter)
         for waiter in expired:
-            # One that gave up may have made another leave.
-            if self._waiting.pop(waiter, None) is not None:
-                self._left(1)
-                waiter.give_up(Refusal.TIMEOUT)
+            self._give_up(waiter, Refusal.TIMEOUT)
+        # Where more are due, that is in the next turn.
         self._set_deadline()
+
+    def _give_up(self, waiter: Waiter, refusal: Refusal) -> None:
+        # One that gave up may have made another leave.
+        if self._waiting.pop(waiter, None) is not None:
+            self._left(1)
+            waiter.give_up(refusal)

@@ -120,11 +120,6 @@ class Service:
             await port.aclose()
         await self.waker.aclose()
 
-    def refuse_all(self, refusal: Refusal) -> None:
-        """No pod will come for anybody who waits."""
-        for port in self._ports.values():
-            port.hold.refuse_all(refusal)
-
     def _waiting_in_vain(self) -> int:
         return sum(len(port.hold) for port in self._ports.values() if not port.serving)
 
@@ -232,9 +227,9 @@ class Port:
     async def aclose(self) -> None:
         """Send everybody away and stop; connections that are open may still pick known pods."""
         self._closed = True
-        self.hold.close()
         for timer in self._refused.values():
             timer.cancel()
+        await self.hold.aclose()
         await self._prober.aclose()
 
     def _found(self, address: Address) -> None:

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from elasti.resolver.proxy.sweeper import Sweeper
     from elasti.resolver.proxy.target import Address
 
+# How many are told in one turn of the loop that a pod does not accept.
+_PER_TURN = 64
+
 
 class Taker(Protocol):
     """Who wants a connection to a pod."""
@@ -38,13 +41,15 @@ class Taker(Protocol):
 class Line:
     """What the pool knows of one pod."""
 
-    __slots__ = ("address", "connecting", "fresh", "idle", "open", "waiting")
+    __slots__ = ("address", "connecting", "failed", "fresh", "idle", "open", "waiting")
 
     def __init__(self, address: Address, *, fresh: bool) -> None:
         self.address = address
         self.fresh = fresh
         self.idle: dict[PodConnection, int] = {}
         self.waiting: dict[Taker, None] = {}
+        # Those who are still to be told that the pod does not accept.
+        self.failed: dict[Taker, None] = {}
         self.connecting = 0
         self.open = 0
 
@@ -113,6 +118,7 @@ class Pool:
         line = (self._fresh if fresh else self._lines).get(address)
         if line is not None:
             line.waiting.pop(taker, None)
+            line.failed.pop(taker, None)
 
     def lost(self, connection: PodConnection) -> None:
         """A connection is gone: somebody who found no descriptor may have it."""
@@ -130,7 +136,7 @@ class Pool:
             for address, line in list(lines.items()):
                 for connection in [c for c, since in line.idle.items() if since < oldest]:
                     connection.drop()
-                if not (line.open or line.waiting or line.connecting):
+                if not (line.open or line.waiting or line.failed or line.connecting):
                     del lines[address]
 
     async def aclose(self) -> None:
@@ -204,13 +210,24 @@ class Pool:
             connection.drop()
         self._give_up(line)
 
-    @staticmethod
-    def _give_up(line: Line) -> None:
-        takers = list(line.waiting)
+    def _give_up(self, line: Line) -> None:
+        """Send everybody in a line elsewhere."""
+        # Apart from those who come now: they have not been refused.
+        is_at_it = bool(line.failed)
+        line.failed |= line.waiting
         line.waiting.clear()
-        # The last first: each goes to the head of the target's queue, so the first ends up there.
-        for taker in reversed(takers):
+        if not is_at_it:
+            self._send_away(line)
+
+    def _send_away(self, line: Line) -> None:
+        for _ in range(_PER_TURN):
+            if not line.failed:
+                return
+            # The last first: each goes to the head of the target's queue, so the first ends up there.
+            taker, _ = line.failed.popitem()
             taker.connect_failed(line.address)
+        if line.failed:
+            asyncio.get_running_loop().call_soon(self._send_away, line)
 
 
 def _serve_first(line: Line, connection: PodConnection) -> None:

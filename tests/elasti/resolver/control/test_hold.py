@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 import tracemalloc
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasti.resolver.hold import BATCH, PAUSE, Hold, Places
+from elasti.resolver.hold import BATCH, PAUSE, SLICE, Hold, Places
 from elasti.resolver.proxy.target import Address, Refusal
 from kubeloop.testing.virtual_time import VirtualTimeLoop
 
@@ -72,7 +73,7 @@ async def test_the_bound_refuses_new_ones_and_never_who_comes_back():
     assert bench.add("c")[1] is Refusal.OVERFLOW
     assert bench.add("back", first=True)[1] is None
     assert len(bench.hold) == 3
-    bench.hold.close()
+    await bench.hold.aclose()
 
 
 async def test_the_bound_is_over_all_ports_of_a_service():
@@ -81,9 +82,9 @@ async def test_the_bound_is_over_all_ports_of_a_service():
     bench.add("a")
     assert other.wait(Waiter(bench.log, "b"), first=False) is None
     assert bench.add("c")[1] is Refusal.OVERFLOW
-    other.close()
+    await other.aclose()
     assert bench.add("d")[1] is None
-    bench.hold.close()
+    await bench.hold.aclose()
 
 
 async def test_who_leaves_frees_its_place_and_may_leave_twice():
@@ -93,7 +94,7 @@ async def test_who_leaves_frees_its_place_and_may_leave_twice():
     bench.hold.leave(waiter)
     assert bench.places.used == 0
     assert bench.add("b")[1] is None
-    bench.hold.close()
+    await bench.hold.aclose()
     assert bench.order == ["b"]
 
 
@@ -136,7 +137,7 @@ async def test_release_is_paced_per_pod_and_spread_over_pods():
         bench.add(number)
     bench.pods = [POD, OTHER]
     bench.hold.release()
-    await asyncio.sleep(0)
+    await asyncio.sleep(PAUSE / 2)
     assert len(bench.log) == BATCH * 2
     assert sum(entry[1] == POD for entry in bench.log) == BATCH
     await asyncio.sleep(PAUSE)
@@ -160,11 +161,37 @@ async def test_release_stops_when_the_pod_goes():
         bench.add(number)
     bench.pods = [POD]
     bench.hold.release()
-    await asyncio.sleep(0)
+    await asyncio.sleep(PAUSE / 2)
     bench.pods = []
     await asyncio.sleep(1)
     assert len(bench.log) == BATCH
-    bench.hold.close()
+    await bench.hold.aclose()
+
+
+@pytest.mark.parametrize("how", ["released", "expired", "closed"])
+async def test_a_turn_of_the_loop_is_for_a_few_of_them_only(how):
+    bench = Bench(timeout=10)
+    for number in range(2000):
+        bench.add(number)
+    if how == "released":
+        bench.pods = [POD]
+        bench.hold.release()
+    elif how == "expired":
+        await asyncio.sleep(10)
+    closing = asyncio.create_task(bench.hold.aclose()) if how == "closed" else None
+    most = before = 0
+    for turn in itertools.count(1):
+        if len(bench.log) == 2000:
+            break
+        # Most turns take no time; now and then the pause between two batches passes.
+        await asyncio.sleep(0 if turn % 200 else PAUSE)
+        most, before = max(most, len(bench.log) - before), len(bench.log)
+    # A pause may span two turns.
+    assert most <= 2 * SLICE
+    assert bench.order == list(range(2000))
+    assert bench.places.used == 0
+    if closing is not None:
+        await closing
 
 
 async def test_it_says_when_it_begins_and_ends_to_have_somebody():
@@ -187,7 +214,7 @@ async def test_a_waiter_costs_little_memory():
     used = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert used / len(waiters) < 400, sys.version
-    bench.hold.close()
+    await bench.hold.aclose()
 
 
 OPERATIONS = st.lists(

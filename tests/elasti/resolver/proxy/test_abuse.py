@@ -77,22 +77,26 @@ async def test_a_pod_that_accepts_and_never_answers_keeps_nobody_else_waiting():
             assert (await client.response())[0] == 504
 
 
-async def test_a_pod_that_refuses_and_then_accepts_serves_everybody(rig):
+async def test_a_pod_that_refuses_and_then_accepts_serves_everybody_in_order(rig):
     pod = await rig.pod(hello, ready=False)
     assert pod.server is not None
     pod.server.close()
-    clients = [await rig.connect() for _ in range(20)]
-    for client in clients:
-        client.get()
-    await rig.held(20)
+    clients = [await rig.connect() for _ in range(200)]
+    for number, client in enumerate(clients):
+        client.get(f"/{number}")
+        await rig.held(number + 1)
+    waiting = list(rig.target.waiting)
     for _ in range(3):
         rig.target.release(pod.address)
-        await rig.held(20)
+        await rig.held(200)
+        assert rig.target.waiting == waiting
+    clients.pop(100).abort()
+    await rig.held(199)
     again = await rig.pod(hello, ready=False, port=pod.address.port)
     rig.target.release(again.address)
     for client in clients:
         assert (await client.response())[0] == 200
-    assert len(again.requests) == 20
+    assert len(again.requests) == 199
 
 
 async def test_a_client_that_pipelines_and_never_reads_is_not_buffered(rig):
