@@ -6,6 +6,7 @@ definition is read now and then; what it lacks becomes a warning that names the 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 from typing import TYPE_CHECKING
 
@@ -55,7 +56,8 @@ class Definition:
         self.finding: Finding | None = None
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Look again and again, until cancelled; the first time after a while."""
+        await asyncio.sleep(_PERIOD)
         await until(self.check, _PERIOD)
 
     async def check(self) -> None:
