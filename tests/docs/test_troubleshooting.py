@@ -1,0 +1,93 @@
+"""The troubleshooting guide says what the programs say: every sentence, every reason."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from elasti.cli.exits import ExitCode
+from elasti.resolver.proxy.target import Refusal
+
+ROOT = Path(__file__).parents[2]
+GUIDE = (ROOT / "docs" / "guide" / "troubleshooting.md").read_text()
+SENTENCES = re.findall(r"^ *> (.+)$", GUIDE, re.MULTILINE)
+CALLS = {"Obstacle", "Finding", "Why"}
+
+
+def trees() -> list[ast.Module]:
+    return [ast.parse(path.read_text()) for path in (ROOT / "src" / "elasti").rglob("*.py")]
+
+
+def strings() -> str:
+    """Every text of the sources, what is written in pieces put together."""
+    found = []
+    for tree in trees():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                found += [v.value for v in node.values if isinstance(v, ast.Constant)]
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                found.append(node.value)
+    return "\n".join(map(str, found))
+
+
+SPOKEN = strings()
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_every_sentence_of_the_guide_is_one_that_a_program_says(sentence: str):
+    for part in sentence.split("…"):
+        assert part.strip() in SPOKEN
+
+
+def reasons(directory: str) -> set[str]:
+    found = set()
+    for path in (ROOT / "src" / "elasti" / directory).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in CALLS and node.args:
+                first = node.args[0]
+                if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                    found.add(first.value)
+    return found
+
+
+def test_every_reason_is_explained():
+    known = reasons("operator") | reasons("scaling")
+    assert {"Cooldown", "InUse", "HeadlessService", "SharedPods"} <= known
+    missing = [reason for reason in known if f"`{reason}`" not in GUIDE]
+    assert missing == []
+
+
+def test_no_reason_is_explained_that_nobody_gives():
+    table = GUIDE.split("## Ready is False")[1].split("\n## ")[0]
+    sleeping = GUIDE.split("## It never sleeps")[1].split("**A trigger")[0]
+    named = re.findall(r"^\| (`[A-Za-z]+`(?:, `[A-Za-z]+`)*) \|", sleeping + table, re.MULTILINE)
+    for cell in named:
+        for reason in re.findall(r"`([A-Za-z]+)`", cell):
+            assert f'"{reason}"' in SPOKEN or reason in SPOKEN, reason
+
+
+SOURCES = "".join(path.read_text() for path in (ROOT / "src" / "elasti" / "resolver").rglob("*.py"))
+
+
+@pytest.mark.parametrize("refusal", [one for one in Refusal if f"Refusal.{one.name}" in SOURCES])
+def test_every_refusal_of_the_resolver_is_explained(refusal: Refusal):
+    assert f"| {refusal.status} | `{refusal.words}` |" in GUIDE
+
+
+def test_every_exit_code_is_explained():
+    table = GUIDE.split("## A command cannot do its work")[1]
+    for code in ExitCode:
+        if code is not ExitCode.OK:
+            assert f"\n| {int(code)} | " in table
+
+
+def test_links_within_the_guide_lead_somewhere():
+    heads = [
+        re.sub(r"[^a-z0-9 -]", "", head.lower())
+        for head in re.findall(r"^## (.+)$", GUIDE, re.MULTILINE)
+    ]
+    anchors = {head.replace(" ", "-") for head in heads}
+    assert set(re.findall(r"\]\(#([^)]+)\)", GUIDE)) <= anchors
