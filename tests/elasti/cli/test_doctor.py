@@ -23,7 +23,12 @@ from elasti.api.types import ElastiServiceStatus as Status
 from elasti.cli.doctor.definition import judge_definition, judge_server
 from elasti.cli.doctor.findings import Finding, Level, exit_code, lines, verdict
 from elasti.cli.doctor.network import judge_policies, judge_proxies, selects
-from elasti.cli.doctor.programs import judge_lease, judge_programs, judge_resolvers
+from elasti.cli.doctor.programs import (
+    found_elsewhere,
+    judge_lease,
+    judge_programs,
+    judge_resolvers,
+)
 from elasti.cli.doctor.rights import Right, as_rules, program_rights
 from elasti.cli.doctor.services import judge_autoscalers, judge_services
 from elasti.cli.exits import ExitCode
@@ -139,6 +144,14 @@ def test_kubeelastis_operator_beside_ours_is_named():
     theirs = {"metadata": {"name": "elasti-operator-controller-manager", "namespace": "elasti"}}
     first = next(iter(judge_programs([theirs, program("operator")], "elasti", "1")))
     assert "only one of both can lead" in first.message
+
+
+def test_an_installation_in_another_namespace_is_named():
+    assert list(found_elsewhere([], "elasti")) == []
+    other = program("operator")
+    other["metadata"]["namespace"] = "sleepers"
+    (told,) = found_elsewhere([other], "elasti")
+    assert "--elasti-namespace sleepers" in told.remedy
 
 
 def lease(holder: str, age: float) -> JsonObject:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import pytest
@@ -259,6 +260,26 @@ async def test_status_says_why_it_does_not_sleep(rig: Rig, prometheus: FakeProme
         await eventually(lambda: says("InUse"))
         prometheus.value = 0.0
         await eventually(lambda: says("Asleep"))
+
+
+async def test_a_trigger_that_goes_up_and_down_costs_no_write(rig: Rig, prometheus: FakePrometheus):
+    prometheus.value = 7.0
+    await rig.web(cooldownPeriod=900, triggers=[prometheus.trigger()])
+    async with rig.operator():
+        await rig.becomes("Serve")
+
+        async def settled() -> bool:
+            # Healthy is the last word of the first polls.
+            return (await rig.condition("TriggersHealthy")).get("reason") == "Healthy"
+
+        await eventually(settled)
+        before = await rig.elastiservices.get("web")
+        for turn in range(6):
+            prometheus.value = 7.0 * (turn % 2)
+            wanted = len(prometheus.queries) + 4
+            await eventually(functools.partial(_more, prometheus, wanted))
+        after = await rig.elastiservices.get("web")
+        assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
 
 
 async def _more(prometheus: FakePrometheus, queries: int) -> bool:

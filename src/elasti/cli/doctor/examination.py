@@ -79,9 +79,19 @@ class Examination:
             self._found += programs.judge_programs(found, self._elasti, self._version)
         there = [] if isinstance(found, _Unseen) else found
         names = {programs.program_of(item) for item in there}
+        if not isinstance(found, _Unseen) and names <= {""}:
+            self._found += programs.found_elsewhere(await self._labelled(), self._elasti)
         await self._leader(installed="operator" in names)
         await self._resolvers(installed="resolver" in names)
         return there
+
+    async def _labelled(self) -> list[JsonObject]:
+        """Return the Deployments of Elasti anywhere; none where that may not be asked."""
+        deployments = self._client.resource("apps/v1/deployments")
+        try:
+            return await _all(deployments.items(selector="app.kubernetes.io/part-of=elasti"))
+        except ApiError:
+            return []
 
     async def _leader(self, *, installed: bool) -> None:
         leases = self._client.resource("coordination.k8s.io/v1/leases", namespace=self._elasti)

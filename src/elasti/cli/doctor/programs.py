@@ -59,6 +59,18 @@ def judge_programs(
     yield from _judge_versions([d for running in found.values() for d in running], version)
 
 
+def found_elsewhere(deployments: Iterable[JsonObject], namespace: str) -> Iterator[Finding]:
+    """Say where else Elasti is installed, for who looked in the wrong namespace."""
+    places = {item["metadata"]["namespace"] for item in deployments} - {namespace}
+    if places:
+        yield Finding(
+            Level.HINT,
+            "programs",
+            f"Elasti is installed in namespace {', '.join(sorted(places))}",
+            f"Look there: elasti doctor --elasti-namespace {min(places)}",
+        )
+
+
 def judge_lease(lease: JsonObject | None, now: dt.datetime) -> Finding:
     """Judge who leads; None where there is no lease."""
     if lease is None:
