@@ -217,6 +217,20 @@ async def test_another_elastiservice_on_the_target_may_refuse(rig: Rig, promethe
         assert "ElastiService api has the same target" in event["message"]
 
 
+async def test_an_autoscaler_that_cannot_be_paused_refuses(rig: Rig):
+    await rig.web(cooldownPeriod=900, autoscaler={"type": "keda", "name": "nobody"})
+    async with rig.operator():
+        await rig.becomes("Serve")
+        await ask(rig)
+        await eventually(lambda: is_cleared(rig))
+        await rig.becomes("Serve")
+        assert await rig.replicas() == 1
+        (event,) = await eventually(lambda: events(rig, "SleepRefused"))
+        assert "the target could not be parked" in event["message"]
+        (detail,) = await eventually(lambda: events(rig, "FailedToScale"))
+        assert "there is no ScaledObject nobody" in detail["message"]
+
+
 async def test_a_wake_request_beside_it_wins(rig: Rig):
     await rig.web(replicas=0)
     async with rig.operator():
