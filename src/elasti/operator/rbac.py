@@ -10,9 +10,14 @@ from elasti.api.names import GROUP, LEASE_NAME, PLURAL
 from elasti.api.rights import READ, Rule
 
 NAMESPACED_RULES = (
-    Rule(GROUP, (PLURAL,), (*READ, "patch"), "finalizer and durable wake requests"),
+    Rule(GROUP, (PLURAL,), ("list", "watch", "patch"), "finalizer and durable requests"),
     Rule(GROUP, (f"{PLURAL}/status",), ("patch",), "status"),
-    Rule("", ("services",), (*READ, "create", "update", "delete"), "private Services"),
+    Rule(
+        "",
+        ("services",),
+        ("list", "watch", "create", "update", "delete"),
+        "private Services",
+    ),
     Rule(
         "discovery.k8s.io",
         ("endpointslices",),
@@ -55,6 +60,6 @@ LEASE_RULES = (
 """In the operator's own namespace."""
 
 RESOLVER_NAMESPACE_RULES = (
-    Rule("discovery.k8s.io", ("endpointslices",), READ, "where the resolvers are"),
+    Rule("discovery.k8s.io", ("endpointslices",), ("list", "watch"), "where the resolvers are"),
 )
 """In the resolver's namespace, where the operator is confined to others."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from elasti.api.names import GROUP, PLURAL
-from elasti.api.rights import READ, Rule
+from elasti.api.rights import Rule
+
+_FOLLOW = ("list", "watch")
 
 NAMESPACED_RULES = (
-    Rule(GROUP, (PLURAL,), READ, "what to listen on"),
+    Rule(GROUP, (PLURAL,), _FOLLOW, "what to listen on"),
     Rule(GROUP, (PLURAL,), ("patch",), "the durable wake request, where no operator answers"),
-    Rule("", ("services",), READ, "their ports"),
-    Rule("discovery.k8s.io", ("endpointslices",), READ, "pods, and its own place in rotations"),
+    Rule("", ("services",), _FOLLOW, "their ports"),
+    Rule("discovery.k8s.io", ("endpointslices",), _FOLLOW, "pods, and its own place in rotations"),
     Rule("", ("pods",), ("get",), "the probes of a pod that starts"),
 )
 """In every watched namespace, or in the whole cluster."""
