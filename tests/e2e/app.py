@@ -2,7 +2,8 @@
 
     POD_IP=127.0.0.1 POD_NAME=web python -m tests.e2e.app
 
-PORT (8080), START_SECONDS (1): how long it takes to start. LINGER_SECONDS (5): how long it serves on
+PORT (8080), START_SECONDS (1): how long it takes to start; START_WHEN: a file, before which it does
+not start at all. LINGER_SECONDS (5): how long it serves on
 after SIGTERM, without being ready; 0 ends it at once, as an app does that does not handle the signal.
 EXECUTED: a directory, where each process appends the ids of the requests that it executed to a file.
 `/healthz` and `/metrics` are not use; `always_idle` is a metric that never shows any.
@@ -93,6 +94,9 @@ async def main() -> None:
     else:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     await asyncio.sleep(float(os.environ.get("START_SECONDS", "1")))
+    if when := os.environ.get("START_WHEN"):
+        while not Path(when).exists():  # noqa: ASYNC110, ASYNC240 -- a file tells nobody
+            await asyncio.sleep(0.05)
     host, port = os.environ["POD_IP"], int(os.environ.get("PORT", "8080"))
     server = await loop.create_server(lambda: Conversation(app), host, port, backlog=4096)
     print(f"serving on {host}:{port}", flush=True)

@@ -15,6 +15,9 @@ from pathlib import Path
 
 from kubeloop.client import Client
 
+PATIENCE = 300.0
+"""How long to wait, in seconds, for what takes a few on an idle machine."""
+
 
 class Unsupported(Exception):
     """A ground cannot do this; the text says why, and the report shows it."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 
 import msgspec
+from tests.e2e.ground import PATIENCE
 
 from elasti.api.names import API_VERSION, PLURAL, resolver_slice_name
 from kubeloop.client import Client
@@ -54,7 +55,7 @@ class Observer:
             await self._factory.wait_for_sync(timeout=_SYNC_SECONDS)
             yield
 
-    async def until(self, kind: str, subject: str, *wanted: str, seconds: float = 120.0) -> None:
+    async def until(self, kind: str, subject: str, *wanted: str, seconds: float = PATIENCE) -> None:
         """Wait until it holds. Raises AssertionError that says what holds instead."""
         await self.until_true(
             lambda: self.now.get((kind, subject)) in wanted,
@@ -63,7 +64,7 @@ class Observer:
         )
 
     async def until_true(
-        self, condition: Callable[[], bool], what: str, *, seconds: float = 120.0
+        self, condition: Callable[[], bool], what: str, *, seconds: float = PATIENCE
     ) -> None:
         """Wait until a condition on what holds is true."""
         try:

@@ -29,7 +29,7 @@ from tests.e2e.workload import App
 from kubeloop.objects.meta import JsonObject
 
 # A node may act on a change this much later than we hear of it; generous, since nobody can ask it.
-_NODE_LAG = 1.5
+NODE_LAG = 1.5
 
 
 class Play:
@@ -125,6 +125,16 @@ class Play:
             and (what in words if words else what != "gone")
         ]
 
+    async def until_only_one_pod(self, app: App) -> None:
+        """Wait until all pods but one are gone."""
+        await self.observer.until_true(lambda: len(self.pods(app)) == 1, "one pod is left")
+
+    def left(self, app: App) -> float:
+        """Return when a pod of an app was last seen leaving or gone."""
+        words = ("leaving", "gone")
+        names = [e for e in self.observer.events if e.kind == "pod" and e.what in words]
+        return max((e.at for e in names if e.subject.startswith(f"{app.name}-")), default=0.0)
+
     async def pod(self, name: str) -> JsonObject:
         """Read a pod."""
         return await self.stage.client.resource("v1/pods", namespace=self.namespace).get(name)
@@ -167,7 +177,7 @@ class Play:
     def count_apart(self, began: float, why: str, *, until: float | None = None) -> None:
         """Count what fails from a moment on apart, until now or another, and a node's lag more."""
         ended = time.monotonic() if until is None else until
-        self.windows.append(Window(began, ended + _NODE_LAG, why))
+        self.windows.append(Window(began, ended + NODE_LAG, why))
 
     # The end
 

@@ -29,6 +29,12 @@ class Probe:
         """Send so many requests a second from now on."""
         await self._tell(f"rate {rate}")
 
+    async def all_sent(self) -> None:
+        """Wait until everything within the plan's limit is on the wire."""
+        assert self._process.stdout is not None
+        async with asyncio.timeout(self._plan.timeout):
+            assert await self._process.stdout.readline() == b"all sent\n"
+
     async def finish(self) -> tuple[Summary, list[Record]]:
         """Send no more, wait for every answer, and return the account."""
         if self.outcome is None:
@@ -53,7 +59,7 @@ async def probing(
     *,
     run: str,
     limit: int | None = None,
-    timeout: float = 180.0,
+    timeout: float = 300.0,
     reuse: bool = True,
     host: str = "",
 ) -> AsyncIterator[Probe]:

@@ -27,8 +27,6 @@ class Length:
     """How many moments around the cooldown are tried."""
     outage: float
     held: int
-    gather: float
-    """How long it may take until that many connections are there."""
     services: int
 
 
@@ -40,7 +38,6 @@ SHORT = Length(
     moments=5,
     outage=10,
     held=10_000,
-    gather=25,
     services=100,
 )
 FULL = Length(
@@ -51,7 +48,6 @@ FULL = Length(
     moments=20,
     outage=30,
     held=10_000,
-    gather=25,
     services=100,
 )
 

@@ -25,7 +25,7 @@ from typing import NamedTuple, TypeVar
 
 from tests.e2e import bundle
 from tests.e2e.bundle import Installation
-from tests.e2e.ground import Ground, Unsupported
+from tests.e2e.ground import PATIENCE, Ground, Unsupported
 
 from elasti.api.names import API_VERSION, LEASE_NAME, PLURAL, resolver_slice_name
 from kubeloop.aio.wait import poll
@@ -38,8 +38,6 @@ __all__ = ["Address", "Ground", "Installation", "Stage", "Unsupported"]
 T = TypeVar("T")
 _MANAGER = "elasti-e2e"
 _LOOK_EVERY = 0.1
-PATIENCE = 120.0
-"""How long to wait for what takes seconds on an idle machine."""
 SERVICES = f"{API_VERSION}/{PLURAL}"
 SLICES = "discovery.k8s.io/v1/endpointslices"
 DEPLOYMENTS = "apps/v1/deployments"

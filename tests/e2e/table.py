@@ -9,8 +9,6 @@ from tests.e2e.bundle import Installation
 from tests.e2e.play import Play
 from tests.e2e.scenarios import control, crowds, cycles, hands, outages, programs
 
-DEV, PROXY, KUBE_PROXY = "dev cluster", "control plane, our proxy", "control plane, kube-proxy"
-EVERYWHERE = (DEV, PROXY, KUBE_PROXY)
 USUAL = Installation()
 
 
@@ -22,6 +20,8 @@ class Scenario:
     play: Callable[[Play], Awaitable[None]]
     installation: Installation = USUAL
     loses: bool = False
+    picture: bool = False
+    """Whether the report's timeline is of this one."""
 
     @property
     def title(self) -> str:
@@ -34,7 +34,9 @@ _PATIENT = Installation(engage_settle=outages.LATE + 2)
 
 SCENARIOS = (
     Scenario(name="wake", play=cycles.wake),
+    Scenario(name="cycle", play=cycles.cycle, picture=True),
     Scenario(name="last-moment", play=cycles.sleep_at_the_last_moment),
+    Scenario(name="last-moment-exiting", play=cycles.sleep_at_the_last_moment_and_exit_at_once),
     Scenario(name="idle-metric", play=cycles.idle_by_its_metric),
     Scenario(name="cycles", play=cycles.cycles),
     Scenario(name="cycles-exiting", play=cycles.cycles_of_an_app_that_exits_at_once),
@@ -62,3 +64,17 @@ SCENARIOS = (
         loses=True,
     ),
 )
+
+
+def by_name(*names: str) -> tuple[Scenario, ...]:
+    """Return some of the scenarios, in the table's order. Raises ValueError for an unknown one."""
+    known = {scenario.name: scenario for scenario in SCENARIOS}
+    if unknown := set(names) - known.keys():
+        raise ValueError(f"no scenario {unknown.pop()!r}; there are: {', '.join(known)}")
+    return tuple(scenario for scenario in SCENARIOS if scenario.name in names)
+
+
+def all_but(*names: str) -> tuple[Scenario, ...]:
+    """Return the others."""
+    without = by_name(*names)
+    return tuple(scenario for scenario in SCENARIOS if scenario not in without)

@@ -27,6 +27,7 @@ class App:
     executed: Path
     name: str = "web"
     start: float = 1.0
+    start_when: Path | None = None
     linger: float = 5.0
     cooldown: int = 3
     trigger: JsonObject = dataclasses.field(default_factory=lambda: IN_USE)
@@ -92,6 +93,7 @@ class App:
         variables = {
             "PYTHONPATH": str(ROOT),
             "START_SECONDS": str(self.start),
+            "START_WHEN": str(self.start_when or ""),
             "LINGER_SECONDS": str(self.linger),
             "EXECUTED": str(self.executed),
             "PORT": str(PORT),
@@ -99,12 +101,13 @@ class App:
         environment: list[JsonObject] = [{"name": k, "value": v} for k, v in variables.items()]
         for name, path in (("POD_NAME", "metadata.name"), ("POD_IP", "status.podIP")):
             environment.append({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
-        probe = {"httpGet": {"path": "/healthz", "port": PORT}, "periodSeconds": 1}
+        # An app that is slow to answer because the machine is busy is not one that leaves.
+        probe = {"httpGet": {"path": "/healthz", "port": PORT}, "timeoutSeconds": 10}
         return {
             "name": "app",
             "image": "app",
             "command": [sys.executable, "-m", "tests.e2e.app"],
             "env": environment,
             "ports": [{"containerPort": PORT}],
-            "readinessProbe": {**probe, "failureThreshold": 1},
+            "readinessProbe": {**probe, "periodSeconds": 1, "failureThreshold": 1},
         }

@@ -19,7 +19,6 @@ from kubeloop.client.request import Request
 
 ROOT = Path(__file__).resolve().parents[3]
 _COMMAND = [sys.executable, "-m", "elasti", "dev", "--port", "0", "--kubeconfig"]
-_START_SECONDS = 60.0
 # The service proxy is a relay and needs two descriptors for each; the rest is for everything else.
 _MOST_CONNECTIONS = 5_000
 
@@ -70,33 +69,50 @@ class DevGround(Ground):
         await self.client.send(Request(method="POST", path=f"/_dev/{knob}", body=body))
 
 
+class DevHouse:
+    """A dev cluster's process; it lives from `start` to `stop`, on no event loop."""
+
+    def __init__(self, directory: Path) -> None:
+        self.kubeconfig = directory / "kubeconfig"
+        self.log = directory / "cluster.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and return when it serves."""
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                [*_COMMAND, str(self.kubeconfig)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+        assert self._process.stdout is not None
+        said = b""
+        while b"Ctrl-C" not in said:
+            line = self._process.stdout.readline()
+            assert line, f"`elasti dev` ended: {said.decode()}{self.log.read_text()}"
+            said += line
+
+    def stop(self) -> None:
+        """End it, and every pod."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.communicate()
+
+    @contextlib.asynccontextmanager
+    async def ground(self) -> AsyncIterator[DevGround]:
+        """Return the cluster as a ground, for the running loop."""
+        async with Client.from_kubeconfig([self.kubeconfig]) as client:
+            yield DevGround(client, self.kubeconfig)
+
+
 @contextlib.asynccontextmanager
 async def dev_ground(directory: Path) -> AsyncIterator[DevGround]:
     """Run a dev cluster during the block; its output goes to a file in the directory."""
-    kubeconfig = directory / "kubeconfig"
-    with (directory / "cluster.log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            *_COMMAND, str(kubeconfig), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log
-        )
-        try:
-            await _ready(process, directory)
-            async with Client.from_kubeconfig([kubeconfig]) as client:
-                yield DevGround(client, kubeconfig)
-        finally:
-            await _stop(process)
-
-
-async def _ready(process: Process, directory: Path) -> None:
-    assert process.stdout is not None
-    said = ""
-    async with asyncio.timeout(_START_SECONDS):
-        while "Ctrl-C" not in said:
-            line = await process.stdout.readline()
-            assert line, f"`elasti dev` ended: {said}{(directory / 'cluster.log').read_text()}"
-            said += line.decode()
-
-
-async def _stop(process: Process) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        process.terminate()
-    await process.communicate()
+    house = DevHouse(directory)
+    await asyncio.to_thread(house.start)
+    try:
+        async with house.ground() as ground:
+            yield ground
+    finally:
+        await asyncio.to_thread(house.stop)

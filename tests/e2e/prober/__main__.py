@@ -3,8 +3,8 @@
     python -m tests.e2e.prober PLAN.json
 
 It says `ready`, then obeys lines of its standard input: `rate N`, and `stop`, which ends the sending.
-When every request has an outcome it writes them to the plan's file and ends. The end of the input is a
-`stop`, so that no prober outlives its test.
+It says `all sent` when a plan's limit is on the wire. When every request has an outcome it writes them
+to the plan's file and ends. The end of the input is a `stop`, so that no prober outlives its test.
 """
 
 from __future__ import annotations
@@ -32,11 +32,18 @@ async def main(plan: Plan) -> None:
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
     )
     print("ready", flush=True)
+    telling = asyncio.create_task(_tell(sender))
     sender.set_rate(plan.rate)
     while (line := (await reader.readline()).decode().split()) and line[0] == "rate":
         sender.set_rate(float(line[1]))
     await sender.finish()
+    telling.cancel()
     _write(plan, sender, began)
+
+
+async def _tell(sender: Sender) -> None:
+    await sender.all_sent.wait()
+    print("all sent", flush=True)
 
 
 def _write(plan: Plan, sender: Sender, began: float) -> None:

@@ -36,6 +36,7 @@ class Sender:
         self._settled = asyncio.Event()
         self._stopped = False
         self._sweep()
+        self.all_sent = asyncio.Event()
         self.records: list[Record] = []
 
     @property
@@ -99,7 +100,7 @@ class Sender:
         else:
             task = self._loop.create_task(self._dial(record, size))
             self._dialling.add(task)
-            task.add_done_callback(self._dialling.discard)
+            task.add_done_callback(self._dialled)
 
     async def _dial(self, record: Record, size: int) -> None:
         host, port = self._plan.targets[record.target]
@@ -128,6 +129,11 @@ class Sender:
         head = f"{record.method} /{record.id} HTTP/1.1\r\nHost: {name}\r\n{length}\r\n"
         self._open[connection] = record
         connection.ask(record, head.encode(), body, self._done)
+
+    def _dialled(self, task: asyncio.Task[None]) -> None:
+        self._dialling.discard(task)
+        if self._number == self._plan.limit and not self._dialling:
+            self.all_sent.set()
 
     def _failed(self, record: Record, fault: Fault, detail: str) -> None:
         record.answered, record.fault, record.detail = time.monotonic(), fault, detail

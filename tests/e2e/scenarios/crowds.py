@@ -32,9 +32,12 @@ async def hundred_services(play: Play) -> None:
 async def ten_thousand_held(play: Play) -> None:
     """Ten thousand requests wait at one Service, and all of them are answered."""
     # The app starts when everybody is there, so that they really are held all at once.
-    app = await play.sleeping_app(play.new_app(start=play.length.gather))
+    everybody = play.directory / "everybody"
+    app = await play.sleeping_app(play.new_app(start_when=everybody))
     probes = await _clients(play, app)
     await asyncio.gather(*(probe.rate(_RUSH / _PROBERS * 2) for probe in probes))
+    await asyncio.gather(*(probe.all_sent() for probe in probes))
+    everybody.touch()
     await play.awake(app)
     accounts = [await probe.finish() for probe in probes]
     held = sum(record.held is not None for _, records in accounts for record in records)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.e2e.play import Play
+from tests.e2e.play import NODE_LAG, Play
 from tests.e2e.probing import Probe
 from tests.e2e.scenarios.hands import EXITS
 from tests.e2e.workload import ALWAYS_IDLE, App
@@ -12,6 +12,8 @@ from tests.e2e.workload import ALWAYS_IDLE, App
 # Around the end of the engage settle, when the target is set to zero.
 _EARLIEST, _LATEST = -0.4, 0.6
 _BURST = 1.5
+# We hear of a scale a moment after it was written.
+_WATCH_LAG = 0.5
 
 
 async def wake(play: Play) -> None:
@@ -22,18 +24,45 @@ async def wake(play: Play) -> None:
     await play.flow(play.length.load)
 
 
+async def cycle(play: Play) -> None:
+    """Asleep, traffic, a pod, direct traffic, nobody, asleep again."""
+    app = await play.sleeping_app()
+    probe = await play.load(app)
+    await play.awake(app)
+    await play.flow(play.length.load / 4)
+    await probe.rate(0)
+    await play.asleep(app)
+
+
 async def sleep_at_the_last_moment(play: Play) -> None:
     """Bursts begin at moments spread around the one at which the target is parked."""
-    app = await play.serving_app()
+    await _last_moments(play, play.new_app())
+
+
+async def sleep_at_the_last_moment_and_exit_at_once(play: Play) -> None:
+    """The same, with an app that does not serve on after SIGTERM."""
+    await _last_moments(play, play.new_app(linger=0))
+
+
+async def _last_moments(play: Play, app: App) -> None:
+    app = await play.serving_app(app)
     probe = await play.load(app, rate=0)
     assert play.stage.installed is not None
     settle = play.stage.installed.engage_settle
-    count = play.length.moments
+    count, parked = play.length.moments, 0
     for turn in range(count):
         await play.observer.until("state", app.name, "Engaging")
+        engaged = play.observer.last("state", app.name, "Engaging")
         offset = _EARLIEST + (_LATEST - _EARLIEST) * turn / max(count - 1, 1)
         await asyncio.sleep(settle + offset)
         await _burst(play, app, probe)
+        zero = play.observer.last("replicas", app.name, "0")
+        if zero > engaged:
+            parked += 1
+            if not app.linger:
+                await play.until_only_one_pod(app)
+                play.count_apart(zero - _WATCH_LAG, EXITS, until=play.left(app))
+    play.notes.append(f"{parked} of {count} bursts came too late to keep the pod")
 
 
 async def idle_by_its_metric(play: Play) -> None:
@@ -63,7 +92,8 @@ async def _cycles(play: Play, app: App) -> None:
         await _burst(play, app, probe)
         await play.asleep(app)
         if not app.linger:
-            play.count_apart(play.observer.last("replicas", app.name, "0"), EXITS)
+            # Nodes may still know the pod that is dead; whoever comes later is not excused.
+            await play.flow(NODE_LAG)
 
 
 async def _burst(play: Play, app: App, probe: Probe) -> None:

@@ -16,8 +16,9 @@ LATE = 3.0
 async def api_away(play: Play) -> None:
     """Nobody reaches the API server while traffic arrives at a sleeping Service."""
     app = await play.sleeping_app()
+    probe = await play.load(app, rate=0)
     async with play.stage.ground.api_away():
-        await play.load(app)
+        await probe.rate(play.length.rate)
         await play.flow(play.length.outage)
     await play.stage.ground.settled()
     await play.awake(app)

@@ -7,7 +7,6 @@ import dataclasses
 
 from tests.e2e import bundle
 from tests.e2e.play import Play
-from tests.e2e.stage import PATIENCE
 from tests.e2e.workload import ALWAYS_IDLE, App
 
 # Long enough that a rollout begins and ends while everybody is held.
@@ -99,4 +98,4 @@ async def _old_pods_are_gone(play: Play, selector: str) -> None:
         found = [pod async for pod in pods.items(selector=selector)]
         return not any(pod["metadata"].get("deletionTimestamp") for pod in found)
 
-    await play.stage.until(gone, "every replaced pod has ended", seconds=PATIENCE)
+    await play.stage.until(gone, "every replaced pod has ended")
