@@ -96,6 +96,8 @@ class OperatorProcess:
         async with aiohttp.ClientSession() as session:
 
             async def is_ready() -> bool:
+                assert self._process is not None
+                assert self._process.returncode is None, self.log
                 with contextlib.suppress(aiohttp.ClientError, OSError):
                     async with session.get(f"http://{self._host}:8013/readyz") as answer:
                         return answer.status == 200

@@ -1,0 +1,54 @@
+"""The operator killed after every write of every hand-over, on both servers.
+
+A scenario is played once undisturbed, to know how many writes it takes, and then once for each of them:
+the process is killed when that one is made, and started again. See `tests.elasti.operator.crashing`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.elasti.operator.conftest import place, rig
+from tests.elasti.operator.crash_scenarios import SCENARIOS, Scenario, count_writes
+from tests.elasti.operator.crashing import Ground, after, crash_ground
+from tests.elasti.operator.rig import Rig
+from tests.elasti.operator.servers import CONTROLPLANE, everywhere
+
+__all__ = ["place", "rig"]
+
+pytestmark = [everywhere, pytest.mark.timeout(900)]
+
+AT_ONCE = 3
+FEWEST_WRITES = 3
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
+async def test_killed_after_any_write_it_ends_well(
+    rig: Rig, tmp_path: Path, request: pytest.FixtureRequest, scenario: Scenario
+):
+    real = request.node.callspec.params["rig"] == CONTROLPLANE
+    async with crash_ground(rig, tmp_path, real=real) as ground:
+        writes = await count_writes(ground, scenario)
+        assert writes >= FEWEST_WRITES
+        slots = asyncio.Semaphore(AT_ONCE)
+        deaths = await asyncio.gather(
+            *(play(ground, scenario, count, slots) for count in range(writes + 1))
+        )
+    # The last write or two may be merged into one, since timers decide what is reported together.
+    assert sum(deaths) >= writes - 1, deaths
+    assert all(deaths[:FEWEST_WRITES]), deaths
+
+
+async def play(ground: Ground, scenario: Scenario, count: int, slots: asyncio.Semaphore) -> int:
+    """Kill it after so many writes, and return how often it died."""
+    async with slots, ground.case() as case:
+        try:
+            await scenario(case, after(count))
+        except Exception as error:
+            error.add_note(f"killed after write {count} of {scenario.__name__}")
+            error.add_note("\n".join(map(str, case.relay.writes)))
+            error.add_note(case.operator.log)
+            raise
+        return case.operator.deaths
