@@ -17,6 +17,7 @@ from tests.e2e.prober.plan import Fault, Record
 
 _WIDTH, _LEFT, _RIGHT = 1100, 130, 20
 _TOP, _PLOT, _LANE, _GAP = 56, 180, 26, 8
+_MOST_LINES = 6
 _FONT = 'font-family="system-ui, sans-serif" font-size="12" fill="#1f2937"'
 _BEFORE, _AFTER = 1.0, 1.0
 _COLOURS = {
@@ -117,12 +118,13 @@ def _legend(records: Sequence[Record]) -> Iterator[str]:
 
 def _requests(records: Sequence[Record], axis: Axis) -> Iterator[str]:
     longest = max(record.answered - record.sent for record in records)
-    top = max(math.ceil(longest * 2) / 2, 0.5)
-    bottom = _TOP + _PLOT
-    for step in range(5):
-        y, seconds = bottom - _PLOT * step / 4, top * step / 4
+    step = next(size for size in (0.1, 0.5, 1, 5, 10, 60) if longest / size <= _MOST_LINES)
+    lines = max(math.ceil(longest / step), 1)
+    top, bottom = lines * step, _TOP + _PLOT
+    for number in range(lines + 1):
+        y, seconds = bottom - _PLOT * number / lines, step * number
         yield f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}" stroke="#e5e7eb"/>'
-        yield f'<text x="{_LEFT - 8}" y="{y + 4}" text-anchor="end">{seconds:.2f} s</text>'
+        yield f'<text x="{_LEFT - 8}" y="{y + 4}" text-anchor="end">{seconds:g} s</text>'
     for record in records:
         y = bottom - _PLOT * (record.answered - record.sent) / top
         colour = _COLOURS[_kind(record)]
@@ -146,10 +148,10 @@ def _of(events: Sequence[Event], kind: str) -> list[Event]:
 
 
 def _spans(events: Sequence[Event], end: float, colours: dict[str, str]) -> list[Span]:
-    ends = [*(event.at for event in events[1:]), end]
+    ends = (*(event.at for event in events[1:]), end)
     return [
         Span(event.at, until, event.what, colours[event.what])
-        for event, until in zip(events, ends, strict=True)
+        for event, until in zip(events, ends, strict=False)
         if event.what in colours
     ]
 
