@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from tests.elasti.cli.clusters import Cluster, cluster_on
 
 from elasti.cli.install.applying import reference
@@ -16,7 +22,9 @@ from elasti.cli.install.bundle import bundle
 from elasti.cli.install.choices import Choices
 from elasti.cli.install.differences import differences
 from elasti.cli.install.finding import Installed
+from elasti.cli.install.progress import Progress
 from elasti.cli.install.rollout import rollout
+from elasti.cli.main import main
 
 DEPLOYMENTS = "apps/v1/deployments"
 RBAC = "rbac.authorization.k8s.io"
@@ -346,3 +354,48 @@ def test_troubles_of_pods_are_told_and_those_that_end_by_themselves_are_not():
 )
 def test_installations_meet_where_both_watch(theirs, ours, meet):
     assert Installed("x", theirs, is_ours=True).overlaps(ours) is meet
+
+
+# As a person sees it
+
+
+def test_interrupted_it_says_that_it_can_go_on(tmp_path: Path):
+    with cluster_on(tmp_path, nodes=0) as cluster:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "elasti", "install", "--kubeconfig", str(cluster.admin)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert process.stdout is not None
+        said = ""
+        while "0 of 2 available" not in said:
+            line = process.stdout.readline()
+            assert line, said
+            said += line
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert rest.endswith("Stopped half-way. Call again to go on.\n")
+
+
+def test_on_a_terminal_one_line_moves():
+    output = io.StringIO()
+    progress = Progress(Console(file=output, force_terminal=True, width=80))
+    with progress.waiting() as waiting:
+        waiting.show("operator", "1 of 2")
+        waiting.show("resolver", "2 of 2")
+    progress.done("Role a", "created")
+    assert "\x1b[32mcreated" in output.getvalue()
+    assert "operator: 1 of 2\n" not in output.getvalue()
+
+
+@pytest.mark.parametrize("name", ["install", "uninstall", "manifests"])
+def test_the_guide_explains_every_option(name: str):
+    guide = (Path(__file__).parents[3] / "docs/guide/installing.md").read_text()
+    command = main.get_command(click.Context(main), name)
+    assert command is not None
+    for parameter in command.params:
+        long = next(option for option in parameter.opts if option.startswith("--"))
+        if long not in ("--help", "--output"):
+            assert f"`{long}" in guide, long
