@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from elasti.api.validation import problems
 from elasti.operator.requests import is_in_force
-from elasti.scaling.decide import Decision, Situation, Verdict, decide
+from elasti.scaling.decide import Decision, Evidence, Situation, Verdict, decide
 from elasti.scaling.obstacles import Obstacle, obstacle, until_text
 from elasti.scaling.schedule import is_enabled
 from kubeloop.objects.times import parse_time
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from elasti.api.types import ElastiServiceSpec
     from elasti.operator.directory import CRDDetails, Directory
     from elasti.operator.memory import Memories, Memory
-    from elasti.scaling.decide import Evidence
     from kubeloop.aio.clock import Clock
     from kubeloop.controller.reconcile import Request
 
@@ -137,6 +136,11 @@ class Decisions:
             attempt_ended=memory.attempt_ended,
             asked=is_in_force(memory),
             enabled=is_enabled(details.spec.enabled_period, now),
-            triggers=self._evidence(details.request),
+            triggers=self._evidence(details.request) or _unread(details.spec),
             stale_after=self._stale_after,
         )
+
+
+def _unread(spec: ElastiServiceSpec) -> tuple[Evidence, ...]:
+    """Return what triggers have shown before the first round: nothing, but they are there."""
+    return tuple(Evidence(threshold=math.inf) for _ in spec.triggers)

@@ -15,6 +15,7 @@ from elasti.operator.modes import Activity, Park, State
 from elasti.operator.overlay import Overlay
 
 if TYPE_CHECKING:
+    from elasti.api.types import ElastiService
     from elasti.operator.conditions import Finding
     from elasti.operator.projections import Endpoint, EndpointSlice
     from elasti.scaling.scale_handler import ScaleView
@@ -102,6 +103,7 @@ class Memory:
     finalizing_since: float | None = None
     told: frozenset[Finding] = frozenset()
 
+    own: Overlay[ElastiService] = dataclasses.field(default_factory=Overlay)
     slices: Overlay[EndpointSlice] = dataclasses.field(default_factory=Overlay)
     scales: Overlay[ScaleView] = dataclasses.field(default_factory=Overlay)
 

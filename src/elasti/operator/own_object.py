@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from elasti.api.names import FINALIZER, SLEEP_ANNOTATION, WAKE_ANNOTATION
+from elasti.api.types import ElastiService
 from elasti.operator.reporting import port_statuses
 from elasti.scaling.scale_handler import FIELD_MANAGER
 from kubeloop.client.errors import Conflict, Invalid, NotFound
@@ -15,13 +16,13 @@ from kubeloop.objects.patches import JsonPatch, MergePatch, pointer
 from kubeloop.objects.times import format_time
 
 if TYPE_CHECKING:
-    from elasti.api.types import ElastiService
     from elasti.operator.memory import Memory
     from elasti.operator.observation import Facts
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
 
 RESOURCE = "elasti.truefoundry.com/v1alpha1/elastiservices"
+_OWN = "own"
 
 _log = structlog.get_logger(__name__)
 
@@ -30,8 +31,16 @@ class OwnObject:
     """Every write is safe to repeat, and gives way to one that came meanwhile."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
-        self._objects = client.resource(RESOURCE)
+        self._objects = client.resource(RESOURCE, ElastiService)
+        self._status = self._objects.subresource("status", ElastiService)
         self._clock = clock
+
+    def newest(self, cached: ElastiService, memory: Memory) -> ElastiService:
+        """Return the object as it is after our own writes, where the cache does not show them yet.
+
+        Else what was just reported would be reported again.
+        """
+        return memory.own.newest(_OWN, cached, cached.metadata.resource_version) or cached
 
     async def has_finalizer(self, es: ElastiService) -> bool:
         """Put our finalizer on before anything is made that it has to clean up."""
@@ -79,21 +88,22 @@ class OwnObject:
         except (Invalid, Conflict, NotFound):
             _log.debug("a newer request came meanwhile", elastiservice=es.metadata.name)
 
-    async def patch_status(self, es: ElastiService, body: dict[str, Any]) -> None:
+    async def patch_status(self, es: ElastiService, memory: Memory, body: dict[str, Any]) -> None:
         """Merge fields into the status."""
-        await self._objects.subresource("status").patch(
+        written = await self._status.patch(
             es.metadata.name,
             MergePatch(body),
             namespace=es.metadata.namespace,
             field_manager=FIELD_MANAGER,
         )
+        memory.own.wrote(_OWN, written.metadata.resource_version, written)
 
-    async def stamp(self, es: ElastiService) -> None:
+    async def stamp(self, es: ElastiService, memory: Memory) -> None:
         """Note that the target was scaled up now."""
         now = format_time(self._clock.now())
-        await self.patch_status(es, {"status": {"lastScaledUpTime": now}})
+        await self.patch_status(es, memory, {"status": {"lastScaledUpTime": now}})
 
-    async def publish_ports(self, facts: Facts) -> None:
+    async def publish_ports(self, facts: Facts, memory: Memory) -> None:
         """Tell resolvers which ports to open, before anybody is sent there."""
         ports = port_statuses(facts.service, facts.ports)
         if ports == facts.es.status.resolver_ports:
@@ -102,4 +112,4 @@ class OwnObject:
             {"port": port.port, "resolverPort": port.resolver_port, "name": port.name}
             for port in ports
         ]
-        await self.patch_status(facts.es, {"status": {"resolverPorts": shown}})
+        await self.patch_status(facts.es, memory, {"status": {"resolverPorts": shown}})

@@ -70,9 +70,10 @@ class ElastiServiceReconciler:
         if es is None:
             self._forget(request)
             return None
+        memory = self._recall(request, es)
+        es = self._own.newest(es, memory)
         # Its handler may come after ours; what is reconciled must not be unknown there.
         self._parts.directory.put(es)
-        memory = self._recall(request, es)
         if es.metadata.deletion_timestamp:
             return await self._finalize(es, memory)
         if not await self._own.has_finalizer(es):
@@ -148,7 +149,7 @@ class ElastiServiceReconciler:
         """Make what everything else stands on: the ports in status, the private Service."""
         if memory.refused or facts.service is None:
             return
-        await self._own.publish_ports(facts)
+        await self._own.publish_ports(facts, memory)
         for write in plans.companions(facts):
             await self._apply(write, facts, memory)
 
@@ -225,7 +226,7 @@ class ElastiServiceReconciler:
         except KubeError as error:
             self._parts.reporter.not_woken(facts.es, str(error))
             raise
-        await self._own.stamp(facts.es)
+        await self._own.stamp(facts.es, memory)
 
     async def _park(self, facts: Facts, memory: Memory) -> None:
         """Park, then look once more: what arrived while the write was under way wakes."""
@@ -319,7 +320,7 @@ class ElastiServiceReconciler:
         self._tell_findings(facts, memory)
         patch = status_patch(facts.es.status, new, now)
         if patch is not None:
-            await self._own.patch_status(facts.es, patch)
+            await self._own.patch_status(facts.es, memory, patch)
 
     def _tell_findings(self, facts: Facts, memory: Memory) -> None:
         shown = " ".join(old.message for old in facts.es.status.conditions)

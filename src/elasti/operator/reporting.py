@@ -15,7 +15,7 @@ from elasti.api.names import API_VERSION, KIND
 from elasti.api.types import ElastiServiceStatus, ResolverPort
 from elasti.operator import conditions as words
 from elasti.operator.modes import HOLDS, State
-from elasti.scaling.obstacles import Obstacle
+from elasti.scaling.obstacles import UNREAD, Obstacle
 from kubeloop.objects.gvk import GroupVersionKind
 from kubeloop.objects.times import format_time
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from kubeloop.controller.events import EventRecorder
 
 GVK = GroupVersionKind.of(API_VERSION, KIND)
+_NOT_READ_YET = "NotReadYet"
+_UNREAD = frozenset({_NOT_READ_YET, UNREAD})
 
 _log = structlog.get_logger(__name__)
 
@@ -141,6 +143,7 @@ def status_patch(
 
 def _conditions(facts: Facts, memory: Memory, evidence: Sequence[Evidence]) -> list[Condition]:
     generation = facts.es.metadata.generation
+    known = {} if _all_read(evidence) else _left_by_former_leader(facts.es, memory)
     entries = [
         _ready(facts),
         _target_found(facts),
@@ -150,7 +153,28 @@ def _conditions(facts: Facts, memory: Memory, evidence: Sequence[Evidence]) -> l
         _scale_contested(facts, memory),
         _may_sleep(facts, memory),
     ]
-    return [msgspec.structs.replace(entry, observed_generation=generation) for entry in entries]
+    return [
+        known[entry.type]
+        if entry.reason in _UNREAD and entry.type in known
+        else msgspec.structs.replace(entry, observed_generation=generation)
+        for entry in entries
+    ]
+
+
+def _all_read(evidence: Sequence[Evidence]) -> bool:
+    return bool(evidence) and all(item.last is not None for item in evidence)
+
+
+def _left_by_former_leader(es: ElastiService, memory: Memory) -> dict[str, Condition]:
+    """Return what status says of the same object in the same state.
+
+    A new leader knows nothing of the triggers for a moment; to write that into every status, and a
+    second later what was there before, would be two writes for each ElastiService at every start.
+    """
+    state, generation = memory.state.value if memory.state else "", es.metadata.generation
+    if es.status.state != state:
+        return {}
+    return {old.type: old for old in es.status.conditions if old.observed_generation == generation}
 
 
 def absences(facts: Facts) -> list[words.Finding]:
@@ -214,9 +238,8 @@ def _triggers_healthy(facts: Facts, evidence: Sequence[Evidence]) -> Condition:
             reason="NoTriggers",
             message="spec.triggers is empty, so nothing can show that the target is idle",
         )
-    unread = [item for item in evidence if item.last is None]
-    if unread or not evidence:
-        return words.condition(words.TRIGGERS_HEALTHY, holds=None, reason="NotReadYet")
+    if not _all_read(evidence):
+        return words.condition(words.TRIGGERS_HEALTHY, holds=None, reason=_NOT_READ_YET)
     broken = [
         f"triggers[{index}]: {item.last.error or 'its value is NaN'}"
         for index, item in enumerate(evidence)

@@ -16,6 +16,8 @@ from kubeloop.objects.times import format_time
 if TYPE_CHECKING:
     from elasti.scaling.decide import Situation
 
+UNREAD = "TriggersUnread"
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Obstacle:
@@ -48,7 +50,7 @@ def until_text(moment: float) -> str:
 def _unreadable(seen: Situation) -> Obstacle | None:
     for index, trigger in enumerate(seen.triggers):
         if trigger.last is None or seen.now - trigger.read_at >= seen.stale_after:
-            return Obstacle("TriggersUnread", f"triggers[{index}] has not been read lately")
+            return Obstacle(UNREAD, f"triggers[{index}] has not been read lately")
         if not trigger.last.usable:
             return Obstacle(
                 "TriggersFailing",

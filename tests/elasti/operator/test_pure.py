@@ -25,11 +25,11 @@ from elasti.operator.children import (
 )
 from elasti.operator.conditions import condition, merged, refusal, service_findings
 from elasti.operator.contest import replicas_manager
-from elasti.operator.decisions import combined, cooldown_of
+from elasti.operator.decisions import Decisions, combined, cooldown_of
 from elasti.operator.definition import missing_fields, schema_hash
 from elasti.operator.directory import Directory
 from elasti.operator.handover import judge
-from elasti.operator.memory import Contest, Memory
+from elasti.operator.memory import Contest, Memories, Memory
 from elasti.operator.modes import HOLDS, Activity, State
 from elasti.operator.observation import Facts, rules_for
 from elasti.operator.ops_informer import UpdateObjInfo
@@ -46,6 +46,8 @@ from elasti.operator.rbac import CLUSTER_RULES, LEASE_RULES, NAMESPACED_RULES
 from elasti.operator.reporting import status_of, status_patch
 from elasti.operator.settings import OnResolverLoss, Settings
 from elasti.scaling.decide import Decision, Evidence, Reading, Verdict
+from elasti.scaling.obstacles import UNREAD, Obstacle
+from kubeloop.aio.clock import SystemClock
 from kubeloop.controller.reconcile import Request
 from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import ObjectMeta
@@ -304,6 +306,25 @@ def test_a_cooldown_of_zero_is_kubeelastis_default():
     assert cooldown_of(elastiservice(cooldown_period=7).spec) == 7.0
 
 
+def test_triggers_that_nobody_has_read_yet_are_not_taken_for_none():
+    directory, memories = Directory(), Memories()
+    es = elastiservice(triggers=({"type": "pods", "metadata": {"metric": "m", "threshold": "1"}},))
+    directory.put(msgspec.convert(msgspec.to_builtins(es), ElastiService))
+    request = Request("shop", "web")
+    memories.of(request, "", "web")
+    decisions = Decisions(
+        directory=directory,
+        memories=memories,
+        evidence=lambda _request: (),
+        clock=SystemClock(),
+        polling_interval=30.0,
+    )
+    assert decisions.together(request).verdict is Verdict.STAY
+    found = decisions.obstacle(request)
+    assert found is not None
+    assert found.reason == UNREAD
+
+
 def test_turns_are_handed_out_at_a_steady_rate():
     pacer = Pacer(rate=10.0)
     assert [round(pacer.reserve(5.0), 3) for _ in range(3)] == [5.0, 5.1, 5.2]
@@ -371,6 +392,36 @@ def test_failing_triggers_are_named():
     status = status_of(facts_of(es=es), Memory("u", "web"), (broken,), NOW)
     (found,) = [c for c in status.conditions if c.type == "TriggersHealthy"]
     assert (found.status, found.message) == ("False", "triggers[0]: no answer")
+
+
+def _known_to_a_former_leader(**changes) -> ElastiService:
+    """An ElastiService whose triggers were read by a leader that is gone."""
+    es = elastiservice(triggers=({"type": "prometheus"},))
+    quiet = Evidence(1.0, Reading(0.0), 0.0, 0.0)
+    memory = Memory("u", "web", state=State.SERVE)
+    in_use = Obstacle("InUse", "triggers[0] was seen at work")
+    status = status_of(facts_of(es=es, obstacle=in_use), memory, (quiet,), NOW)
+    return msgspec.structs.replace(es, status=status, **changes)
+
+
+def test_a_new_leader_leaves_what_triggers_said_until_it_has_read_them():
+    es = _known_to_a_former_leader()
+    unread = Obstacle(UNREAD, "triggers[0] has not been read lately")
+    seen = facts_of(es=es, obstacle=unread)
+    for evidence in ((), (Evidence(1.0),)):
+        status = status_of(seen, Memory("u", "web", state=State.SERVE), evidence, NOW)
+        assert status == es.status
+
+
+@pytest.mark.parametrize("state", [State.SERVE, State.ENGAGING])
+def test_what_a_former_leader_said_of_something_else_is_not_left(state):
+    es = _known_to_a_former_leader()
+    if state is State.SERVE:
+        newer = msgspec.structs.replace(es.metadata, generation=4)
+        es = msgspec.structs.replace(es, metadata=newer)
+    status = status_of(facts_of(es=es), Memory("u", "web", state=state), (), NOW)
+    (found,) = [c for c in status.conditions if c.type == "TriggersHealthy"]
+    assert found.reason == "NotReadYet"
 
 
 def test_a_conditions_time_moves_with_its_status_only():
