@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Protocol
 
 from tests.elasti.operator import kinds
-from tests.elasti.operator.rig import Rig
 from tests.elasti.operator.servers import define
 
 from elasti.scaling.autoscalers import PAUSED, SCALED_OBJECTS
+from kubeloop.client import Client
 from kubeloop.informer import SharedInformerFactory
 from kubeloop.objects.patches import MergePatch
 
@@ -18,11 +18,22 @@ KEDA = {"type": "keda", "name": "web"}
 """An ElastiService's `autoscaler`."""
 
 
+class Place(Protocol):
+    """Where KEDA plays: a rig, or anything else with a client and a namespace."""
+
+    @property
+    def client(self) -> Client:
+        """The administrator's."""
+
+    @property
+    def namespace(self) -> str:
+        """The ScaledObject's."""
+
+
 class PlayedKeda:
     """Reports a paused ScaledObject as paused, like KEDA, unless told not to."""
 
-    def __init__(self, rig: Rig) -> None:
-        self.rig = rig
+    def __init__(self, rig: Place) -> None:
         self.objects = rig.client.resource(SCALED_OBJECTS, namespace=rig.namespace)
         self.reports = True
         self._factory = SharedInformerFactory(rig.client, namespace=rig.namespace)
@@ -48,7 +59,7 @@ class PlayedKeda:
 
 
 @contextlib.asynccontextmanager
-async def keda_on(rig: Rig, **annotations: str) -> AsyncIterator[PlayedKeda]:
+async def keda_on(rig: Place, **annotations: str) -> AsyncIterator[PlayedKeda]:
     """A ScaledObject `web`, and KEDA."""
     await define(rig.client, kinds.scaled_object())
     keda = PlayedKeda(rig)

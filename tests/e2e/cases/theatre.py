@@ -1,0 +1,137 @@
+"""A stage on a loop and a thread of its own, where several cases play at once.
+
+Cases mostly wait, for pods and settles, each in a namespace of its own; so they are started together, a
+few at a time, and a test waits for the outcome of its own. What hurts the whole stage plays alone, after
+all others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TypeAlias
+
+from tests.e2e.bundle import Installation
+from tests.e2e.cases.prometheus import Prometheus, prometheus
+from tests.e2e.cases.scene import Scene
+from tests.e2e.ground import Ground
+from tests.e2e.stage import SERVICES, Stage
+
+Case: TypeAlias = Callable[[Scene], Awaitable[None]]
+OpenGround: TypeAlias = Callable[[Path], AbstractAsyncContextManager[Ground]]
+
+_AT_ONCE = 4
+_START_SECONDS = 300.0
+_CASE_SECONDS = 400.0
+
+
+class Theatre:
+    """Runs between `start` and `stop`; may be used from any thread."""
+
+    def __init__(self, open_ground: OpenGround, directory: Path) -> None:
+        self._open_ground = open_ground
+        self._directory = directory
+        self._running = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._main, name="theatre")
+        self._outcomes: dict[Case, Future[None]] = {}
+
+    def start(self) -> None:
+        """Return when Elasti is installed."""
+        self._thread.start()
+        if not self._running.wait(_START_SECONDS):
+            raise TimeoutError(f"the stage was not ready in {_START_SECONDS:.0f} s")
+        self._raise_failure()
+
+    def stop(self) -> None:
+        """End everything; raises what failed beside the cases."""
+        for outcome in self._outcomes.values():
+            outcome.cancel()
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join()
+        self._raise_failure()
+
+    def announce(self, cases: Sequence[Case]) -> None:
+        """Start these, a few at a time."""
+        for case in cases:
+            if case not in self._outcomes:
+                self._outcomes[case] = self._submit(self._play(case))
+
+    def outcome(self, case: Case) -> None:
+        """Return when a case has come to its end; raises what it failed with."""
+        self.announce([case])
+        self._outcomes[case].result(_CASE_SECONDS)
+
+    def alone(self, case: Case) -> None:
+        """Play a case when all that were started have ended; raises what it failed with."""
+        for outcome in self._outcomes.values():
+            outcome.exception(_CASE_SECONDS)
+        self._submit(self._scene(case)).result(_CASE_SECONDS)
+
+    def _submit(self, work: Awaitable[None]) -> Future[None]:
+        async def watched() -> None:
+            await work
+
+        return asyncio.run_coroutine_threadsafe(watched(), self._loop)
+
+    async def _play(self, case: Case) -> None:
+        async with self._gate:
+            await self._scene(case)
+
+    async def _scene(self, case: Case) -> None:
+        namespace = await self._stage.namespace("case")
+        try:
+            await case(Scene(self._stage, namespace, self._prometheus))
+        except Exception as error:
+            error.add_note(await self._seen(namespace))
+            raise
+        finally:
+            await self._stage.client.resource("v1/namespaces").delete(namespace)
+
+    async def _seen(self, namespace: str) -> str:
+        """Return what there is to see in a namespace, for a failure's report."""
+        lines = [f"in {namespace} on {self._stage.name}:"]
+        with contextlib.suppress(Exception):
+            resource = self._stage.client.resource(SERVICES, namespace=namespace)
+            lines += [
+                f"{es['metadata']['name']}: {es.get('status')}" async for es in resource.items()
+            ]
+            events = self._stage.client.resource("v1/events", namespace=namespace)
+            lines += [f"{e['reason']}: {e['message']}" async for e in events.items()]
+        return "\n".join(lines)
+
+    # Its own thread
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._run())
+        except BaseException as error:
+            self._failure = error
+        finally:
+            self._running.set()
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._end = asyncio.Event()
+        self._gate = asyncio.Semaphore(_AT_ONCE)
+        async with self._setting() as (self._stage, self._prometheus):
+            self._running.set()
+            await self._end.wait()
+
+    @contextlib.asynccontextmanager
+    async def _setting(self) -> AsyncIterator[tuple[Stage, Prometheus]]:
+        async with self._open_ground(self._directory) as ground:
+            stage = Stage(ground)
+            await stage.install(Installation())
+            async with prometheus(stage, self._directory / "prometheus") as server:
+                yield stage, server
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise RuntimeError("the stage failed") from self._failure
