@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime as dt
 import json
@@ -15,14 +16,17 @@ import pytest
 import yaml
 from aiohttp import web
 from tests.elasti.cli.stage import Stage
+from tests.elasti.resolver.control.cluster import FakeCluster, fake_operator
+from tests.elasti.resolver.control.test_app import free_port, get, held, worker
 
 from elasti.api.types import Condition, ElastiService, ElastiServiceSpec, ScaleTargetRef
 from elasti.api.types import ElastiServiceStatus as Status
+from elasti.api.wire import WakeOutcome
 from elasti.cli.get_run import Printer, Wanted, listed
 from elasti.cli.held import ResolverPod, counts, resolver_pods, summed
 from elasti.cli.views import cells, heads, row_of, why_of, with_time_left
-from elasti.resolver.objects import ServiceKey
-from elasti.resolver.views import WorkerView
+from kubeloop.aio.tasks import finish
+from kubeloop.aio.wait import poll
 from kubeloop.client.errors import Forbidden, KubeError
 from kubeloop.client.errors import Status as ApiStatus
 from kubeloop.objects.meta import JsonObject, ObjectMeta
@@ -146,35 +150,21 @@ def test_a_row_that_did_not_change_is_not_printed_again():
 # Held
 
 
-class Nothing:
-    """No listeners, no operator."""
-
-    answered = failed = found = unknown = 0
-
-    def fronts(self) -> tuple[()]:
-        return ()
-
-
-class Registry(list[Any]):
-    """Services that hold something."""
-
-
 async def test_a_resolvers_own_metrics_are_understood():
-    class Service:
-        key = ServiceKey("blue", 'we"b')
-        held = 7
-
-    nothing: Any = Nothing()
-    services: Any = Registry([Service()])
-    view = WorkerView(
-        registry=services,
-        listeners=nothing,
-        shared=nothing,
-        operator=nothing,
-        unready=lambda: "",
-    )
-    text = (await view.metrics()).decode()
-    assert list(counts(text)) == [(("blue", 'we"b'), 7)]
+    cluster, port = FakeCluster(), free_port()
+    cluster.elasti_service("web", ("http", port))
+    cluster.private_service("web")
+    async with (
+        fake_operator(lambda _: WakeOutcome.SCALING) as url,
+        worker(cluster, url) as resolver,
+    ):
+        waiting = asyncio.create_task(get(port))
+        try:
+            await poll(lambda: held(resolver) == 1, 0.01, timeout=30)
+            text = (await resolver.view.metrics()).decode()
+        finally:
+            await finish([waiting])
+    assert dict(counts(text)) == {("shop", "web"): 1}
 
 
 PODS = [ResolverPod("r-1", "10.0.0.1", 8013), ResolverPod("r-2", "10.0.0.2", 8013)]
