@@ -22,6 +22,7 @@ from elasti.resolver.proxy.front import DataPath
 from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.proxy.ports import PortProtocol
 from elasti.resolver.proxy.sockets import watch_peer
+from elasti.resolver.proxy.statistics import Statistics
 from elasti.resolver.proxy.target import Address, Asked, LocalAnswer, Refusal, Waiter
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class OnePod:
         self.address = address
         self.asleep = asleep
         self.stepping_aside = False
+        self.statistics = Statistics()
         self.waiting: dict[Waiter, None] = {}
 
     def pick(self) -> Address | None:

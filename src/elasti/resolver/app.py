@@ -99,7 +99,6 @@ class Worker:
         self._why_unready = "the caches are not complete yet"
         self.view = WorkerView(
             registry=self.registry,
-            listeners=self.listeners,
             shared=self.shared,
             operator=self.operator,
             unready=lambda: self._why_unready,
@@ -150,8 +149,9 @@ class Worker:
     def busy(self) -> int:
         """How many requests and tunnels are under way or wait."""
         fronts = [*self.listeners.fronts(), *self.shared.fronts()]
-        counts = (front.statistics for _, front in fronts)
-        return sum(count.active + count.tunnels + count.held for count in counts)
+        # The ports of a Service count together; Services that are gone may still have connections.
+        counted = {front.statistics for _, front in fronts}
+        return sum(count.in_use for count in counted)
 
     def stop_accepting(self) -> None:
         """Close every listening socket."""

@@ -249,6 +249,6 @@ class Listeners:
             listener.front = None
 
     def _retire(self) -> None:
-        for front in [f for f in self._retired if not f.statistics.connections]:
+        for front in [f for f in self._retired if not f.connections]:
             del self._retired[front]
             front.close()

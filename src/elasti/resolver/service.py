@@ -22,6 +22,7 @@ from elasti.api.types import WakeSpec
 from elasti.api.wire import PROBE_PATH, ProbeIdentity
 from elasti.resolver.hold import Hold, Places
 from elasti.resolver.prober import Prober, Suspect
+from elasti.resolver.proxy.statistics import Statistics
 from elasti.resolver.proxy.target import LocalAnswer, Refusal
 from elasti.resolver.rules import Rules
 from elasti.resolver.wake import Waker
@@ -64,7 +65,11 @@ class Service:
         self.key = key
         self.wake = WakeSpec()
         self.rules = Rules(())
-        self.published = False
+        # Whether slices point here; None before anybody looked.
+        self.published: bool | None = None
+        # How often traffic began to come here, and to go elsewhere.
+        self.switches = {True: 0, False: 0}
+        self.statistics = Statistics()
         self.last_arrival: float | None = None
         self.places = Places(self.wake.max_held)
         self.identity = LocalAnswer(
@@ -99,6 +104,12 @@ class Service:
             self.places.most = wake.max_held
             for port in self._ports.values():
                 port.reconfigure()
+
+    def publish(self, *, published: bool) -> None:
+        """Take whether slices point here; what was so at the first look is no change."""
+        if self.published is not None and published != self.published:
+            self.switches[published] += 1
+        self.published = published
 
     def port(self, name: str) -> Port:
         """Return the target for one of the Service's ports, by the port's name."""
@@ -136,6 +147,7 @@ class Port:
             pods=lambda: self.serving,
             changed=self._stir,
         )
+        self.statistics = service.statistics
         self._service = service
         self._seams = seams
         self._prober = Prober(checks=seams.checks, pods=seams.pods, serves=self._found)

@@ -173,7 +173,7 @@ class Registry:
         if service is None:
             service = self._services[key] = Service(key, seams=self._seams)
         service.configure(wake=self._bounded(view.spec.wake), responses=view.spec.probe_response)
-        service.published = bool(self._shown_slices(key))
+        service.publish(published=bool(self._shown_slices(key)))
         service.set_endpoints(endpoints_of(self._private_slices(key)))
         self._touch(self._claims.claim(key, self._wanted(view)))
 

@@ -85,7 +85,7 @@ class SharedPort:
     def _forget_idle(self) -> None:
         """Drop the fronts of Services that are gone and have no connections."""
         for port, (key, front) in list(self._fronts.items()):
-            if key not in self._registry and not front.statistics.connections:
+            if key not in self._registry and not front.connections:
                 del self._fronts[port]
                 front.close()
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from elasti.resolver.proxy.reading import ReadBuffer
     from elasti.resolver.proxy.shares import Share
+    from elasti.resolver.proxy.statistics import Statistics
     from elasti.resolver.proxy.sweeper import Sweeper
     from elasti.resolver.proxy.target import (
         Address,
@@ -53,6 +54,11 @@ class OneRequest:
 
     def __init__(self, target: Target) -> None:
         self._target = target
+
+    @property
+    def statistics(self) -> Statistics:
+        """The target's."""
+        return self._target.statistics
 
     def pick(self) -> Address | None:
         """As the target."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import aiohttp
 import msgspec
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from elasti.resolver.objects import ServiceKey
 
 _SAMPLE = re.compile(r"(?P<series>[^#\s{]+(?:\{.*\})?) (?P<value>[-+.0-9a-zA-Z]+)\Z")
+# All workers see the same Services, not more of them.
+_SAME_FOR_ALL = frozenset(("elasti_resolver_services",))
 # Shorter than the second for which an operator waits.
 _PATIENCE = 0.8
 
@@ -93,20 +95,28 @@ def add_reports(reports: Sequence[ActivityReport]) -> ActivityReport:
 
 
 def add_metrics(texts: Iterable[str]) -> str:
-    """Add up expositions series by series; comments stay before the first series of their name."""
-    lines: dict[str, Any] = {}
+    """Add up expositions series by series; what belongs to one name stays together."""
+    families: dict[str, tuple[list[str], dict[str, float]]] = {}
     for text in texts:
+        comments: list[str] = []
+        series: dict[str, float] = {}
         for line in text.splitlines():
             found = _SAMPLE.match(line)
-            if found is None:
-                lines.setdefault(line, None)
-            elif found["series"] != "elasti_resolver_services":
-                lines[found["series"]] = (lines.get(found["series"]) or 0.0) + float(found["value"])
-            else:
-                # The same Services, not more of them.
-                lines[found["series"]] = max(
-                    lines.get(found["series"]) or 0.0, float(found["value"])
-                )
+            if found is not None:
+                _add(series, found["series"], float(found["value"]))
+                continue
+            comments, series = families.setdefault(line.split(" ", 3)[2], ([], {}))
+            if line not in comments:
+                comments.append(line)
     return "".join(
-        f"{key}\n" if value is None else f"{key} {value}\n" for key, value in lines.items()
+        f"{line}\n"
+        for comments, series in families.values()
+        for line in (*comments, *(f"{name} {value}" for name, value in series.items()))
     )
+
+
+def _add(series: dict[str, float], name: str, value: float) -> None:
+    if name in _SAME_FOR_ALL:
+        series[name] = max(series.get(name, 0.0), value)
+    else:
+        series[name] = series.get(name, 0.0) + value

@@ -1,31 +1,30 @@
 """What a worker tells about itself: activity, readiness, metrics.
 
-Metrics are read from plain counters at the moment somebody asks. Labels are namespace, Service and
-the class of the status, so there are never more series than Services; no client can make one.
+Metrics are read from plain counters at the moment somebody asks. They have KubeElasti's names; labels
+are namespace, Service and the class of the status, so there are never more series than a fixed number
+for each Service, and no client can make one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
 from typing import TYPE_CHECKING, Protocol
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
-
 from elasti.api.wire import ActivityReport
+from elasti.resolver.exposition import Family, exposition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from elasti.resolver.listeners import Listeners
     from elasti.resolver.objects import ServiceKey
     from elasti.resolver.operator_client import Client
-    from elasti.resolver.proxy.statistics import Statistics
     from elasti.resolver.services import Registry
     from elasti.resolver.shared import SharedPort
 
 _LABELS = ("namespace", "service")
+_PREFIX = "elasti_resolver_"
+# KubeElasti's word in its label `error` where there is none.
+_SUCCESS, _FAILED = "success", "failed"
 
 
 class View(Protocol):
@@ -48,18 +47,14 @@ class WorkerView:
         self,
         *,
         registry: Registry,
-        listeners: Listeners,
         shared: SharedPort,
         operator: Client,
         unready: Callable[[], str],
     ) -> None:
         self._registry = registry
-        self._listeners = listeners
         self._shared = shared
         self._operator = operator
         self._unready = unready
-        self._collectors = CollectorRegistry(auto_describe=False)
-        self._collectors.register(self)
 
     async def activity(self, key: ServiceKey) -> ActivityReport | None:
         """Return what is seen of a Service."""
@@ -68,7 +63,7 @@ class WorkerView:
             return None
         arrived = service.last_arrival
         age = None if arrived is None else asyncio.get_running_loop().time() - arrived
-        in_use = sum(s.in_use for owner, s in self._statistics() if owner == key)
+        in_use = service.statistics.in_use
         return ActivityReport(held=service.held, open=in_use, last_arrival_age=age)
 
     async def unready(self) -> str:
@@ -77,68 +72,75 @@ class WorkerView:
 
     async def metrics(self) -> bytes:
         """Return the metrics."""
-        return generate_latest(self._collectors)
+        return exposition((*self._ours(), *self._by_service()))
 
-    def collect(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
-        """Read the counters (prometheus-client's collector)."""
-        yield self._queued()
-        yield from self._traffic()
-        rpc = CounterMetricFamily(
-            "elasti_resolver_operator_rpc_count", "Wake requests to the operator.", labels=["error"]
+    def _ours(self) -> Iterable[Family]:
+        calls = Family(
+            "counter", _PREFIX + "operator_rpc_count", "Wake requests to the operator.", ["error"]
         )
-        rpc.add_metric(["false"], self._operator.answered)
-        rpc.add_metric(["true"], self._operator.failed)
-        yield rpc
-        hosts = CounterMetricFamily(
-            "elasti_resolver_host_extraction_count",
+        calls.add(self._operator.answered, _SUCCESS)
+        calls.add(self._operator.failed, _FAILED)
+        hosts = Family(
+            "counter",
+            _PREFIX + "host_extraction_count",
             "Requests on the shared port, by whether their Host named a known Service.",
-            labels=["error"],
+            ["error"],
         )
-        hosts.add_metric(["false"], self._shared.found)
-        hosts.add_metric(["true"], self._shared.unknown)
-        yield hosts
-        yield GaugeMetricFamily(
-            "elasti_resolver_services", "Services with an ElastiService.", len(self._registry)
-        )
+        hosts.add(self._shared.found, _SUCCESS)
+        hosts.add(self._shared.unknown, _FAILED)
+        services = Family("gauge", _PREFIX + "services", "Services with an ElastiService.")
+        services.add(len(self._registry))
+        return calls, hosts, services
 
-    def _queued(self) -> GaugeMetricFamily:
-        queued = GaugeMetricFamily(
-            "elasti_resolver_queued_count", "Connections that wait for a pod.", labels=_LABELS
-        )
+    def _by_service(self) -> Iterable[Family]:
+        families = _families()
+        queued, switches, connections, received, sent, broken, refused, answers, holds = families
         for service in self._registry:
-            queued.add_metric(service.key, service.held)
-        return queued
+            key, counted = service.key, service.statistics
+            queued.add(service.held, *key)
+            for enabled, count in service.switches.items():
+                switches.add(count, *key, "true" if enabled else "false")
+            if not (counted.requests or counted.received or counted.refused or counted.connections):
+                # Nobody came: thousands sleep, and their nothings would be most of the answer.
+                continue
+            connections.add(counted.connections, *key)
+            received.add(counted.received, *key)
+            sent.add(counted.sent, *key)
+            broken.add(counted.broken, *key)
+            refused.add(counted.refused, *key)
+            for digit, histogram in sorted(counted.answers.items()):
+                answers.add_histogram(histogram, *key, f"{digit}xx")
+            for outcome, histogram in sorted(counted.holds.items()):
+                holds.add_histogram(histogram, *key, outcome)
+        return families
 
-    def _traffic(self) -> Iterable[CounterMetricFamily | GaugeMetricFamily]:
-        summed: dict[ServiceKey, list[Statistics]] = defaultdict(list)
-        for key, statistics in self._statistics():
-            summed[key].append(statistics)
-        connections = GaugeMetricFamily(
-            "elasti_resolver_connections", "Open client connections.", labels=_LABELS
-        )
-        requests = CounterMetricFamily(
-            "elasti_resolver_incoming_requests",
-            "Final responses by the class of their status.",
-            labels=(*_LABELS, "status"),
-        )
-        received = CounterMetricFamily(
-            "elasti_resolver_received_bytes", "Bytes from clients.", labels=_LABELS
-        )
-        sent = CounterMetricFamily(
-            "elasti_resolver_sent_bytes", "Bytes to clients.", labels=_LABELS
-        )
-        for key, all_of_it in summed.items():
-            connections.add_metric(key, sum(s.connections for s in all_of_it))
-            received.add_metric(key, sum(s.received for s in all_of_it))
-            sent.add_metric(key, sum(s.sent for s in all_of_it))
-            for digit in range(1, 6):
-                count = sum(s.by_class[digit] for s in all_of_it)
-                if count:
-                    requests.add_metric((*key, f"{digit}xx"), count)
-        return (connections, requests, received, sent)
 
-    def _statistics(self) -> Iterable[tuple[ServiceKey, Statistics]]:
-        for key, front in self._listeners.fronts():
-            yield key, front.statistics
-        for key, front in self._shared.fronts():
-            yield key, front.statistics
+def _families() -> tuple[Family, ...]:
+    return (
+        Family("gauge", _PREFIX + "queued_count", "Connections that wait for a pod.", _LABELS),
+        Family(
+            "counter",
+            _PREFIX + "traffic_switch_count",
+            "Changes of where a Service's traffic goes: enabled means here.",
+            (*_LABELS, "enabled"),
+        ),
+        Family("gauge", _PREFIX + "connections", "Open client connections.", _LABELS),
+        Family("counter", _PREFIX + "received_bytes", "Bytes from clients.", _LABELS),
+        Family("counter", _PREFIX + "sent_bytes", "Bytes to clients.", _LABELS),
+        Family("counter", _PREFIX + "broken_count", "Answers that pods cut short.", _LABELS),
+        Family(
+            "counter", _PREFIX + "refused_count", "Connections that there was no room for.", _LABELS
+        ),
+        Family(
+            "histogram",
+            _PREFIX + "incoming_requests",
+            "Seconds from a request's head to its answer's, by the class of the status.",
+            (*_LABELS, "status"),
+        ),
+        Family(
+            "histogram",
+            _PREFIX + "hold_seconds",
+            "Seconds that connections waited for a pod, by the class of the status that they got.",
+            (*_LABELS, "status"),
+        ),
+    )

@@ -73,7 +73,7 @@ class ClientConnection(Exchange, Reading):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Use what was read."""
-        self.data_received(self.front.buffer.taken(nbytes))
+        self.data_received(self.front.buffer.whole[:nbytes].tobytes())
 
     def data_received(self, data: bytes) -> None:
         """Start an exchange, or feed the running one."""
@@ -147,7 +147,8 @@ class ClientConnection(Exchange, Reading):
             return
         if head.method == b"CONNECT":
             raise HeadError("CONNECT is for forward proxies, and this is none", 501)
-        target.arrived(front.now())
+        self._began = now = front.now()
+        target.arrived(now)
         statistics = front.statistics
         statistics.requests += 1
         statistics.active += 1
@@ -250,7 +251,7 @@ class ClientConnection(Exchange, Reading):
         close = not head.keep_alive or self._eof or head.framing is not _NO_BODY
         head_only = head.method == b"HEAD"
         self._write(plain_response(local.status, local.body, close=close, head_only=head_only))
-        self.front.statistics.by_class[local.status // 100] += 1
+        self.front.statistics.answers[local.status // 100].add(0.0)
         self._used, self._tick = True, self.front.sweeper.tick
         self._resting, self._buffer = False, data[head.end :]
         if close:

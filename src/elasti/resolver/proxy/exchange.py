@@ -42,7 +42,7 @@ class Exchange(Seeker):
     """The running request of a client's connection, and the state of the connection around it."""
 
     __slots__ = (
-        "_answered", "_body", "_buffer", "_eof", "_finished", "_forwarder", "_head", "_lingering",
+        "_answered", "_began", "_body", "_buffer", "_eof", "_finished", "_forwarder", "_head", "_lingering",
         "_pauses", "_pod", "_repeats", "_resting", "_stuck", "_tick", "_transport", "_used", "_wire",
         "_write",
     )  # fmt: skip
@@ -62,6 +62,8 @@ class Exchange(Seeker):
         # The request as it goes to a pod; dropped once it may not be sent again.
         self._wire: bytes | None = None
         self._repeats = 0
+        # The loop's time at which the running request came.
+        self._began = 0.0
         # Whether the next bytes are a new request's, and nothing is in its way.
         self._resting = True
         self._answered = False
@@ -140,7 +142,7 @@ class Exchange(Seeker):
         else:
             statistics = front.statistics
             statistics.sent += len(data)
-            statistics.by_class[head.status // 100] += 1
+            statistics.answers[head.status // 100].add(front.now() - self._began)
             self._write(data)
         self._done()
 
@@ -229,10 +231,15 @@ class Exchange(Seeker):
         extra = b"" if self.held_since is None else self._held_fields()
         keep_1_0 = request.minor == 0
         wire = response_head(head, close=self._finished, keep_alive_1_0=keep_1_0, extra=extra)
-        statistics = self.front.statistics
-        statistics.sent += len(wire) + len(body)
-        statistics.by_class[head.status // 100] += 1
+        self.front.statistics.sent += len(wire) + len(body)
+        self._count(head.status)
         self._write(wire + body)
+
+    def _count(self, status: int) -> None:
+        front = self.front
+        front.statistics.answers[status // 100].add(front.now() - self._began)
+        if self.held_since is not None:
+            front.statistics.held_until(status, self.held_for)
 
     def _held_fields(self) -> bytes:
         held = self.held_for * 1000
@@ -255,12 +262,16 @@ class Exchange(Seeker):
         head_only = self._head is not None and self._head.method == b"HEAD"
         unread = self._body is not None or self._buffer != b""
         answered = self._answered and self._head is not None
+        if self._head is not None and not answered:
+            self.leave_queue()
+            self._count(status)
+        elif self._head is None:
+            self.front.statistics.answers[status // 100].add(0.0)
         self._ends()
         if answered:
             self._break()
             return
         self._write(refusal_response(status, words, retry=retry, head_only=head_only))
-        self.front.statistics.by_class[status // 100] += 1
         self._close(linger=linger or unread)
 
     def _close(self, *, linger: bool) -> None:

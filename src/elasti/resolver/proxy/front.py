@@ -24,7 +24,6 @@ from elasti.resolver.proxy.ports import PortProtocol
 from elasti.resolver.proxy.raw import RawConnection
 from elasti.resolver.proxy.reading import ReadBuffer
 from elasti.resolver.proxy.refused import Refusals
-from elasti.resolver.proxy.statistics import Statistics
 from elasti.resolver.proxy.sweeper import Sweeper
 
 if TYPE_CHECKING:
@@ -35,7 +34,10 @@ if TYPE_CHECKING:
 
 
 class Front:
-    """One port: the protocol factory for its listener, its counters and its owner's shares."""
+    """One port: the protocol factory for its listener, its counters and its owner's shares.
+
+    The counters are those of its target, whose other ports may have fronts of their own.
+    """
 
     __slots__ = (
         "_allowance", "_refusals", "_transports", "buffer", "clients", "limits", "now", "pods", "pool",
@@ -52,7 +54,7 @@ class Front:
         self.now = path.now
         self.pool = path.pool
         self.sweeper = path.sweeper
-        self.statistics = Statistics()
+        self.statistics = target.statistics
         self._refusals = path.refusals
         self._allowance = path.allowances.of(owner)
         self.clients, self.pods = self._allowance.clients, self._allowance.pods
@@ -68,6 +70,11 @@ class Front:
 
     def __repr__(self) -> str:
         return f"<Front {self.protocol.value} {self.statistics!r}>"
+
+    @property
+    def connections(self) -> int:
+        """How many connections of clients this port has."""
+        return len(self._transports)
 
     def admits(self) -> bool:
         """Take room for another connection, which `leaves` gives back; False where there is none."""

@@ -177,7 +177,7 @@ class H2Connection(Seeker, Reading):
             return False
         self._local = request.stream
         self._write(local_frames(request.stream, local.status, local.body))
-        self.front.statistics.by_class[local.status // 100] += 1
+        self.front.statistics.answers[local.status // 100].add(0.0)
         return True
 
     def _cancelled(self, stream: int) -> None:
@@ -221,6 +221,8 @@ class H2Connection(Seeker, Reading):
     def refuse(self, refusal: Refusal) -> None:
         """Tell every stream why, and that it may come again."""
         said = []
+        if self.held_since is not None and self._joined is None:
+            self._streams.released()
         for number, stream in self._streams:
             if stream.answered:
                 said.append(rst_stream(number, INTERNAL_ERROR))

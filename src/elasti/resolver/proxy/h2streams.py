@@ -53,7 +53,7 @@ class Streams:
         self._open[number] = Stream(now, is_grpc=is_grpc)
 
     def released(self) -> None:
-        """A pod was found for those who waited."""
+        """A pod was found for those who waited, or none will be."""
         now = self._front.now()
         for stream in self._open.values():
             stream.held_for = now - stream.began
@@ -61,7 +61,10 @@ class Streams:
     def answers(self, stream: Stream, status: int) -> None:
         """The final head of an answer came."""
         stream.answered = True
-        self._front.statistics.by_class[status // 100] += 1
+        statistics = self._front.statistics
+        statistics.answers[status // 100].add(self._front.now() - stream.began)
+        if stream.held_for is not None:
+            statistics.held_until(status, stream.held_for)
 
     def closes(self, number: int) -> None:
         """Nothing more will come on a stream. Safe to repeat."""

@@ -20,6 +20,7 @@ from elasti.resolver.proxy.ports import PortProtocol
 from elasti.resolver.proxy.reading import Reading
 from elasti.resolver.proxy.seeker import Seeker
 from elasti.resolver.proxy.sockets import is_reset
+from elasti.resolver.proxy.statistics import REFUSED_TCP, SERVED_TCP
 from elasti.resolver.proxy.tunnel import tunnel
 from kubeloop.aio.relay import reset
 
@@ -178,6 +179,8 @@ class RawConnection(Seeker, Reading):
             return
         self._transport = None
         self.front.statistics.undecided -= 1
+        if self.held_since is not None:
+            self.front.statistics.holds[SERVED_TCP].add(self.held_for)
         self.front.sweeper.discard(self)
         if self._buffer:
             connection.write(self._buffer)
@@ -199,6 +202,8 @@ class RawConnection(Seeker, Reading):
     def refuse(self, refusal: Refusal) -> None:
         """There are no words for it in a protocol that is not known: hang up."""
         del refusal
+        if self.held_since is not None:
+            self.front.statistics.holds[REFUSED_TCP].add(self.held_for)
         if self._transport is not None:
             reset(self._transport)
 

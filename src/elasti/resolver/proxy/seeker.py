@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 from typing import TYPE_CHECKING, ClassVar
 
+from elasti.resolver.proxy.statistics import LEFT
 from elasti.resolver.proxy.target import Refusal
 
 if TYPE_CHECKING:
@@ -73,18 +74,24 @@ class Seeker(abc.ABC):
 
     def stop_seeking(self) -> None:
         """Leave the queue or the line, wherever the search was."""
-        if self._waiting:
-            self._ends_waiting()
-            self.front.target.leave(self)
+        if self.leave_queue():
+            self.front.statistics.holds[LEFT].add(self.held_for)
         if self._opening is not None:
             address, self._opening = self._opening, None
             self.front.pool.cancel(address, self, fresh=self.fresh)
 
+    def leave_queue(self) -> bool:
+        """Wait no more; returns whether it did."""
+        if not self._waiting:
+            return False
+        self._ends_waiting()
+        self.front.target.leave(self)
+        return True
+
     def found(self) -> None:
         """The search is over, for this time."""
         self._opening = None
-        if self.held_since is not None:
-            self.held_for = self.front.now() - self.held_since
+        self._measure()
 
     def stands_too_long(self, tick: int) -> bool:
         """Give up where no connection to a pod could be had for long: descriptors have run out."""
@@ -133,4 +140,9 @@ class Seeker(abc.ABC):
 
     def _ends_waiting(self) -> None:
         self._waiting = False
+        self._measure()
         self.front.statistics.held -= 1
+
+    def _measure(self) -> None:
+        if self.held_since is not None:
+            self.held_for = self.front.now() - self.held_since

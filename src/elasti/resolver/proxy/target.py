@@ -11,7 +11,10 @@ answer first.
 from __future__ import annotations
 
 import enum
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from elasti.resolver.proxy.statistics import Statistics
 
 
 class Address(NamedTuple):
@@ -86,6 +89,10 @@ class Waiter(Protocol):
 
 class Target(Protocol):
     """The workload behind a port of the resolver."""
+
+    @property
+    def statistics(self) -> Statistics:
+        """Where its traffic is counted, that of all its ports together."""
 
     @property
     def stepping_aside(self) -> bool:

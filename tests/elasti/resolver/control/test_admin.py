@@ -147,11 +147,16 @@ def test_the_youngest_arrival_counts():
     assert add_reports([ActivityReport(0, 0)]).last_arrival_age is None
 
 
-def test_metrics_are_added_series_by_series():
+def test_metrics_are_added_series_by_series_and_what_belongs_together_stays_together():
     one = (
-        '# HELP a x\n# TYPE a counter\na{b="c d"} 1.0\na{b="e"} 2.0\nelasti_resolver_services 5.0\n'
+        '# HELP a x\n# TYPE a counter\na{b="c d"} 1\na{b="e"} 2\n'
+        "# HELP elasti_resolver_services y\nelasti_resolver_services 5\n"
     )
-    two = '# HELP a x\n# TYPE a counter\na{b="c d"} 10.0\nelasti_resolver_services 5.0\n'
+    two = (
+        '# HELP a x\n# TYPE a counter\na{b="c d"} 10\na{b="f"} 0.5\n'
+        "# HELP elasti_resolver_services y\nelasti_resolver_services 5\n"
+    )
     assert add_metrics([one, two]) == (
-        '# HELP a x\n# TYPE a counter\na{b="c d"} 11.0\na{b="e"} 2.0\nelasti_resolver_services 5.0\n'
+        '# HELP a x\n# TYPE a counter\na{b="c d"} 11.0\na{b="e"} 2.0\na{b="f"} 0.5\n'
+        "# HELP elasti_resolver_services y\nelasti_resolver_services 5.0\n"
     )

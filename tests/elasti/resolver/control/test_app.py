@@ -190,7 +190,7 @@ async def test_the_shared_port_answers_404_for_nobody_and_wakes_nobody():
         writer.write(b"nonsense\r\n\r\n")
         assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
         writer.close()
-        assert b'host_extraction_count_total{error="true"} 4.0' in await resolver.view.metrics()
+        assert b'host_extraction_count{error="failed"} 4\n' in await resolver.view.metrics()
 
 
 async def test_a_header_may_name_the_service_on_the_shared_port():
@@ -326,9 +326,10 @@ async def test_metrics_have_bounded_labels():
             await get(port, path)
         text = (await resolver.view.metrics()).decode()
     labels = 'namespace="shop",service="web"'
-    assert f'elasti_resolver_incoming_requests_total{{{labels},status="2xx"}} 2.0' in text
-    assert f"elasti_resolver_queued_count{{{labels}}} 0.0" in text
-    assert 'elasti_resolver_operator_rpc_count_total{error="false"} 0.0' in text
+    assert f'elasti_resolver_incoming_requests_count{{{labels},status="2xx"}} 2\n' in text
+    assert f'elasti_resolver_incoming_requests_bucket{{{labels},status="2xx",le="+Inf"}} 2' in text
+    assert f"elasti_resolver_queued_count{{{labels}}} 0\n" in text
+    assert 'elasti_resolver_operator_rpc_count{error="success"} 0\n' in text
     assert "/a" not in text
 
 

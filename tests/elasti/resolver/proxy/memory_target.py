@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from elasti.resolver.proxy.statistics import Statistics
 from elasti.resolver.proxy.target import Address, Asked, LocalAnswer, Refusal, Waiter
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ class MemoryTarget:
         self.arrivals = 0
         self.refusals: list[Address] = []
         self.stepping_aside = False
+        self.statistics = Statistics()
         self.rule: Callable[[Asked], LocalAnswer | None] = lambda _: None
 
     def pick(self) -> Address | None:

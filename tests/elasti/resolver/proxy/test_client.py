@@ -32,7 +32,7 @@ async def test_connections_are_kept_on_both_sides(rig):
         assert (await client.response())[2] == b"GET /%d HTTP/1.1|" % number
     assert pod.connections == 1
     assert rig.statistics.requests == 20
-    assert rig.statistics.by_class[2] == 20
+    assert rig.statistics.answered(200) == 20
 
 
 async def test_pipelined_requests_are_answered_in_order(rig):

@@ -95,7 +95,7 @@ async def test_a_unary_call_with_metadata_and_trailers(rig, pod, there):
         again, details = await there.run(call, b"again")
         assert again == b"again"
         assert "x-elasti-cold-start" not in dict(details.initial_metadata())
-    assert rig.statistics.requests == rig.statistics.by_class[2] == 21
+    assert rig.statistics.requests == rig.statistics.answered(200) == 21
     await eventually(lambda: rig.statistics.active == 0)
 
 
