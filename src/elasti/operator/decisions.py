@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from elasti.api.validation import problems
 from elasti.operator.requests import is_in_force
 from elasti.scaling.decide import Decision, Evidence, Situation, Verdict, decide
 from elasti.scaling.obstacles import Obstacle, obstacle, until_text
@@ -112,7 +111,7 @@ class Decisions:
             return Obstacle(
                 "NotInOrder", f"{details.name} is not in order; its condition Ready says why"
             )
-        if problems(details.spec):
+        if details.problems:
             return Obstacle(
                 "NotInOrder", f"the spec of {details.name} is invalid; its condition Ready says why"
             )
@@ -129,8 +128,8 @@ class Decisions:
         return Situation(
             now=now.timestamp(),
             cooldown=cooldown_of(details.spec),
-            created_at=seconds(details.created),
-            last_scaled_up=max(memory.last_scaled_up, seconds(details.status.last_scaled_up_time)),
+            created_at=details.created_at,
+            last_scaled_up=max(memory.last_scaled_up, details.last_scaled_up),
             last_traffic=memory.last_traffic,
             last_attempt=memory.last_attempt,
             attempt_ended=memory.attempt_ended,

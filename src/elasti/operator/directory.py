@@ -7,24 +7,32 @@ with the smaller uid. The answer changes only with the objects, never with the o
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from elasti.api.triggers import shown_metadata
+from elasti.api.validation import problems
+from elasti.operator.decisions import seconds
 from elasti.operator.ops_informer import target_of
 from kubeloop.controller.reconcile import Request
 from kubeloop.informer import Deleted, Updated
 
 if TYPE_CHECKING:
     from elasti.api.types import ElastiService, ElastiServiceSpec, ElastiServiceStatus
+    from elasti.api.validation import Problem
     from elasti.scaling.scale_handler import ScaleTarget
     from kubeloop.informer.notifications import Notification
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CRDDetails:
-    """One ElastiService as the directory knows it; `schema_hash` is of the CRD that serves it."""
+    """One ElastiService as the directory knows it; `schema_hash` is of the CRD that serves it.
+
+    What every decision asks for is found out once for each version: what is wrong with the spec, and
+    times as seconds since 1970.
+    """
 
     name: str
     namespace: str
@@ -33,6 +41,9 @@ class CRDDetails:
     spec: ElastiServiceSpec
     status: ElastiServiceStatus
     schema_hash: str = ""
+    problems: tuple[Problem, ...] = ()
+    created_at: float = -math.inf
+    last_scaled_up: float = -math.inf
 
     @property
     def request(self) -> Request:
@@ -67,30 +78,48 @@ class Directory:
 
     def on_event(self, event: Notification[ElastiService]) -> None:
         """Take in what an informer says."""
-        obj = event.new if isinstance(event, Updated) else event.obj
-        request = Request(obj.metadata.namespace, obj.metadata.name)
-        self.remove(request)
-        if not isinstance(event, Deleted):
-            self.put(obj)
+        if isinstance(event, Deleted):
+            self.remove(Request(event.obj.metadata.namespace, event.obj.metadata.name))
+        else:
+            self.put(event.new if isinstance(event, Updated) else event.obj)
 
     def put(self, obj: ElastiService) -> None:
-        """Add or replace one."""
+        """Add or replace one; nothing where this very version is known."""
         meta = obj.metadata
-        details = CRDDetails(
-            meta.name,
-            meta.namespace,
-            meta.uid,
-            meta.creation_timestamp or "",
-            obj.spec,
-            obj.status,
-            self.schema_hash,
-        )
-        request, target = details.request, target_of(obj)
+        request = Request(meta.namespace, meta.name)
+        present = self._by_request.get(request)
+        if present is not None and self._is_same(present, obj):
+            return
+        target = target_of(obj)
         self.remove(request)
-        self._by_request[request] = details
+        self._by_request[request] = self._details(obj, present)
         self._targets[request] = target
         self._by_service.setdefault((meta.namespace, obj.spec.service), set()).add(request)
         self._by_target.setdefault(target, set()).add(request)
+
+    def _is_same(self, present: CRDDetails, obj: ElastiService) -> bool:
+        return (
+            present.spec is obj.spec
+            and present.status is obj.status
+            and present.uid == obj.metadata.uid
+            and present.schema_hash == self.schema_hash
+        )
+
+    def _details(self, obj: ElastiService, present: CRDDetails | None) -> CRDDetails:
+        meta, created = obj.metadata, obj.metadata.creation_timestamp or ""
+        known = present if present is not None and present.spec == obj.spec else None
+        return CRDDetails(
+            meta.name,
+            meta.namespace,
+            meta.uid,
+            created,
+            obj.spec,
+            obj.status,
+            self.schema_hash,
+            known.problems if known is not None else tuple(problems(obj.spec)),
+            seconds(created),
+            seconds(obj.status.last_scaled_up_time),
+        )
 
     def remove(self, request: Request) -> None:
         """Forget one; safe where it is not there."""

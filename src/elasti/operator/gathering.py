@@ -10,7 +10,6 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from elasti.api.names import WAKE_ANNOTATION
-from elasti.api.validation import problems
 from elasti.operator import requests
 from elasti.operator.children import published_ports
 from elasti.operator.conditions import Finding, refusal, service_findings
@@ -75,8 +74,9 @@ class Gathering:
 
     async def _findings(self, facts: Facts) -> list[Finding]:
         es, found = facts.es, []
-        if complaints := problems(es.spec):
-            found.append(Finding("InvalidSpec", "; ".join(map(str, complaints))))
+        details = self._parts.directory.get(Request(facts.namespace, es.metadata.name))
+        if details is not None and details.problems:
+            found.append(Finding("InvalidSpec", "; ".join(map(str, details.problems))))
         owner = self._parts.directory.owner(facts.namespace, es.spec.service)
         if owner is not None and not self.owns(es):
             found.append(

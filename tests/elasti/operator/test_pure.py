@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 
 from elasti.api.crd import custom_resource_definition
 from elasti.api.names import API_VERSION
-from elasti.api.types import ElastiService, ElastiServiceSpec, ElastiServiceStatus, ScaleTargetRef
+from elasti.api.types import (
+    ElastiService,
+    ElastiServiceSpec,
+    ElastiServiceStatus,
+    EnabledPeriod,
+    ScaleTargetRef,
+)
 from elasti.api.variables import SettingsError
 from elasti.api.wire import ActivityReport
 from elasti.operator import plan as plans
@@ -467,6 +473,26 @@ def test_the_oldest_owns_a_service_whatever_the_order():
         heir = directory.owner("shop", "web")
         assert heir is not None
         assert heir.name == "a"
+
+
+def test_what_is_wrong_with_a_spec_is_found_out_for_each_spec():
+    directory, request = Directory(), Request("shop", "web")
+    bad = elastiservice(enabled_period=EnabledPeriod(schedule="never"))
+    directory.put(bad)
+    details = directory.get(request)
+    assert details is not None
+    assert "spec.enabledPeriod.schedule" in str(details.problems[0])
+    directory.put(bad)
+    assert directory.get(request) is details
+    status = ElastiServiceStatus(last_scaled_up_time="2030-01-01T00:00:01Z")
+    directory.put(msgspec.structs.replace(bad, status=status))
+    later = directory.get(request)
+    assert later is not None
+    assert (later.problems, later.last_scaled_up) == (details.problems, NOW.timestamp() + 1)
+    directory.put(elastiservice())
+    mended = directory.get(request)
+    assert mended is not None
+    assert mended.problems == ()
 
 
 def test_those_who_share_a_target_are_found():
