@@ -30,6 +30,8 @@ from tests.elasti.operator.rig import Rig
 
 from kubeloop.aio.tasks import finish
 from kubeloop.aio.wait import poll
+from kubeloop.client import NotFound
+from kubeloop.objects.patches import MergePatch
 
 _SHOWN = "10.77.111.222"
 _ROOT = Path(__file__).resolve().parents[3]
@@ -194,8 +196,17 @@ class Ground:
             finally:
                 await finish([reviving])
                 await operator.stop()
+                await self._clear(rig)
             if reviving.done() and not reviving.cancelled():
                 reviving.result()
+
+    async def _clear(self, rig: Rig) -> None:
+        """Leave nothing that an operator of another test would care for."""
+        unbind = MergePatch({"metadata": {"finalizers": None}})
+        for item in [item async for item in rig.elastiservices.items()]:
+            with contextlib.suppress(NotFound):
+                await rig.elastiservices.patch(item["metadata"]["name"], unbind)
+        await rig.client.resource("v1/namespaces").delete(rig.namespace)
 
     async def _rig(self) -> Rig:
         """A namespace whose Service gets a resolver port that no other case has.
