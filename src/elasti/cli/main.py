@@ -81,4 +81,10 @@ def main() -> None:
       elasti demo
       elasti install && elasti doctor
       elasti get -A
+
+    \b
+    Exit codes:
+      0 done         3 no such object   6 Elasti is not installed
+      1 failed       4 not allowed      7 out of time
+      2 wrong call   5 no cluster       130 interrupted
     """

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -154,26 +157,26 @@ def test_running_out_of_time_has_its_own_code(stage: Stage):
 
 def test_without_an_operator_the_request_stays_and_doctor_is_named(stage: Stage):
     # Confined to other namespaces, the operator does not see this one: nobody acts.
-    stage.call(_unseen(stage))
+    stage.call(_unseen(stage, "unwatched", "unseen"))
     result = stage.run("wake", "unseen", "-n", "unwatched", "--wait", "--timeout", "1")
     assert result.exit_code == 7
     assert "has not carried out the request" in result.stderr
 
 
-async def _unseen(stage: Stage) -> None:
+async def _unseen(stage: Stage, namespace: str, name: str) -> None:
     client = stage.rig.client
-    await client.resource("v1/namespaces").create({"metadata": {"name": "unwatched"}})
+    await client.resource("v1/namespaces").create({"metadata": {"name": namespace}})
     body = {
         "apiVersion": "elasti.truefoundry.com/v1alpha1",
         "kind": "ElastiService",
-        "metadata": {"name": "unseen"},
+        "metadata": {"name": name},
         "spec": {
-            "service": "unseen",
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "unseen"},
+            "service": name,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
         },
     }
     await client.resource(
-        "elasti.truefoundry.com/v1alpha1/elastiservices", namespace="unwatched"
+        "elasti.truefoundry.com/v1alpha1/elastiservices", namespace=namespace
     ).create(body)
 
 
@@ -200,3 +203,18 @@ def test_a_right_that_is_lost_while_waiting_ends_the_wait(stage: Stage):
     result = stage.run("wake", "no-watching", "--wait", "--timeout", "50", kubeconfig=config)
     assert result.exit_code == 4
     assert 'verbs: ["watch"]' in result.stderr
+
+
+def test_an_interrupted_wait_has_its_own_code_and_the_request_stays(stage: Stage):
+    stage.call(_unseen(stage, "unwatched-too", "alone"))
+    command = [sys.executable, "-m", "elasti", "wake", "alone", "-n", "unwatched-too", "--wait"]
+    command += ["--kubeconfig", str(stage.admin)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            assert "not seen by the operator yet" in process.stderr.readline()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 130
+            assert "Traceback" not in process.stderr.read()
+        finally:
+            process.kill()
