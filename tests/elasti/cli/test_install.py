@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from tests.elasti.cli.clusters import Cluster, cluster_on
 
+from elasti.api.names import API_VERSION, FINALIZER, KIND
 from elasti.cli.install.applying import reference
 from elasti.cli.install.bundle import bundle
 from elasti.cli.install.choices import Choices
@@ -174,6 +175,24 @@ def test_two_operators_that_never_meet_are_welcome(cluster: Cluster):
     result = cluster.run("install", "-n", "third", "--namespaced", "--watch-namespace", "blog")
     assert result.exit_code == 1
     assert "installed in namespace for-blog and watches blog" in result.output
+
+
+def test_nobody_is_left_asleep_by_watching_less(cluster: Cluster):
+    installed(cluster)
+    for name in ("shop", "blog"):
+        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+        meta = {"name": "web", "namespace": name, "finalizers": [FINALIZER]}
+        spec = {"service": "web", "scaleTargetRef": target}
+        cluster.apply({"apiVersion": API_VERSION, "kind": KIND, "metadata": meta, "spec": spec})
+    result = cluster.run("install", "--no-wait", "--watch-namespace", "shop")
+    assert result.exit_code == 1
+    assert "nobody would watch these ElastiServices any more: blog/web" in result.output
+    installed(cluster, "--watch-namespace", "shop", "--watch-namespace", "blog")
+    result = cluster.run("install", "--dry-run", "--watch-namespace", "blog")
+    assert result.exit_code == 1
+    assert "any more: shop/web" in result.output
+    installed(cluster)
 
 
 def test_kubeelasti_elsewhere_is_named_with_the_way_to_take_its_place(cluster: Cluster):

@@ -15,6 +15,7 @@ from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.install.applying import Applied, Applier, Outcome
 from elasti.cli.install.bundle import bundle
 from elasti.cli.install.choices import Program
+from elasti.cli.install.elastiservices import elastiservices, is_held, some_of
 from elasti.cli.install.finding import installed, installed_in, objects_of
 from elasti.cli.install.parts import OPERATOR_SERVICE, WAKE_PORT
 from elasti.cli.install.waiting import definition_served, programs_available
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from elasti.cli.install.finding import Found, Installed
     from elasti.cli.install.progress import Progress
     from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject
 
 _URL = "ELASTI_OPERATOR_URL"
 _DNS = "k8s-app=kube-dns"
@@ -42,6 +44,7 @@ class Installing:
         """Say what would change, and change nothing."""
         previous = await self._previous()
         await self._refuse_rivals()
+        await self._refuse_to_abandon(previous)
         asking = Applier(self._client, dry_run=True)
         for part in bundle(await self._addressed()):
             self._tell(await asking.apply(part.obj), would=True)
@@ -52,6 +55,7 @@ class Installing:
         """Make it so; with `wait`, until it works, for at most so many seconds."""
         previous = await self._previous()
         await self._refuse_rivals()
+        await self._refuse_to_abandon(previous)
         asking = Applier(self._client, dry_run=True)
         for part in bundle(self._choices):
             await asking.apply(part.obj)
@@ -113,6 +117,19 @@ class Installing:
             if other.overlaps(self._choices.watch_namespaces):
                 raise _rival(other)
 
+    async def _refuse_to_abandon(self, previous: Installed | None) -> None:
+        """Who was watched and is not any more would sleep for ever. Raises Failure."""
+        if previous is None or not self._choices.watch_namespaces:
+            return
+        watched = {*self._choices.watch_namespaces}
+        dropped = [name for name in previous.watches if name not in watched]
+        if previous.watches and not dropped:
+            return
+        found = await elastiservices(self._client, dropped) or []
+        left = [es for es in found if is_held(es) and es["metadata"]["namespace"] not in watched]
+        if left:
+            raise _abandoned(left)
+
     async def _leftovers(self, previous: Installed | None) -> list[Found]:
         watched = (*self._choices.watch_namespaces, *(previous.watches if previous else ()))
         wanted = {
@@ -147,6 +164,15 @@ class Installing:
                 self._progress.say(f"  {change}")
             if applied.unchecked:
                 self._progress.say(f"  not checked: {applied.unchecked}")
+
+
+def _abandoned(left: list[JsonObject]) -> Failure:
+    return Failure(
+        ExitCode.FAILED,
+        f"nobody would watch these ElastiServices any more: {some_of(left)}",
+        remedy="Watch their namespaces too (--watch-namespace), or delete them first; deleting wakes"
+        " their targets.",
+    )
 
 
 def _rival(other: Installed) -> Failure:

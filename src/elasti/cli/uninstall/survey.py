@@ -9,19 +9,17 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from elasti.api.names import API_VERSION, FINALIZER, GROUP, PLURAL
+from elasti.api.names import GROUP, PLURAL
+from elasti.cli.install.elastiservices import elastiservices, is_held, key_of, some_of
 from elasti.cli.install.finding import installed, installed_in, objects_of
 from elasti.cli.install.parts import MANAGER
 from kubeloop.client.errors import Forbidden, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from elasti.cli.install.finding import Found, Installed
     from kubeloop.client import Client
     from kubeloop.objects.meta import JsonObject
 
-RESOURCE = f"{API_VERSION}/{PLURAL}"
 DEFINITIONS = "apiextensions.k8s.io/v1/customresourcedefinitions"
 DEFINITION = f"{PLURAL}.{GROUP}"
 
@@ -74,36 +72,6 @@ async def survey(client: Client, namespace: str) -> Survey:
     )
 
 
-async def elastiservices(client: Client, namespaces: Sequence[str]) -> list[JsonObject] | None:
-    """Return the ElastiServices of namespaces, of all where none is named.
-
-    None where nobody may look; without a definition there are none.
-    """
-    resource = client.resource(RESOURCE)
-    try:
-        return [
-            item
-            for namespace in namespaces or ("",)
-            async for item in resource.items(namespace=namespace)
-        ]
-    except NotFound:
-        return []
-    except Forbidden:
-        if namespaces:
-            raise
-        return None
-
-
-def key_of(es: JsonObject) -> str:
-    """Return how people name an ElastiService."""
-    return f"{es['metadata']['namespace']}/{es['metadata']['name']}"
-
-
-def is_held(es: JsonObject) -> bool:
-    """Whether an operator of ours has to let go of it before it can be deleted."""
-    return FINALIZER in (es["metadata"].get("finalizers") or ())
-
-
 async def _mine(
     client: Client,
     ours: Installed | None,
@@ -134,8 +102,7 @@ def _needed_by(
     if everywhere is None:
         return "nobody may see here whether others have ElastiServices"
     known = {key_of(es) for es in mine}
-    left = sorted(key_of(es) for es in everywhere if key_of(es) not in known)
+    left = [es for es in everywhere if key_of(es) not in known]
     if not left:
         return ""
-    shown = ", ".join(left[:5]) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
-    return f"ElastiServices outside of this installation would be lost with it: {shown}"
+    return f"ElastiServices outside of this installation would be lost with it: {some_of(left)}"

@@ -10,7 +10,13 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from elasti.api.names import FINALIZER, MANAGED_BY, PRIVATE_LABEL, WAKE_ANNOTATION
-from elasti.cli.uninstall.survey import RESOURCE, elastiservices, is_held, key_of
+from elasti.cli.install.elastiservices import (
+    RESOURCE,
+    elastiservices,
+    is_held,
+    key_of,
+    some_of,
+)
 from kubeloop.aio.clock import SystemClock
 from kubeloop.client.errors import Conflict, Invalid, NotFound
 from kubeloop.controller.finalizers import remove_finalizers
@@ -140,10 +146,5 @@ class Targets:
                 left = list(left_of(await self.present()))
                 if not left or loop.time() >= until:
                     return left
-                waiting.show("ElastiServices", f"{words}: {_some(left)}")
+                waiting.show("ElastiServices", f"{words}: {some_of(left)}")
                 await asyncio.sleep(_LOOK_EVERY)
-
-
-def _some(left: list[JsonObject], most: int = 3) -> str:
-    names = ", ".join(key_of(es) for es in left[:most])
-    return names + (f" and {len(left) - most} more" if len(left) > most else "")

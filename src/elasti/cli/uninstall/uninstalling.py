@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 from elasti.api.names import LEASE_NAME
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.install.choices import Program
+from elasti.cli.install.elastiservices import some_of
 from elasti.cli.install.parts import account, selector
 from elasti.cli.uninstall.standin import standing_in
-from elasti.cli.uninstall.survey import DEFINITION, DEFINITIONS, key_of
+from elasti.cli.uninstall.survey import DEFINITION, DEFINITIONS
 from elasti.cli.uninstall.targets import Targets
 from kubeloop.client.errors import Forbidden, NotFound
 from kubeloop.objects.meta import PartialObjectMetadata
@@ -65,13 +66,12 @@ class Uninstalling:
     async def run(self) -> None:
         """Remove it."""
         if self._survey.elastiservices:
-            async with contextlib.AsyncExitStack() as stack:
-                if not await self._operator_works():
-                    self._progress.say("no operator works in the cluster: one runs here meanwhile")
-                    await stack.enter_async_context(self._standing_in())
-                await self._wake()
-                if not self._keep:
-                    await self._delete()
+            if await self._operator_works():
+                await self._end(works=True)
+            else:
+                self._progress.say("no operator works in the cluster: one runs here meanwhile")
+                async with self._standing_in():
+                    await self._end(works=False)
             if self._keep:
                 await self._let_go()
         await self._remove_objects()
@@ -80,16 +80,21 @@ class Uninstalling:
 
     # ElastiServices
 
+    async def _end(self, *, works: bool) -> None:
+        await self._wake()
+        if not self._keep:
+            await self._delete(works=works)
+
     async def _wake(self) -> None:
         await self._targets.ask_to_wake()
         asleep = await self._targets.until_awake(self._seconds)
         if asleep and not self._force:
             raise _not_woken(asleep, self._seconds)
 
-    async def _delete(self) -> None:
+    async def _delete(self, *, works: bool) -> None:
         await self._targets.delete()
         left = await self._targets.until_gone(self._seconds)
-        if left:
+        if left and works:
             left = await self._instead(left)
         if left and not self._force:
             raise _not_let_go(left)
@@ -140,7 +145,8 @@ class Uninstalling:
         """Wait until the pods are gone; those that still serve a connection are not waited out."""
         namespace, left = self._survey.namespace, 0
         pods = self._client.resource("v1/pods", PartialObjectMetadata, namespace=namespace)
-        with contextlib.suppress(TimeoutError), self._progress.waiting() as waiting:
+        # Who may not look at pods does not wait for them.
+        with contextlib.suppress(TimeoutError, Forbidden), self._progress.waiting() as waiting:
             async with asyncio.timeout(self._seconds):
                 for program in programs:
                     chosen = ",".join(f"{k}={v}" for k, v in selector(program).items())
@@ -177,10 +183,9 @@ class Uninstalling:
 
 
 def _not_woken(asleep: list[JsonObject], seconds: float) -> Failure:
-    names = ", ".join(map(key_of, asleep))
     return Failure(
         ExitCode.TIMED_OUT,
-        f"not awake after {seconds:.0f} s: {names}. Without Elasti their Services would answer nobody",
+        f"not awake after {seconds:.0f} s: {some_of(asleep)}. Without Elasti their Services would answer nobody",
         remedy="See why: elasti describe NAME. Then try again, with a longer --timeout; or --force"
         " leaves them as they are.",
     )
@@ -189,6 +194,6 @@ def _not_woken(asleep: list[JsonObject], seconds: float) -> Failure:
 def _not_let_go(left: list[JsonObject]) -> Failure:
     return Failure(
         ExitCode.TIMED_OUT,
-        f"not let go of in time: {', '.join(map(key_of, left))}",
+        f"not let go of in time: {some_of(left)}",
         remedy="Call again to go on; --force removes their finalizers.",
     )
