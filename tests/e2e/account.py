@@ -62,8 +62,8 @@ class Account:
 
     @property
     def is_valid(self) -> bool:
-        """Whether the prober kept its schedule, so that its figures say something."""
-        return self.lag_p99 <= MOST_LAG
+        """Whether the prober kept its schedule and sent everything, so that figures say something."""
+        return self.lag_p99 <= MOST_LAG and Fault.OWN.value not in self.lost
 
 
 def settle(

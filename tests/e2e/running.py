@@ -32,7 +32,10 @@ async def run(stage: Stage, scenario: Scenario, settings: Settings, directory: P
     if result.verdict == "passed":
         return
     if result.verdict == "invalid":
-        raise Lost(f"the prober was {result.lag_p99:.1f} s late, twice: the machine is too busy")
+        raise Lost(
+            f"twice the prober was {result.lag_p99:.1f} s late, or could not send ({result.lost}): the"
+            " machine is too busy, and the run says nothing"
+        )
     raise Lost(f"{result.title}: {result.verdict}: {result.lost}\n" + "\n".join(result.examples))
 
 

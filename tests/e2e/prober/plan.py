@@ -18,6 +18,8 @@ class Fault(enum.Enum):
     STATUS = "5xx"
     BODY = "wrong body"
     TWICE = "executed twice"
+    OWN = "never sent"
+    """The prober had no descriptor or port left: nobody else's fault, and no figure of anything."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

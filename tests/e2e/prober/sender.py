@@ -10,6 +10,7 @@ none meets a server that just grew tired of it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import time
 from collections import deque
 
@@ -18,6 +19,7 @@ from tests.e2e.prober.contract import BODY_SIZES, body_of
 from tests.e2e.prober.plan import Fault, Plan, Record
 
 _SWEEP = 0.5
+_OWN_LIMITS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL)
 
 
 class Sender:
@@ -114,7 +116,8 @@ class Sender:
         except TimeoutError as error:
             self._failed(record, Fault.TIMEOUT, f"while connecting: {error}")
         except OSError as error:
-            self._failed(record, Fault.RESET, f"while connecting: {error}")
+            fault = Fault.OWN if error.errno in _OWN_LIMITS else Fault.RESET
+            self._failed(record, fault, f"while connecting: {error}")
         else:
             if connection.transport is None:
                 self._failed(record, Fault.RESET, "closed at once")

@@ -61,3 +61,8 @@ def test_holds_and_lateness_are_summed_up():
 def test_a_prober_that_was_late_proves_nothing():
     late = record(sent=1.0 + MOST_LAG + 0.1, answered=9.0)
     assert not settle([late], [SUMMARY], {"r-1": ["web-1"]}).is_valid
+
+
+def test_a_prober_that_ran_out_of_descriptors_proves_nothing():
+    unsent = record(fault=Fault.OWN, pod="")
+    assert not settle([unsent], [SUMMARY], {}).is_valid
