@@ -16,6 +16,8 @@ PLURAL = "elastiservices"
 
 FINALIZER = f"{GROUP}/finalizer"
 LEASE_NAME = "acf50383.truefoundry.io"
+RESTING_PORTS = "elasti-resting-ports"
+"""The ConfigMap in the operator's namespace that outlives it."""
 MANAGED_BY = "elasti"
 PRIVATE_LABEL = f"{GROUP}/private"
 WAKE_ANNOTATION = f"{GROUP}/wake-requested-at"

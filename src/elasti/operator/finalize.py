@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from elasti.operator.observation import Facts
     from elasti.operator.ops_informer import Targets
     from elasti.operator.reporting import Reporter
+    from elasti.operator.resting import RestingPorts
     from elasti.operator.settings import Settings
     from kubeloop.client.client import Client
 
@@ -49,6 +50,7 @@ class Finalizer:
         targets: Targets,
         reporter: Reporter,
         metrics: Metrics,
+        resting: RestingPorts,
         settings: Settings,
     ) -> None:
         self._objects = client.resource(_RESOURCE)
@@ -59,6 +61,7 @@ class Finalizer:
         self._targets = targets
         self._reporter = reporter
         self._metrics = metrics
+        self._resting = resting
         self._settings = settings
 
     async def finalize(self, facts: Facts, memory: Memory) -> float | None:
@@ -154,6 +157,7 @@ class Finalizer:
         patch = remove_finalizers(es.metadata.finalizers or [], [FINALIZER])
         if patch is None:
             return None
+        await self._resting.note(port.resolver_port for port in es.status.resolver_ports)
         try:
             await self._objects.patch(es.metadata.name, patch, namespace=es.metadata.namespace)
         except NotFound:

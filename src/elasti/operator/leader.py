@@ -31,6 +31,7 @@ from elasti.operator.polling import Poller
 from elasti.operator.ports import PortBook
 from elasti.operator.reconciler import ElastiServiceReconciler
 from elasti.operator.reporting import Reporter
+from elasti.operator.resting import RestingPorts
 from elasti.operator.sweeper import Sweeper
 from elasti.operator.warnings import Warnings
 from elasti.scaling.evaluator import Evaluator
@@ -88,6 +89,9 @@ class Leader:
         self._ground = ground
         self._memories = Memories()
         self._ports = PortBook()
+        self._resting = RestingPorts(
+            ground.client, namespace=ground.settings.operator_namespace, clock=ground.clock
+        )
         self._controller = Controller(
             "elastiservice", self._reconcile, workers=ground.settings.workers, timeout=60.0
         )
@@ -104,7 +108,7 @@ class Leader:
             definition = Definition(ground.client, ground.directory)
             await definition.check()
             self._reconciler = self._make_reconciler(port, decisions, evaluator, definition)
-            self._claim_ports()
+            await self._enter_ports()
             self._looks = FirstLooks(self._present())
             await stack.enter_async_context(self._listening())
             self._watch_all()
@@ -125,8 +129,15 @@ class Leader:
         for es in self._ground.caches.elastiservices.all():
             yield Request(es.metadata.namespace, es.metadata.name)
 
+    async def _enter_ports(self) -> None:
+        """Enter every port that is in use or rests before the first one is given away."""
+        resting = await self._resting.load()
+        self._claim_ports()
+        now = asyncio.get_running_loop().time()
+        for port, age in resting.items():
+            self._ports.rest(port, now - age)
+
     def _claim_ports(self) -> None:
-        """Enter every port that is in use before the first one is given away."""
         caches = self._ground.caches
         for es in caches.elastiservices.all():
             service = caches.services.find(es.metadata.namespace, es.spec.service)
@@ -196,6 +207,7 @@ class Leader:
             targets=targets,
             reporter=reporter,
             metrics=ground.metrics,
+            resting=self._resting,
             settings=ground.settings,
         )
         observer = Observer(
@@ -215,6 +227,7 @@ class Leader:
             handover=handover,
             decisions=decisions,
             ports=self._ports,
+            resting=self._resting,
             scales=ground.scales,
             resolvers=caches.resolvers,
             finalizer=finalizer,

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from elasti.operator.ports import PortBook
     from elasti.operator.reporting import Reporter
     from elasti.operator.resolvers import Resolvers
+    from elasti.operator.resting import RestingPorts
     from elasti.operator.settings import Settings
     from elasti.operator.warnings import Warnings
     from elasti.scaling.decide import Evidence
@@ -42,6 +43,7 @@ class Parts:
     handover: Handover
     decisions: Decisions
     ports: PortBook
+    resting: RestingPorts
     scales: ScaleHandler
     resolvers: Resolvers
     finalizer: Finalizer

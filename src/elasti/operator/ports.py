@@ -9,9 +9,9 @@ its meaning while any node may still send old traffic there. Three rules see to 
 - A freed port rests for an hour. Then the one that has rested longest is used first; ports that
   nobody has used since the start come before all of them.
 
-Pure: the caller says what time it is. The book is rebuilt from the cluster after a restart; ports
-that were resting then are not known any more, so a Service's first choice is by the hash of its name:
-a stranger is unlikely to be given what another Service has just left.
+Pure: the caller says what time it is. The book is rebuilt from the cluster after a restart: what is in
+use first, then what rests (`resting`). A Service's first choice is by the hash of its name, so that a
+stranger is unlikely to be given what another Service has left, even where nothing could be written down.
 """
 
 from __future__ import annotations
@@ -99,6 +99,12 @@ class PortBook:
         for port in self.held_by(owner).values():
             self._free(owner, port, now)
         self._held.pop(owner, None)
+
+    def rest(self, port: int, since: float) -> None:
+        """Let a port rest that somebody freed before this book was begun; not one that is held."""
+        in_range = self._first <= port < self._first + self._size
+        if in_range and port not in self._owners:
+            self._freed[port] = max(since, self._freed.get(port, since))
 
     def _take(self, owner: Owner, service_port: int, port: int) -> None:
         self._owners[port] = owner

@@ -6,7 +6,7 @@ Targets of other kinds than these come through an aggregated ClusterRole, labell
 
 from __future__ import annotations
 
-from elasti.api.names import GROUP, LEASE_NAME, PLURAL
+from elasti.api.names import GROUP, LEASE_NAME, PLURAL, RESTING_PORTS
 from elasti.api.rights import READ, Rule
 
 NAMESPACED_RULES = (
@@ -24,6 +24,7 @@ NAMESPACED_RULES = (
         (*READ, "create", "update", "delete"),
         "the resolver's place in a Service's rotation",
     ),
+    Rule("", ("pods",), ("get",), "whether an endpoint's pod is there"),
     # Custom slices are refused without it, where endpoint addresses are restricted.
     Rule("discovery.k8s.io", ("endpointslices/restricted",), ("create",), "OpenShift asks for it"),
     Rule("apps", ("deployments", "statefulsets"), READ, "targets"),
@@ -57,7 +58,16 @@ LEASE_RULES = (
     Rule("coordination.k8s.io", ("leases",), ("create",), "leader election"),
     Rule("coordination.k8s.io", ("leases",), ("get", "update"), "leader election", (LEASE_NAME,)),
 )
-"""In the operator's own namespace."""
+"""In the operator's own namespace: to be one of several."""
+
+PORT_RULES = (
+    Rule("", ("configmaps",), ("create",), "the resolver ports that rest"),
+    Rule("", ("configmaps",), ("get", "patch"), "the resolver ports that rest", (RESTING_PORTS,)),
+)
+"""In the operator's own namespace: so that no restart gives a port away too early."""
+
+OWN_RULES = (*LEASE_RULES, *PORT_RULES)
+"""All that it needs in its own namespace."""
 
 RESOLVER_NAMESPACE_RULES = (
     Rule("discovery.k8s.io", ("endpointslices",), ("list", "watch"), "where the resolvers are"),

@@ -149,6 +149,8 @@ class ElastiServiceReconciler:
         """Make what everything else stands on: the ports in status, the private Service."""
         if memory.refused or facts.service is None:
             return
+        reported = {port.resolver_port for port in facts.es.status.resolver_ports}
+        await self._parts.resting.note(reported - set(facts.ports.values()))
         await self._own.publish_ports(facts, memory)
         for write in plans.companions(facts):
             await self._apply(write, facts, memory)

@@ -13,7 +13,7 @@ from tests.elasti.operator.fakes import RESOLVER_NAMESPACE
 from tests.elasti.operator.rig import Rig
 
 from elasti.api.rights import Rule
-from elasti.operator.rbac import LEASE_RULES, NAMESPACED_RULES, RESOLVER_NAMESPACE_RULES
+from elasti.operator.rbac import NAMESPACED_RULES, OWN_RULES, RESOLVER_NAMESPACE_RULES
 from kubeloop.client import AlreadyExists, ClientConfig
 
 _RBAC = "rbac.authorization.k8s.io"
@@ -80,7 +80,7 @@ async def confined_operator(rig: Rig, directory: Path, *namespaces: str) -> Acco
     account = await Account(rig, "confined-operator").create()
     for namespace in namespaces:
         await account.grant(NAMESPACED_RULES, namespace=namespace)
-    own = (*LEASE_RULES, *RESOLVER_NAMESPACE_RULES)
+    own = (*OWN_RULES, *RESOLVER_NAMESPACE_RULES)
     await account.grant(own, namespace=RESOLVER_NAMESPACE)
     rig.config = await account.config(directory)
     rig.settings = dataclasses.replace(rig.settings, watch_namespaces=namespaces)

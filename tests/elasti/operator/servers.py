@@ -26,7 +26,7 @@ from elasti.devcluster.auth.install import fill, install
 from elasti.devcluster.auth.jwt import SigningKey
 from elasti.devcluster.controllers.controllers import Controllers
 from elasti.devcluster.kubeconfig import Access, write
-from elasti.operator.rbac import CLUSTER_RULES, LEASE_RULES, NAMESPACED_RULES
+from elasti.operator.rbac import CLUSTER_RULES, NAMESPACED_RULES, OWN_RULES
 from elasti.operator.settings import Settings
 from kubeloop.client import AlreadyExists, Client, ClientConfig, NoMatch, NotFound
 from kubeloop.objects.meta import JsonObject
@@ -163,7 +163,7 @@ async def define(client: Client, definition: JsonObject) -> None:
 
 
 async def _grant(client: Client) -> None:
-    rules = [rule.to_json() for rule in (*NAMESPACED_RULES, *CLUSTER_RULES, *LEASE_RULES)]
+    rules = [rule.to_json() for rule in (*NAMESPACED_RULES, *CLUSTER_RULES, *OWN_RULES)]
     await allow(client, "own", rules)
 
 

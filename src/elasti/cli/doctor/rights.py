@@ -99,7 +99,7 @@ def program_rights(
     if not namespaces:
         found += _expanded(source.CLUSTER_RULES, ("",))
     if program == "operator":
-        found += _expanded(operator.LEASE_RULES, (elasti_namespace,))
+        found += _expanded(operator.OWN_RULES, (elasti_namespace,))
     return tuple(right for right in found if not right.group or right.group in served)
 
 

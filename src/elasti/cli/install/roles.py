@@ -76,7 +76,7 @@ def _namespaced(choices: Choices) -> Iterator[Part]:
 
 
 def _leader(choices: Choices) -> Iterator[Part]:
-    rules = (*operator.LEASE_RULES, *operator.RESOLVER_NAMESPACE_RULES)
+    rules = (*operator.OWN_RULES, *operator.RESOLVER_NAMESPACE_RULES)
     role = _role(LEADER, rules, Program.OPERATOR, choices, choices.namespace)
     yield Part("The lease of the replica that leads, and where the resolvers are.", role)
     bound = _bound(LEADER, Program.OPERATOR, choices, choices.namespace)
