@@ -114,6 +114,23 @@ def test_kubectl_reads_logs_through_the_api_server(here: Here):
         here.kubectl("logs", "web", "-c", "main", "--previous")
 
 
+def test_a_pod_that_others_call_unready_is_called_ready_again(here: Here):
+    here.create(shell("exec sleep 60"))
+    here.until(is_ready)
+    # As the node lifecycle controller does where it takes a node for lost.
+    condition = {"type": "Ready", "status": "False", "reason": "NodeNotReady"}
+    path = f"/api/v1/namespaces/{here.namespace}/pods/web/status"
+    answer = here.rig.api.request(
+        "PATCH",
+        path,
+        {"status": {"conditions": [condition]}},
+        content_type="application/strategic-merge-patch+json",
+    )
+    assert answer.ok
+    assert not is_ready(answer.json)
+    here.until(is_ready)
+
+
 def test_a_pod_reaches_the_api_server_as_its_account(here: Here):
     code = (
         "import asyncio, os\n"

@@ -9,7 +9,7 @@ import pytest
 from tests.devcluster.kubelet.made import pod
 
 from elasti.devcluster.kubelet.objects.pods import Pod
-from elasti.devcluster.kubelet.objects.status import PodStatus
+from elasti.devcluster.kubelet.objects.status import Condition, PodStatus
 from elasti.devcluster.kubelet.pods.status_writer import StatusWriter
 from kubeloop.aio.backoff import Backoff
 from kubeloop.aio.tasks import finish
@@ -97,6 +97,24 @@ async def test_nothing_is_written_twice():
             writer.set(PodStatus(phase="A"))
             await writer.settled()
     assert phases(server) == ["A"]
+
+
+async def test_what_others_write_over_our_conditions_is_written_again():
+    server = Server()
+    ready = Condition("Ready", "True")
+    async with writing(server) as writer:
+        writer.set(PodStatus(phase="A", conditions=(ready,)))
+        writer.heard(PodStatus())  # from before it was written
+        await writer.settled()
+        foreign = Condition("Gate", "False")
+        writer.heard(PodStatus(phase="A", conditions=(ready, foreign)))
+        await writer.settled()
+        assert len(server.patches) == 1
+        writer.heard(PodStatus(phase="A", conditions=(Condition("Ready", "False"), foreign)))
+        await writer.settled()
+    assert [patch["status"] for patch in server.patches[1:]] == [
+        {"conditions": ({"type": "Ready", "status": "True"},)}
+    ]
 
 
 async def test_a_conflict_about_the_same_pod_is_tried_again():

@@ -1,7 +1,9 @@
 """Writes one pod's status: the newest wins, and it is tried until the server has it.
 
 Only what differs from what the server is known to have is sent. The pod's uid goes along, so that a
-pod of the same name that came later is never touched.
+pod of the same name that came later is never touched. A condition of ours that somebody else changed is
+written again: whoever takes a node for lost says that its pods are not ready, and only the node itself
+can take that back.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from kubeloop.client.errors import ApiError, Conflict, Invalid, KubeError, NotFo
 from kubeloop.objects.patches import StrategicMergePatch
 
 if TYPE_CHECKING:
-    from elasti.devcluster.kubelet.objects.status import PodStatus
+    from elasti.devcluster.kubelet.objects.status import Condition, PodStatus
     from kubeloop.aio.backoff import Backoff
     from kubeloop.client.resource import Resource
 
@@ -51,6 +53,16 @@ class StatusWriter:
         if status == self._wanted:
             return
         self._wanted = status
+        self._settled.clear()
+        self._changed.set()
+
+    def heard(self, status: PodStatus) -> None:
+        """Hear what the server has. An old version may come late; it costs a patch without effect."""
+        if self._wanted != self._written:
+            return
+        if all(_holds(status, condition) for condition in self._written.conditions):
+            return
+        self._written = msgspec.structs.replace(self._written, conditions=status.conditions)
         self._settled.clear()
         self._changed.set()
 
@@ -122,6 +134,11 @@ class StatusWriter:
         await self._status.patch(
             self._meta.name, StrategicMergePatch(patch), namespace=self._meta.namespace
         )
+
+
+def _holds(status: PodStatus, condition: Condition) -> bool:
+    found = status.condition(condition.type)
+    return found is not None and found.status == condition.status
 
 
 def difference(old: PodStatus, new: PodStatus) -> dict[str, Any]:

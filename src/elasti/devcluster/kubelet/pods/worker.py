@@ -82,6 +82,7 @@ class PodWorker:
     def update(self, pod: Pod) -> None:
         """Take a newer version of the pod."""
         before, self._pod = self._pod.metadata, pod
+        self._writer.heard(pod.status)
         self._awake.set()
         after = pod.metadata
         if (before.labels, before.annotations) != (after.labels, after.annotations):
