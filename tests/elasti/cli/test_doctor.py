@@ -195,6 +195,8 @@ def test_programs_need_only_what_the_cluster_serves():
     confined = program_rights("operator", ("blue", "green"), "elasti", {"apps"})
     assert {right.namespace for right in confined if right.group} == {"blue", "green"}
     assert all(right.namespace for right in confined)
+    known = program_rights("operator", ("blue",), "elasti", {"discovery.k8s.io"})
+    assert Right("watch", "discovery.k8s.io", "endpointslices", "elasti") in known
 
 
 # ElastiServices

@@ -100,6 +100,8 @@ def program_rights(
         found += _expanded(source.CLUSTER_RULES, ("",))
     if program == "operator":
         found += _expanded(operator.OWN_RULES, (elasti_namespace,))
+        if namespaces:
+            found += _expanded(operator.RESOLVER_NAMESPACE_RULES, (elasti_namespace,))
     return tuple(right for right in found if not right.group or right.group in served)
 
 
