@@ -73,7 +73,7 @@ class RealGround(Ground):
         await asyncio.to_thread(self.cluster.restart_etcd)
 
     async def drop_watches(self) -> None:
-        """Break every connection to the API server but this client's."""
+        """Break every connection that pods have to the API server."""
         await asyncio.to_thread(self.cluster.break_connections)
 
     async def delay_endpoints(self, seconds: float) -> None:
