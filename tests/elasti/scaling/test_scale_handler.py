@@ -33,6 +33,7 @@ class FakeServer:
     uid: str = "u1"
     version: int = 1
     subresources: frozenset[str] = frozenset({"scale"})
+    learned: frozenset[str] = frozenset()
     meddle: Callable[[FakeServer], None] = lambda _server: None
     writes: int = 0
 
@@ -48,6 +49,9 @@ class FakeServer:
             namespaced=True,
             subresources=self.subresources,
         )
+
+    async def refresh(self) -> None:
+        self.subresources |= self.learned
 
     def resource(self, _gvr: object) -> FakeServer:
         return self
@@ -152,6 +156,13 @@ async def test_a_kind_without_scale_is_refused():
     server = FakeServer(subresources=frozenset({"status"}))
     with pytest.raises(NotScalable, match="no scale subresource"):
         await server.handler().read(WEB)
+
+
+async def test_a_kind_that_got_its_scale_since_is_looked_up_again():
+    server = FakeServer(
+        subresources=frozenset({"status"}), learned=frozenset({"scale"}), replicas=2
+    )
+    assert (await server.handler().read(WEB)).replicas == 2
 
 
 def test_kubeelastis_plurals_are_kinds():
