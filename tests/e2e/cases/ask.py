@@ -1,8 +1,9 @@
 """A client, run where Services can be reached: asks as it is told, and prints what it got.
 
-    python -m tests.e2e.cases.ask '{"host": "10.0.0.1", "port": 80, "requests": [{"path": "/"}]}'
+    python -m tests.e2e.cases.ask '{"host": "10.0.0.1", "port": 80, "requests": [{"path": "/"}], ...}'
 
-`reuse` sends all on one connection, one after another; otherwise all go at once, each on its own.
+`reuse` sends all on one connection, one after another; otherwise all go at once, each on its own, and
+again until `seconds` have passed. `timeout` is what each may take.
 Nothing is tried twice. The answers come as one JSON list, in the order of the requests.
 """
 
@@ -12,11 +13,12 @@ import hashlib
 import http.client
 import json
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-PATIENCE = 150.0
 _SHOWN = 4096
+_PAUSE = 0.02
 
 
 def ask(connection: http.client.HTTPConnection, request: dict[str, Any]) -> dict[str, Any]:
@@ -45,7 +47,7 @@ def main() -> None:
     plan = json.loads(sys.argv[1])
 
     def connect() -> http.client.HTTPConnection:
-        return http.client.HTTPConnection(plan["host"], plan["port"], timeout=PATIENCE)
+        return http.client.HTTPConnection(plan["host"], plan["port"], timeout=plan["timeout"])
 
     if plan.get("reuse"):
         one = connect()
@@ -53,8 +55,12 @@ def main() -> None:
         one.connect()
         answers = [ask(one, request) for request in plan["requests"]]
     else:
+        answers = []
+        until = time.monotonic() + plan["seconds"]
         with ThreadPoolExecutor(len(plan["requests"])) as threads:
-            answers = list(threads.map(lambda request: ask(connect(), request), plan["requests"]))
+            while not answers or time.monotonic() < until:
+                answers += threads.map(lambda request: ask(connect(), request), plan["requests"])
+                time.sleep(_PAUSE)
     print(json.dumps(answers))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.e2e.cases.objects import HttpBin
 from tests.e2e.cases.prometheus import Prometheus
-from tests.e2e.stage import SERVICES, SLICES, Stage
+from tests.e2e.stage import SERVICES, SLICES, Address, Stage
 
 from elasti.api.names import private_service_name
 from kubeloop.client import Client, NotFound, Resource
@@ -37,7 +37,7 @@ class Scene:
 
     def app(self, **more: Any) -> HttpBin:
         """Return an app to be; see `HttpBin` for what may be chosen."""
-        return HttpBin(namespace=self.namespace, **more)
+        return HttpBin(**{"namespace": self.namespace, **more})
 
     # Putting things there
 
@@ -124,8 +124,20 @@ class Scene:
     ) -> list[JsonObject]:
         """Send requests to the Service's address: paths, or requests as `ask` takes them."""
         address = await self.stage.address(self.namespace, app.name)
+        return await self.ask_at(address, *requests, reuse=reuse)
+
+    async def ask_at(
+        self,
+        address: Address,
+        *requests: str | JsonObject,
+        reuse: bool = False,
+        timeout: float = 150.0,
+        seconds: float = 0.0,
+    ) -> list[JsonObject]:
+        """Send requests to an address that is known; again and again for so many seconds."""
         asked = [{"path": item} if isinstance(item, str) else item for item in requests]
-        plan = {"host": address.host, "port": address.port, "reuse": reuse, "requests": asked}
+        where = {"host": address.host, "port": address.port, "timeout": timeout}
+        plan = {**where, "reuse": reuse, "seconds": seconds, "requests": asked}
         answers: list[JsonObject] = await self.run("tests.e2e.cases.ask", json.dumps(plan))
         return answers
 
