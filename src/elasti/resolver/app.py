@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import logging
 import resource
+import sys
 from typing import TYPE_CHECKING, Self
 
 from elasti.api.types import WakeSpec
@@ -32,7 +33,7 @@ from elasti.resolver.services import Registry
 from elasti.resolver.shared import SharedPort
 from elasti.resolver.summed import SummedView
 from elasti.resolver.views import WorkerView
-from elasti.resolver.workers import Supervisor
+from elasti.resolver.workers import Supervisor, until_orphaned
 from kubeloop.aio.tasks import finish
 from kubeloop.client import Client
 from kubeloop.informer import SharedInformerFactory
@@ -144,7 +145,7 @@ class Worker:
 
     def waiting(self) -> int:
         """How many connections the kernel holds that were not accepted."""
-        return self.listeners.waiting()
+        return self.listeners.waiting() + self.shared.waiting()
 
     def busy(self) -> int:
         """How many requests and tunnels are under way or wait."""
@@ -208,8 +209,19 @@ async def serve(settings: Settings, stop: asyncio.Event, *, admin_socket: str = 
         await admin.start(host=settings.host, port=settings.admin_port, path=admin_socket)
         stack.push_async_callback(admin.aclose)
         async with worker.running():
-            await stop.wait()
+            await _until_told(stop, has_supervisor=bool(admin_socket))
             return await worker.leave()
+
+
+async def _until_told(stop: asyncio.Event, *, has_supervisor: bool) -> None:
+    """Wait for the wish to stop, or for the end of the supervisor that would pass it on."""
+    waits: list[asyncio.Task[object]] = [asyncio.create_task(stop.wait())]
+    if has_supervisor:
+        waits.append(asyncio.create_task(until_orphaned(sys.stdin)))
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await finish(waits)
 
 
 async def supervise(

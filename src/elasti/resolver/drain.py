@@ -3,8 +3,8 @@
 A resolver that is told to stop is still in slices, and nodes still send it connections for a while
 after it is out of them. So it says that it is not ready, and goes on as before until no slice has
 named it for the settling time and the kernel holds no connection for it; only then it stops to
-listen. What it holds or passes on is served to the end, within a bound; answers end their
-connections, and those that rest are closed at the end.
+listen. Whoever was accepted last has a moment to speak. What it holds or passes on is served to the
+end, within a bound; answers end their connections, and those that rest are closed at the end.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Protocol
 from kubeloop.aio.wait import poll
 
 _LOOK_EVERY = 0.25
+_LAST_MOMENT = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +44,7 @@ async def drain(leaving: Drained, *, settle: float, timeout: float) -> bool:
             await _until_unlisted(leaving, settle)
             await poll(lambda: not leaving.waiting(), _LOOK_EVERY, immediate=True)
             leaving.stop_accepting()
+            await asyncio.sleep(min(settle, _LAST_MOMENT))
             await poll(lambda: not leaving.busy(), _LOOK_EVERY, immediate=True)
     except TimeoutError:
         _log.warning("leaving while %d requests are under way", leaving.busy())

@@ -58,6 +58,15 @@ def bound_socket(host: str | None, port: int, *, reuse_port: bool) -> socket.soc
     return sock
 
 
+def not_accepted(sock: socket.socket) -> int:
+    """How many connections the kernel holds for a listening socket."""
+    try:
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _UNACKED.stop)
+    except OSError:
+        return 0
+    return int.from_bytes(info[_UNACKED], "little")
+
+
 class Listener:
     """One port: its socket, and the front that makes protocols for its connections.
 
@@ -88,11 +97,7 @@ class Listener:
 
     def waiting(self) -> int:
         """How many connections the kernel holds that were not accepted yet."""
-        try:
-            info = self.sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _UNACKED.stop)
-        except OSError:
-            return 0
-        return int.from_bytes(info[_UNACKED], "little")
+        return not_accepted(self.sock)
 
 
 class Listeners:

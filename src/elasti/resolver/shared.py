@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from elasti.resolver.listeners import BACKLOG, bound_socket
+from elasti.resolver.listeners import BACKLOG, bound_socket, not_accepted
 from elasti.resolver.proxy.ports import PortProtocol
 from elasti.resolver.shared_connection import OneRequest, SharedConnection
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Iterable
 
     from elasti.resolver.identify import HostRules
@@ -35,12 +36,13 @@ class SharedPort:
         # Connections of which nobody knows yet whom they are for; a Service's own come from it.
         self._share = path.allowances.clients.share()
         self._server: asyncio.AbstractServer | None = None
+        self._sock: socket.socket | None = None
         self.found = 0
         self.unknown = 0
 
     async def start(self, host: str | None, port: int, *, reuse_port: bool = False) -> int:
         """Listen; returns the port."""
-        sock = bound_socket(host, port, reuse_port=reuse_port)
+        sock = self._sock = bound_socket(host, port, reuse_port=reuse_port)
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._make, sock=sock, backlog=BACKLOG)
         return int(sock.getsockname()[1])
@@ -49,7 +51,11 @@ class SharedPort:
         """Stop listening; connections go on."""
         if self._server is not None:
             self._server.close()
-            self._server = None
+            self._server = self._sock = None
+
+    def waiting(self) -> int:
+        """How many connections the kernel holds that were not accepted yet."""
+        return not_accepted(self._sock) if self._sock is not None else 0
 
     def break_all(self) -> None:
         """Break every connection."""

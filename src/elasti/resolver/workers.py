@@ -3,6 +3,9 @@
 Each worker binds the same ports and has an event loop, watches and connections of its own; the kernel
 divides new connections among them. The supervisor starts them, starts one again that died, passes on
 the wish to stop, and answers the admin port with the sum of what they tell.
+
+Workers hold the reading end of a pipe, their standard input, of which the supervisor holds the other.
+Nobody writes into it; where it ends, the supervisor has died, and its workers leave, too.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ import asyncio
 import contextlib
 import logging
 import signal
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +22,18 @@ if TYPE_CHECKING:
 _RESTART_AFTER = 1.0
 
 _log = logging.getLogger(__name__)
+
+
+async def until_orphaned(pipe: IO[str]) -> None:
+    """Wait, as a worker, until there is no supervisor any more."""
+    reader = asyncio.StreamReader()
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), pipe
+    )
+    try:
+        await reader.read()
+    finally:
+        transport.close()
 
 
 class Supervisor:
@@ -44,7 +59,7 @@ class Supervisor:
 
     async def _keep(self, number: int, command: Sequence[str], stop: asyncio.Event) -> None:
         while not stop.is_set():
-            process = await asyncio.create_subprocess_exec(*command)
+            process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
             self.processes[number] = process
             if stop.is_set():
                 # The wish came before there was anybody to tell.

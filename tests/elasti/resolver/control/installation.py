@@ -28,7 +28,7 @@ from kubeloop.client import Client
 from kubeloop.client.errors import KubeError, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
     from pathlib import Path
 
 # With a limit on descriptors first, where the test asks for one.
@@ -55,12 +55,12 @@ async def eventually(check: Callable[[], Awaitable[Any]], *, within: float = 40.
 class Running:
     """One `elasti resolver`."""
 
-    def __init__(self, process: asyncio.subprocess.Process, admin: int, log: Path) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, admin: str, log: Path) -> None:
         self.process, self.admin, self.log = process, admin, log
 
     async def ask(self, route: str) -> tuple[int, bytes]:
         async with aiohttp.ClientSession() as session:
-            async with session.get(f"http://127.0.0.1:{self.admin}{route}") as answer:
+            async with session.get(f"http://{self.admin}{route}") as answer:
                 return answer.status, await answer.read()
 
     async def is_ready(self) -> bool:
@@ -93,7 +93,7 @@ class Installation:
         descriptors: int = 0,
         host: str = "127.0.0.1",
         ready: bool = True,
-        **environment: str,
+        environment: Mapping[str, str] | None = None,
     ) -> AsyncIterator[Running]:
         """Start one; it is killed at the end where it still runs."""
         admin = free_port()
@@ -104,9 +104,10 @@ class Installation:
                 sys.executable, "-c", _PROGRAM, str(descriptors), "resolver",
                 "--host", host, "--admin-port", str(admin), "--shared-port", "0",
                 "--operator-url", self._operator, "--no-authentication", *flags,
-                env=os.environ | settings | environment, stderr=output,
+                env=os.environ | settings | dict(environment or {}), stderr=output,
             )  # fmt: skip
-        running = Running(process, admin, log)
+        shown = f"[{host}]" if ":" in host else host
+        running = Running(process, f"{shown}:{admin}", log)
         try:
             if ready:
                 await eventually(running.is_ready)

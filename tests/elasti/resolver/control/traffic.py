@@ -1,0 +1,150 @@
+"""Requests at a steady rate, every one accounted for: a small client, and pods that count."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+KEPT = 8
+
+
+class CountingPod:
+    """Answers each request with its own path, and remembers how often it was asked for it."""
+
+    def __init__(self) -> None:
+        self.executed: Counter[str] = Counter()
+        self.port = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @contextlib.asynccontextmanager
+    async def answering(self, port: int = 0) -> AsyncIterator[None]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", port, backlog=1024)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield
+        finally:
+            server.close()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        with contextlib.suppress(OSError, EOFError, asyncio.CancelledError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                method, path, _ = head.split(" ", 2)
+                if method == "POST":
+                    await reader.readexactly(4)
+                self.executed[path] += 1
+                body = path.encode()
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
+        writer.close()
+
+
+class Connection:
+    """A client's connection, of which at most one request is under way."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+        self.closes = False
+
+    @classmethod
+    async def to(cls, address: tuple[str, int]) -> Connection:
+        return cls(*await asyncio.open_connection(*address))
+
+    async def ask(self, method: str, path: str) -> None:
+        """Ask, and be sure of the answer. Raises OSError, EOFError or AssertionError."""
+        body, length = (b"body", "Content-Length: 4\r\n") if method == "POST" else (b"", "")
+        self.writer.write(f"{method} {path} HTTP/1.1\r\nHost: a\r\n{length}\r\n".encode() + body)
+        head = (await self.reader.readuntil(b"\r\n\r\n")).lower()
+        assert head.startswith(b"http/1.1 200 "), head
+        size = int(head.partition(b"content-length: ")[2].split(b"\r\n")[0])
+        assert await self.reader.readexactly(size) == path.encode()
+        self.closes = b"connection: close" in head
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+class Traffic:
+    """GET and POST, over new and over kept connections, in turn, to wherever `route` says."""
+
+    def __init__(self, route: Callable[[], tuple[str, int]], *, name: str = "t") -> None:
+        self._route, self._name = route, name
+        self._kept: list[tuple[tuple[str, int], Connection]] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.asked = 0
+        self.lost: list[str] = []
+
+    @contextlib.asynccontextmanager
+    async def flowing(self, rate: float = 200.0) -> AsyncIterator[None]:
+        """Ask at a rate; at the end wait for every answer."""
+        stop = asyncio.Event()
+        asking = asyncio.create_task(self._run(rate, stop))
+        try:
+            yield
+        finally:
+            stop.set()
+            await asking
+            for _, connection in self._kept:
+                connection.close()
+
+    async def until(self, more: int) -> None:
+        """Wait until so many more were asked."""
+        goal = self.asked + more
+        async with asyncio.timeout(50):
+            while self.asked < goal:  # noqa: ASYNC110 -- requests tell nobody
+                await asyncio.sleep(0.01)
+
+    async def _run(self, rate: float, stop: asyncio.Event) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time()
+        while not stop.is_set():
+            task = asyncio.create_task(self._one(self.asked))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+            self.asked += 1
+            due = max(due + 1 / rate, loop.time() - 0.1)
+            await asyncio.sleep(max(due - loop.time(), 0))
+        async with asyncio.timeout(40):
+            await asyncio.gather(*self._tasks)
+
+    async def _one(self, number: int) -> None:
+        method = "POST" if number % 2 else "GET"
+        path, keep = f"/{self._name}/{number}", number % 4 >= 2
+        try:
+            async with asyncio.timeout(40):
+                await (self._over_kept if keep else self._over_new)(method, path)
+        except (OSError, EOFError, AssertionError, TimeoutError) as error:
+            self.lost.append(f"{method} {path} kept={keep}: {error!r}")
+
+    async def _over_new(self, method: str, path: str) -> None:
+        connection = await Connection.to(self._route())
+        try:
+            await connection.ask(method, path)
+        finally:
+            connection.close()
+
+    async def _over_kept(self, method: str, path: str) -> None:
+        where = self._route()
+        address, connection = self._kept.pop(0) if self._kept else (where, None)
+        if connection is None:
+            connection = await Connection.to(address)
+        try:
+            await connection.ask(method, path)
+        except BaseException:
+            connection.close()
+            raise
+        if connection.closes or len(self._kept) >= KEPT:
+            connection.close()
+        else:
+            self._kept.append((address, connection))
