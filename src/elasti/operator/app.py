@@ -72,7 +72,8 @@ class Operator:
         self.metrics = Metrics()
         self.directory = Directory()
         self.caches = Caches.of(client, settings)
-        self.metrics.observe_watches(self.caches.manager.counts)
+        manager = self.caches.manager
+        self.metrics.observe_watches(manager.counts, manager.restarts)
         self.caches.elastiservices.add_handler(self.directory.on_event, name="directory")
         self.caches.elastiservices.add_handler(self._forget, name="metrics")
         scales, keda = ScaleHandler(client), Keda(client)

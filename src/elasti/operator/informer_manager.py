@@ -6,7 +6,9 @@ in use, never of ElastiServices. Confined to namespaces, there is one for each n
 is in use: no right is needed anywhere else.
 
 A `Scope` is one kind in all watched namespaces: reads go to the right informer, handlers to all of
-them. A watch from which nothing was heard for too long, not even a bookmark, is made to list anew.
+them. A watch from which nothing was heard for too long, not even a bookmark, or not even a first list,
+is taken down and built anew, and so is one that a defect ended; what is in the cache and who listens
+stays.
 """
 
 from __future__ import annotations
@@ -143,7 +145,7 @@ class Manager:
     """Makes, shares, starts and heals informers. A runnable for `Group.CACHES`.
 
     namespaces: those to watch; none for the whole cluster. `resync` and `health_period` in seconds;
-    `stuck_after`: how long a watch may be silent before it is made to list anew.
+    `stuck_after`: how long a watch may be silent before it is built anew.
     """
 
     def __init__(
@@ -157,14 +159,17 @@ class Manager:
         metrics: MetricsProvider | None = None,
     ) -> None:
         self._factory = SharedInformerFactory(
-            client, resync=resync, metrics=metrics, options=ReflectorOptions(backoff=SOON_AGAIN)
+            client,
+            resync=resync,
+            metrics=metrics,
+            options=ReflectorOptions(backoff=SOON_AGAIN, survive_defects=True),
         )
         self._namespaces = tuple(namespaces) or ("",)
         self._health_period = health_period
         self._stuck_after = stuck_after
         self._scopes: list[Scope[Any]] = []
         self._dispatch: dict[tuple[GroupVersionResource, str], _Dispatch] = {}
-        self._relisted: dict[str, float] = {}
+        self._looked_from: dict[str, float] = {}
         self._running = False
         self._synced = asyncio.Event()
 
@@ -250,31 +255,41 @@ class Manager:
 
     async def run(self) -> None:
         """Run the informers until cancelled."""
-        async with self._factory.running():
+        async with self._factory.running(), asyncio.TaskGroup() as group:
             self._running = True
             try:
-                for scope in tuple(self._scopes):
-                    await scope.wait_synced()
-                self._synced.set()
+                group.create_task(self._wait_synced(), name="first lists")
                 await until(self.check, self._health_period)
             finally:
                 self._running = False
+
+    async def _wait_synced(self) -> None:
+        for scope in tuple(self._scopes):
+            await scope.wait_synced()
+        self._synced.set()
 
     async def wait_until_ready(self) -> None:
         """Wait until the caches are filled."""
         await self._synced.wait()
 
     def check(self) -> None:
-        """Make every informer list anew that has been silent for too long."""
+        """Build every watch anew that has been silent for too long."""
         now = asyncio.get_running_loop().time()
         for scope in self._scopes:
             for informer in scope.informers:
-                heard = informer.last_heard
-                last = max(now if heard is None else heard, self._relisted.get(informer.name, 0.0))
-                if now - last > self._stuck_after:
-                    self._relisted[informer.name] = now
-                    _log.warning("informer is stuck", informer=informer.name, silent=now - last)
-                    informer.relist(f"nothing was heard for {now - last:.0f} s")
+                begun = self._looked_from.setdefault(informer.name, now)
+                silent = now - max(begun, informer.last_heard or begun)
+                if silent > self._stuck_after:
+                    self._looked_from[informer.name] = now
+                    informer.restart(f"nothing was heard for {silent:.0f} s")
+
+    def restarts(self) -> dict[str, int]:
+        """Return how often watches were built anew, by what they are of; only where it happened."""
+        counts = {
+            scope.name: sum(informer.restarts for informer in scope.informers)
+            for scope in self._scopes
+        }
+        return {name: count for name, count in counts.items() if count}
 
 
 def is_news(event: Notification[Any], access: MetaAccess) -> bool:

@@ -66,6 +66,7 @@ class Metrics:
             ["informer_name"],
         )
         self._watches: Callable[[], Mapping[str, int]] = dict
+        self._restarts: Callable[[], Mapping[str, int]] = dict
         self._modes: dict[Request, str] = {}
         self._ended: OrderedDict[Request, None] = OrderedDict()
 
@@ -107,13 +108,13 @@ class Metrics:
         """A wake request was answered."""
         self._wakes.add(_NOBODY, outcome)
 
-    def observe_watches(self, counts: Callable[[], Mapping[str, int]]) -> None:
-        """Ask this, whenever somebody looks, how many watches are held of what."""
-        self._watches = counts
-
-    def rebuilt(self, informer: str) -> None:
-        """A watch was built anew."""
-        self._rebuilt.add(_NOBODY, informer)
+    def observe_watches(
+        self,
+        counts: Callable[[], Mapping[str, int]],
+        restarts: Callable[[], Mapping[str, int]],
+    ) -> None:
+        """Ask these, whenever somebody looks: how many watches are held, and were built anew."""
+        self._watches, self._restarts = counts, restarts
 
     def forget(self, request: Request) -> None:
         """An ElastiService is gone, and its series with it."""
@@ -126,6 +127,8 @@ class Metrics:
         """Write everything in Prometheus' text format, piece by piece."""
         for name, count in self._watches().items():
             self._informers.put(_NOBODY, name, value=count)
+        for name, count in self._restarts().items():
+            self._rebuilt.put(_NOBODY, name, value=count)
         for metric in vars(self).values():
             if isinstance(metric, Series | Histogram):
                 yield from metric.pieces()

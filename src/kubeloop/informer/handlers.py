@@ -14,6 +14,7 @@ returns is ignored, unless it can be awaited.
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
@@ -55,6 +56,23 @@ class Callbacks(Generic[T]):
         if isinstance(note, Added):
             return self._on_add(note.obj)
         return self._on_delete(note.obj)
+
+
+def chosen(
+    on_event: OnEvent[T] | None,
+    on_add: OnObject[T] | None,
+    on_update: OnUpdate[T] | None,
+    on_delete: OnObject[T] | None,
+    *,
+    blocking: bool,
+) -> Deliver[T]:
+    """Return one callable for those given. Raises ValueError for what does not go together."""
+    three = [item for item in (on_add, on_update, on_delete) if item is not None]
+    if (on_event is None) == (not three):
+        raise ValueError("give on_event alone, or some of on_add, on_update and on_delete")
+    if blocking and any(map(inspect.iscoroutinefunction, (on_event, *three))):
+        raise ValueError("blocking=True is for plain functions; an async one needs no thread")
+    return on_event or Callbacks(on_add, on_update, on_delete)
 
 
 def filtered(deliver: Deliver[T], passes: Filter[T]) -> Deliver[T]:

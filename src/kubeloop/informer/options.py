@@ -27,6 +27,7 @@ class ReflectorOptions:
     watch_list: stream the first objects instead of listing them, where the source can.
     internal_error_window: seconds during which a watch that ends with a 500 is reopened at once.
     skip_rejected: leave a list's poison objects out instead of failing the list.
+    survive_defects: replace a reflector that a defect ended, instead of ending the informer with it.
     self_check: after a streamed list, list again at exactly its version and compare (for tests).
     """
 
@@ -37,6 +38,7 @@ class ReflectorOptions:
     watch_list: bool = True
     internal_error_window: float = 0.0
     skip_rejected: bool = False
+    survive_defects: bool = False
     self_check: bool = False
     expected: Expectation = dataclasses.field(default_factory=Expectation)
     backoff: Backoff = dataclasses.field(

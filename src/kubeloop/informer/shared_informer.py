@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import enum
-import inspect
 import logging
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
@@ -20,8 +19,10 @@ from kubeloop.informer.interruption import Interruptible
 from kubeloop.informer.listener import Listener
 from kubeloop.informer.lister import Lister
 from kubeloop.informer.metrics import InformerMetrics, NoMetrics
+from kubeloop.informer.options import ReflectorOptions
 from kubeloop.informer.queue import DeltaQueue
 from kubeloop.informer.reflector import Reflector
+from kubeloop.informer.renewal import Renewal
 from kubeloop.informer.store import Store, StoreView
 from kubeloop.informer.sync import SyncGate
 
@@ -29,11 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
     from concurrent.futures import Executor
 
-    from kubeloop.informer.handlers import Deliver, Filter, OnEvent, OnObject, OnUpdate
+    from kubeloop.informer.handlers import Filter, OnEvent, OnObject, OnUpdate
     from kubeloop.informer.indexers import IndexFunction
     from kubeloop.informer.intake import Transform
     from kubeloop.informer.mutation_detector import MutationDetector
-    from kubeloop.informer.options import ReflectorOptions
     from kubeloop.informer.reflector import ErrorHandler
     from kubeloop.informer.source import ListWatch
     from kubeloop.objects.meta import MetaAccess
@@ -126,7 +126,7 @@ class SharedInformer(Generic[T]):
             check_period=resync,
             inspect=None if mutation_detector is None else mutation_detector.observe,
         )
-        self._reflector: Reflector[T] | None = None
+        self._renewal: Renewal[T] | None = None
         self.store: StoreView[T] = StoreView(self._store)
         self.lister: Lister[T] = Lister(self.store, self._access, resource=name)
 
@@ -162,6 +162,11 @@ class SharedInformer(Generic[T]):
         return self._reflector.last_version if self._reflector is not None else ""
 
     @property
+    def restarts(self) -> int:
+        """How often the reflector was replaced."""
+        return self._renewal.restarts if self._renewal is not None else 0
+
+    @property
     def resync_check_period(self) -> float:
         """How often handlers are checked for being due, in seconds; 0 is never."""
         return self._fanout.check_period
@@ -179,6 +184,15 @@ class SharedInformer(Generic[T]):
         """List anew, for who has reason to believe that the store is wrong or the watch stuck."""
         if self._reflector is not None:
             self._reflector.relist(RuntimeError(reason))
+
+    def restart(self, reason: str) -> None:
+        """Put a new reflector, with new connections, in the place of one that is beyond help."""
+        if self._renewal is not None:
+            self._renewal.restart(reason)
+
+    @property
+    def _reflector(self) -> Reflector[T] | None:
+        return self._renewal.reflector if self._renewal is not None else None
 
     # What may be set before the start
 
@@ -225,7 +239,7 @@ class SharedInformer(Generic[T]):
         """
         self._check_not_stopped("add a handler")
         callables = (on_event, on_add, on_update, on_delete)
-        deliver = self._deliver(*callables, blocking=blocking)
+        deliver = adapters.chosen(*callables, blocking=blocking)
         cleanup = contextlib.ExitStack()
         if blocking:
             deliver = adapters.in_executor(deliver, executor or adapters.own_thread(cleanup))
@@ -246,22 +260,6 @@ class SharedInformer(Generic[T]):
         )
         self._join(listener)
         return Handle(listener, self)
-
-    def _deliver(
-        self,
-        on_event: OnEvent[T] | None,
-        on_add: OnObject[T] | None,
-        on_update: OnUpdate[T] | None,
-        on_delete: OnObject[T] | None,
-        *,
-        blocking: bool,
-    ) -> Deliver[T]:
-        three = [item for item in (on_add, on_update, on_delete) if item is not None]
-        if (on_event is None) == (not three):
-            raise ValueError("give on_event alone, or some of on_add, on_update and on_delete")
-        if blocking and any(map(inspect.iscoroutinefunction, (on_event, *three))):
-            raise ValueError("blocking=True is for plain functions; an async one needs no thread")
-        return on_event or adapters.Callbacks(on_add, on_update, on_delete)
 
     def _join(self, listener: Listener[T]) -> None:
         """Register and replay in one step: no notification can come in between."""
@@ -341,7 +339,13 @@ class SharedInformer(Generic[T]):
 
     async def _pump(self) -> None:
         intake: Intake[T] = Intake(self._source.access, self._transform, stored=self._access)
-        self._reflector = reflector = self._make_reflector(intake)
+        options = self._options or ReflectorOptions()
+        self._renewal = renewal = Renewal(
+            lambda: self._make_reflector(intake),
+            name=self.name,
+            survives=options.survive_defects,
+            delays=options.backoff.start(rand=options.rand),
+        )
         applier = Applier(
             queue=self._queue,
             store=self._store,
@@ -349,10 +353,10 @@ class SharedInformer(Generic[T]):
             access=self._access,
             metrics=self._metrics,
             on_synced=self._synced,
-            on_failure=reflector.relist,
+            on_failure=renewal.relist,
             unknown_deletes=self._unknown_deletes,
         )
-        parts = [reflector.run(), applier.run(), self._fanout.failure()]
+        parts = [renewal.run(), applier.run(), self._fanout.failure()]
         if self._detector is not None:
             parts.append(self._detector.run())
         try:

@@ -62,6 +62,8 @@ class ApiRelay:
     after: Callable[[Call], None] = lambda _call: None
     calls: list[Call] = dataclasses.field(default_factory=list)
     url: str = ""
+    _streams: int = 0
+    _frozen: int = 0
 
     @classmethod
     def to(
@@ -101,6 +103,10 @@ class ApiRelay:
                 yield self
         finally:
             await runner.cleanup()
+
+    def freeze(self) -> None:
+        """Let every stream that is open now be silent for ever, as behind a dead router."""
+        self._frozen = self._streams
 
     def kubeconfig(self, path: Path) -> Path:
         """Write the way through this relay."""
@@ -156,8 +162,11 @@ class ApiRelay:
     ) -> web.StreamResponse:
         out = web.StreamResponse(status=answer.status, headers=_passed(answer.headers.items()))
         await out.prepare(request)
-        rest = b""
+        self._streams += 1
+        number, rest = self._streams, b""
         async for chunk in answer.content.iter_any():
+            if number <= self._frozen:
+                await asyncio.get_running_loop().create_future()
             lines, newline, rest = (rest + chunk).rpartition(b"\n")
             if newline:
                 await out.write(self._inward(lines + newline))

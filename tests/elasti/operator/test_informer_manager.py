@@ -10,7 +10,6 @@ import pytest
 from elasti.operator.informer_manager import KeyParams, Manager, RequestWatch
 from kubeloop.aio.tasks import finish
 from kubeloop.objects.gvk import GroupVersionResource
-from kubeloop.objects.meta import PartialObjectMetadata
 from kubeloop.testing.fake_source import FakeSource
 
 DEPLOYMENTS = GroupVersionResource("apps", "v1", "deployments")
@@ -102,18 +101,60 @@ async def test_confined_to_namespaces_there_is_a_watch_for_each():
 
 
 @pytest.mark.virtual_time
-async def test_a_silent_watch_is_made_to_list_anew():
+async def test_a_silent_watch_is_built_anew():
     client = FakeClient()
     manager = Manager(client, stuck_after=100.0, health_period=5.0)
-    manager.scope("v1/pods", PartialObjectMetadata)
+    heard: list[str] = []
+    manager.add(watch("web", heard))
     running = asyncio.create_task(manager.run())
     await manager.wait_until_ready()
-    source = client.sources["v1/pods", ""]
-    asked = len(source.lists) + len(source.watches)
+    source = client.sources[str(DEPLOYMENTS), ""]
     await asyncio.sleep(90)
-    assert len(source.lists) + len(source.watches) == asked
+    assert manager.restarts() == {}
     await asyncio.sleep(20)
-    assert len(source.lists) + len(source.watches) > asked
+    assert manager.restarts() == {str(DEPLOYMENTS): 1}
+    assert len(source.open_streams) == 1
+    source.create("web", namespace="default")
+    await asyncio.sleep(1)
+    assert heard == ["es:default/web"]
+    await finish([running])
+
+
+@pytest.mark.virtual_time
+async def test_a_first_list_that_never_comes_is_asked_for_again():
+    client = FakeClient()
+    manager = Manager(client, stuck_after=100.0, health_period=5.0)
+    scope = manager.scope("v1/pods", dict)
+    source = client.sources["v1/pods", ""]
+    source.stall_lists()
+    running = asyncio.create_task(manager.run())
+    await asyncio.sleep(300)
+    assert manager.restarts() == {"v1/pods": 2}
+    assert manager.missing()
+    source.stall_lists(stall=False)
+    await manager.wait_until_ready()
+    assert scope.has_synced
+    await finish([running])
+
+
+@pytest.mark.virtual_time
+async def test_a_watch_that_a_defect_ended_is_built_anew_and_ends_nothing_else():
+    client = FakeClient()
+    manager = Manager(client)
+    heard: list[str] = []
+    manager.add(watch("web", heard))
+    manager.scope("v1/pods", dict)
+    source = client.sources[str(DEPLOYMENTS), ""]
+    running = asyncio.create_task(manager.run())
+    await manager.wait_until_ready()
+    source.fail_watches(ZeroDivisionError("a defect"))
+    source.fail_lists(ZeroDivisionError("another"))
+    source.drop_watches()
+    source.create("web", namespace="default")
+    await asyncio.sleep(10)
+    assert heard == ["es:default/web"]
+    assert set(manager.restarts()) == {str(DEPLOYMENTS)}
+    assert not running.done()
     await finish([running])
 
 

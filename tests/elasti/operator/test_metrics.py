@@ -66,8 +66,7 @@ def moved(metrics: Metrics, request: Request) -> None:
     metrics.handled(request, "target")
     metrics.scaled(request, "web", "web", None)
     metrics.woken("scaling")
-    metrics.observe_watches(lambda: {"v1/services": 1})
-    metrics.rebuilt("v1/services")
+    metrics.observe_watches(lambda: {"v1/services": 1}, lambda: {"v1/services": 2})
 
 
 def test_names_types_and_labels_are_kubeelastis():
