@@ -3,57 +3,94 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import sys
 from pathlib import Path
 
 import pytest
+from tests.e2e.ground import pids_with
 
 COMMAND = [sys.executable, "-m", "elasti", "demo"]
 
 
-async def start(*more: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *COMMAND, *more, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
+class Demo:
+    """A demo that runs, in a home of its own, by which its pods are known."""
+
+    def __init__(self, process: asyncio.subprocess.Process, home: Path) -> None:
+        self.process = process
+        self._home = home
+
+    @classmethod
+    async def start(cls, home: Path, *more: str) -> Demo:
+        process = await asyncio.create_subprocess_exec(
+            *COMMAND,
+            *more,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            env={**os.environ, "HOME": str(home)},
+        )
+        return cls(process, home)
+
+    async def said(self, words: str) -> str:
+        """Return what it has printed up to these words."""
+        assert self.process.stdout is not None
+        text = ""
+        while words not in text:
+            line = (await self.process.stdout.readline()).decode()
+            assert line, text
+            text += line
+        return text
+
+    async def interrupted(self) -> int | None:
+        """Interrupt it, and return how it ended."""
+        self.process.send_signal(signal.SIGINT)
+        await self.process.communicate()
+        return self.process.returncode
+
+    def left(self) -> list[int]:
+        """Return the processes of its pods that are still there."""
+        return pids_with(f"HOME={self._home}")
 
 
-def programs_of_the_demo() -> list[str]:
-    """Return the command lines of pods that are still there."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
-        if "elasti.cli.demo.sample_" in words:
-            found.append(words)
-    return found
-
-
-@pytest.mark.timeout(200)
-async def test_apps_sleep_are_woken_by_a_burst_and_sleep_again_and_nothing_is_lost():
-    process = await start()
-    output, errors = await process.communicate()
+@pytest.mark.timeout(300)
+async def test_apps_sleep_are_woken_by_a_burst_and_sleep_again_and_nothing_is_lost(tmp_path: Path):
+    demo = await Demo.start(tmp_path)
+    output, _ = await demo.process.communicate()
     text = output.decode()
-    assert process.returncode == 0, text + errors.decode()
+    assert demo.process.returncode == 0, text
     assert "24 requests, 0 lost" in text
     assert "web: Waking" in text
-    assert re.search(r"the last held request is answered", text)
+    assert "the last held request is answered" in text
     held = [int(ms) for ms in re.findall(r"GET \S+\s+200\s+(\d+) ms", text)]
     assert len(held) == 20
     assert min(held) > 500, "the app takes a second to start, so everybody must have been held"
-    assert programs_of_the_demo() == []
+    assert demo.left() == []
 
 
-@pytest.mark.timeout(60)
-async def test_ctrl_c_leaves_nothing_behind():
-    process = await start()
-    assert process.stdout is not None
-    while b"running" not in await process.stdout.readline():
-        assert process.returncode is None
-    process.send_signal(signal.SIGINT)
-    await process.communicate()
-    assert process.returncode == 0
-    assert programs_of_the_demo() == []
+@pytest.mark.timeout(300)
+async def test_kept_it_can_be_explored_until_ctrl_c(tmp_path: Path):
+    demo = await Demo.start(tmp_path, "--keep")
+    found = re.search(r"export KUBECONFIG=(\S+)", await demo.said("curl"))
+    assert found is not None
+    explored = await asyncio.create_subprocess_exec(
+        *[sys.executable, "-m", "elasti", "get", "web", "-o", "json", "--kubeconfig", found[1]],
+        stdout=asyncio.subprocess.PIPE,
+    )
+    output, _ = await explored.communicate()
+    assert explored.returncode == 0
+    assert b"Proxy" in output
+    assert demo.left()
+    assert await demo.interrupted() == 0
+    assert not os.path.exists(found[1])  # noqa: ASYNC240, PTH110 -- nothing else runs here
+    assert demo.left() == []
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("moment", ["ready at", "running"])
+async def test_ctrl_c_leaves_nothing_behind(tmp_path: Path, moment: str):
+    demo = await Demo.start(tmp_path)
+    await demo.said(moment)
+    assert await demo.interrupted() == 0
+    assert demo.left() == []

@@ -24,7 +24,8 @@ from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.install.installing import Installing
 from elasti.cli.install.progress import Progress
 from elasti.devcluster import kubeconfig as kubeconfigs
-from elasti.devcluster.cluster import DevCluster
+from elasti.devcluster.addresses import NoAddresses
+from elasti.devcluster.cluster import ComponentFailed, DevCluster
 from kubeloop.client import Client
 
 if TYPE_CHECKING:
@@ -35,14 +36,24 @@ if TYPE_CHECKING:
 BURST = 20
 _APPS = ("web", "echo")
 _MANAGER = "elasti-demo"
-_PATIENCE = 60.0
+_PATIENCE = 120.0
 
 
 async def run(*, keep: bool, environment: Mapping[str, str]) -> None:
-    """Show it once; with `keep`, leave it running until cancelled. Raises Failure on loss.
+    """Show it once; with `keep`, leave it running until cancelled.
 
-    `environment` is what pods inherit: where programs are found.
+    `environment` is what pods inherit: where programs are found. Raises Failure where requests were
+    lost, or where there can be no cluster.
     """
+    try:
+        lost = await _run(keep=keep, environment=environment)
+    except (NoAddresses, ComponentFailed) as error:
+        raise Failure(ExitCode.FAILED, str(error)) from error
+    if lost:
+        raise Failure(ExitCode.FAILED, f"{lost} requests were lost")
+
+
+async def _run(*, keep: bool, environment: Mapping[str, str]) -> int:
     story = Story()
     with tempfile.TemporaryDirectory(prefix="elasti-demo-") as directory:
         path = Path(directory) / "kubeconfig"
@@ -56,8 +67,7 @@ async def run(*, keep: bool, environment: Mapping[str, str]) -> None:
                 lost = await demo.show()
                 if keep:
                     await demo.explore(path)
-    if lost:
-        raise Failure(ExitCode.FAILED, f"{lost} requests were lost")
+                return lost
 
 
 class Demo:
@@ -81,7 +91,8 @@ class Demo:
         for line in (
             f"export KUBECONFIG={path}",
             "kubectl get elastiservices,deployments,pods",
-            "kubectl describe elastiservice web",
+            "elasti get",
+            "elasti describe web",
             "kubectl get endpointslices -w",
             "kubectl logs -n elasti deploy/elasti-operator",
             f"curl http://{(await self._addresses())['web']}/   # wakes it",
