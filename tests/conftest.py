@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import settings
+from tests.elasti.operator import kinds
+
+from elasti.api.crd import custom_resource_definition
 
 # The real control plane, for every test that asks for it.
 pytest_plugins = ["tests.controlplane.plugin"]
@@ -16,3 +21,9 @@ settings.load_profile("elasti")
 @pytest.fixture(autouse=True)
 def leak_guard(kubeloop_leak_guard: None) -> None:
     """Every test is guarded; `@pytest.mark.allow_leaks` lets one off."""
+
+
+@pytest.fixture(scope="session")
+def controlplane_definitions() -> tuple[dict[str, Any], ...]:
+    """What tests on the shared control plane would otherwise wait for."""
+    return custom_resource_definition(), kinds.scaled_object(), kinds.rollout(), kinds.farm()

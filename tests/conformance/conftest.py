@@ -6,6 +6,7 @@ import contextlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.conformance.behaviours import behaviour_of
@@ -48,6 +49,12 @@ def devserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DevServer]:
         yield server
     finally:
         server.stop()
+
+
+@pytest.fixture(scope="session")
+def controlplane_definitions() -> tuple[dict[str, Any], ...]:
+    """Nothing that the dev cluster has not."""
+    return ()
 
 
 @pytest.fixture(scope="session")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
 from tests.controlplane.binaries import Binaries, BinariesMissing, Settings
-from tests.controlplane.rig import ControlPlane
+from tests.controlplane.rig import ControlPlane, Options
 from tests.controlplane.sandbox import Sandbox, SandboxError
 
 if TYPE_CHECKING:
@@ -45,11 +45,20 @@ def give_up(settings: Settings, reason: str) -> NoReturn:
 
 
 @pytest.fixture(scope="session")
+def controlplane_definitions() -> tuple[dict[str, Any], ...]:
+    """CustomResourceDefinitions that the shared control plane has from the start; to be overridden."""
+    return ()
+
+
+@pytest.fixture(scope="session")
 def controlplane(
-    controlplane_settings: Settings, controlplane_binaries: Binaries
+    controlplane_settings: Settings,
+    controlplane_binaries: Binaries,
+    controlplane_definitions: tuple[dict[str, Any], ...],
 ) -> Iterator[ControlPlane]:
     """One control plane for the whole session: use a Namespace of your own, and stop nothing."""
-    with ControlPlane(controlplane_binaries, logs=controlplane_settings.logs) as rig:
+    options = Options(definitions=controlplane_definitions)
+    with ControlPlane(controlplane_binaries, options, logs=controlplane_settings.logs) as rig:
         yield rig
 
 

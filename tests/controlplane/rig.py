@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tests.controlplane import flags
 from tests.controlplane.api import Api
-from tests.controlplane.component import Component
+from tests.controlplane.component import POLL_SECONDS, START_SECONDS, Component
 from tests.controlplane.keyring import MASTERS, Keyring
 from tests.controlplane.sandbox import Sandbox
 
@@ -39,6 +40,9 @@ class Options:
     node_grace: str = "24h"
     """How long a Node may be silent before it counts as lost: a day, since most tests' Nodes are
     objects without a kubelet. A test with a kubelet that must be missed says less."""
+    definitions: tuple[dict[str, Any], ...] = ()
+    """CustomResourceDefinitions to be there before the controllers, whose garbage collector looks for
+    new kinds every half minute only."""
     etcd_flags: tuple[str, ...] = ()
     apiserver_flags: tuple[str, ...] = ()
     controller_manager_flags: tuple[str, ...] = ()
@@ -287,9 +291,22 @@ class ControlPlane:
         """Whether the controllers have made what admission asks of a pod in `default`."""
         return self.api.healthy("/api/v1/namespaces/default/serviceaccounts/default")
 
+    def _define(self, definition: dict[str, Any]) -> None:
+        """Create a definition, and return when its kind is served."""
+        self.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
+        spec = definition["spec"]
+        path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
+        deadline = time.monotonic() + START_SECONDS
+        while not self.api.healthy(path):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{path} is not served after {START_SECONDS:.0f} s")
+            time.sleep(POLL_SECONDS)
+
     def _start(self) -> None:
         self.etcd.start()
         self.apiserver.start()
+        for definition in self.options.definitions:
+            self._define(definition)
         rest = [self.controller_manager] if self.options.controllers else []
         rest += [self.scheduler] if self.options.scheduler else []
         for component in rest:
