@@ -11,6 +11,7 @@ from elasti.operator.observation import BY_SERVICE
 from elasti.scaling.decide import Verdict
 from elasti.scaling.evaluator import Subject
 from elasti.scaling.triggers.pods import PodEndpoint
+from kubeloop.aio.budget import Budget
 from kubeloop.aio.wait import until
 from kubeloop.controller.reconcile import Request
 
@@ -56,13 +57,14 @@ class Poller:
 
     async def poll(self) -> None:
         """Read everything once, and enqueue whom it concerns."""
-        subjects = [self._subject(es) for es in self._elastiservices.all()]
-        await self._evaluator.poll(subjects)
-        present = set()
+        await self._evaluator.poll(map(self._subject, self._elastiservices.all()))
+        present, budget = set(), Budget()
         for es in self._elastiservices.all():
             request = Request(es.metadata.namespace, es.metadata.name)
             present.add(request)
             self._consider(request)
+            if budget.spent():
+                await budget.rest()
         for request in self._told.keys() - present:
             del self._told[request]
             self._evaluator.forget(request)

@@ -1,6 +1,7 @@
 """Reads all triggers, again and again, and keeps what each has shown.
 
-A round asks everything concurrently, but not everything at once; identical queries go out once. Each
+A round asks everything concurrently, but by a fixed number of workers: thousands of triggers are never
+thousands of tasks, and others have the loop in between. Identical queries go out once. Each
 trigger's `Evidence` outlives the rounds for as long as the trigger stays what it is: a changed query
 or threshold has shown nothing yet.
 """
@@ -17,9 +18,10 @@ from elasti.api.triggers import PrometheusMetadata, threshold_of, trigger_metada
 from elasti.scaling.decide import Evidence, Reading
 from elasti.scaling.triggers.pods import PodsReader
 from elasti.scaling.triggers.prometheus import QueryRound
+from kubeloop.aio.budget import Budget
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Hashable, Iterable, Iterator, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -104,15 +106,26 @@ class Evaluator:
             default_address=self._address,
             authorization=self._authorization,
         )
-        gate = asyncio.Semaphore(_AT_ONCE)
+        jobs = self._jobs(subjects)
         try:
             async with asyncio.TaskGroup() as group:
-                for subject in subjects:
-                    case = self._case(subject)
-                    for index in range(len(case.triggers)):
-                        group.create_task(self._read(subject, case, index, queries, gate))
+                for _ in range(_AT_ONCE):
+                    group.create_task(self._work(jobs, queries))
         finally:
             await queries.close()
+
+    def _jobs(self, subjects: Iterable[Subject]) -> Iterator[tuple[Subject, _Case, int]]:
+        for subject in subjects:
+            case = self._case(subject)
+            for index in range(len(case.triggers)):
+                yield subject, case, index
+
+    async def _work(self, jobs: Iterator[tuple[Subject, _Case, int]], queries: QueryRound) -> None:
+        budget = Budget()
+        for subject, case, index in jobs:
+            await self._read(subject, case, index, queries)
+            if budget.spent():
+                await budget.rest()
 
     def _case(self, subject: Subject) -> _Case:
         triggers = tuple(subject.triggers)
@@ -123,16 +136,8 @@ class Evaluator:
             case = self._cases[subject.key] = _Case(triggers, evidence)
         return case
 
-    async def _read(
-        self,
-        subject: Subject,
-        case: _Case,
-        index: int,
-        queries: QueryRound,
-        gate: asyncio.Semaphore,
-    ) -> None:
-        async with gate:
-            reading = await self._reading(subject, case.triggers[index], index, queries)
+    async def _read(self, subject: Subject, case: _Case, index: int, queries: QueryRound) -> None:
+        reading = await self._reading(subject, case.triggers[index], index, queries)
         now = self._clock.now().timestamp()
         case.evidence[index] = case.evidence[index].after(
             reading, now, stale_after=self._stale_after

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
 
 import pytest
+from aiohttp import web
 from tests.elasti.operator.rig import FakePrometheus
 
 from elasti.api.types import ScaleTrigger
@@ -76,6 +78,30 @@ async def test_subjects_with_the_same_query_share_it(clock: StepClock):
             await evaluator.poll(subjects)
             assert len(prometheus.queries) == 2
             assert all(evaluator.evidence(f"web-{n}")[0].quiet_since for n in range(50))
+
+
+class CountingPrometheus(FakePrometheus):
+    """Notes how many tasks there are while it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most_tasks = 0
+
+    async def _query(self, request: web.Request) -> web.Response:
+        self.most_tasks = max(self.most_tasks, len(asyncio.all_tasks()))
+        return await super()._query(request)
+
+
+async def test_a_thousand_triggers_are_not_a_thousand_tasks(clock: StepClock):
+    async with CountingPrometheus().running() as prometheus:
+        async with Evaluator(clock=clock, stale_after=120.0) as evaluator:
+            await evaluator.poll(
+                subject(trigger(prometheus, f"q{n}"), key=f"web-{n}") for n in range(1000)
+            )
+            assert len(prometheus.queries) == 1001
+            assert all(evaluator.evidence(f"web-{n}")[0].quiet_since for n in range(1000))
+            # A worker, its query and the answering side for each connection.
+            assert prometheus.most_tasks < 300
 
 
 async def test_an_invalid_trigger_is_an_error_and_stops_nobody(clock: StepClock):

@@ -143,6 +143,21 @@ async def test_gauges_are_summed_over_pods():
             assert (await reader.read("k", GAUGE, pods, asleep=False)).value == 7.0
 
 
+async def test_a_long_exposition_is_read_to_its_end():
+    """Half of it would be a sum that is too small, and a target that sleeps while it is used."""
+    async with FakePod().running() as pod, aiohttp.ClientSession() as session:
+        pod.text = "busy 1\n" + "other_total 1\n" * 200_000 + "busy 2\n"
+        reading = await PodsReader(session).read("k", GAUGE, [pod.endpoint], asleep=False)
+        assert (reading.value, reading.error) == (3.0, "")
+
+
+async def test_an_exposition_without_an_end_is_an_error():
+    async with FakePod().running() as pod, aiohttp.ClientSession() as session:
+        pod.text = "busy 1\n" + "other_total 1\n" * 2_000_000
+        reading = await PodsReader(session).read("k", GAUGE, [pod.endpoint], asleep=False)
+        assert "longer than 16 MiB" in reading.error
+
+
 async def test_a_counter_is_compared_by_its_rate():
     async with FakePod().running() as pod, aiohttp.ClientSession() as session:
         reader = PodsReader(session)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import json
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, TypeAlias
 
 import aiohttp
 import pytest
@@ -14,6 +16,8 @@ from aiohttp import web
 
 from elasti.api.triggers import PrometheusMetadata
 from elasti.scaling.triggers.prometheus import QueryFailed, QueryRound, uptime_query, value_of
+
+Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 
 
 class FixedClock:
@@ -32,6 +36,14 @@ async def prometheus(answer: Callable[[web.Request], object]) -> AsyncIterator[s
         found = answer(request)
         return found if isinstance(found, web.Response) else web.json_response(found)
 
+    async with prometheus_by(handle) as address:
+        yield address
+
+
+@contextlib.asynccontextmanager
+async def prometheus_by(
+    handle: Callable[[web.Request], Awaitable[web.Response]],
+) -> AsyncIterator[str]:
     app = web.Application()
     app.router.add_get("/api/v1/query", handle)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
@@ -160,6 +172,73 @@ async def test_refusals_and_silence_are_errors_without_secrets():
         assert "hush" not in error
 
 
+@contextlib.asynccontextmanager
+async def listening(serve: Serve) -> AsyncIterator[str]:
+    tasks: list[asyncio.Task[None]] = []
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.append(asyncio.ensure_future(serve(reader, writer)))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_an_answer_in_pieces_is_read_whole():
+    body = json.dumps(vector("1")).encode()
+
+    async def in_pieces(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n" % len(body))
+        for piece in (b"\r\n", body[:20], body[20:]):
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.01)  # a piece of its own on the wire
+        writer.close()
+        await writer.wait_closed()
+
+    async with listening(in_pieces) as address, round_of() as queries:
+        reading = await queries.read(metadata(address), 900)
+        assert (reading.value, reading.error) == (1.0, "")
+
+
+async def test_a_silent_prometheus_is_given_up_for_the_rest_of_the_round():
+    asked, gone = 0, asyncio.Event()
+
+    async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        await gone.wait()
+        writer.close()
+        await writer.wait_closed()
+
+    async with listening(silent) as address, prometheus(healthy("0")) as other:
+        async with round_of(timeout=1.0) as queries:
+            for number in range(20):
+                reading = await queries.read(metadata(address, f"q{number}"), 900)
+                assert "did not answer in time" in reading.error
+            assert asked <= 6
+            assert (await queries.read(metadata(other), 900)).value == 0.0
+        gone.set()
+
+
+async def test_one_query_that_is_too_slow_does_not_silence_the_others():
+    hanging = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.query["query"].startswith("slow"):
+            await hanging.wait()
+        return web.json_response(vector("1"))
+
+    async with prometheus_by(answer) as address, round_of(timeout=1.0) as queries:
+        for number in range(4):
+            assert (await queries.read(metadata(address, f"q{number}"), 900)).value == 1.0
+            slow = await queries.read(metadata(address, f"slow{number}"), 900)
+            assert "in time" in slow.error
+        hanging.set()
+
+
 async def test_a_slow_prometheus_is_not_waited_for():
     gone = asyncio.Event()
 
@@ -168,9 +247,7 @@ async def test_a_slow_prometheus_is_not_waited_for():
         writer.close()
         await writer.wait_closed()
 
-    server = await asyncio.start_server(silent, "127.0.0.1", 0)
-    async with server, round_of(timeout=0.05) as queries:
-        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with listening(silent) as address, round_of(timeout=0.05) as queries:
         assert "in time" in (await queries.read(metadata(address), 900)).error
         gone.set()
 

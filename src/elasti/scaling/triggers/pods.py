@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import aiohttp
 
 from elasti.scaling.decide import Reading
+from elasti.scaling.triggers.bodies import TooLong, whole_body
 from elasti.scaling.triggers.exposition import NotExposition, total
 
 if TYPE_CHECKING:
@@ -113,7 +114,7 @@ class PodsReader:
             return f"pod {pod.address} did not answer in time at port {port}"
         except (aiohttp.ClientError, OSError) as error:
             return f"pod {pod.address} cannot be asked at port {port}: {error}"
-        except NotExposition as error:
+        except (NotExposition, TooLong) as error:
             return f"pod {pod.address}: {error}"
         if value is None:
             return f"pod {pod.address} has no metric {metadata.metric} with these labels"
@@ -124,5 +125,5 @@ class PodsReader:
         url = f"http://{host}:{port}{path}"
         async with self._session.get(url, timeout=self._timeout) as response:
             response.raise_for_status()
-            body = await response.content.read(_MOST_BYTES)
+            body = await whole_body(response, limit=_MOST_BYTES)
         return body.decode("utf-8", "replace")

@@ -20,6 +20,7 @@ import msgspec
 
 from elasti.api.triggers import without_credentials
 from elasti.scaling.decide import Reading
+from elasti.scaling.triggers.bodies import TooLong, whole_body
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT = 5.0
 _MOST_BYTES = 1 << 20
+_PATIENCE = 3
 
 
 class QueryFailed(Exception):
@@ -95,7 +97,11 @@ def _single(data: _Data) -> float:
 
 
 class QueryRound:
-    """The queries of one round of polling: identical ones are sent once."""
+    """The queries of one round of polling: identical ones are sent once.
+
+    A server that has not answered several times in a row is given up for the rest of the round: with
+    thousands of triggers, waiting for each in turn would keep everyone else's from being read.
+    """
 
     def __init__(
         self,
@@ -112,6 +118,7 @@ class QueryRound:
         self._authorization = authorization
         self._timeout = aiohttp.ClientTimeout(total=timeout)
         self._asked: dict[tuple[object, ...], asyncio.Future[float]] = {}
+        self._silences: dict[str, list[str]] = {}
         self.sent = 0
 
     async def read(self, metadata: PrometheusMetadata, cooldown: float) -> Reading:
@@ -127,11 +134,11 @@ class QueryRound:
         except ValueError:
             return Reading(error="metadata.serverAddress is no URL; write it like http://host:9090")
         address = without_credentials(address)
+        uptime = self._ask(address, uptime_query(metadata.uptime_filter, cooldown), headers)
+        query = self._ask(address, metadata.query, headers)
         try:
-            up, value = await asyncio.gather(
-                self._once(address, uptime_query(metadata.uptime_filter, cooldown), headers),
-                self._once(address, metadata.query, headers),
-            )
+            # Shared: one asker that is cancelled must not take the answer from the others.
+            up, value = await asyncio.shield(uptime), await asyncio.shield(query)
         except QueryFailed as error:
             return Reading(error=str(error))
         if up != 1:
@@ -154,16 +161,18 @@ class QueryRound:
         foreign = self._default_address and _origin(address) != _origin(self._default_address)
         return "" if foreign else self._authorization
 
-    async def _once(self, address: str, query: str, headers: Mapping[str, str]) -> float:
+    def _ask(self, address: str, query: str, headers: Mapping[str, str]) -> asyncio.Future[float]:
+        """Send a query, or take part in the one that was sent."""
         key = (address, query, *sorted(headers.items()))
         asked = self._asked.get(key)
         if asked is None:
             asked = self._asked[key] = asyncio.ensure_future(self._send(address, query, headers))
             asked.add_done_callback(_take_exception)
-        # Shared: one asker that is cancelled must not take the answer from the others.
-        return await asyncio.shield(asked)
+        return asked
 
     async def _send(self, address: str, query: str, headers: Mapping[str, str]) -> float:
+        if len(silences := self._silences.get(address, [])) >= _PATIENCE:
+            raise QueryFailed(silences[-1])
         self.sent += 1
         url = f"{address.rstrip('/')}/api/v1/query"
         now = self._clock.now().astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -172,14 +181,23 @@ class QueryRound:
             async with self._session.get(
                 url, params=params, headers=headers, timeout=self._timeout
             ) as response:
-                body = await response.content.read(_MOST_BYTES)
+                body = await whole_body(response, limit=_MOST_BYTES)
                 if response.status != 200:
                     raise QueryFailed(f"Prometheus answered {response.status} at {address}")
         except TimeoutError:
-            raise QueryFailed(f"Prometheus at {address} did not answer in time") from None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise QueryFailed(f"Prometheus at {address} cannot be asked: {error}") from None
+            raise self._silence(
+                address, f"Prometheus at {address} did not answer in time"
+            ) from None
+        except (aiohttp.ClientError, OSError, ValueError, TooLong) as error:
+            text = f"Prometheus at {address} cannot be asked: {error}"
+            raise self._silence(address, text) from None
+        self._silences.pop(address, None)
         return value_of(body)
+
+    def _silence(self, address: str, text: str) -> QueryFailed:
+        """Note that a server did not answer; after a few times in a row it is not asked again."""
+        self._silences.setdefault(address, []).append(text)
+        return QueryFailed(text)
 
     async def close(self) -> None:
         """End what is still asked."""
