@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from elasti.resolver.proxy.heads import RequestHead, ResponseHead
 
 _HOP_BY_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade"))
+_MAPPED = re.compile(r"\A::ffff:(?=\d+\.\d+\.\d+\.\d+\Z)", re.IGNORECASE)
 _TRAILERS_WANTED = re.compile(rb"(?im)^te:[^\r]*trailers")
 # Fields that frame or route the message are never dropped, whatever Connection names.
 _PROTECTED = frozenset(
@@ -28,7 +29,8 @@ class Forwarder:
     __slots__ = ("_address", "_host", "_lines", "_quoted")
 
     def __init__(self, peer: str) -> None:
-        self._address = peer.encode()
+        # A socket for both families shows clients of IPv4 in a form that nobody expects.
+        self._address = _MAPPED.sub("", peer).encode()
         self._quoted = b'"[%b]"' % self._address if b":" in self._address else self._address
         self._host: bytes | None = b"no host yet"
         self._lines = b""

@@ -35,6 +35,11 @@ def test_what_a_proxy_before_us_said_is_kept_and_continued():
     assert [line for line in lines if "Proto" in line] == ["X-Forwarded-Proto: https"]
 
 
+def test_a_peer_of_ipv4_is_shown_as_one_also_by_a_socket_for_both_families():
+    assert Forwarder("::ffff:192.0.2.1")._address == b"192.0.2.1"
+    assert Forwarder("::ffff:1:2")._address == b"::ffff:1:2"
+
+
 def test_an_ipv6_peer_is_quoted_where_the_grammar_asks_for_it():
     lines = sent(peer="2001:db8::1")
     assert "X-Forwarded-For: 2001:db8::1" in lines
