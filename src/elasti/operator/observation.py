@@ -1,8 +1,8 @@
 """What the operator knows of one ElastiService at one moment, and what it makes of it.
 
 `Observer` gathers `Facts`, mostly from caches. Two things are asked of the server itself, and only
-where a decision hangs on them: the public Service's own slices, which alone tell whether traffic can
-go to pods, and a slice of KubeElasti's that carries no label.
+where a decision hangs on them: the public Service's own slices, with the pods that they name, which
+alone tell whether traffic can go to pods, and a slice of KubeElasti's that carries no label.
 
 `seen_from` turns facts and memory into what the state machine looks at. Pure.
 """
@@ -24,6 +24,7 @@ from elasti.operator.projections import (
     EndpointSlice,
     Service,
 )
+from elasti.operator.witnesses import Witnesses
 from elasti.scaling.decide import Decision, Verdict
 from elasti.scaling.scale_handler import NotScalable
 from kubeloop.client.errors import Forbidden, NoMatch, NotFound
@@ -128,6 +129,7 @@ class Observer:
         resolvers: Resolvers,
     ) -> None:
         self._slices = client.resource(SLICES, EndpointSlice)
+        self._witnesses = Witnesses(client)
         self._services = services
         self._private_slices = private_slices
         self._our_slices = our_slices
@@ -217,18 +219,17 @@ class Observer:
         return frozenset(e.identity for piece in pieces for e in piece.ready_endpoints)
 
     async def public_ready(self, namespace: str, service: str) -> frozenset[str]:
-        """Ask the server which endpoints of a Service are ready, the resolver's left out."""
+        """Ask the server for endpoints of a Service that are ready, the resolver's left out."""
         selector = f"{SERVICE_LABEL}={service},{MANAGED_BY_LABEL}!={MANAGED_BY}"
         ours = set(slice_names(service).values())
         pieces = self._slices.items(selector=selector, namespace=namespace)
-        return frozenset(
-            [
-                endpoint.identity
-                async for piece in pieces
-                if piece.metadata.name not in ours
-                for endpoint in piece.ready_endpoints
-            ]
-        )
+        listed = [
+            endpoint
+            async for piece in pieces
+            if piece.metadata.name not in ours
+            for endpoint in piece.ready_endpoints
+        ]
+        return await self._witnesses.living(namespace, listed)
 
 
 def remember_scale(memory: Memory, view: Any) -> None:
