@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -521,3 +522,14 @@ async def test_a_pod_that_was_deleted_while_the_node_was_cut_off_goes_afterwards
     assert "running" in state_of(seen)
     faults.clear()
     await cluster.gone()
+
+
+def test_only_sockets_that_listen_are_looked_at_however_many_connections_there_are():
+    def table() -> Iterator[str]:
+        yield "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid"
+        yield "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 0 0 0 11 1"
+        yield "   1: 00000000:1F91 00000000:0000 0A 00000000:00000000 00:00000000 0 0 0 12 1"
+        yield "   2: 0100007F:1F90 0100007F:C350 06 00000000:00000000 03:00001234 0 0 0 0 3"
+        raise AssertionError("the rest of the table was read")
+
+    assert list(listening.wildcards(table())) == [("12", 8081)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,24 +34,34 @@ async def find_wildcard(pid: int) -> int | None:
 
 def look(pid: int) -> int | None:
     """Look once."""
-    wildcards = dict(_wildcards(pid))
-    if not wildcards:
+    found = dict(_wildcards(pid))
+    if not found:
         return None
     for inode in sockets((pid, *tree.descendants(pid))):
-        if inode in wildcards:
-            return wildcards[inode]
+        if inode in found:
+            return found[inode]
     return None
 
 
 def _wildcards(pid: int) -> Iterator[tuple[str, int]]:
-    """Yield inode and port of every socket that listens on all addresses."""
     for name in ("tcp", "tcp6"):
-        with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
-                fields = line.split()
-                address, _, port = fields[1].partition(":")
-                if fields[3] == _LISTENING and address in _ANY:
-                    yield fields[9], int(port, 16)
+        with contextlib.suppress(OSError), Path(f"/proc/{pid}/net/{name}").open() as table:
+            yield from wildcards(table)
+
+
+def wildcards(table: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Yield inode and port of every socket of a kernel's table that listens on all addresses.
+
+    The kernel lists those that listen first. The rest is not read: after a burst of traffic it has
+    tens of thousands of lines, most of them of connections that are over.
+    """
+    for line in itertools.islice(table, 1, None):
+        fields = line.split()
+        if fields[3] != _LISTENING:
+            return
+        address, _, port = fields[1].partition(":")
+        if address in _ANY:
+            yield fields[9], int(port, 16)
 
 
 def sockets(pids: Iterable[int]) -> Iterator[str]:
