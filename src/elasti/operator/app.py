@@ -130,7 +130,7 @@ class Operator:
     @property
     def is_synced(self) -> bool:
         """Whether the caches are filled, so that "not found" is true."""
-        return self.caches.manager.has_synced
+        return self.caches.manager.is_ready
 
     async def run(self) -> None:
         """Run until stopped. Raises what failed."""

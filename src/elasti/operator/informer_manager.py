@@ -186,9 +186,12 @@ class Manager:
         return counts
 
     @property
-    def has_synced(self) -> bool:
-        """Whether every cache asked for so far is filled."""
-        return self._running and all(scope.has_synced for scope in self._scopes)
+    def is_ready(self) -> bool:
+        """Whether every cache that was asked for before the start is filled; stays true.
+
+        A kind that comes later has users who wait for it; nobody else does.
+        """
+        return self._running and self._synced.is_set()
 
     def missing(self) -> list[str]:
         """Return what is not in the caches yet, each with what is in the way."""

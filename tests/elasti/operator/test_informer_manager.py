@@ -78,9 +78,10 @@ async def test_a_kind_may_come_while_the_manager_runs():
     running = asyncio.create_task(manager.run())
     await manager.wait_until_ready()
     scope = manager.scope("v1/pods", dict)
-    assert not manager.has_synced
+    assert not scope.has_synced
+    assert manager.is_ready
     await scope.wait_synced()
-    assert manager.has_synced
+    assert manager.missing() == []
     await finish([running])
 
 
