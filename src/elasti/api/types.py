@@ -6,7 +6,7 @@ annotations: the CRD is generated from them, and decoding checks them again.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -146,6 +146,49 @@ class ElastiService(msgspec.Struct, rename="camel", frozen=True, omit_defaults=T
     status: ElastiServiceStatus = ElastiServiceStatus()
     api_version: str = ""
     kind: str = ""
+    unreadable: str = ""
+
+    @classmethod
+    def salvaged(cls, data: bytes, error: str) -> ElastiService:
+        """Return what can be made of an object that an older or newer definition let pass.
+
+        Which Service and which target it is for is kept where it can be read, and its status; nothing
+        else is believed, and `unreadable` says what is wrong.
+        """
+        loose = msgspec.json.decode(data, type=_LooseService)
+        return cls(
+            spec=ElastiServiceSpec(
+                scale_target_ref=_converted(
+                    loose.spec.get("scaleTargetRef"), ScaleTargetRef, ScaleTargetRef("", "", "")
+                ),
+                service=_converted(loose.spec.get("service"), str, ""),
+            ),
+            metadata=loose.metadata,
+            status=_converted(loose.status, ElastiServiceStatus, ElastiServiceStatus()),
+            unreadable=_located(error),
+        )
+
+
+class _LooseService(msgspec.Struct, gc=False):
+    metadata: ObjectMeta
+    spec: dict[str, Any] = {}
+    status: Any = None
+
+
+_T = TypeVar("_T")
+
+
+def _converted(value: Any, kind: type[_T], otherwise: _T) -> _T:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        return otherwise
+
+
+def _located(error: str) -> str:
+    """Return msgspec's words with the field in front, as people write it."""
+    words, _, place = error.partition(" - at `$.")
+    return f"{place.rstrip('`')}: {words}" if place else words
 
 
 class ListMeta(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):

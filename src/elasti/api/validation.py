@@ -21,7 +21,7 @@ from elasti.api.triggers import trigger_metadata
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from elasti.api.types import ElastiServiceSpec, EnabledPeriod, ProbeResponse
+    from elasti.api.types import ElastiService, ElastiServiceSpec, EnabledPeriod, ProbeResponse
 
 # Any moment will do: the expression is only parsed.
 _SOME_TIME = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
@@ -38,6 +38,14 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.field}: {self.message}"
+
+
+def problems_of(service: ElastiService) -> list[Problem]:
+    """Return everything that is wrong with an object, also with one that could not be read whole."""
+    if service.unreadable:
+        field, _, words = service.unreadable.partition(": ")
+        return [Problem(field, words)]
+    return problems(service.spec)
 
 
 def problems(spec: ElastiServiceSpec) -> list[Problem]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from elasti.api.triggers import shown_metadata
-from elasti.api.validation import problems
+from elasti.api.validation import problems_of
 from elasti.operator.decisions import seconds
 from elasti.operator.ops_informer import target_of
 from kubeloop.controller.reconcile import Request
@@ -107,7 +107,7 @@ class Directory:
 
     def _details(self, obj: ElastiService, present: CRDDetails | None) -> CRDDetails:
         meta, created = obj.metadata, obj.metadata.creation_timestamp or ""
-        known = present if present is not None and present.spec == obj.spec else None
+        found = () if self._is_known_good(obj, present) else tuple(problems_of(obj))
         return CRDDetails(
             meta.name,
             meta.namespace,
@@ -116,9 +116,18 @@ class Directory:
             obj.spec,
             obj.status,
             self.schema_hash,
-            known.problems if known is not None else tuple(problems(obj.spec)),
+            found,
             seconds(created),
             seconds(obj.status.last_scaled_up_time),
+        )
+
+    def _is_known_good(self, obj: ElastiService, present: CRDDetails | None) -> bool:
+        """Whether nothing was wrong with the same spec before, which need not be found out again."""
+        return (
+            present is not None
+            and not present.problems
+            and not obj.unreadable
+            and present.spec == obj.spec
         )
 
     def remove(self, request: Request) -> None:

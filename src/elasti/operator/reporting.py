@@ -188,7 +188,9 @@ def absences(facts: Facts) -> list[words.Finding]:
 
 
 def _ready(facts: Facts) -> Condition:
-    if (refused := words.refusal((*absences(facts), *facts.findings))) is not None:
+    # What is wrong with the spec may be why the rest cannot be found.
+    invalid = [finding for finding in facts.findings if finding.reason == "InvalidSpec"]
+    if (refused := words.refusal((*invalid, *absences(facts), *facts.findings))) is not None:
         return words.condition(
             words.READY, holds=False, reason=refused.reason, message=refused.message
         )

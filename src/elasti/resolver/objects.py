@@ -66,6 +66,12 @@ class ElastiView(msgspec.Struct, rename="camel", frozen=True, gc=False):
     spec: ElastiSpec = ElastiSpec()
     status: ElastiStatus = ElastiStatus()
 
+    @classmethod
+    def salvaged(cls, data: bytes, _error: str) -> ElastiView:
+        """Return one without what cannot be read of its wishes; its ports and pods are served on."""
+        loose = msgspec.json.decode(data, type=_LooseView)
+        return cls(loose.metadata, ElastiSpec(loose.spec.service), loose.status)
+
     @property
     def key(self) -> ServiceKey:
         """The Service it is for."""
@@ -75,6 +81,16 @@ class ElastiView(msgspec.Struct, rename="camel", frozen=True, gc=False):
     def age(self) -> tuple[str, str]:
         """Sorts older objects first; the uid decides between twins."""
         return (self.metadata.creation_timestamp, self.metadata.uid)
+
+
+class _LooseSpec(msgspec.Struct, gc=False):
+    service: str = ""
+
+
+class _LooseView(msgspec.Struct, gc=False):
+    metadata: CreatedMeta
+    spec: _LooseSpec = msgspec.field(default_factory=_LooseSpec)
+    status: ElastiStatus = ElastiStatus()
 
 
 class ServicePort(msgspec.Struct, rename="camel", frozen=True, gc=False):

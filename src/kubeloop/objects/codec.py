@@ -5,6 +5,9 @@ the rest on demand), `PartialObjectMetadata`, or any msgspec Struct with a `meta
 that a Struct does not name are skipped over at some 1 GB/s, never built; this is what makes a slim
 Struct ten times cheaper than a dictionary.
 
+One object that a Struct cannot take would fail its whole list, and every list after it. A Struct with
+a class method `salvaged(data, error)` is asked for what can be made of such an object instead.
+
 Watch events are decoded in one pass. The envelope's `type` may only be one of the three kinds of
 change; any other fails at the first bytes, and only then is the line looked at again.
 """
@@ -124,23 +127,57 @@ class _StructCodec(Codec[T]):
         self._many: msgspec.json.Decoder[list[T]] = _decoder(list, kind)
         self._event: msgspec.json.Decoder[Change[T]] = _decoder(Change, kind)
         self._list: msgspec.json.Decoder[ListEnvelope[T]] = _decoder(ListEnvelope, kind)
+        self._salvage: Callable[[bytes, str], T] | None = getattr(kind, "salvaged", None)
 
     def decode(self, data: Buffer) -> T:
-        return _checked(self._one.decode, data)
+        return _checked(self._one.decode, data) if self._salvage is None else self._rescued(data)
 
     def encode(self, obj: T) -> bytes:
         return msgspec.json.encode(obj)
 
     def decode_items(self, data: Buffer, of: ItemType = NO_TYPE) -> list[T]:
-        return _checked(self._many.decode, data)
+        try:
+            return _checked(self._many.decode, data)
+        except DecodeError:
+            if self._salvage is None:
+                raise
+            return [self._rescued(raw) for raw in _checked(_decode_raws, data)]
 
     def decode_page(self, body: Buffer) -> Page[T]:
-        envelope = _checked(self._list.decode, body)
+        try:
+            envelope = _checked(self._list.decode, body)
+        except DecodeError:
+            if self._salvage is None:
+                raise
+            raws = _checked(_decode_raw_list, body)
+            return _page(raws, [self._rescued(raw) for raw in raws.items or ()])
         return _page(envelope, envelope.items or [])
 
     def _change(self, line: Line) -> WatchEvent[T]:
         change = self._event.decode(line)
         return WatchEvent(change.type, change.object)
+
+    def _other_event(self, line: Line, error: Exception) -> WatchEvent[T]:
+        try:
+            return super()._other_event(line, error)
+        except DecodeError:
+            if self._salvage is None:
+                raise
+            change = _checked(_decode_raw_change, line)
+            return WatchEvent(change.type, self._rescued(change.object))
+
+    def _rescued(self, data: Buffer | msgspec.Raw) -> T:
+        """Decode an object, or have made of it what can be made. Raises DecodeError."""
+        assert self._salvage is not None
+        try:
+            return self._one.decode(data)
+        except msgspec.ValidationError as error:
+            try:
+                return self._salvage(bytes(data), str(error))
+            except MALFORMED:
+                raise _undecodable(bytes(data), error) from error
+        except MALFORMED as error:
+            raise _undecodable(bytes(data), error) from error
 
     def decode_events(self, lines: Sequence[Line]) -> list[WatchEvent[T]]:
         # The same as the inherited one without two calls for each event.

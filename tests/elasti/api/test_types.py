@@ -7,6 +7,8 @@ import pytest
 import yaml
 
 from elasti.api.types import ElastiService
+from elasti.api.validation import problems_of
+from kubeloop.objects.codec import codec_for
 
 # An object as KubeElasti's users write it today.
 KUBEELASTI = """
@@ -81,3 +83,43 @@ def test_a_bad_value_is_refused_with_the_name_of_its_field(fragment, field):
     )
     with pytest.raises(msgspec.ValidationError, match=re.escape(field)):
         read(text)
+
+
+LENIENT = {
+    "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {
+        "service": "web",
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "triggers": [{"type": "carrier-pigeon"}],
+    },
+    "status": {"resolverPorts": [{"port": 80, "resolverPort": 20001}]},
+}
+
+
+def test_an_object_that_another_definition_let_pass_keeps_its_service_target_and_ports():
+    found = codec_for(ElastiService).decode(msgspec.json.encode(LENIENT))
+    assert found.unreadable.startswith("spec.triggers[0].type: Invalid enum value")
+    assert found.spec.service == "web"
+    assert found.spec.scale_target_ref.kind == "Deployment"
+    assert found.spec.triggers == ()
+    assert found.status.resolver_ports[0].resolver_port == 20001
+    (problem,) = problems_of(found)
+    assert problem.field == "spec.triggers[0].type"
+
+
+def test_of_a_hopeless_object_only_its_name_is_kept():
+    broken = {**LENIENT, "spec": {"service": 5, "scaleTargetRef": "web"}, "status": "fine"}
+    found = codec_for(ElastiService).decode(msgspec.json.encode(broken))
+    assert found.unreadable
+    assert (found.metadata.name, found.spec.service) == ("web", "")
+    assert found.status.resolver_ports == ()
+
+
+def test_what_can_be_read_is_not_salvaged():
+    found = codec_for(ElastiService).decode(yaml_as_json(KUBEELASTI))
+    assert found.unreadable == ""
+    assert problems_of(found) == []
+
+
+def yaml_as_json(text: str) -> bytes:
+    return msgspec.json.encode(yaml.safe_load(text))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-from typing import Any
 
 import aiohttp
 import pytest
@@ -285,28 +284,3 @@ async def test_no_secret_of_a_trigger_is_told_to_anybody(
 async def _get(url: str) -> str:
     async with aiohttp.ClientSession() as session, session.get(url) as response:
         return await response.text()
-
-
-async def test_an_older_definition_is_told_with_the_command_to_run(rig: Rig):
-    """KubeElasti's drops our fields; whoever migrates must know."""
-    crds = rig.client.resource("apiextensions.k8s.io/v1/customresourcedefinitions")
-    name = "elastiservices.elasti.truefoundry.com"
-    whole = await crds.get(name)
-    older: dict[str, Any] = json.loads(json.dumps(whole))
-    for version in older["spec"]["versions"]:
-        parts = version["schema"]["openAPIV3Schema"]["properties"]
-        for field in ("wake", "deletionPolicy", "probeResponse"):
-            del parts["spec"]["properties"][field]
-        for field in ("state", "replicas"):
-            del parts["status"]["properties"][field]
-    try:
-        await crds.replace(older)
-        await rig.web(replicas=0)
-        async with rig.operator():
-            told = await rig.tells("Ready", "InOrder")
-            assert "drops spec.deletionPolicy, spec.probeResponse, spec.wake" in told["message"]
-            assert "elasti crd | kubectl apply" in told["message"]
-            await eventually(rig.addresses)
-    finally:
-        fresh = await crds.get(name)
-        await crds.replace({**fresh, "spec": whole["spec"]})

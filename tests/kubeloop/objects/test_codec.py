@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
@@ -250,3 +250,50 @@ class NoMetadata(msgspec.Struct):
 def test_other_classes_are_refused_by_name(kind: type) -> None:
     with pytest.raises(TypeError, match=kind.__name__):
         codec_for(kind)
+
+
+class Salvaged(msgspec.Struct):
+    """Takes only sizes above zero, and makes do with any."""
+
+    metadata: dict[str, Any]
+    size: Annotated[int, msgspec.Meta(gt=0)] = 1
+    wrong: str = ""
+
+    @classmethod
+    def salvaged(cls, data: bytes, error: str) -> Salvaged:
+        loose = msgspec.json.decode(data, type=dict[str, dict[str, Any] | int])
+        assert isinstance(loose["metadata"], dict)
+        return cls(loose["metadata"], wrong=error)
+
+
+GOOD, BAD = b'{"metadata":{"name":"a"},"size":3}', b'{"metadata":{"name":"b"},"size":0}'
+
+
+def test_one_object_that_does_not_fit_is_salvaged_and_costs_no_other() -> None:
+    codec = codec_for(Salvaged)
+    page = codec.decode_page(b'{"kind":"XList","metadata":{},"items":[%b,%b]}' % (GOOD, BAD))
+    items = codec.decode_items(b"[%b,%b]" % (GOOD, BAD))
+    lines = [b'{"type":"ADDED","object":%b}' % obj for obj in (GOOD, BAD)]
+    events = codec.decode_events(lines)
+    assert [event.type for event in events] == ["ADDED", "ADDED"]
+    assert codec.decode_event(lines[1]) == events[1]
+    for first, second in (page.items, items, [event.object for event in events]):
+        assert (first.size, first.wrong) == (3, "")
+        assert second.metadata["name"] == "b"
+        assert second.wrong == "Expected `int` >= 1 - at `$.size`"
+    assert codec.decode(BAD).wrong
+
+
+@pytest.mark.parametrize(
+    "data", [b"{", b"[]", b'{"metadata":"b","size":0}', b'{"metadata":{},"size":']
+)
+def test_what_cannot_be_salvaged_is_an_error_as_ever(data: bytes) -> None:
+    codec = codec_for(Salvaged)
+    for decode, text in (
+        (codec.decode, data),
+        (codec.decode_items, b"[%b]" % data),
+        (codec.decode_page, b'{"kind":"XList","metadata":{},"items":[%b]}' % data),
+        (codec.decode_event, b'{"type":"ADDED","object":%b}' % data),
+    ):
+        with pytest.raises(DecodeError):
+            decode(text)
