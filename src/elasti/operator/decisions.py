@@ -6,7 +6,7 @@ Sleeping needs everyone's consent, waking needs one voice.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from elasti.operator.requests import is_in_force
 from elasti.scaling.decide import Decision, Evidence, Situation, Verdict, decide
@@ -50,6 +50,22 @@ def combined(decisions: Iterable[Decision]) -> Decision:
     return known[0] if known else Decision(Verdict.STAY, "nobody decides about it")
 
 
+class Judgement(NamedTuple):
+    """All that time and triggers change about one ElastiService.
+
+    Where it is as it was at the last look, nobody need look again.
+    """
+
+    verdict: Verdict
+    health: tuple[str | None, ...]
+    obstacle: Obstacle | None
+
+
+def health_of(evidence: Sequence[Evidence]) -> tuple[str | None, ...]:
+    """Return what is wrong with each trigger: nothing (""), an error, or None where it was not read."""
+    return tuple(item.last.error if item.last is not None else None for item in evidence)
+
+
 class Decisions:
     """Decides from the directory, what is remembered, and the triggers' evidence."""
 
@@ -72,6 +88,14 @@ class Decisions:
     def stale_after(self) -> float:
         """After how many seconds a reading proves nothing any more."""
         return self._stale_after
+
+    def judge(self, request: Request) -> Judgement:
+        """Judge anew."""
+        return Judgement(
+            self.together(request).verdict,
+            health_of(self._evidence(request)),
+            self.obstacle(request),
+        )
 
     def together(self, request: Request) -> Decision:
         """Decide for a target with everyone who shares it."""

@@ -17,6 +17,7 @@ from elasti.operator.overlay import Overlay
 if TYPE_CHECKING:
     from elasti.api.types import ElastiService
     from elasti.operator.conditions import Finding
+    from elasti.operator.decisions import Judgement
     from elasti.operator.projections import Endpoint, EndpointSlice
     from elasti.scaling.scale_handler import ScaleView
     from kubeloop.controller.reconcile import Request
@@ -102,6 +103,7 @@ class Memory:
     loss_slot: float | None = None
     finalizing_since: float | None = None
     told: frozenset[Finding] = frozenset()
+    judged: Judgement | None = None
 
     own: Overlay[ElastiService] = dataclasses.field(default_factory=Overlay)
     slices: Overlay[EndpointSlice] = dataclasses.field(default_factory=Overlay)

@@ -29,6 +29,11 @@ class Overlay(Generic[T]):
     def __init__(self) -> None:
         self._written: dict[str, _Written[T]] = {}
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether there is something that the cache may not show yet."""
+        return bool(self._written)
+
     def wrote(self, name: str, version: str, obj: T) -> None:
         """Remember what the server answered to a write."""
         self._written[name] = _Written(version, obj)

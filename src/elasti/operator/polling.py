@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from elasti.api.types import ElastiService
-    from elasti.operator.decisions import Decisions
+    from elasti.operator.decisions import Decisions, Judgement
     from elasti.operator.informer_manager import Scope
-    from elasti.operator.memory import Memories
+    from elasti.operator.memory import Memories, Memory
     from elasti.operator.projections import EndpointSlice
     from elasti.scaling.evaluator import Evaluator
 
@@ -49,7 +49,7 @@ class Poller:
         self._evaluator = evaluator
         self._enqueue = enqueue
         self._interval = interval
-        self._told: dict[Request, object] = {}
+        self._known: set[Request] = set()
 
     async def run(self) -> None:
         """Poll until cancelled."""
@@ -58,33 +58,29 @@ class Poller:
     async def poll(self) -> None:
         """Read everything once, and enqueue whom it concerns."""
         await self._evaluator.poll(map(self._subject, self._elastiservices.all()))
-        present, budget = set(), Budget()
+        present: set[Request] = set()
+        budget = Budget()
         for es in self._elastiservices.all():
             request = Request(es.metadata.namespace, es.metadata.name)
             present.add(request)
             self._consider(request)
             if budget.spent():
                 await budget.rest()
-        for request in self._told.keys() - present:
-            del self._told[request]
+        for request in self._known - present:
             self._evaluator.forget(request)
+        self._known = present
 
     def _consider(self, request: Request) -> None:
         memory = self._memories.find(request)
         if memory is None:
             return
-        verdict = self._decisions.together(request).verdict
-        health = [
-            item.last.error if item.last else None for item in self._evaluator.evidence(request)
-        ]
-        told = (verdict, health, self._decisions.obstacle(request))
+        found = self._decisions.judge(request)
         follows = (
             memory.sleep is not None
-            or (verdict is Verdict.SLEEP and memory.state in _CALMED)
-            or (verdict is Verdict.WAKE and memory.state is State.PROXY)
+            or (found.verdict is Verdict.SLEEP and memory.state in _CALMED)
+            or (found.verdict is Verdict.WAKE and memory.state is State.PROXY)
         )
-        if follows or told != self._told.get(request):
-            self._told[request] = told
+        if follows or _is_news(found, memory):
             self._enqueue(request)
 
     def _subject(self, es: ElastiService) -> Subject:
@@ -106,3 +102,11 @@ class Poller:
             for endpoint in piece.endpoints or ():
                 if endpoint.addresses:
                     yield PodEndpoint(endpoint.identity, endpoint.addresses[0], ports)
+
+
+def _is_news(found: Judgement, memory: Memory) -> bool:
+    """Whether the last look saw something else; what keeps a sleeping target awake is no news."""
+    known = memory.judged
+    if known is not None and memory.state is State.PROXY:
+        return found.health != known.health
+    return found != known

@@ -17,7 +17,7 @@ import structlog
 from elasti.operator import plan as plans
 from elasti.operator import requests
 from elasti.operator.contest import replicas_manager
-from elasti.operator.decisions import cooldown_of
+from elasti.operator.decisions import Judgement, cooldown_of, health_of
 from elasti.operator.gathering import Gathering
 from elasti.operator.modes import Activity, Park, State, derive, step
 from elasti.operator.observation import seen_from
@@ -139,7 +139,9 @@ class ElastiServiceReconciler:
                 # Nothing of ours is in the way; traffic goes wherever it went without us.
                 memory.state = State.SERVE
                 return facts
-            moved = await self._step(facts, memory)
+            moved, wrote = await self._step(facts, memory)
+            if not moved and not wrote:
+                return facts
             facts = await self._gathering.observe(es, memory)
             if not moved:
                 return facts
@@ -155,24 +157,30 @@ class ElastiServiceReconciler:
         for write in plans.companions(facts):
             await self._apply(write, facts, memory)
 
-    async def _step(self, facts: Facts, memory: Memory) -> bool:
-        """Go one step and make it so; says whether the state changed."""
+    async def _step(self, facts: Facts, memory: Memory) -> tuple[bool, bool]:
+        """Go one step and make it so; says whether the state changed, and whether anything else."""
         await self._ask(facts, memory)
         seen = seen_from(facts, memory, self._parts.settings)
-        before = memory.state
-        if before is None:
+        if memory.state is None:
             memory.enter(derive(seen), "found so")
-        state, why = step(memory.state or derive(seen), seen)
-        if state is not memory.state:
+        before = memory.state or derive(seen)
+        state, why = step(before, seen)
+        if state is not before:
             if state is State.ENGAGING:
                 why = facts.decision.reason
             await self._leave(facts, memory, to=state, why=why)
             memory.enter(state, why)
             self._parts.reporter.moved(facts.es, state, why)
-        for write in plans.plan(state, facts, memory):
+        writes = plans.plan(state, facts, memory)
+        for write in writes:
             await self._apply(write, facts, memory)
         self._note_outcome(facts, memory)
-        return memory.state is not before or memory.park is Park.REFUSED
+        # Most often the slices are as they should be, and publishing them is only a look.
+        looked = all(isinstance(write, plans.PublishSlices) for write in writes)
+        return (
+            memory.state is not before or memory.park is Park.REFUSED,
+            not looked or memory.slices.is_pending,
+        )
 
     async def _leave(self, facts: Facts, memory: Memory, *, to: State, why: str) -> None:
         match memory.state, to:
@@ -318,11 +326,13 @@ class ElastiServiceReconciler:
         memory.contest.calm(self._wall())
         now = self._parts.clock.now()
         request = Request(facts.namespace, facts.es.metadata.name)
-        new = status_of(facts, memory, self._parts.evidence(request), now)
+        evidence = self._parts.evidence(request)
+        new = status_of(facts, memory, evidence, now)
         self._tell_findings(facts, memory)
         patch = status_patch(facts.es.status, new, now)
         if patch is not None:
             await self._own.patch_status(facts.es, memory, patch)
+        memory.judged = Judgement(facts.decision.verdict, health_of(evidence), facts.obstacle)
 
     def _tell_findings(self, facts: Facts, memory: Memory) -> None:
         shown = " ".join(old.message for old in facts.es.status.conditions)

@@ -1,0 +1,142 @@
+"""Rounds of triggers, and whom they concern."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+from tests.elasti.operator.fakes import FakePrometheus
+
+from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef, ScaleTrigger
+from elasti.operator.decisions import Decisions
+from elasti.operator.directory import Directory
+from elasti.operator.memory import Memories, Memory
+from elasti.operator.modes import State
+from elasti.operator.polling import Poller
+from elasti.scaling.evaluator import Evaluator
+from kubeloop.aio.clock import SystemClock
+from kubeloop.controller.reconcile import Request
+from kubeloop.objects.meta import ObjectMeta
+
+WEB = Request("shop", "web")
+
+
+class Store:
+    """What the poller sees of a cache."""
+
+    def __init__(self) -> None:
+        self.objects: list[Any] = []
+
+    def all(self) -> Iterator[Any]:
+        return iter(self.objects)
+
+
+@dataclasses.dataclass
+class Round:
+    """One ElastiService with one trigger, and what a round asks for."""
+
+    prometheus: FakePrometheus
+    evaluator: Evaluator
+    decisions: Decisions
+    memory: Memory
+    store: Store
+    poller: Poller
+    enqueued: list[Request]
+
+    async def run(self) -> list[Request]:
+        """Poll; returns who is to be looked at."""
+        self.enqueued.clear()
+        await self.poller.poll()
+        return list(self.enqueued)
+
+    def look(self) -> None:
+        """The reconciler looked, and saw what there is to see now."""
+        self.memory.judged = self.decisions.judge(WEB)
+
+
+@pytest.fixture
+async def round_(prometheus: FakePrometheus) -> AsyncIterator[Round]:
+    trigger = ScaleTrigger("prometheus", prometheus.trigger()["metadata"])
+    es = ElastiService(
+        metadata=ObjectMeta(name="web", namespace="shop", uid="u"),
+        spec=ElastiServiceSpec(
+            scale_target_ref=ScaleTargetRef("apps/v1", "Deployment", "web"),
+            service="web",
+            triggers=(trigger,),
+        ),
+    )
+    directory, memories, store, enqueued = Directory(), Memories(), Store(), []
+    directory.put(es)
+    memory = memories.of(WEB, "u", "web")
+    store.objects.append(es)
+    async with Evaluator(clock=SystemClock(), stale_after=120.0) as evaluator:
+        decisions = Decisions(
+            directory=directory,
+            memories=memories,
+            evidence=evaluator.evidence,
+            clock=SystemClock(),
+            polling_interval=30.0,
+        )
+        poller = Poller(
+            elastiservices=store,  # type: ignore[arg-type]  # it only iterates
+            private_slices=store,  # type: ignore[arg-type]
+            memories=memories,
+            decisions=decisions,
+            evaluator=evaluator,
+            enqueue=enqueued.append,
+            interval=30.0,
+        )
+        yield Round(prometheus, evaluator, decisions, memory, store, poller, enqueued)
+
+
+async def test_a_round_that_says_nothing_new_concerns_nobody(round_: Round):
+    round_.memory.state = State.SERVE
+    assert await round_.run() == [WEB]
+    round_.look()
+    assert await round_.run() == []
+
+
+async def test_what_was_not_looked_at_since_is_asked_for_again(round_: Round):
+    round_.memory.state = State.SERVE
+    assert await round_.run() == [WEB]
+    assert await round_.run() == [WEB]
+
+
+@pytest.mark.parametrize("state", [State.SERVE, State.PROXY])
+async def test_a_trigger_that_begins_to_fail_is_news(round_: Round, state: State):
+    round_.memory.state = state
+    await round_.run()
+    round_.look()
+    round_.prometheus.up = 0.0
+    assert await round_.run() == [WEB]
+
+
+async def test_what_keeps_a_target_awake_is_no_news_while_it_sleeps(round_: Round):
+    round_.memory.state = State.PROXY
+    await round_.run()
+    round_.look()
+    round_.memory.last_attempt = SystemClock().now().timestamp()
+    assert round_.decisions.judge(WEB) != round_.memory.judged
+    assert await round_.run() == []
+    round_.memory.state = State.SERVE
+    assert await round_.run() == [WEB]
+
+
+async def test_a_trigger_at_work_wakes_a_sleeping_target_until_it_is_awake(round_: Round):
+    round_.memory.state = State.PROXY
+    round_.prometheus.value = 9.0
+    for _ in range(2):
+        assert await round_.run() == [WEB]
+        round_.look()
+    round_.memory.state = State.WAKING
+    assert await round_.run() == []
+
+
+async def test_one_that_is_gone_is_forgotten(round_: Round):
+    await round_.run()
+    assert round_.evaluator.evidence(WEB)
+    round_.store.objects.clear()
+    assert await round_.run() == []
+    assert round_.evaluator.evidence(WEB) == ()
