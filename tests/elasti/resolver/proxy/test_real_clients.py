@@ -3,40 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import hashlib
-import shutil
-import sys
-from pathlib import Path
 
+import aiohttp
 import pytest
-import websockets
+from tests.elasti.resolver.proxy.real_pods import needs, nginx, release_when_held, run, web_pod
 from tests.elasti.resolver.proxy.rig import Rig, eventually
 from tests.kubeloop.certs import make_authority
-from websockets.asyncio.client import connect
 
 from elasti.resolver.proxy.ports import PortProtocol
-from elasti.resolver.proxy.target import Address, Refusal
+from elasti.resolver.proxy.target import Refusal
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl"),
-]
-
-
-@contextlib.asynccontextmanager
-async def web_pod(*arguments: str):
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.elasti.resolver.proxy.web_pod", *arguments,
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert process.stdin is not None
-    try:
-        yield Address("127.0.0.1", int(await process.stdout.readline()))
-    finally:
-        process.stdin.close()
-        await process.wait()
+pytestmark = [pytest.mark.slow, needs("curl")]
 
 
 @pytest.fixture(params=["at once", "held"])
@@ -50,22 +28,6 @@ async def web(rig, request):
             release = asyncio.create_task(release_when_held(rig, address))
             yield address
             await release
-
-
-async def release_when_held(rig, address: Address) -> None:
-    await rig.held()
-    rig.target.release(address)
-
-
-async def run(program: str, *arguments: str, stdin: bytes = b"", ok: bool = True) -> bytes:
-    process = await asyncio.create_subprocess_exec(
-        program, *arguments,
-        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    async with asyncio.timeout(50):
-        output, errors = await process.communicate(stdin)
-    assert (process.returncode == 0) is ok, errors.decode()
-    return output
 
 
 async def curl(rig, path: str, *arguments: str, **options) -> bytes:
@@ -118,6 +80,15 @@ async def test_curl_that_is_interrupted_frees_everything(rig, web):
     assert rig.statistics.active == 0
 
 
+async def test_curl_that_is_interrupted_while_it_uploads_frees_everything(rig, web, tmp_path):
+    source = tmp_path / "up"
+    with source.open("wb") as file:
+        file.truncate(10_000_000_000)
+    await curl(rig, "/up", "-m", "1", "-T", str(source), ok=False)
+    await eventually(lambda: rig.statistics.connections == 0)
+    assert rig.statistics.active == 0
+
+
 async def test_curl_that_gives_up_while_held_leaves_the_queue(rig):
     await curl(rig, "/", "-m", "1", ok=False)
     await rig.held(0)
@@ -143,10 +114,11 @@ async def test_curl_hears_it_over_h2_too(rig):
     assert b"did not wake in time" in answer
 
 
-@pytest.mark.skipif(shutil.which("nginx") is None, reason="needs nginx")
+@needs("nginx")
 @pytest.mark.parametrize("held", [False, True])
 async def test_curl_speaks_h2_with_prior_knowledge(rig, tmp_path, held):
-    async with nginx(tmp_path) as address, asyncio.TaskGroup() as tasks:
+    size = 104_857_600
+    async with nginx(tmp_path, big=size) as address, asyncio.TaskGroup() as tasks:
         if held:
             tasks.create_task(release_when_held(rig, address))
         else:
@@ -155,77 +127,49 @@ async def test_curl_speaks_h2_with_prior_knowledge(rig, tmp_path, held):
         options = ("--http2-prior-knowledge", "-w", "%{http_version}\n")
         assert await curl(rig, "/x", *options) == b"hello\n2\n"
         assert await curl(rig, "/big", *options, "-o", str(tmp_path / "got")) == b"2\n"
-        assert (tmp_path / "got").read_bytes() == (tmp_path / "big").read_bytes()
-
-
-@contextlib.asynccontextmanager
-async def nginx(folder: Path):
-    """An nginx that speaks h2c, which Debian's can since 1.9.5 (`http2` on a plain port)."""
-    (folder / "big").write_bytes(b"x" * 5_000_000)
-    port = 20_000 + hash(folder) % 10_000
-    paths = "".join(
-        f"{kind}_temp_path {folder}/{kind};"
-        for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
-    )
-    (folder / "nginx.conf").write_text(
-        f"user root; daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/log;"
-        f"events {{}} http {{ access_log off; {paths} server {{ listen 127.0.0.1:{port} http2;"
-        f' root {folder}; location / {{ return 200 "hello\\n"; }} location = /big {{}} }} }}'
-    )
-    process = await asyncio.create_subprocess_exec(
-        "nginx", "-c", str(folder / "nginx.conf"), stderr=asyncio.subprocess.DEVNULL
-    )
-    try:
-        async with asyncio.timeout(10):
-            while True:
-                with contextlib.suppress(OSError):
-                    _, writer = await asyncio.open_connection("127.0.0.1", port)
-                    writer.close()
-                    await writer.wait_closed()
-                    break
-                await asyncio.sleep(0.02)
-        yield Address("127.0.0.1", port)
-    finally:
-        process.terminate()
-        await process.wait()
+        assert (tmp_path / "got").stat().st_size == size
+        (tmp_path / "got").unlink()
 
 
 async def test_server_sent_events_arrive(rig, web):
     assert await curl(rig, "/events", "-N") == b"".join(b"data: %d\n\n" % n for n in range(5))
 
 
-async def test_a_websocket_works(rig, web):
-    async with connect(f"ws://127.0.0.1:{rig.port}/echo", max_size=None) as socket:
-        for number in range(50):
-            await socket.send(f"message {number}")
-            assert await socket.recv() == f"message {number}"
-        big = bytes(5_000_000)
-        await socket.send(big)
-        assert await socket.recv() == big
-        await socket.ping()
-        assert rig.statistics.tunnels == 1
-    await eventually(lambda: rig.statistics.tunnels == 0)
+async def test_an_event_arrives_before_the_next_is_sent(rig, web):
+    """The server sends an event for each step that the client takes after the one before."""
+    url, heard = f"http://127.0.0.1:{rig.port}", []
+    async with aiohttp.ClientSession() as session:
+        async with session.get(f"{url}/stepped", headers={"Accept": "text/event-stream"}) as stream:
+            assert stream.content_type == "text/event-stream"
+            async with asyncio.timeout(40):
+                async for line in stream.content:
+                    if line.startswith(b"data: "):
+                        heard.append(int(line[6:]))
+                        async with session.post(f"{url}/step"):
+                            pass
+    assert heard == list(range(5))
 
 
-async def test_a_websocket_that_is_refused_says_so(rig, web):
-    with pytest.raises(websockets.exceptions.InvalidStatus) as caught:
-        await connect(f"ws://127.0.0.1:{rig.port}/elsewhere")
-    assert caught.value.response.status_code == 200
-
-
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="needs openssl")
+@needs("openssl")
+@pytest.mark.parametrize("held", [False, True])
 @pytest.mark.parametrize("protocol", [PortProtocol.TLS, PortProtocol.DETECT])
-async def test_tls_passes_through_unread(tmp_path, protocol):
+async def test_tls_passes_through_unread(tmp_path, protocol, held):
     authority = make_authority()
     certificate, key = authority.server("web.example").write(tmp_path, "web")
     ca = tmp_path / "ca"
     ca.write_bytes(authority.pem)
-    async with Rig(protocol=protocol) as rig, web_pod(str(certificate), str(key)) as address:
-        release = asyncio.create_task(release_when_held(rig, address))
+    async with (
+        Rig(protocol=protocol) as rig,
+        web_pod(str(certificate), str(key)) as address,
+        asyncio.TaskGroup() as tasks,
+    ):
+        if held:
+            tasks.create_task(release_when_held(rig, address))
+        else:
+            rig.target.pods.append(address)
         answer = await run(
             "openssl", "s_client", "-quiet", "-verify_return_error", "-CAfile", str(ca),
             "-servername", "web.example", "-connect", f"127.0.0.1:{rig.port}",
             stdin=b"GET /x HTTP/1.1\r\nHost: web.example\r\nConnection: close\r\n\r\n",
         )  # fmt: skip
         assert answer.endswith(b"GET /x 0\n")
-        await release

@@ -12,6 +12,8 @@ import sys
 
 from aiohttp import WSMsgType, web
 
+CLOSED = web.AppKey("closed", list)
+STEPS = web.AppKey("steps", asyncio.Semaphore)
 _PIECE = bytes(range(256)) * 256
 
 
@@ -44,11 +46,18 @@ async def echo(request: web.Request) -> web.WebSocketResponse:
     socket = web.WebSocketResponse(max_msg_size=2**26)
     await socket.prepare(request)
     async for message in socket:
-        if message.type is WSMsgType.TEXT:
+        if message.type is WSMsgType.TEXT and message.data.startswith("close "):
+            await socket.close(code=int(message.data[6:]), message=b"as you wish")
+        elif message.type is WSMsgType.TEXT:
             await socket.send_str(message.data)
         elif message.type is WSMsgType.BINARY:
             await socket.send_bytes(message.data)
+    request.app[CLOSED].append(socket.close_code)
     return socket
+
+
+async def closed(request: web.Request) -> web.Response:
+    return web.Response(text=str(request.app[CLOSED][-1]))
 
 
 async def events(request: web.Request) -> web.StreamResponse:
@@ -60,12 +69,33 @@ async def events(request: web.Request) -> web.StreamResponse:
     return response
 
 
+async def stepped(request: web.Request) -> web.StreamResponse:
+    """Events, each but the first after a POST to /step."""
+    steps = request.app[STEPS]
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    for number in range(5):
+        await response.write(b"id: %d\ndata: %d\n\n" % (number, number))
+        await steps.acquire()
+    return response
+
+
+async def step(request: web.Request) -> web.Response:
+    request.app[STEPS].release()
+    return web.Response()
+
+
 async def main() -> None:
     app = web.Application(client_max_size=2**31)
     app.router.add_get("/down/{size}", down)
     app.router.add_route("*", "/up", up)
     app.router.add_get("/echo", echo)
     app.router.add_get("/events", events)
+    app.router.add_get("/stepped", stepped)
+    app.router.add_post("/step", step)
+    app.router.add_get("/closed", closed)
+    app[CLOSED] = []
+    app[STEPS] = asyncio.Semaphore(0)
     app.router.add_route("*", "/{rest:.*}", hello)
     context = None
     if len(sys.argv) > 1:
