@@ -145,6 +145,8 @@ async def test_installed_it_works_with_its_own_rights_and_uninstalled_nothing_is
 ):
     said = await elasti.ok("install", *HASTE)
     assert "elasti-operator: 2 of 2 available" in said
+    again = await elasti.ok("install", *HASTE, "--dry-run")
+    assert all(line.endswith(" unchanged") for line in again.splitlines()), again
     shop = await elasti.stage.namespace("shop")
     elasti.ground.client.mapper.invalidate()
     await elasti.stage.apply(

@@ -185,6 +185,33 @@ def test_a_rollout_never_has_fewer_pods_than_before():
         assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
 
+def test_programs_are_spread_and_drained_one_at_a_time():
+    budgets = {
+        obj["metadata"]["name"]: obj["spec"] for obj in objects(CLUSTERWIDE, "PodDisruptionBudget")
+    }
+    for program in Program:
+        assert budgets[f"elasti-{program.value}"]["maxUnavailable"] == 1
+        spread = pod_of(CLUSTERWIDE, program)["topologySpreadConstraints"]
+        assert [item["topologyKey"] for item in spread] == [
+            "topology.kubernetes.io/zone",
+            "kubernetes.io/hostname",
+        ]
+        assert all(item["whenUnsatisfiable"] == "ScheduleAnyway" for item in spread)
+
+
+def test_programs_listen_on_every_address_unless_a_cluster_says_which():
+    for program, settings in (
+        (Program.OPERATOR, OperatorSettings),
+        (Program.RESOLVER, ResolverSettings),
+    ):
+        variables = variables_of(CLUSTERWIDE, program)
+        assert settings.from_env(variables).host is None
+        told = {**variables, "ELASTI_LISTEN_ADDRESS": "127.1.2.3"}
+        assert settings.from_env(told).host == "127.1.2.3"
+        exact = {**told, f"ELASTI_{program.name}_HOST": "127.9.9.9"}
+        assert settings.from_env(exact).host == "127.9.9.9"
+
+
 def test_data_ports_are_open_and_admin_ports_are_not():
     policies = {
         obj["metadata"]["name"]: obj["spec"] for obj in objects(CLUSTERWIDE, "NetworkPolicy")
