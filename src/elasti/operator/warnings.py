@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from elasti.api.names import PRIVATE_LABEL
 from elasti.operator.conditions import Finding
-from elasti.scaling.autoscalers import hpa_minimum
+from elasti.scaling.autoscalers import Hpas
 from kubeloop.client.errors import KubeError
 
 if TYPE_CHECKING:
@@ -30,12 +30,11 @@ def index_by_selector(service: Service) -> list[str]:
 
 
 class Warnings:
-    """Looks for surprises. The HPA is asked for once for each version of an ElastiService."""
+    """Looks for surprises."""
 
     def __init__(self, client: Client, services: Scope[Service]) -> None:
-        self._client = client
         self._services = services
-        self._hpas: dict[tuple[str, int], int | None] = {}
+        self._hpas = Hpas(client)
 
     async def about(self, facts: Facts) -> list[Finding]:
         """Return the warnings for one ElastiService."""
@@ -76,13 +75,11 @@ class Warnings:
         autoscaler = facts.es.spec.autoscaler
         if autoscaler is None or autoscaler.type != "hpa":
             return []
-        key = (facts.es.metadata.uid, facts.es.metadata.generation)
-        if key not in self._hpas:
-            try:
-                self._hpas[key] = await hpa_minimum(self._client, facts.namespace, autoscaler.name)
-            except KubeError:
-                return []
-        if self._hpas[key] != 0:
+        try:
+            minimum = await self._hpas.minimum(facts.namespace, autoscaler.name)
+        except KubeError:
+            return []
+        if minimum != 0:
             return []
         return [
             Finding(

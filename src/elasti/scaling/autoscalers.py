@@ -12,6 +12,7 @@ as ours: it says that the target sleeps because of us.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,8 @@ HPAS = "autoscaling/v2/horizontalpodautoscalers"
 PAUSED = "autoscaling.keda.sh/paused"
 PAUSED_REPLICAS = "autoscaling.keda.sh/paused-replicas"
 
+_HPA_FRESH = 300.0
+_MOST_HPAS = 10_000
 _POLL = 0.25
 _TRIES = 3
 
@@ -116,14 +119,34 @@ class Keda:
             return False
 
 
-async def hpa_minimum(client: Client, namespace: str, name: str) -> int | None:
-    """Return an HPA's `minReplicas`; None where there is no such HPA. Raises KubeError."""
-    try:
-        found = await client.resource(HPAS).get(name, namespace=namespace)
-    except NotFound:
-        return None
-    minimum = found["spec"].get("minReplicas")
-    return 1 if minimum is None else int(minimum)
+class Hpas:
+    """Reads HPAs, each now and then: there is no watch on them, and people may change them."""
+
+    def __init__(self, client: Client) -> None:
+        self._objects = client.resource(HPAS)
+        self._known: dict[tuple[str, str], tuple[float, int | None]] = {}
+
+    async def minimum(self, namespace: str, name: str) -> int | None:
+        """Return an HPA's `minReplicas`, at most five minutes old; None where there is none.
+
+        Raises KubeError.
+        """
+        now = asyncio.get_running_loop().time()
+        known = self._known.get((namespace, name))
+        if known is None or now - known[0] >= _HPA_FRESH:
+            known = now, await self._read(namespace, name)
+            if len(self._known) >= _MOST_HPAS:
+                self._known.clear()
+            self._known[namespace, name] = known
+        return known[1]
+
+    async def _read(self, namespace: str, name: str) -> int | None:
+        try:
+            found = await self._objects.get(name, namespace=namespace)
+        except NotFound:
+            return None
+        minimum = found["spec"].get("minReplicas")
+        return 1 if minimum is None else int(minimum)
 
 
 def _is_paused(found: JsonObject) -> bool:
