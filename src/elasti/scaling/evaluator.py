@@ -13,6 +13,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import aiohttp
+import structlog
 
 from elasti.api.triggers import PrometheusMetadata, threshold_of, trigger_metadata
 from elasti.scaling.decide import Evidence, Reading
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from kubeloop.aio.clock import Clock
 
 _AT_ONCE = 64
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +140,13 @@ class Evaluator:
         return case
 
     async def _read(self, subject: Subject, case: _Case, index: int, queries: QueryRound) -> None:
-        reading = await self._reading(subject, case.triggers[index], index, queries)
+        try:
+            reading = await self._reading(subject, case.triggers[index], index, queries)
+        except Exception as error:  # noqa: BLE001 -- whoever answers is not ours, and must stop nobody else
+            # Its words may hold a credential; its class does not.
+            kind = type(error).__name__
+            _log.error("a trigger cannot be read", of=str(subject.key), index=index, error=kind)
+            reading = Reading(error=f"it could not be read ({kind})")
         now = self._clock.now().timestamp()
         case.evidence[index] = case.evidence[index].after(
             reading, now, stale_after=self._stale_after

@@ -10,7 +10,9 @@ from aiohttp import web
 from tests.elasti.operator.rig import FakePrometheus
 
 from elasti.api.types import ScaleTrigger
+from elasti.scaling.decide import Reading
 from elasti.scaling.evaluator import Evaluator, Subject
+from elasti.scaling.triggers.pods import PodsReader
 
 
 class StepClock:
@@ -112,6 +114,23 @@ async def test_an_invalid_trigger_is_an_error_and_stops_nobody(clock: StepClock)
             assert broken.last is not None
             assert "query" in broken.last.error
             assert good.quiet_since is not None
+
+
+async def test_a_reader_that_fails_costs_its_own_trigger_only(
+    clock: StepClock, monkeypatch: pytest.MonkeyPatch
+):
+    async def fail(*_arguments: object, **_options: object) -> Reading:
+        raise RuntimeError("secret")
+
+    async with FakePrometheus().running() as prometheus:
+        async with Evaluator(clock=clock, stale_after=120.0) as evaluator:
+            monkeypatch.setattr(PodsReader, "read", fail)
+            pods = ScaleTrigger("pods", {"metric": "busy", "threshold": "1"})
+            await evaluator.poll([subject(pods, key="bad"), subject(trigger(prometheus))])
+            assert evaluator.evidence("web")[0].quiet_since is not None
+            (broken,) = evaluator.evidence("bad")
+            assert broken.last is not None
+            assert broken.last.error == "it could not be read (RuntimeError)"
 
 
 async def test_what_is_gone_is_forgotten(clock: StepClock):

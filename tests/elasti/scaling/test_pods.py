@@ -66,6 +66,24 @@ def test_a_broken_line_is_an_error(line):
         total(line, "busy", {})
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "busy" + " " * 1_000_000,
+        "busy{" + 'a="",' * 200_000 + " } 1",
+        "busy{" + "} " * 500_000,
+        "busy 1" + " " * 1_000_000 + "x",
+        'busy{a="' + "\\" * 1_000_000,
+    ],
+    ids=["spaces", "labels", "braces", "tail", "quote"],
+)
+@pytest.mark.timeout(60)
+def test_no_line_costs_more_than_its_length(line):
+    # Each would take hours if it were matched again from every place; an operator would stand still.
+    with contextlib.suppress(NotExposition):
+        total(line, "busy", {})
+
+
 def test_only_samples_with_the_labels_are_summed():
     text = 'busy{q="a"} 1\nbusy{q="b"} 2\nbusy{q="a",z="1"} 4\n'
     assert total(text, "busy", {"q": "a"}) == 5.0

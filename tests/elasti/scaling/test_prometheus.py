@@ -257,9 +257,21 @@ def test_a_scalar_is_a_number_too():
     assert value_of(body) == 3.0
 
 
-def test_half_an_answer_is_an_error():
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"status":',
+        b'{"status":"\xff"}',
+        b'{"status":"success","data":{"result":' + b"[" * 100_000,
+        b'{"status":"success","data":{"resultType":"vector","result":[{"value":[0,1'
+        + b"0" * 400
+        + b"]}]}}",
+    ],
+    ids=["half", "not utf-8", "deep", "huge"],
+)
+def test_an_answer_that_cannot_be_read_is_an_error(body: bytes):
     with pytest.raises(QueryFailed):
-        value_of(b'{"status":')
+        value_of(body)
 
 
 async def asked_with(address: str, default: str, **options: object) -> str:

@@ -1,4 +1,8 @@
-"""Prometheus' text format, as far as one metric is concerned. Pure."""
+"""Prometheus' text format, as far as one metric is concerned. Pure.
+
+The text comes from pods, which may be anybody's: no line may cost more than its length, so nothing is
+matched twice (possessive repetitions).
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _SAMPLE = re.compile(
-    r"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*)[ \t]*(?:\{(?P<labels>.*)\})?[ \t]+(?P<value>\S+)"
-    r"(?:[ \t]+-?\d+)?[ \t]*\Z"
+    r"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*+)(?:[ \t]*+\{(?P<labels>.*)\})?[ \t]++(?P<value>\S++)"
+    r"(?:[ \t]++-?\d++)?[ \t]*+\Z"
 )
-_LABEL = re.compile(r'[ \t]*([a-zA-Z_][a-zA-Z0-9_]*)[ \t]*=[ \t]*"((?:[^"\\]|\\.)*)"[ \t]*(?:,|\Z)')
+_LABEL = re.compile(
+    r'[ \t]*+([a-zA-Z_][a-zA-Z0-9_]*+)[ \t]*+=[ \t]*+"((?:[^"\\]|\\.)*+)"[ \t]*+(?:,|\Z)'
+)
 _ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 _ESCAPE = re.compile(r"\\[\\\"n]")
 
@@ -46,8 +52,8 @@ def samples(text: str, metric: str) -> Iterator[tuple[dict[str, str], float]]:
 
 
 def _labels(text: str) -> dict[str, str]:
-    found, position = {}, 0
-    while position < len(text.rstrip()):
+    found, position, end = {}, 0, len(text.rstrip())
+    while position < end:
         match = _LABEL.match(text, position)
         if match is None:
             raise NotExposition(f"labels {text[:200]!r} cannot be read")

@@ -71,7 +71,7 @@ def value_of(body: bytes) -> float:
     """Read the single number of an answer. Raises QueryFailed."""
     try:
         answer = msgspec.json.decode(body, type=_Answer)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise QueryFailed(f"Prometheus' answer cannot be read: {error}") from None
     if answer.status != "success":
         raise QueryFailed(f"Prometheus refused the query: {answer.error or answer.status}")
@@ -92,7 +92,7 @@ def _single(data: _Data) -> float:
     try:
         pair = found[0]["value"] if isinstance(found[0], dict) else found[0]
         return float(pair[1])
-    except (KeyError, TypeError, ValueError, IndexError):
+    except (KeyError, TypeError, ValueError, IndexError, OverflowError):
         raise QueryFailed("the query's result is no single number") from None
 
 
