@@ -19,6 +19,7 @@ import contextlib
 import os
 import secrets
 import signal
+import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
@@ -28,6 +29,7 @@ from tests.e2e.bundle import Installation
 from tests.e2e.ground import PATIENCE, Ground, Unsupported
 
 from elasti.api.names import API_VERSION, LEASE_NAME, PLURAL, resolver_slice_name
+from elasti.cli.install.parts import ADMIN_PORT
 from kubeloop.aio.wait import poll
 from kubeloop.client import Client, KubeError, NotFound
 from kubeloop.objects.meta import JsonObject
@@ -173,6 +175,15 @@ class Stage:
             return await slices.get(resolver_slice_name(service))
         except NotFound:
             return None
+
+    async def holding(self, namespace: str, service: str, count: int) -> None:
+        """Wait until the resolvers hold so many connections of a Service."""
+        pods = await self.resolver_pods()
+        resolvers = [f"{pod['status']['podIP']}:{ADMIN_PORT}" for pod in pods]
+        argv = ["tests.e2e.holding", str(PATIENCE), str(count), namespace, service, *resolvers]
+        process = await self.ground.spawn([sys.executable, "-m", *argv], stderr=subprocess.PIPE)
+        _, words = await process.communicate()
+        assert process.returncode == 0, f"{self.name}: {words.decode()}"
 
     # Hurting
 
