@@ -18,6 +18,7 @@ from elasti.operator.modes import Activity, Park
 from elasti.operator.observation import remember_scale
 from elasti.operator.ops_informer import target_of
 from elasti.operator.projections import MANAGED_BY_LABEL, SLICES, EndpointSlice
+from elasti.operator.timing import keda_pause
 from elasti.scaling.scale_handler import FIELD_MANAGER, ScaleDown, ScaleUp
 from kubeloop.client.deletion import Preconditions
 from kubeloop.client.errors import AlreadyExists, KubeError, NotFound
@@ -245,6 +246,8 @@ class Handover:
         try:
             await self._keda.resume(facts.namespace, name)
         except KubeError as error:
+            memory.keda_failures += 1
+            memory.keda_again = facts.now + keda_pause(memory.keda_failures)
             self._reporter.keda_failed(facts.es, str(error))
             return
-        memory.keda_resumed = True
+        memory.keda_resumed, memory.keda_failures = True, 0

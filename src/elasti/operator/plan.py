@@ -101,8 +101,14 @@ def _replicas(wanted: Replicas, facts: Facts) -> list[Write]:
 
 
 def _autoscaler(state: State, facts: Facts, memory: Memory) -> list[Write]:
+    name = owed_to_keda(state, facts, memory)
+    return [ResumeKeda(name)] if name and facts.now >= memory.keda_again else []
+
+
+def owed_to_keda(state: State | None, facts: Facts, memory: Memory) -> str:
+    """Return the ScaledObject that must work again and may not do so yet; empty for none."""
     autoscaler = facts.es.spec.autoscaler
     awake = state in (State.SERVE, State.WAKING, State.RELEASING)
     if autoscaler is None or autoscaler.type != "keda" or not awake or memory.keda_resumed:
-        return []
-    return [ResumeKeda(autoscaler.name)]
+        return ""
+    return autoscaler.name

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from elasti.operator.modes import HOLDS, State
+from elasti.operator.plan import owed_to_keda
 
 if TYPE_CHECKING:
     from elasti.operator.memory import Memory
@@ -18,6 +19,8 @@ _SOON = 0.01
 _PROBE_PAUSE = 0.1
 _LONGEST_PROBE_PAUSE = 5.0
 _PARTNER_PAUSE = 1.0
+_KEDA_PAUSE = 0.5
+_LONGEST_KEDA_PAUSE = 60.0
 _KIND_PAUSE = 0.5
 _LONGEST_KIND_PAUSE = 60.0
 
@@ -43,7 +46,14 @@ def next_look(
     if memory.kind_failures:
         # No watch tells when a kind is installed, or allowed.
         pauses.append(_grown(_KIND_PAUSE, memory.kind_failures, _LONGEST_KIND_PAUSE))
+    if memory.keda_failures and owed_to_keda(memory.state, facts, memory):
+        pauses.append(memory.keda_again - now)
     return max(min(pauses), _SOON) if pauses else None
+
+
+def keda_pause(failures: int) -> float:
+    """Return how long to wait before KEDA is asked again to go on, after so many failures."""
+    return _grown(_KEDA_PAUSE, failures, _LONGEST_KEDA_PAUSE)
 
 
 def _grown(first: float, failures: int, longest: float) -> float:

@@ -79,15 +79,26 @@ async def test_where_keda_cannot_be_paused_nothing_sleeps(
             assert await keda.annotations() == {}
 
 
-async def test_where_keda_cannot_be_resumed_the_wake_goes_on(rig: Rig, tmp_path: Path):
+async def test_where_keda_cannot_be_resumed_the_wake_goes_on_and_it_is_tried_again(
+    rig: Rig, tmp_path: Path
+):
     await without_rights_to_keda(rig, tmp_path)
-    async with keda_on(rig, **OURS):
+    async with keda_on(rig, **OURS) as keda:
         await rig.web(replicas=0, autoscaler=KEDA)
         async with rig.operator() as operator:
             await rig.becomes("Proxy")
             code, reply = await rig.wake(operator, "web")
             assert (code, reply["outcome"]) == (202, "scaling")
             await rig.becomes("Serve")
+            # Nothing else happens from now on: it is tried again until it is allowed.
+            await Account(rig, "without-keda").grant(
+                NAMESPACED_RULES, namespace=rig.namespace, name="with-keda"
+            )
+
+            async def resumed() -> bool:
+                return await keda.annotations() == {}
+
+            await eventually(resumed)
 
 
 async def test_the_end_of_an_elastiservice_resumes_keda(rig: Rig):
