@@ -1,9 +1,9 @@
 """`probeResponse`: requests that the resolver answers itself, without waking anybody. Pure.
 
 Rules are compiled once for a Service. A rule matches when its path, method, and every header and
-query parameter do; the first rule that matches answers. As in the Gateway API, a path prefix matches
-whole segments (`/health` matches `/health/live`, never `/healthy`), a regular expression must match
-the whole value, header names ignore case, and of a repeated parameter the first value counts.
+query parameter do; the first rule that matches answers. As in KubeElasti, a path prefix matches whole
+segments (`/health` matches `/health/live`, never `/healthy`), a regular expression is looked for
+anywhere in a value, header names ignore case, and of a repeated parameter any value will do.
 
 A rule with an expression that cannot be used matches nothing: a request that should have been
 answered here wakes the workload, which is the harmless mistake.
@@ -11,7 +11,6 @@ answered here wakes the workload, which is the harmless mistake.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
@@ -24,9 +23,8 @@ if TYPE_CHECKING:
     from elasti.api.types import NamedMatch, PathMatch, ProbeResponse
     from elasti.resolver.proxy.target import Asked
 
-_NEVER = re.compile(r"(?!)")
 # Expressions see no more than this of a value; longer ones match nothing.
-_LONGEST = 4096
+_LONGEST = 1024
 
 
 class Rules:
@@ -45,15 +43,16 @@ class Rules:
         if not self._rules:
             return None
         path, _, query = asked.target.decode("latin-1").partition("?")
-        parameters: dict[str, str] | None = None
+        parameters: dict[str, list[str]] | None = None
         for rule in self._rules:
             if not rule.path(path) or (rule.method and rule.method != asked.method):
                 continue
             if not all(test(asked.field(name)) for name, test in rule.headers):
                 continue
             if rule.parameters and parameters is None:
-                parameters = _first_values(query)
-            if all(test((parameters or {}).get(name)) for name, test in rule.parameters):
+                parameters = _values(query)
+            known = parameters or {}
+            if all(any(map(test, known.get(name, ()))) for name, test in rule.parameters):
                 return rule.response
         return None
 
@@ -86,24 +85,26 @@ def _header_test(match: NamedMatch) -> Callable[[bytes | None], bool]:
     return lambda value: value is not None and test(value.decode("latin-1"))
 
 
-def _value_test(match: NamedMatch) -> Callable[[str | None], bool]:
+def _value_test(match: NamedMatch) -> Callable[[str], bool]:
     if match.type == "Exact":
         return lambda value: value == match.value
-    test = _expression_test(match.value)
-    return lambda value: value is not None and test(value)
+    return _expression_test(match.value)
 
 
 def _expression_test(expression: str) -> Callable[[str], bool]:
     try:
-        pattern = compile_safely(expression)
+        find = compile_safely(expression)
     except ValueError:
-        pattern = _NEVER
-    return lambda value: len(value) <= _LONGEST and pattern.fullmatch(value) is not None
+        return lambda _value: False
+    return lambda value: len(value) <= _LONGEST and find(value) is not None
 
 
-def _first_values(query: str) -> dict[str, str]:
+def _values(query: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
     try:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=100)
     except ValueError:
-        return {}
-    return dict(reversed(pairs))
+        return found
+    for name, value in pairs:
+        found.setdefault(name, []).append(value)
+    return found

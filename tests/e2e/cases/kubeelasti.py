@@ -195,7 +195,7 @@ async def case_11_a_probe_is_answered_and_wakes_nobody(scene: Scene) -> None:
     rule: JsonObject = {
         "path": {"type": "Exact", "value": "/alive"},
         "method": "GET",
-        "headers": [{"name": "User-Agent", "type": "RegularExpression", "value": "^checker/.*$"}],
+        "headers": [{"name": "User-Agent", "type": "RegularExpression", "value": "^checker/"}],
         "response": {"status": 200, "body": "asleep, and well"},
     }
     app = await scene.sleeping(scene.app(spec={"probeResponse": [rule]}))
