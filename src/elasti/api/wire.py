@@ -126,5 +126,5 @@ def read_probe_answer(data: bytes) -> ProbeIdentity | None:
         return None
     try:
         return msgspec.json.decode(body, type=ProbeIdentity)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         return None

@@ -64,7 +64,7 @@ class Callers:
         """Check an Authorization header; returns the user. Raises Denied."""
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
-        if scheme.lower() != "bearer" or not 0 < len(token) <= LONGEST:
+        if scheme.lower() != "bearer" or not 0 < len(token) <= LONGEST or not token.isascii():
             raise Denied(
                 401,
                 "send a ServiceAccount token for audience"

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT = 1.0
 _ANSWER_LIMIT = 65536
+_NO_ANSWER = (aiohttp.ClientError, OSError, msgspec.MsgspecError, UnicodeDecodeError)
 
 
 class ResolverPort(Protocol):
@@ -90,12 +91,14 @@ class ResolverClient:
         url = f"http://{host}:{self._admin_port}{ACTIVITY_PATH}"
         query = {"namespace": namespace, "service": service}
         try:
-            async with self._session.get(url, params=query, headers=self._headers()) as response:
+            async with self._session.get(
+                url, params=query, headers=self._headers(), allow_redirects=False
+            ) as response:
                 if response.status != 200:
                     return None
                 body = await response.content.read(_ANSWER_LIMIT)
                 return msgspec.json.decode(body, type=ActivityReport)
-        except (aiohttp.ClientError, OSError, TimeoutError, msgspec.MsgspecError):
+        except _NO_ANSWER:
             return None
 
     def _headers(self) -> dict[str, str]:

@@ -124,7 +124,7 @@ class Server:
     async def _incoming(self, request: web.Request) -> web.Response:
         try:
             message = msgspec.json.decode(await request.read(), type=IncomingRequest)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return _json(400, {"message": f"the body is no wake request: {error}"})
         reply = await self._waker.wake(message.namespace, message.svc)
         return _reply(reply)

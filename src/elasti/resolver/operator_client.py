@@ -133,6 +133,6 @@ class WakeAnnotation:
 def _outcome(status: int, body: bytes) -> WakeOutcome:
     try:
         reply = msgspec.json.decode(body, type=IncomingReply)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError):
         raise OperatorUnreachable(f"it answered {status}, and not as an operator does") from None
     return reply.outcome

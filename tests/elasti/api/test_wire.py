@@ -70,6 +70,7 @@ def test_an_answer_says_whose_port_it_is(namespace, service):
         b"HTTP/1.1 404 Not Found\r\n\r\n{}",
         b'HTTP/1.1 200 OK\r\n\r\n{"namespace":1}',
         b"HTTP/1.1 200 OK\r\n\r\nhello",
+        b'HTTP/1.1 200 OK\r\n\r\n{"namespace":"\xff","service":"web"}',
     ],
 )
 def test_what_is_no_answer_is_none(data):

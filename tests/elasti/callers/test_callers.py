@@ -82,6 +82,12 @@ async def denied(who: Callers, header: str) -> int:
 # Letting in
 
 
+@pytest.mark.parametrize("token", ["\udcff", "\xe9", "a\udc80b"])
+async def test_a_token_that_is_no_text_is_refused_and_nobody_is_asked(token: str):
+    # What a server makes of a header that is not UTF-8 cannot be written back.
+    assert await denied(callers(None, "*"), f"Bearer {token}") == 401
+
+
 async def test_the_right_caller_is_let_in_and_remembered():
     reviews = Reviews(good=USER)
     who = callers(reviews, "system:serviceaccount:elasti:*")

@@ -46,7 +46,10 @@ async def test_a_refusing_server_is_no_success(rig: Rig):
         assert code == 202
 
 
-@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"svc":"","namespace":"x"}', b"\xff"])
+@pytest.mark.parametrize(
+    "body",
+    [b"", b"{}", b"[]", b'{"svc":"","namespace":"x"}', b"\xff", b'{"svc":"\xff","namespace":"x"}'],
+)
 async def test_a_malformed_request_is_told_so(rig: Rig, body: bytes):
     async with rig.operator() as operator:
         url = f"http://127.0.0.1:{operator.server.port}/informer/incoming-request"
