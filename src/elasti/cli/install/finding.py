@@ -16,7 +16,7 @@ from kubeloop.client.errors import Forbidden, NotFound
 from kubeloop.objects.meta import PartialObjectMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
+    from collections.abc import AsyncIterator, Iterable, Mapping
 
     from kubeloop.client import Client
     from kubeloop.objects.meta import JsonObject
@@ -65,11 +65,12 @@ class Found(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Installed:
-    """An operator that is there; `watches` is empty for the whole cluster."""
+    """An operator that is there, with its variables; `watches` is empty for the whole cluster."""
 
     namespace: str
     watches: tuple[str, ...]
     is_ours: bool
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def overlaps(self, watches: tuple[str, ...]) -> bool:
         """Whether it and an operator that watches these namespaces meet somewhere."""
@@ -139,4 +140,5 @@ def _read(deployment: JsonObject) -> Installed:
         for item in container.get("env") or ()
     }
     ours = (meta.get("labels") or {}).get("app.kubernetes.io/managed-by") == MANAGER
-    return Installed(meta["namespace"], words(variables.get("WATCH_NAMESPACES", "")), ours)
+    watches = words(variables.get("WATCH_NAMESPACES", ""))
+    return Installed(meta["namespace"], watches, ours, variables)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
 
+from elasti.api.variables import SettingsError
 from elasti.operator.app import Operator
 from elasti.operator.settings import Settings
 from kubeloop.client import Client
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from kubeloop.client import ClientConfig
 
 _IDENTITY = "elasti-uninstall"
+_SETTLES = ("ELASTI_ENGAGE_SETTLE", "ELASTI_RELEASE_SETTLE")
 
 
 class OutOfReach:
@@ -58,16 +60,7 @@ class OutOfReach:
 @contextlib.asynccontextmanager
 async def standing_in(config: ClientConfig, survey: Survey) -> AsyncIterator[None]:
     """Operate during the block, as soon as the lease is free. Raises KubeError."""
-    settings = Settings(
-        operator_namespace=survey.namespace,
-        resolver_namespace=survey.namespace,
-        watch_namespaces=survey.watches,
-        host="127.0.0.1",
-        port=0,
-        health_port=0,
-        authenticate=False,
-        identity=_IDENTITY,
-    )
+    settings = _settings(survey)
     with _quiet():
         async with Client(config) as client:
             operator = Operator(
@@ -78,6 +71,26 @@ async def standing_in(config: ClientConfig, survey: Survey) -> AsyncIterator[Non
             )
             async with _running(operator):
                 yield
+
+
+def _settings(survey: Survey) -> Settings:
+    """Return settings for here, with the settles of the cluster's own operator."""
+    own: dict[str, Any] = {
+        "operator_namespace": survey.namespace,
+        "resolver_namespace": survey.namespace,
+        "watch_namespaces": survey.watches,
+        "host": "127.0.0.1",
+        "port": 0,
+        "health_port": 0,
+        "authenticate": False,
+        "identity": _IDENTITY,
+    }
+    settles = {name: survey.variables[name] for name in _SETTLES if name in survey.variables}
+    try:
+        return Settings.from_env(settles, **own)
+    except SettingsError:
+        # Perhaps the very reason why that operator does not work.
+        return Settings(**own)
 
 
 @contextlib.asynccontextmanager

@@ -16,6 +16,8 @@ from elasti.cli.install.parts import MANAGER
 from kubeloop.client.errors import Forbidden, NotFound
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from elasti.cli.install.finding import Found, Installed
     from kubeloop.client import Client
     from kubeloop.objects.meta import JsonObject
@@ -26,8 +28,9 @@ DEFINITION = f"{PLURAL}.{GROUP}"
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What was found. `watches` are the installation's namespaces, empty for all.
+    """What was found.
 
+    watches: the installation's namespaces, empty for all. variables: its operator's, if it has one.
     needed_by: why the definition cannot go, for people; empty where it can. has_definition: whether
     there is one that was installed with the programs.
     """
@@ -39,6 +42,7 @@ class Survey:
     has_definition: bool
     needed_by: str = ""
     foreign_definition: bool = False
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def is_done(self, *, keep: bool) -> bool:
         """Whether nothing is left to remove; to let go of, where ElastiServices are kept."""
@@ -69,6 +73,7 @@ async def survey(client: Client, namespace: str) -> Survey:
         has_definition=definition is not None and not foreign,
         needed_by=_needed_by(others, everywhere, mine),
         foreign_definition=foreign,
+        variables=ours.variables if ours else {},
     )
 
 

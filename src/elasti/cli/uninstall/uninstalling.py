@@ -110,12 +110,17 @@ class Uninstalling:
             return await self._targets.until_gone(self._seconds)
 
     async def _let_go(self) -> None:
-        """Stop the operator, so that nobody falls asleep again, and leave all awake."""
+        """Stop the operator, so that nobody falls asleep again, and leave all awake.
+
+        Private Services go after the resolvers: those still take connections from nodes that have not
+        heard yet, and find the pods by them.
+        """
         await self._stop(Program.OPERATOR)
         async with self._standing_in():
             asleep = await self._targets.until_settled(self._seconds)
         if asleep and not self._force:
             raise _not_woken(asleep, self._seconds)
+        await self._stop(Program.RESOLVER)
         await self._targets.let_go()
         self._progress.done("ElastiServices", "awake, and kept")
 
