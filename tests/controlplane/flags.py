@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 POD_RANGE = "10.200.0.0/16"
 SERVICE_RANGE = "10.201.0.0/16"
+# For Services that ask for both families; nothing answers there.
+SERVICE_RANGE_6 = "fd00:10:201::/112"
 NODE_ADDRESS = "10.200.0.1"
 # What the relays connect from, so that their connections can be told from those of programs inside.
 RELAY_ADDRESS = "10.200.0.2"
@@ -79,7 +81,7 @@ def apiserver(keys: Keyring) -> list[str]:
         f"--service-account-issuer={ISSUER}",
         f"--service-account-key-file={keys['sa.pub']}",
         f"--service-account-signing-key-file={keys['sa.key']}",
-        f"--service-cluster-ip-range={SERVICE_RANGE}",
+        f"--service-cluster-ip-range={SERVICE_RANGE},{SERVICE_RANGE_6}",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
         "--allow-privileged=true",

@@ -111,9 +111,9 @@ class Rig:
         self.clock = FastClock(speed)
 
     @contextlib.asynccontextmanager
-    async def another_resolver(self) -> AsyncIterator[FakeResolver]:
+    async def another_resolver(self, shown: str = "") -> AsyncIterator[FakeResolver]:
         """Run one more, which nobody knows before it is listed."""
-        shown = self._shown and f"{self._shown}.{len(self.resolvers) + 1}"
+        shown = shown or (self._shown and f"{self._shown}.{len(self.resolvers) + 1}")
         made = FakeResolver(self.client, loopback(), self.resolver.admin_port, shown=shown)
         async with made.running():
             self.resolvers.append(made)
@@ -206,8 +206,8 @@ class Rig:
         except NotFound:
             return None
 
-    async def addresses(self, name: str = "web") -> list[str]:
-        found = await self.slice(name)
+    async def addresses(self, name: str = "web", family: str = "IPv4") -> list[str]:
+        found = await self.slice(name, family)
         return sorted(e["addresses"][0] for e in (found or {}).get("endpoints") or ())
 
     async def becomes(self, state: str, name: str = "web", *, timeout: float = PATIENCE) -> None:
@@ -225,24 +225,25 @@ class Rig:
         """What was told under that reason."""
         return [event for event in await self.cluster.list("events") if event["reason"] == reason]
 
-    async def list_resolvers(self, *endpoints: JsonObject) -> None:
-        """Say which resolvers there are."""
+    async def list_resolvers(self, *endpoints: JsonObject, family: str = "IPv4") -> None:
+        """Say which resolvers there are of an address family."""
         slices = self.client.resource(SLICES, namespace=RESOLVER_NAMESPACE)
+        name = f"{RESOLVER_SERVICE}-{family.lower()}"
         body = {
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
             "metadata": {
-                "name": RESOLVER_SERVICE,
+                "name": name,
                 "labels": {"kubernetes.io/service-name": RESOLVER_SERVICE},
             },
-            "addressType": "IPv4",
+            "addressType": family,
             "ports": [{"name": "admin", "port": self.resolver.admin_port, "protocol": "TCP"}],
             "endpoints": list(endpoints),
         }
         try:
             await slices.create(body)
         except AlreadyExists:
-            await slices.patch(RESOLVER_SERVICE, MergePatch({"endpoints": list(endpoints)}))
+            await slices.patch(name, MergePatch({"endpoints": list(endpoints)}))
 
 
 async def until_true(condition: Any) -> None:

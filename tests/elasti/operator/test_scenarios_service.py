@@ -137,6 +137,28 @@ async def test_the_second_elastiservice_of_a_service_is_refused_and_inherits_it(
         assert (await rig.wake(operator, "web"))[0] == 202
 
 
+async def test_both_families_of_a_service_are_held(rig: Rig):
+    await rig.cluster.deployments.create(deployment("web", 0))
+    await rig.service(ipFamilyPolicy="RequireDualStack", ipFamilies=["IPv4", "IPv6"])
+    await rig.elastiservice()
+    async with rig.another_resolver("fd00:77::2") as six, rig.operator() as operator:
+        await rig.list_resolvers(six.endpoint(), family="IPv6")
+        try:
+            await eventually(lambda: rig.addresses(family="IPv6"))
+            await eventually(rig.addresses)
+            assert await rig.addresses() == [rig.resolver.shown]
+            assert await rig.addresses(family="IPv6") == ["fd00:77::2"]
+            found = [await rig.slice(family=family) or {} for family in ("IPv4", "IPv6")]
+            assert [piece["addressType"] for piece in found] == ["IPv4", "IPv6"]
+            assert found[0]["ports"] == found[1]["ports"]
+            await rig.wake(operator, "web")
+            await rig.becomes("Serve")
+            assert await rig.slice() is None
+            assert await rig.slice(family="IPv6") is None
+        finally:
+            await rig.list_resolvers(family="IPv6")
+
+
 async def test_a_slice_of_ours_that_somebody_deletes_or_changes_comes_back(rig: Rig):
     await rig.web(replicas=0)
     async with rig.operator():
