@@ -6,6 +6,8 @@ still send the old owner's traffic there:
 - Of several objects that claim a port the oldest has it.
 - While a slice of another Service points at a port, and for a settling time after it is gone, the
   port is nobody's: connections are refused, which a client can repeat, and not delivered to strangers.
+- A Service that moves to another port keeps the old one for that time, too: nodes that are behind still
+  send its traffic there.
 """
 
 from __future__ import annotations
@@ -47,6 +49,8 @@ class PortClaims:
         # Which Services' slices point at a port; None while they do, else when they ceased to.
         self._pointing: dict[int, dict[ServiceKey, float | None]] = {}
         self._published: dict[ServiceKey, frozenset[int]] = {}
+        # Claims that are kept for nodes that are behind, and for nothing else.
+        self._left: set[tuple[int, ServiceKey]] = set()
 
     @property
     def ports(self) -> Iterable[int]:
@@ -55,21 +59,32 @@ class PortClaims:
 
     def claim(self, key: ServiceKey, wanted: Mapping[int, Claim]) -> set[int]:
         """Replace the claims of a Service; returns the ports to judge anew."""
-        before = self._claimed_by.pop(key, frozenset())
-        for port in before - wanted.keys():
-            claims = self._claims[port]
-            del claims[key]
-            if not claims:
-                del self._claims[port]
-        changed = set(before - wanted.keys())
+        changed = set(self._claimed_by.get(key, frozenset()) - wanted.keys())
+        for port in changed:
+            if wanted and key in self._pointing.get(port, {}):
+                self._left.add((port, key))
+            else:
+                self._drop(port, key)
         for port, claim in wanted.items():
+            self._left.discard((port, key))
             claims = self._claims.setdefault(port, {})
             if claims.get(key) != claim:
                 claims[key] = claim
                 changed.add(port)
         if wanted:
-            self._claimed_by[key] = frozenset(wanted)
+            self._claimed_by[key] = self._claimed_by.get(key, frozenset()) | wanted.keys()
         return changed
+
+    def _drop(self, port: int, key: ServiceKey) -> None:
+        claims = self._claims[port]
+        del claims[key]
+        if not claims:
+            del self._claims[port]
+        self._left.discard((port, key))
+        if rest := self._claimed_by[key] - {port}:
+            self._claimed_by[key] = rest
+        else:
+            del self._claimed_by[key]
 
     def publish(self, key: ServiceKey, ports: frozenset[int], *, now: float) -> set[int]:
         """Note at which ports a Service's slices point; returns the ports to judge anew."""
@@ -91,11 +106,15 @@ class PortClaims:
         oldest = min(claims.values(), key=lambda claim: claim.age)
         others = {k: gone for k, gone in self._pointing.get(port, {}).items() if k != oldest.key}
         if not others:
-            return Verdict(oldest)
+            return Verdict(oldest, self._leaves_at(port, oldest.key))
         times = [gone for gone in others.values() if gone is not None]
         if len(times) < len(others):
             return Verdict(None)
         return Verdict(None, max(times) + self._settle)
+
+    def _leaves_at(self, port: int, key: ServiceKey) -> float | None:
+        gone = self._pointing[port][key] if (port, key) in self._left else None
+        return None if gone is None else gone + self._settle
 
     def _forget(self, port: int, now: float) -> None:
         pointing = self._pointing.get(port)
@@ -104,5 +123,7 @@ class PortClaims:
         for key, gone in list(pointing.items()):
             if gone is not None and now - gone >= self._settle:
                 del pointing[key]
+                if (port, key) in self._left:
+                    self._drop(port, key)
         if not pointing:
             del self._pointing[port]

@@ -197,12 +197,15 @@ class Registry:
             task.add_done_callback(self._closing.discard)
 
     def _wanted(self, view: ElastiView) -> dict[int, Claim]:
-        """Return the claims of a Service: what a slice says counts before what status says."""
+        """Return the claims of a Service: what a slice says counts before what status says.
+
+        Where they differ both are open: traffic comes to the one, and the operator publishes the
+        other only after that has answered.
+        """
         by_name = {port.name: port for port in self._service_ports(view.key)}
-        numbers = {port.name: port.resolver_port for port in view.status.resolver_ports}
-        numbers |= dict(self._shown_ports(view.key))
+        reported = [(port.name, port.resolver_port) for port in view.status.resolver_ports]
         claims = {}
-        for name, number in numbers.items():
+        for name, number in (*reported, *self._shown_ports(view.key)):
             known = by_name.get(name)
             protocol = PortProtocol.of_port(
                 app_protocol=known.app_protocol if known else None, name=name

@@ -59,6 +59,34 @@ def test_its_own_slice_never_keeps_a_service_from_its_port():
     assert owner(claims, 20000, now=1) == A
 
 
+def test_a_service_that_moves_keeps_its_old_port_until_that_has_settled():
+    claims = PortClaims(settle=15)
+    claims.claim(A, {20000: claim(A)})
+    claims.publish(A, frozenset({20000}), now=0)
+    claims.publish(A, frozenset({20001}), now=100)
+    assert claims.claim(A, {20001: claim(A)}) == {20000, 20001}
+    assert claims.judge(20000, now=100) == (claim(A), 115)
+    assert claims.claim(A, {20001: claim(A)}) == {20000}
+    assert owner(claims, 20000, now=114.9) == A
+    assert owner(claims, 20000, now=115) is None
+    assert list(claims.ports) == [20001]
+    assert claims.claim(A, {}) == {20001}
+    assert not claims.ports
+
+
+def test_a_service_that_goes_while_it_moves_keeps_nothing():
+    claims = PortClaims(settle=15)
+    claims.claim(A, {20000: claim(A)})
+    claims.publish(A, frozenset({20000}), now=0)
+    claims.publish(A, frozenset({20001}), now=100)
+    claims.claim(A, {20001: claim(A)})
+    assert claims.claim(A, {}) == {20000, 20001}
+    assert owner(claims, 20000, now=101) is None
+    claims.claim(B, {20000: claim(B)})
+    assert owner(claims, 20000, now=114) is None
+    assert owner(claims, 20000, now=115) == B
+
+
 def test_a_slice_that_comes_back_starts_the_settling_anew():
     claims = PortClaims(settle=15)
     claims.publish(A, frozenset({20000}), now=0)

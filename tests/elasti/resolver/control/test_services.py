@@ -140,6 +140,24 @@ async def test_a_published_port_counts_when_status_was_lost():
         await made.until(lambda: made.owner(port) == "web")
 
 
+async def test_a_new_port_is_open_before_the_slice_leaves_the_old_one_which_stays_until_settled():
+    # What happens when the number of a Service's port changes while it is held: the operator asks the
+    # new port whose it is before it publishes it, and nodes that are behind go on using the old one.
+    cluster, old, new = FakeCluster(), free_port(), free_port()
+    cluster.elasti_service("web", ("http", old))
+    cluster.publish("web", {"http": old})
+    async with rig(cluster, settle=0.3) as made:
+        await made.until(lambda: made.owner(old) == "web")
+        cluster.elasti_service("web", ("http", new))
+        await made.until(lambda: made.owner(new) == "web")
+        assert made.owner(old) == "web"
+        began = asyncio.get_running_loop().time()
+        cluster.publish("web", {"http": new})
+        await made.until(lambda: made.owner(old) is None)
+        assert asyncio.get_running_loop().time() - began >= 0.3
+        assert made.owner(new) == "web"
+
+
 async def test_the_older_of_two_objects_keeps_a_contested_port():
     cluster, port = FakeCluster(), free_port()
     cluster.elasti_service("young", ("http", port), created="2026-02-01T00:00:00Z")
