@@ -3,6 +3,10 @@
 Until then the resolver goes on holding: its slice belongs to the public Service and not to the
 ElastiService. The wait is bounded, and there is none where it could not end well: the namespace is
 going, or the Service or the target is gone.
+
+Nodes hear of the slice's end later than we do, and send connections to the resolver until then. It
+knows where to take them as long as there are the ElastiService and the private Service; so those stay
+for the engage settle longer than the slice.
 """
 
 from __future__ import annotations
@@ -87,6 +91,8 @@ class Finalizer:
             return _PAUSE
         await self._resume_keda(facts, memory)
         await self._handover.remove(facts.slices, memory)
+        if pause := await self._until_nodes_know(facts, memory):
+            return pause
         await self._remove_private(facts)
         return await self._let_go(es)
 
@@ -115,6 +121,13 @@ class Finalizer:
         if memory.settled_ready(facts.now, self._settings.release_settle):
             return False
         return not await self._is_terminating(es.metadata.namespace)
+
+    async def _until_nodes_know(self, facts: Facts, memory: Memory) -> float:
+        """Return for how many seconds nodes may still send connections to the resolver."""
+        left = memory.sliced_at + self._settings.engage_settle - asyncio.get_running_loop().time()
+        if left <= 0 or facts.service is None or await self._is_terminating(facts.namespace):
+            return 0.0
+        return left
 
     async def _wake(self, facts: Facts, memory: Memory) -> None:
         await self._resume_keda(facts, memory)

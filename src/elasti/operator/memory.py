@@ -103,6 +103,7 @@ class Memory:
     keda_failures: int = 0
     keda_again: float = -math.inf
     loss_slot: float | None = None
+    sliced_at: float = -math.inf
     finalizing_since: float | None = None
     told: frozenset[Finding] = frozenset()
     judged: Judgement | None = None

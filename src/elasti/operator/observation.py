@@ -150,6 +150,8 @@ class Observer:
             slices=await self._present_slices(es, memory),
             resolvers=self._resolvers.ready(),
         )
+        if facts.slices:
+            memory.sliced_at = facts.now
         parked = facts.at_zero and memory.state in (None, State.PROXY)
         if facts.service is None or parked:
             return facts  # nothing hangs on endpoints there, and a restart saves a list for each

@@ -53,6 +53,23 @@ async def test_deleting_wakes_first_and_removes_everything_then(rig: Rig):
         assert await rig.cluster.get("services", "web") is not None
 
 
+async def test_the_resolver_is_told_of_a_deletion_after_the_nodes(rig: Rig):
+    await rig.web(replicas=0)
+    async with rig.operator(engage_settle=6.0):
+        await rig.becomes("Proxy")
+        await rig.elastiservices.delete("web")
+
+        async def stepped_aside() -> bool:
+            return await rig.slice() is None
+
+        await eventually(stepped_aside)
+        # Some node may not know, and sends its connections where they went.
+        assert await _elastiservice(rig) is not None
+        assert await rig.cluster.get("services", private_service_name("web")) is not None
+        await eventually(lambda: _gone(rig))
+        assert await rig.cluster.get("services", private_service_name("web")) is None
+
+
 async def test_the_wait_of_a_deletion_is_bounded(rig: Rig):
     rig.cluster.kubelet.may_be_ready = lambda pod: False
     await rig.web(replicas=0)
