@@ -106,11 +106,20 @@ class ScaleHandler:
         scales = await self._scales(target)
         return _view(await scales.get(target.name, namespace=target.namespace))
 
-    async def scale_up(self, target: ScaleTarget, minimum: int) -> tuple[ScaleUp, ScaleView]:
-        """Ask for at least `minimum` replicas; says from a live reading whether that was so."""
+    async def scale_up(
+        self, target: ScaleTarget, minimum: int, *, seen: ScaleView | None = None
+    ) -> tuple[ScaleUp, ScaleView]:
+        """Ask for at least `minimum` replicas; says from a live reading whether that was so.
+
+        `seen` is what a cache has. Where that is too little, it is written onto at once: the server
+        takes the write only if nothing has changed since, so nothing is decided by an old reading, and
+        a wake-up is one request instead of two.
+        """
         scales = await self._scales(target)
+        scale = _scale(target, seen) if seen is not None and seen.replicas < minimum else None
         for tries_left in reversed(range(_WAKE_TRIES)):
-            scale = await scales.get(target.name, namespace=target.namespace)
+            if scale is None:
+                scale = await scales.get(target.name, namespace=target.namespace)
             if scale.spec.replicas >= minimum:
                 return ScaleUp.ALREADY_UP, _view(scale)
             try:
@@ -118,6 +127,7 @@ class ScaleHandler:
             except Conflict:
                 if not tries_left:
                     raise
+            scale = None
         raise AssertionError  # the last try returns or raises
 
     async def park(self, target: ScaleTarget, seen: ScaleView) -> tuple[ScaleDown, ScaleView]:
@@ -162,6 +172,12 @@ class ScaleHandler:
             scale, namespace=target.namespace, field_manager=FIELD_MANAGER
         )
         return _view(written)
+
+
+def _scale(target: ScaleTarget, seen: ScaleView) -> Scale:
+    return Scale(
+        SlimMeta(target.name, target.namespace, seen.uid, seen.version), _Spec(seen.replicas)
+    )
 
 
 def _view(scale: Scale) -> ScaleView:

@@ -36,6 +36,7 @@ class FakeServer:
     learned: frozenset[str] = frozenset()
     meddle: Callable[[FakeServer], None] = lambda _server: None
     writes: int = 0
+    reads: int = 0
 
     # What a client has
     @property
@@ -61,6 +62,10 @@ class FakeServer:
 
     # What a subresource has
     async def get(self, name: str, *, namespace: str) -> Scale:
+        self.reads += 1
+        return self._shown(name, namespace)
+
+    def _shown(self, name: str, namespace: str) -> Scale:
         scale = Scale(SlimMeta(name, namespace, self.uid, str(self.version)))
         scale.spec.replicas = self.replicas
         # The pods of a former life are still there: nobody may be fooled by them.
@@ -73,7 +78,7 @@ class FakeServer:
             raise Conflict(Status(status="Failure", reason="Conflict", code=409))
         self.replicas = scale.spec.replicas
         self.bump()
-        return await self.get(scale.metadata.name, namespace=scale.metadata.namespace)
+        return self._shown(scale.metadata.name, scale.metadata.namespace)
 
     def bump(self) -> None:
         self.version += 1
@@ -109,6 +114,28 @@ async def test_what_is_up_is_left_as_it_is():
     server = FakeServer(replicas=5)
     outcome, view = await server.handler().scale_up(WEB, 2)
     assert (outcome, view.replicas, server.writes) == (ScaleUp.ALREADY_UP, 5, 0)
+
+
+async def test_what_a_cache_shows_saves_the_reading():
+    server = FakeServer(replicas=0, version=7)
+    outcome, view = await server.handler().scale_up(WEB, 2, seen=ScaleView("u1", 0, "7"))
+    assert (outcome, view.replicas, server.replicas) == (ScaleUp.SCALED, 2, 2)
+    assert (server.reads, server.writes) == (0, 1)
+
+
+@pytest.mark.parametrize("replicas", [0, 5])
+async def test_an_old_cache_decides_nothing(replicas: int):
+    server = FakeServer(replicas=replicas, version=8)
+    outcome, view = await server.handler().scale_up(WEB, 2, seen=ScaleView("u1", 0, "7"))
+    expected = (ScaleUp.ALREADY_UP, 5) if replicas else (ScaleUp.SCALED, 2)
+    assert (outcome, view.replicas) == expected
+    assert server.reads == 1
+
+
+async def test_being_up_is_never_said_from_a_cache():
+    server = FakeServer(replicas=0, version=8)
+    outcome, _ = await server.handler().scale_up(WEB, 1, seen=ScaleView("u1", 1, "7"))
+    assert (outcome, server.replicas, server.reads) == (ScaleUp.SCALED, 1, 1)
 
 
 async def test_a_wake_up_survives_conflicts():
