@@ -74,7 +74,8 @@ class Operator:
         self.caches = Caches.of(client, settings)
         manager = self.caches.manager
         self.metrics.observe_watches(manager.counts, manager.restarts)
-        self.caches.elastiservices.add_handler(self.directory.on_event, name="directory")
+        told = self.caches.elastiservices.add_handler(self.directory.on_event, name="directory")
+        self._directory_gates = [handle.gate for _, handle in told]
         self.caches.elastiservices.add_handler(self._forget, name="metrics")
         scales, keda = ScaleHandler(client), Keda(client)
         self.waker = Waker(
@@ -129,8 +130,9 @@ class Operator:
 
     @property
     def is_synced(self) -> bool:
-        """Whether the caches are filled, so that "not found" is true."""
-        return self.caches.manager.is_ready
+        """Whether caches and directory are filled, so that "not found" is true."""
+        known = all(gate.synced for gate in self._directory_gates)
+        return known and self.caches.manager.is_ready
 
     async def run(self) -> None:
         """Run until stopped. Raises what failed."""
@@ -152,6 +154,9 @@ class Operator:
         )
 
     async def _lead(self) -> None:
+        # Handlers lag behind their cache; to a leader, who owns what must not be half known.
+        for gate in self._directory_gates:
+            await gate.wait()
         await Leader(self._ground).run()
 
     def _election(self, open_client: Callable[[], Client]) -> ElectionThread | None:

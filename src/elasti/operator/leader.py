@@ -114,7 +114,7 @@ class Leader:
             self._watch_all()
             sweeper = Sweeper(
                 client=ground.client,
-                directory=ground.directory,
+                elastiservices=ground.caches.elastiservices,
                 services=ground.caches.services,
                 our_slices=ground.caches.our_slices,
                 period=settings.sweep_period,

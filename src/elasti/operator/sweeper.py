@@ -1,7 +1,9 @@
 """Removes what was ours and belongs to no ElastiService any more.
 
 A slice without an ElastiService would send a Service's traffic to a resolver that does not know it;
-so what a crash or a renamed `spec.service` leaves behind is looked for, and deleted by its uid.
+so what a crash or a renamed `spec.service` leaves behind is looked for, and deleted by its uid. Who has an
+ElastiService is read from the cache itself: the directory hears of them one by one, and what it has not
+heard of yet, after a start, would seem to belong to nobody.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from kubeloop.client.errors import Conflict, NotFound
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from elasti.operator.directory import Directory
+    from elasti.api.types import ElastiService
     from elasti.operator.informer_manager import Scope
     from elasti.operator.projections import EndpointSlice, Service
     from kubeloop.client.client import Client
@@ -35,13 +37,13 @@ class Sweeper:
         self,
         *,
         client: Client,
-        directory: Directory,
+        elastiservices: Scope[ElastiService],
         services: Scope[Service],
         our_slices: Scope[EndpointSlice],
         period: float,
     ) -> None:
         self._client = client
-        self._directory = directory
+        self._elastiservices = elastiservices
         self._services = services
         self._our_slices = our_slices
         self._period = period
@@ -65,12 +67,12 @@ class Sweeper:
 
     def orphans(self) -> Iterator[tuple[str, ObjectMeta]]:
         """Iterate over what belongs to nobody."""
+        named = {(es.metadata.namespace, es.spec.service) for es in self._elastiservices.all()}
         for piece in self._our_slices.all():
-            if self._directory.owner(piece.metadata.namespace, piece.service) is None:
+            if (piece.metadata.namespace, piece.service) not in named:
                 yield SLICES, piece.metadata
         for service in self._services.all():
             if (service.metadata.labels or {}).get(PRIVATE_LABEL) == "true":
-                names = [owner.name for owner in service.metadata.owner_references or ()]
-                owned = (self._directory.owner(service.metadata.namespace, n) for n in names)
-                if not any(owned):
+                owners = service.metadata.owner_references or ()
+                if not any((service.metadata.namespace, owner.name) in named for owner in owners):
                     yield SERVICES, service.metadata
