@@ -52,7 +52,11 @@ from elasti.cli.go_flags import bind_address, go_flags
     default="info",
     show_default=True,
 )
-@click.option("--pretty", is_flag=True, help="Log lines for a person instead of JSON.")
+@click.option(
+    "--pretty/--json",
+    default=None,
+    help="Log lines for a person, or JSON; by default JSON where the output is no terminal.",
+)
 @go_flags
 def command(
     *,
@@ -64,7 +68,7 @@ def command(
     authenticate: bool | None,
     context: str | None,
     log_level: str,
-    pretty: bool,
+    pretty: bool | None,
 ) -> None:
     """Run the operator until SIGTERM: it reconciles ElastiServices and serves wake-ups.
 

@@ -9,14 +9,14 @@ from typing import Any
 import click
 
 from elasti.api.variables import SettingsError
-from elasti.operator import logs
+from elasti.cli import logs
 from elasti.operator.app import Operator
 from elasti.operator.settings import Settings
 from kubeloop.client import Client, ClientConfig, KubeError
 from kubeloop.controller import run_until_signal
 
 
-def run(*, context: str | None, log_level: str, pretty: bool, **overrides: Any) -> None:
+def run(*, context: str | None, log_level: str, pretty: bool | None, **overrides: Any) -> None:
     """Run the operator. Raises ClickException with one line where it cannot."""
     try:
         settings = Settings.from_env(os.environ, **overrides)

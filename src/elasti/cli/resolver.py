@@ -28,6 +28,17 @@ import click
     is_flag=True,
     help="Let anybody ask /activity. Only where a NetworkPolicy keeps the admin port closed.",
 )
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+)
+@click.option(
+    "--pretty/--json",
+    default=None,
+    help="Log lines for a person, or JSON; by default JSON where the output is no terminal.",
+)
 @click.option("--worker-socket", default="", hidden=True)
 def command(
     *,
@@ -37,6 +48,8 @@ def command(
     shared_port: int | None,
     operator_url: str | None,
     no_authentication: bool,
+    log_level: str,
+    pretty: bool | None,
     worker_socket: str,
 ) -> None:
     """Hold the connections of sleeping workloads, wake them, and pass the connections on.
@@ -77,5 +90,7 @@ def command(
             "operator_url": operator_url,
             "authenticate": False if no_authentication else None,
         },
+        log_level=log_level,
+        pretty=pretty,
         worker_socket=worker_socket,
     )

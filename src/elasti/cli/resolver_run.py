@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import logging
 import os
 import signal
 import sys
@@ -12,8 +11,10 @@ import tempfile
 from typing import TYPE_CHECKING, Any
 
 import click
+import structlog
 
 from elasti.api.variables import SettingsError
+from elasti.cli import logs
 from elasti.resolver.app import serve, supervise
 from elasti.resolver.settings import Settings, without_effect
 from kubeloop.client.errors import KubeError
@@ -22,18 +23,18 @@ from kubeloop.informer.sync import NotSynced
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
-def run(flags: dict[str, Any], *, worker_socket: str) -> None:
+def run(flags: dict[str, Any], *, log_level: str, pretty: bool | None, worker_socket: str) -> None:
     """Run until SIGTERM or SIGINT; a second signal ends it at once."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logs.configure(level=log_level, pretty=pretty)
     try:
         settings = Settings.from_env(os.environ, **flags)
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
     if (names := without_effect(os.environ)) and not worker_socket:
-        _log.info("set, and without a meaning here: %s", ", ".join(names))
+        _log.info("some variables are set that mean nothing here", names=names)
     try:
         if worker_socket or settings.workers == 1:
             _run(functools.partial(serve, settings, admin_socket=worker_socket))

@@ -18,8 +18,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
-import structlog
-
 from kubeloop.aio.wait import until
 from kubeloop.informer import Added, SharedInformerFactory, Updated
 from kubeloop.informer.options import SOON_AGAIN, ReflectorOptions
@@ -37,8 +35,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 OnObject: TypeAlias = Callable[["Notification[Any]"], None]
-
-_log = structlog.get_logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
