@@ -99,7 +99,7 @@ def settle(
         lag_p99=percentile(lags, 0.99),
         lag_max=percentile(lags, 1.0),
         prober_cpu=sum(summary.cpu_share for summary in summaries),
-        examples=[_described(record) for record in lost[:10]],
+        examples=[described(record) for record in lost[:10]],
     )
 
 
@@ -130,7 +130,8 @@ def read_executed(directory: Path) -> dict[str, list[str]]:
     return found
 
 
-def _described(record: Record) -> str:
+def described(record: Record) -> str:
+    """Return a lost request in words."""
     kept = "kept" if record.reused else "new"
     return (
         f"{record.fault.value}: {record.method} {record.id} over a {kept} connection, sent at"

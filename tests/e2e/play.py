@@ -30,6 +30,8 @@ from kubeloop.objects.meta import JsonObject
 
 # A node may act on a change this much later than we hear of it; generous, since nobody can ask it.
 NODE_LAG = 1.5
+# Also where there was enough traffic already, the last thing that happened is seen by some.
+_LAST_LOOK = 2.0
 
 
 class Play:
@@ -171,6 +173,11 @@ class Play:
     async def flow(self, seconds: float) -> None:
         """Let traffic flow: time that is part of the scenario."""
         await asyncio.sleep(seconds)
+
+    async def flow_out(self) -> None:
+        """Let traffic flow until there was as much of it as a scenario must have."""
+        loaded = max(probe.loaded for probe in self._probes)
+        await self.flow(max(self.length.load - loaded, _LAST_LOOK))
 
     # Losses that nobody can prevent
 

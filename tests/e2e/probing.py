@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import subprocess
 import sys
+import time
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -23,10 +24,20 @@ class Probe:
     def __init__(self, process: Process, plan: Plan) -> None:
         self._process = process
         self._plan = plan
+        self._since: float | None = None
+        self._loaded = 0.0
         self.outcome: tuple[Summary, list[Record]] | None = None
+
+    @property
+    def loaded(self) -> float:
+        """For how many seconds it has been sending, all in all."""
+        now = 0.0 if self._since is None else time.monotonic() - self._since
+        return self._loaded + now
 
     async def rate(self, rate: float) -> None:
         """Send so many requests a second from now on."""
+        self._loaded = self.loaded
+        self._since = time.monotonic() if rate else None
         await self._tell(f"rate {rate}")
 
     async def all_sent(self) -> None:

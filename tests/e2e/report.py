@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from tests.e2e.account import MOST_LAG
 
-RESULTS = "results"
+RESULTS, FAILURES = "results", "failures"
 PAGE, DATA, PICTURE = "report.md", "report.json", "cycle.svg"
 
 
@@ -50,14 +50,19 @@ def keep(output: Path, result: Result) -> None:
     """Write a result down, and the page anew."""
     folder = output / RESULTS
     folder.mkdir(parents=True, exist_ok=True)
-    name = f"{result.stage}-{result.scenario}".replace(" ", "_").replace(",", "")
-    (folder / f"{name}.json").write_bytes(msgspec.json.encode(result))
+    (folder / f"{file_name(result)}.json").write_bytes(msgspec.json.encode(result))
     write(output)
+
+
+def file_name(result: Result) -> str:
+    """Return what a result's files are called."""
+    return f"{result.stage}-{result.scenario}".replace(" ", "_").replace(",", "")
 
 
 def forget(output: Path) -> None:
     """Remove what an earlier suite left, so that a report shows one suite only."""
-    for path in (*(output / RESULTS).glob("*.json"), *(output / n for n in (PAGE, DATA, PICTURE))):
+    kept = [*(output / RESULTS).glob("*.json"), *(output / FAILURES).glob("*.txt")]
+    for path in (*kept, *(output / name for name in (PAGE, DATA, PICTURE))):
         path.unlink(missing_ok=True)
 
 
@@ -164,4 +169,8 @@ def _failures(results: Sequence[Result]) -> str:
         if not r.loses
         for text in r.examples
     ]
-    return "## What was lost\n\n" + "\n".join(lines) if lines else ""
+    return (
+        f"## What was lost\n\nMore of each run in `{FAILURES}/`.\n\n" + "\n".join(lines)
+        if lines
+        else ""
+    )

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 import msgspec
-from tests.e2e import picture, report
+from tests.e2e import evidence, picture, report
 from tests.e2e.account import Account, merged
 from tests.e2e.ground import Unsupported
 from tests.e2e.play import Play
@@ -39,31 +39,18 @@ async def run(stage: Stage, scenario: Scenario, settings: Settings, directory: P
     raise Lost(f"{result.title}: {result.verdict}: {result.lost}\n" + "\n".join(result.examples))
 
 
+def not_here(stage: Stage, scenario: Scenario, settings: Settings, why: Unsupported) -> None:
+    """Let the report say that a stage cannot play a scenario, and why."""
+    report.keep(settings.output, blank_result(stage, scenario, settings, f"not here: {why}"))
+
+
 async def _play(stage: Stage, scenario: Scenario, settings: Settings, folder: Path) -> Result:
-    blank = Result(
-        stage=stage.name,
-        scenario=scenario.name,
-        title=scenario.title,
-        length=settings.length.name,
-        loses=scenario.loses,
-        verdict="failed: it did not come to its end",
-    )
+    blank = blank_result(stage, scenario, settings, "failed: it did not come to its end")
     try:
         if stage.installed != scenario.installation:
             await stage.install(scenario.installation)
-        began = time.monotonic()
         async with Play(stage, settings.length, _made(folder)) as play:
-            await scenario.play(play)
-            account = await play.account()
-            if scenario.picture:
-                picture.write(
-                    _made(settings.output) / report.PICTURE, play.records, play.observer.events
-                )
-        result = _result(blank, play, account, time.monotonic() - began)
-    except Unsupported as error:
-        result = msgspec.structs.replace(blank, verdict=f"not here: {error}")
-        report.keep(settings.output, result)
-        raise
+            result = await _played(play, scenario, blank, settings)
     except BaseException:
         # Whatever it did to the installation was not undone.
         stage.installed = None
@@ -71,6 +58,35 @@ async def _play(stage: Stage, scenario: Scenario, settings: Settings, folder: Pa
         raise
     report.keep(settings.output, result)
     return result
+
+
+async def _played(play: Play, scenario: Scenario, blank: Result, settings: Settings) -> Result:
+    began = time.monotonic()
+    result = blank
+    try:
+        await scenario.play(play)
+        account = await play.account()
+        if scenario.picture:
+            path = _made(settings.output) / report.PICTURE
+            picture.write(path, play.records, play.observer.events)
+        result = _result(blank, play, account, time.monotonic() - began)
+    finally:
+        if result.verdict != "passed":
+            name = report.file_name(result)
+            evidence.keep(settings.output, name, await evidence.gather(play.stage, play))
+    return result
+
+
+def blank_result(stage: Stage, scenario: Scenario, settings: Settings, verdict: str) -> Result:
+    """Return the result of a scenario that has no figures: it failed, or cannot be played here."""
+    return Result(
+        stage=stage.name,
+        scenario=scenario.name,
+        title=scenario.title,
+        length=settings.length.name,
+        loses=scenario.loses,
+        verdict=verdict,
+    )
 
 
 def _result(blank: Result, play: Play, account: Account, took: float) -> Result:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.e2e import running, table
 from tests.e2e.dev.ground import DevHouse
+from tests.e2e.ground import Unsupported
 from tests.e2e.settings import Settings
 from tests.e2e.stage import Stage
 from tests.e2e.table import Scenario
@@ -52,6 +53,12 @@ async def test_nothing_is_lost(
     stage: Stage, scenario: Scenario, e2e_settings: Settings, tmp_path: Path
 ):
     await running.run(stage, scenario, e2e_settings, tmp_path)
+
+
+async def test_the_report_names_what_this_stage_cannot_play(stage: Stage, e2e_settings: Settings):
+    with pytest.raises(Unsupported) as refused:
+        await stage.ground.restart_etcd()
+    running.not_here(stage, table.by_name("etcd")[0], e2e_settings, refused.value)
 
 
 async def test_every_namespace_of_the_scenarios_goes_away(stage: Stage):

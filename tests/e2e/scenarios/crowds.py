@@ -26,7 +26,7 @@ async def hundred_services(play: Play) -> None:
     await probe.rate(play.length.rate)
     for app in apps:
         await play.awake(app)
-    await play.flow(play.length.load / 2)
+    await play.flow_out()
 
 
 async def ten_thousand_held(play: Play) -> None:

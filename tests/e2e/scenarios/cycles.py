@@ -21,7 +21,7 @@ async def wake(play: Play) -> None:
     app = await play.sleeping_app()
     await play.load(app)
     await play.awake(app)
-    await play.flow(play.length.load)
+    await play.flow_out()
 
 
 async def cycle(play: Play) -> None:
@@ -69,7 +69,7 @@ async def idle_by_its_metric(play: Play) -> None:
     """Traffic flows all the time, though the trigger says that there is none."""
     app = await play.sleeping_app(play.new_app(trigger=ALWAYS_IDLE, cooldown=1))
     await play.load(app)
-    await play.flow(play.length.load)
+    await play.flow_out()
     attempts = sum(event.what == "Engaging" for event in play.observer.events)
     play.notes.append(f"the operator tried {attempts} times to put it to sleep")
     assert attempts, "it was never tried to put to sleep, so nothing was shown"

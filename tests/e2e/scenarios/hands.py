@@ -30,7 +30,7 @@ async def pod_leaves_and_comes_back(play: Play) -> None:
     await play.load(app)
     await _dies_when_ready(play, app, signal.SIGTERM)
     await play.awake(app)
-    await play.flow(play.length.load / 2)
+    await play.flow_out()
 
 
 async def pod_dies_and_comes_back(play: Play) -> None:
@@ -41,7 +41,7 @@ async def pod_dies_and_comes_back(play: Play) -> None:
     await play.observer.until_true(lambda: not play.pods(app, "ready"), "it is known to be dead")
     play.count_apart(died, _KILLED)
     await play.awake(app)
-    await play.flow(play.length.load / 2)
+    await play.flow_out()
 
 
 async def scaled_to_zero_by_hand(play: Play) -> None:
@@ -72,7 +72,7 @@ async def deleted_at_zero(play: Play) -> None:
     await play.delete_elasti_service(app)
     await play.observer.until("state", app.name, "none")
     await play.observer.until("slice", app.name, "removed")
-    await play.flow(play.length.load / 2)
+    await play.flow_out()
     assert await play.stage.replicas(play.namespace, app.name) == 1
 
 
@@ -93,7 +93,7 @@ async def taken_over_from_kubeelasti(play: Play) -> None:
         await play.stage.scale(bundle.NAMESPACE, bundle.OPERATOR, operators)
     await play.stage.rolled_out(bundle.NAMESPACE, bundle.OPERATOR)
     await play.awake(app)
-    await play.flow(play.length.load / 2)
+    await play.flow_out()
     slices = play.stage.client.resource(SLICES, namespace=play.namespace)
     left = [piece["metadata"]["name"] async for piece in slices.items()]
     assert resolver_slice_name(app.name) not in left
@@ -110,7 +110,7 @@ async def _dies_when_ready(play: Play, app: App, signum: signal.Signals) -> floa
 async def _comes_back(play: Play, app: App) -> None:
     await play.observer.until("state", app.name, "Proxy", "Waking")
     await play.awake(app)
-    await play.flow(play.length.load / 2)
+    await play.flow_out()
 
 
 async def _resolver_addresses(play: Play) -> list[str]:

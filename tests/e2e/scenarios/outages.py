@@ -22,7 +22,7 @@ async def api_away(play: Play) -> None:
         await play.flow(play.length.outage)
     await play.stage.ground.settled()
     await play.awake(app)
-    await play.flow(play.length.load / 4)
+    await play.flow_out()
 
 
 async def etcd_restarted(play: Play) -> None:
@@ -35,7 +35,7 @@ async def etcd_restarted(play: Play) -> None:
     await play.awake(app)
     await play.stage.ground.restart_etcd()
     await play.stage.ground.settled()
-    await play.flow(play.length.load / 2)
+    await play.flow_out()
 
 
 async def watches_dropped(play: Play) -> None:

@@ -20,7 +20,7 @@ async def resolver_rollout(play: Play) -> None:
     await play.stage.roll(bundle.RESOLVER)
     await play.observer.until_true(lambda: bool(play.pods(app, "ready")), "the app is ready")
     await play.stage.roll(bundle.RESOLVER)
-    await play.flow(play.length.load / 2)
+    await play.flow_out()
     await _old_pods_are_gone(play, bundle.RESOLVER_SELECTOR)
 
 
@@ -33,7 +33,7 @@ async def leader_killed_while_parking(play: Play) -> None:
     await play.stage.lose(leader)
     await probe.rate(play.length.rate)
     await play.awake(app)
-    await play.flow(play.length.load / 2)
+    await play.flow_out()
 
 
 async def leader_killed_while_engaging(play: Play) -> None:
@@ -44,8 +44,9 @@ async def leader_killed_while_engaging(play: Play) -> None:
     await play.observer.until("state", app.name, "Engaging")
     await play.stage.lose(leader)
     await probe.rate(play.length.rate)
-    await play.flow(play.length.load / 2)
+    await play.flow(play.length.load / 4)
     await play.awake(app)
+    await play.flow_out()
 
 
 async def leader_killed_while_waking(play: Play) -> None:
@@ -55,9 +56,8 @@ async def leader_killed_while_waking(play: Play) -> None:
     await play.load(app)
     await play.observer.until_true(lambda: not play.at_zero(app), f"{app.name} is scaled up")
     await play.stage.lose(leader)
-    await play.flow(play.length.load / 2)
     await play.awake(app)
-    await play.flow(play.length.load / 4)
+    await play.flow_out()
 
 
 async def upgrade(play: Play) -> None:
@@ -71,11 +71,13 @@ async def upgrade(play: Play) -> None:
     newer = dataclasses.replace(installed, version=f"{installed.version}-next")
     rollout = asyncio.create_task(play.stage.install(newer))
     try:
-        await play.load(sleeping)
+        probe = await play.load(sleeping)
         await rollout
     finally:
         rollout.cancel()
-    await play.flow(play.length.load / 2)
+    await play.flow_out()
+    await probe.rate(0)
+    await play.asleep(sleeping)
     images = {
         container["image"]
         for pod in (*await play.stage.operator_pods(), *await play.stage.resolver_pods())
