@@ -16,6 +16,7 @@ from elasti.operator.directory import Directory
 from elasti.operator.kinds import KindWarmer
 from elasti.operator.leader import Ground, Leader
 from elasti.operator.metrics import Metrics
+from elasti.operator.ops_informer import known_scale
 from elasti.operator.resolver_client import ResolverClient
 from elasti.operator.server import Server
 from elasti.operator.waker import Waker
@@ -86,6 +87,7 @@ class Operator:
             metrics=self.metrics,
             clock=self._clock,
             is_synced=lambda: self.is_synced,
+            known=lambda target: known_scale(manager, scales, target),
         )
         recorder = EventRecorder(
             EventSource(_COMPONENT, self._identity), ApiEventSink(client), clock=self._clock

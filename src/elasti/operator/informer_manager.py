@@ -240,6 +240,11 @@ class Manager:
         """Whether the objects of a resource are watched there for single handlers."""
         return (resource, self.place(namespace)) in self._dispatch
 
+    def find(self, resource: GroupVersionResource, namespace: str, name: str) -> Any | None:
+        """Return an object of a resource that is watched for single handlers; None where it is not."""
+        dispatch = self._dispatch.get((resource, self.place(namespace)))
+        return dispatch.scope.find(namespace, name) if dispatch is not None else None
+
     def place(self, namespace: str) -> str:
         """Return where a namespace's objects are watched: there, or nowhere in particular."""
         return namespace if self._namespaces != ("",) else ""

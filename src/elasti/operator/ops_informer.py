@@ -177,6 +177,18 @@ class Targets:
         )
 
 
+async def known_scale(
+    manager: Manager, scales: ScaleHandler, target: ScaleTarget
+) -> ScaleView | None:
+    """Return a target's scale as a cache has it; None where none has, or its kind keeps it elsewhere.
+
+    Raises NoMatch, NotScalable, KubeError.
+    """
+    info = await scales.resource(target)
+    found = manager.find(info.gvr, target.namespace, target.name)
+    return info_of(found).view if isinstance(found, Workload) else None
+
+
 async def check_listing(
     client: Client, manager: Manager, gvr: GroupVersionResource, namespace: str
 ) -> None:

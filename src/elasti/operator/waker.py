@@ -1,6 +1,7 @@
 """Waking a target because traffic waits. Works on every replica, leader or not.
 
 The reply is given after acting and says what is true: the server itself was asked and told, no cache.
+Many are woken a few at a time, over few connections, and what follows waits until all are.
 Callers that ask for the same target at the same time share one answer. KEDA is resumed beside it and
 may fail; when the target was scaled is noted in status afterwards, without keeping the caller.
 """
@@ -13,7 +14,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from elasti.api.wire import IncomingReply, WakeOutcome
-from elasti.operator.decisions import cooldown_of, seconds
+from elasti.operator.afterwards import Afterwards
+from elasti.operator.decisions import cooldown_of
 from elasti.scaling.scale_handler import FIELD_MANAGER, NotScalable, ScaleTarget, ScaleUp
 from kubeloop.aio.tasks import BackgroundTasks
 from kubeloop.client.errors import KubeError
@@ -21,27 +23,34 @@ from kubeloop.objects.patches import MergePatch
 from kubeloop.objects.times import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from types import TracebackType
     from typing import Self
 
     from elasti.operator.directory import CRDDetails, Directory
     from elasti.operator.metrics import Metrics
     from elasti.scaling.autoscalers import Keda
-    from elasti.scaling.scale_handler import ScaleHandler
+    from elasti.scaling.scale_handler import ScaleHandler, ScaleView
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
     from kubeloop.controller.reconcile import Request
+    from kubeloop.objects.meta import JsonObject
 
 _TIMEOUT = 10.0
 _FRESH = 60.0
+# More would open connections that cost more than they gain: each begins with a TLS handshake.
+_AT_ONCE = 32
+_NOTES_AT_ONCE = 4
 _RESOURCE = "elasti.truefoundry.com/v1alpha1/elastiservices"
 
 _log = structlog.get_logger(__name__)
 
 
 class Waker:
-    """Wakes targets. Used as an `async with` block, which owns what is done after a reply."""
+    """Wakes targets. Used as an `async with` block, which owns what is done after a reply.
+
+    `known` is what a cache has of a target's scale: enough to write onto, never enough to answer by.
+    """
 
     def __init__(
         self,
@@ -53,6 +62,7 @@ class Waker:
         metrics: Metrics,
         clock: Clock,
         is_synced: Callable[[], bool],
+        known: Callable[[ScaleTarget], Awaitable[ScaleView | None]],
     ) -> None:
         self._objects = client.resource(_RESOURCE)
         self._directory = directory
@@ -61,6 +71,10 @@ class Waker:
         self._metrics = metrics
         self._clock = clock
         self._is_synced = is_synced
+        self._known = known
+        self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._notes = asyncio.Semaphore(_NOTES_AT_ONCE)
+        self._afterwards = Afterwards()
         self._tasks = BackgroundTasks(on_error=_log_failure)
         self._under_way: dict[Request, asyncio.Task[IncomingReply]] = {}
         self._before: Callable[[Request], None] | None = None
@@ -76,6 +90,7 @@ class Waker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._afterwards.flush()
         await self._tasks.__aexit__(kind, error, trace)
 
     def listen(
@@ -104,8 +119,13 @@ class Waker:
         if task is None:
             task = self._tasks.start(self._act(details), name=f"wake {details.request}")
             self._under_way[details.request] = task
-            task.add_done_callback(lambda _done: self._under_way.pop(details.request, None))
+            task.add_done_callback(lambda _done: self._done(details.request))
         return await asyncio.shield(task)
+
+    def _done(self, request: Request) -> None:
+        self._under_way.pop(request, None)
+        if not self._under_way:
+            self._afterwards.flush()
 
     async def _act(self, details: CRDDetails) -> IncomingReply:
         if self._before is not None:
@@ -113,17 +133,20 @@ class Waker:
         try:
             return await self._scale(details)
         finally:
-            if self._after is not None:
-                self._after(details.request)
+            self._afterwards.add(lambda: self._tell(details.request))
+
+    def _tell(self, request: Request) -> None:
+        if self._after is not None:
+            self._after(request)
 
     async def _scale(self, details: CRDDetails) -> IncomingReply:
         ref = details.spec.scale_target_ref
         target = ScaleTarget.of(details.namespace, ref.api_version, ref.kind, ref.name)
         self._resume_keda(details)
         try:
-            async with asyncio.timeout(_TIMEOUT):
+            async with asyncio.timeout(_TIMEOUT), self._gate:
                 outcome, view = await self._scales.scale_up(
-                    target, details.spec.min_target_replicas
+                    target, details.spec.min_target_replicas, seen=await self._known(target)
                 )
         except (KubeError, NotScalable, TimeoutError) as error:
             self._metrics.scaled(details.request, details.spec.service, target.name, error)
@@ -132,7 +155,7 @@ class Waker:
         scaled = outcome is ScaleUp.SCALED
         if scaled:
             self._metrics.scaled(details.request, details.spec.service, target.name, None)
-        self._note_time(details, scaled=scaled)
+        self._afterwards.add(lambda: self._note_time(details, scaled=scaled))
         return IncomingReply(
             WakeOutcome.SCALING if scaled else WakeOutcome.ALREADY_UP,
             f"{target} has spec.replicas {view.replicas}",
@@ -148,17 +171,20 @@ class Waker:
 
     def _note_time(self, details: CRDDetails, *, scaled: bool) -> None:
         """Write when it was last woken; what is up already is noted less often."""
-        age = self._clock.now().timestamp() - seconds(details.status.last_scaled_up_time)
+        age = self._clock.now().timestamp() - details.last_scaled_up
         if scaled or age > min(_FRESH, cooldown_of(details.spec) / 2):
             body = {"status": {"lastScaledUpTime": format_time(self._clock.now())}}
             self._tasks.start(
-                self._objects.subresource("status").patch(
-                    details.name,
-                    MergePatch(body),
-                    namespace=details.namespace,
-                    field_manager=FIELD_MANAGER,
-                ),
-                name=f"note the wake-up of {details.request}",
+                self._note(details, body), name=f"note the wake-up of {details.request}"
+            )
+
+    async def _note(self, details: CRDDetails, body: JsonObject) -> None:
+        async with self._notes:
+            await self._objects.subresource("status").patch(
+                details.name,
+                MergePatch(body),
+                namespace=details.namespace,
+                field_manager=FIELD_MANAGER,
             )
 
 

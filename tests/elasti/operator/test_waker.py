@@ -1,0 +1,133 @@
+"""Many wake-ups at once: what is urgent goes first, over few connections."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef
+from elasti.api.wire import WakeOutcome
+from elasti.operator.afterwards import Afterwards
+from elasti.operator.directory import Directory
+from elasti.operator.metrics import Metrics
+from elasti.operator.waker import Waker
+from elasti.scaling.scale_handler import ScaleTarget, ScaleUp, ScaleView
+from kubeloop.aio.clock import SystemClock
+from kubeloop.controller.reconcile import Request
+from kubeloop.objects.meta import ObjectMeta
+
+pytestmark = pytest.mark.virtual_time
+
+
+class Server:
+    """What a waker uses of a client and of scales; every request takes a tenth of a second."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.seen: list[ScaleView | None] = []
+        self.open = self.most_open = 0
+
+    def resource(self, _resource: str) -> Server:
+        return self
+
+    def subresource(self, _name: str) -> Server:
+        return self
+
+    async def patch(self, name: str, _patch: object, **_options: Any) -> None:
+        await self._request(f"note {name}")
+
+    async def scale_up(
+        self, target: ScaleTarget, minimum: int, *, seen: ScaleView | None
+    ) -> tuple[ScaleUp, ScaleView]:
+        self.seen.append(seen)
+        await self._request(f"scale {target.name}")
+        return ScaleUp.SCALED, ScaleView("u", minimum, "2")
+
+    async def _request(self, what: str) -> None:
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
+        await asyncio.sleep(0.1)
+        self.open -= 1
+        self.done.append(what)
+
+
+def directory_of(count: int) -> Directory:
+    directory = Directory()
+    for number in range(count):
+        ref = ScaleTargetRef("apps/v1", "Deployment", f"web-{number}")
+        meta = ObjectMeta(name=f"es-{number}", namespace="shop", uid=f"u{number}")
+        spec = ElastiServiceSpec(scale_target_ref=ref, service=f"svc-{number}")
+        directory.put(ElastiService(metadata=meta, spec=spec))
+    return directory
+
+
+def waker_on(server: Server, count: int) -> Waker:
+    async def known(_target: ScaleTarget) -> ScaleView:
+        return ScaleView("u", 0, "1")
+
+    return Waker(
+        client=server,  # type: ignore[arg-type]  # all that is used of it
+        directory=directory_of(count),
+        scales=server,  # type: ignore[arg-type]
+        keda=server,  # type: ignore[arg-type]
+        metrics=Metrics(),
+        clock=SystemClock(),
+        is_synced=lambda: True,
+        known=known,
+    )
+
+
+async def test_of_many_all_are_scaled_before_anything_else_is_done():
+    server = Server()
+    looked: list[tuple[int, Request]] = []
+    async with waker_on(server, 100) as waker:
+        waker.listen(before=None, after=lambda request: looked.append((len(server.done), request)))
+        replies = await asyncio.gather(*(waker.wake("shop", f"svc-{n}") for n in range(100)))
+        assert {reply.outcome for reply in replies} == {WakeOutcome.SCALING}
+        assert server.most_open == 32
+        await asyncio.sleep(10)
+    assert [what.split()[0] for what in server.done] == ["scale"] * 100 + ["note"] * 100
+    assert sorted(looked) == sorted((100, Request("shop", f"es-{n}")) for n in range(100))
+
+
+async def test_what_the_cache_has_is_handed_on():
+    server = Server()
+    async with waker_on(server, 1) as waker:
+        await waker.wake("shop", "svc-0")
+    assert server.seen == [ScaleView("u", 0, "1")]
+
+
+async def test_a_stream_of_wake_ups_does_not_keep_the_rest_back_for_ever():
+    server = Server()
+    looked: list[Request] = []
+    async with waker_on(server, 100) as waker:
+        waker.listen(before=None, after=looked.append)
+        async with asyncio.TaskGroup() as group:
+            for number in range(100):
+                group.create_task(waker.wake("shop", f"svc-{number}"))
+                await asyncio.sleep(0.05)
+                assert number < 20 or looked
+        assert len(looked) == 100
+
+
+async def test_callers_for_one_target_share_a_wake_up():
+    server = Server()
+    async with waker_on(server, 1) as waker:
+        await asyncio.gather(*(waker.wake("shop", "svc-0") for _ in range(10)))
+    assert server.done.count("scale web-0") == 1
+
+
+async def test_work_that_was_put_off_is_done_in_order_and_once():
+    done: list[int] = []
+    afterwards = Afterwards(longest=1.0)
+    for number in range(3):
+        afterwards.add(lambda number=number: done.append(number))
+    assert done == []
+    await asyncio.sleep(1.1)
+    assert done == [0, 1, 2]
+    afterwards.add(lambda: done.append(9))
+    afterwards.flush()
+    await asyncio.sleep(2)
+    assert done == [0, 1, 2, 9]
