@@ -83,6 +83,12 @@ class Scope(Generic[T]):
         informer = self._informers.get("") or self._informers.get(namespace)
         return informer.lister.find(namespace, name) if informer is not None else None
 
+    def version(self, namespace: str) -> str:
+        """Return how far the watch of a namespace has come; "1" where it has not begun."""
+        informer = self._informers.get("") or self._informers.get(namespace)
+        version = informer.last_version if informer is not None else ""
+        return version if version not in {"", "0"} else "1"
+
     def all(self) -> Iterator[T]:
         """Iterate over all objects."""
         for informer in self.informers:

@@ -303,6 +303,7 @@ class Leader:
         for request in self._concerned(meta.namespace, event.obj.service):
             if (memory := self._memories.find(request)) is not None:
                 memory.slices.gone(meta.name, meta.resource_version)
+                self._enqueue(request)
 
     def _resolvers_changed(self, flipped: bool) -> None:  # noqa: FBT001 -- the listener's contract
         for request, memory in self._memories.items():

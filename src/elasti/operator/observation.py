@@ -28,6 +28,7 @@ from elasti.operator.witnesses import Witnesses
 from elasti.scaling.decide import Decision, Verdict
 from elasti.scaling.scale_handler import NotScalable
 from kubeloop.client.errors import Forbidden, NoMatch, NotFound
+from kubeloop.objects.versions import compare_versions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -196,12 +197,30 @@ class Observer:
         for name in names.values():
             cached = self._our_slices.find(namespace, name)
             version = cached.metadata.resource_version if cached else ""
-            if (newest := memory.slices.newest(name, cached, version)) is not None:
+            newest = memory.slices.newest(name, cached, version)
+            if newest is not None and cached is None and await self._is_gone(newest):
+                memory.slices.gone(name, newest.metadata.resource_version)
+            elif newest is not None:
                 found.append(newest)
         if not found and not memory.legacy_checked:
             found = await self._legacy(namespace, names["IPv4"])
             memory.legacy_checked = not found
         return tuple(found)
+
+    async def _is_gone(self, written: EndpointSlice) -> bool:
+        """Whether a slice that we wrote, and the cache does not show, is not there any more.
+
+        A cache that is as new as the write may never have shown it: somebody deleted it while the
+        watch was down, and no event tells.
+        """
+        meta = written.metadata
+        if compare_versions(self._our_slices.version(meta.namespace), meta.resource_version) < 0:
+            return False
+        try:
+            await self._slices.get(meta.name, namespace=meta.namespace)
+        except NotFound:
+            return True
+        return False
 
     async def _legacy(self, namespace: str, name: str) -> list[EndpointSlice]:
         try:

@@ -1,0 +1,108 @@
+"""A slice of ours that went while nobody watched."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef
+from elasti.operator.children import resolver_slices
+from elasti.operator.memory import Memory
+from elasti.operator.observation import Observer
+from elasti.operator.projections import Endpoint, EndpointSlice, Service
+from kubeloop.client.errors import NotFound, Status
+from kubeloop.objects.meta import ObjectMeta
+
+WEB = Service(metadata=ObjectMeta(name="web", namespace="shop", uid="1"))
+SPEC = ElastiServiceSpec(
+    service="web", scale_target_ref=ScaleTargetRef("apps/v1", "Deployment", "web")
+)
+ES = ElastiService(metadata=ObjectMeta(name="web", namespace="shop"), spec=SPEC)
+
+
+class Server:
+    """An API server with some slices; and a cache of it that has come to a version, and shows none."""
+
+    def __init__(self, version: str, *slices: str) -> None:
+        self._version = version
+        self._slices = slices
+        self.asked = 0
+
+    def resource(self, *_what: object) -> Server:
+        return self
+
+    async def get(self, name: str, *, namespace: str) -> object:
+        self.asked += 1
+        if name not in self._slices:
+            raise NotFound(Status(code=404, reason="NotFound", message=f"{namespace}/{name}"))
+        return object()
+
+    def find(self, _namespace: str, _name: str) -> None:
+        return None
+
+    def version(self, _namespace: str) -> str:
+        return self._version
+
+
+class Nothing:
+    """No target, no resolvers."""
+
+    async def follow(self, *_what: object) -> None:
+        return None
+
+    async def read(self, *_what: object) -> None:
+        return None
+
+    def ready(self) -> tuple[Endpoint, ...]:
+        return ()
+
+
+def written(version: str) -> EndpointSlice:
+
+    (piece,) = resolver_slices(WEB, [Endpoint(("10.0.0.1",))], {})
+    meta = msgspec.structs.replace(piece.metadata, resource_version=version)
+    return msgspec.structs.replace(piece, metadata=meta)
+
+
+async def shown(server: Any, memory: Memory) -> list[str]:
+    nothing: Any = Nothing()
+    observer = Observer(
+        client=server,
+        services=server,
+        private_slices=server,
+        our_slices=server,
+        targets=nothing,
+        resolvers=nothing,
+    )
+    facts = await observer.observe(ES, memory, lambda _event: None)
+    return [piece.metadata.name for piece in facts.slices]
+
+
+@pytest.fixture
+def memory() -> Memory:
+    made = Memory("uid", "web", legacy_checked=True)
+    piece = written("10")
+    made.slices.wrote(piece.metadata.name, "10", piece)
+    return made
+
+
+async def test_a_cache_that_is_behind_a_write_is_not_believed(memory: Memory):
+    server = Server("9")
+    assert await shown(server, memory) == [written("10").metadata.name]
+    assert server.asked == 0
+
+
+async def test_a_slice_that_went_while_the_watch_was_down_is_not_taken_for_published(
+    memory: Memory,
+):
+    server = Server("20")
+    assert await shown(server, memory) == []
+    assert await shown(server, memory) == []
+    assert server.asked == 1
+
+
+async def test_a_slice_that_the_cache_is_about_to_show_is_there(memory: Memory):
+    name = written("10").metadata.name
+    assert await shown(Server("20", name), memory) == [name]
