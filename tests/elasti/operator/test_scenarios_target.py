@@ -171,9 +171,9 @@ async def test_a_storm_of_conflicts_delays_nothing_that_matters(
             await until_true(lambda: len(writes) > 5)
             prometheus.value = 0.0
             await rig.becomes("Proxy")
-            prometheus.value = 9.0
             code, reply = await rig.wake(operator, "web")
             assert (code, reply["outcome"]) == (202, "scaling")
+            prometheus.value = 9.0
             await rig.becomes("Serve")
             assert await rig.replicas() == 1
         assert (await rig.condition("ScaleContested"))["status"] == "False"
