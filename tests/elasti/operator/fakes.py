@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from aiohttp import web
@@ -160,7 +160,7 @@ class FakePrometheus:
         self.url = ""
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[FakePrometheus]:
+    async def running(self) -> AsyncIterator[Self]:
         app = web.Application()
         app.router.add_get("/api/v1/query", self._query)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 import structlog.testing
@@ -48,7 +48,9 @@ class Asked:
 @contextlib.contextmanager
 def asked_of(rig: Rig) -> Iterator[Asked]:
     asked = Asked()
-    authorizers = rig.cluster._server.core.gate.authorizers
+    server = rig.cluster._server
+    assert server is not None
+    authorizers = server.core.gate.authorizers
     authorizers.insert(0, asked)
     try:
         yield asked
@@ -122,7 +124,7 @@ async def test_a_new_leader_writes_nothing_whether_triggers_answer_or_not(rig: R
         assert [await rig.status(name) for name in ("asleep", "awake")] == before
 
 
-async def _has(told: list, event: str) -> bool:
+async def _has(told: Sequence[Mapping[str, object]], event: str) -> bool:
     return any(line["event"] == event for line in told)
 
 

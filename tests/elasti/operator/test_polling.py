@@ -67,7 +67,8 @@ async def round_(prometheus: FakePrometheus) -> AsyncIterator[Round]:
             triggers=(trigger,),
         ),
     )
-    directory, memories, store, enqueued = Directory(), Memories(), Store(), []
+    directory, memories, store = Directory(), Memories(), Store()
+    enqueued: list[Request] = []
     directory.put(es)
     memory = memories.of(WEB, "u", "web")
     store.objects.append(es)
