@@ -192,33 +192,41 @@ class Observer:
                 return str(error)
 
     async def _present_slices(self, es: ElastiService, memory: Memory) -> tuple[EndpointSlice, ...]:
-        namespace, found = es.metadata.namespace, []
-        names = slice_names(es.spec.service)
-        for name in names.values():
-            cached = self._our_slices.find(namespace, name)
-            version = cached.metadata.resource_version if cached else ""
-            newest = memory.slices.newest(name, cached, version)
-            if newest is not None and cached is None and await self._is_gone(newest):
-                memory.slices.gone(name, newest.metadata.resource_version)
-            elif newest is not None:
-                found.append(newest)
+        namespace, service = es.metadata.namespace, es.spec.service
+        found = [
+            piece
+            for piece in self.published(namespace, service, memory)
+            if not await self._is_gone(piece, memory)
+        ]
         if not found and not memory.legacy_checked:
-            found = await self._legacy(namespace, names["IPv4"])
+            found = await self._legacy(namespace, slice_names(service)["IPv4"])
             memory.legacy_checked = not found
         return tuple(found)
 
-    async def _is_gone(self, written: EndpointSlice) -> bool:
+    def published(self, namespace: str, service: str, memory: Memory) -> tuple[EndpointSlice, ...]:
+        """Return the slices of ours that a Service has, as far as is known."""
+        found = []
+        for name in slice_names(service).values():
+            cached = self._our_slices.find(namespace, name)
+            version = cached.metadata.resource_version if cached else ""
+            found.append(memory.slices.newest(name, cached, version))
+        return tuple(piece for piece in found if piece is not None)
+
+    async def _is_gone(self, written: EndpointSlice, memory: Memory) -> bool:
         """Whether a slice that we wrote, and the cache does not show, is not there any more.
 
         A cache that is as new as the write may never have shown it: somebody deleted it while the
         watch was down, and no event tells.
         """
-        meta = written.metadata
-        if compare_versions(self._our_slices.version(meta.namespace), meta.resource_version) < 0:
+        meta, slices = written.metadata, self._our_slices
+        if slices.find(meta.namespace, meta.name) is not None:
+            return False
+        if compare_versions(slices.version(meta.namespace), meta.resource_version) < 0:
             return False
         try:
             await self._slices.get(meta.name, namespace=meta.namespace)
         except NotFound:
+            memory.slices.gone(meta.name, meta.resource_version)
             return True
         return False
 

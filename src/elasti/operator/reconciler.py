@@ -27,8 +27,8 @@ from elasti.operator.projections import SERVICES, Service
 from elasti.operator.reporting import absences, status_of, status_patch
 from elasti.operator.timing import next_look
 from elasti.scaling.decide import Verdict
-from elasti.scaling.scale_handler import FIELD_MANAGER
-from kubeloop.client.errors import AlreadyExists, KubeError, NotFound
+from elasti.scaling.scale_handler import FIELD_MANAGER, NotScalable
+from kubeloop.client.errors import AlreadyExists, KubeError
 from kubeloop.controller.reconcile import Request, Result
 
 if TYPE_CHECKING:
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from elasti.operator.plan import Write
 
 _MOST_STEPS = 8
-_STALE_PAUSE = 0.1
 
 _log = structlog.get_logger(__name__)
 
@@ -70,14 +69,17 @@ class ElastiServiceReconciler:
         if es is None:
             self._forget(request)
             return None
+        former = self._parts.memories.find(request)
         memory = self._recall(request, es)
         es = self._own.newest(es, memory)
         # Its handler may come after ours; what is reconciled must not be unknown there.
         self._parts.directory.put(es)
+        if former is not None and former.service != memory.service:
+            await self._quit(es.metadata.namespace, former)
         if es.metadata.deletion_timestamp:
             return await self._finalize(es, memory)
         if not await self._own.has_finalizer(es):
-            return Result(requeue_after=_STALE_PAUSE)
+            return Result(requeue=True)
         facts = await self._converge(es, memory)
         await self._own.clear_wake_request(es, memory)
         self._end_request(facts, memory)
@@ -95,15 +97,21 @@ class ElastiServiceReconciler:
     # Beginning and end
 
     def _recall(self, request: Request, es: ElastiService) -> Memory:
-        """Return what is remembered; ports of a Service that it no longer names come to rest."""
+        """Return what is remembered; ports of what it no longer is, or names, come to rest."""
         old = self._parts.memories.find(request)
-        if old is not None and old.service != es.spec.service:
-            self._release_ports(old.uid)
         memory = self._parts.memories.of(request, es.metadata.uid, es.spec.service)
         if memory is not old:
+            if old is not None:
+                self._release_ports(old.uid)
             # Conditions end a first reconcile: whatever KubeElasti had left was adopted by then.
             memory.legacy_checked = bool(es.status.conditions)
         return memory
+
+    async def _quit(self, namespace: str, former: Memory) -> None:
+        """Take the resolver out of a Service that is named no more: it would refuse what comes."""
+        if self._parts.directory.owner(namespace, former.service) is None:
+            slices = self._parts.observer.published(namespace, former.service, former)
+            await self._parts.handover.remove(slices, former)
 
     def _release_ports(self, uid: str) -> None:
         for owner in self._parts.ports.owners_of(uid):
@@ -289,12 +297,14 @@ class ElastiServiceReconciler:
         if not memory.parked_here or memory.wake:
             return
         target = target_of(facts.es)
-        info = await self._parts.scales.resource(target)
         try:
+            info = await self._parts.scales.resource(target)
             found = await self._parts.client.resource(info.gvr).get(
                 target.name, namespace=target.namespace
             )
-        except NotFound:
+        except (KubeError, NotScalable) as error:
+            # Who it was is good to know; that traffic goes on must not hang on it.
+            _log.info("nobody knows who scaled it", target=str(target), error=str(error))
             return
         manager = replicas_manager(found)
         if manager == FIELD_MANAGER:

@@ -113,6 +113,21 @@ async def test_another_service_named_in_spec_takes_over(rig: Rig, replicas: int)
         assert await rig.slice("other") is None
 
 
+async def test_a_service_that_is_named_no_more_is_left_at_once(rig: Rig):
+    # Its port means nothing any more: what still went there would be refused.
+    await rig.web(replicas=0)
+    await rig.service("other", selector={"app": "web"})
+    async with rig.operator(sweep_period=3600.0):
+        await eventually(rig.addresses)
+        await rig.elastiservices.patch("web", MergePatch({"spec": {"service": "other"}}))
+
+        async def left() -> bool:
+            return await rig.slice("web") is None
+
+        await eventually(left)
+        await eventually(lambda: rig.addresses("other"))
+
+
 async def test_the_second_elastiservice_of_a_service_is_refused_and_inherits_it(rig: Rig):
     await rig.web(replicas=0)
     await asyncio.sleep(1.1)  # creation times are whole seconds
