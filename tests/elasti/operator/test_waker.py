@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import Any
 
 import pytest
@@ -123,7 +124,7 @@ async def test_work_that_was_put_off_is_done_in_order_and_once():
     done: list[int] = []
     afterwards = Afterwards(longest=1.0)
     for number in range(3):
-        afterwards.add(lambda number=number: done.append(number))
+        afterwards.add(functools.partial(done.append, number))
     assert done == []
     await asyncio.sleep(1.1)
     assert done == [0, 1, 2]
