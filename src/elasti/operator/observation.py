@@ -54,7 +54,8 @@ class Facts:
     """Everything that a look at one ElastiService found.
 
     `target_problem` says why there is no target. `slices` are the ones that point at the resolver,
-    ours or KubeElasti's. `ready` names the ready endpoints that decide. `obstacle`: what keeps the
+    ours or KubeElasti's. `ready` names the ready endpoints that decide; `ready_soon`: there is none, but
+    the private Service's slices have one. `obstacle`: what keeps the
     target awake, in words that stay. `partners_settled`: everyone else on the same target is ready for
     the park. `lost_wake`: no resolver for too long, and it is
     this one's turn.
@@ -68,6 +69,7 @@ class Facts:
     target_problem: str = ""
     slices: tuple[EndpointSlice, ...] = ()
     ready: frozenset[str] = frozenset()
+    ready_soon: bool = False
     resolvers: tuple[Endpoint, ...] = ()
     ports: Mapping[int, int] = dataclasses.field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
@@ -158,7 +160,8 @@ class Observer:
             return facts  # nothing hangs on endpoints there, and a restart saves a list for each
         ready = await self._ready(facts, memory)
         memory.see_ready(ready, facts.now)
-        return dataclasses.replace(facts, ready=ready)
+        soon = not ready and bool(self._private_ready(facts))
+        return dataclasses.replace(facts, ready=ready, ready_soon=soon)
 
     async def _target(
         self, es: ElastiService, memory: Memory, on_target: Any

@@ -19,6 +19,7 @@ _SOON = 0.01
 _PROBE_PAUSE = 0.1
 _LONGEST_PROBE_PAUSE = 5.0
 _PARTNER_PAUSE = 1.0
+_SLICE_PAUSE = 1.0
 _KEDA_PAUSE = 0.5
 _LONGEST_KEDA_PAUSE = 60.0
 _KIND_PAUSE = 0.5
@@ -37,6 +38,9 @@ def next_look(
         case State.WAKING | State.RELEASING if memory.ready_since:
             first = min(memory.ready_since.values())
             pauses.append(max(first + settings.release_settle - now, 0.05))
+        case State.WAKING if facts.ready_soon:
+            # The public Service's slices are not watched, and may be written after the private ones.
+            pauses.append(_SLICE_PAUSE)
         case State.PROXY if not facts.resolvers and memory.loss_slot is not None:
             pauses.append(memory.loss_slot - now)
         case State.PROXY if not facts.resolvers and lost_for < settings.resolver_loss_grace:

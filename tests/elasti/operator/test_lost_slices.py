@@ -1,4 +1,4 @@
-"""A slice of ours that went while nobody watched."""
+"""Slices of which no event tells: ours that went while nobody watched, public ones that come late."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ import pytest
 from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef
 from elasti.operator.children import resolver_slices
 from elasti.operator.memory import Memory
-from elasti.operator.observation import Observer
+from elasti.operator.modes import State
+from elasti.operator.observation import Facts, Observer
 from elasti.operator.projections import Endpoint, EndpointSlice, Service
+from elasti.operator.settings import Settings
+from elasti.operator.timing import next_look
 from kubeloop.client.errors import NotFound, Status
 from kubeloop.objects.meta import ObjectMeta
 
@@ -106,3 +109,13 @@ async def test_a_slice_that_went_while_the_watch_was_down_is_not_taken_for_publi
 async def test_a_slice_that_the_cache_is_about_to_show_is_there(memory: Memory):
     name = written("10").metadata.name
     assert await shown(Server("20", name), memory) == [name]
+
+
+@pytest.mark.parametrize("soon", [True, False])
+def test_a_public_slice_that_comes_after_the_private_one_is_looked_for(soon: bool):
+    memory = Memory("uid", "web")
+    memory.state = State.WAKING
+    looks = next_look(
+        Facts(es=ES, now=0.0, ready_soon=soon), memory, Settings(), now=0.0, lost_for=0.0
+    )
+    assert looks == (1.0 if soon else None)
