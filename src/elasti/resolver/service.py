@@ -94,6 +94,11 @@ class Service:
         """How many connections wait."""
         return self.places.used
 
+    @property
+    def port_names(self) -> tuple[str, ...]:
+        """The names under which ports were asked for."""
+        return tuple(self._ports)
+
     def configure(self, *, wake: WakeSpec, responses: tuple[ProbeResponse, ...]) -> None:
         """Take the user's wishes."""
         if responses != self._responses:

@@ -34,15 +34,19 @@ from kubeloop.aio.tasks import finish
 from kubeloop.informer import Deleted, SharedInformerFactory, Updated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from elasti.api.types import WakeSpec
     from elasti.resolver.claims import PortClaims
+    from elasti.resolver.endpoints import PodEndpoint
     from elasti.resolver.listeners import Listeners
+    from elasti.resolver.proxy.target import Address
     from elasti.resolver.service import Port, Seams
     from kubeloop.informer import Notification
 
 _BY_SERVICE = "service"
+# No port's name begins like this.
+_UNKNOWN = "?"
 
 
 class Registry:
@@ -101,11 +105,8 @@ class Registry:
         service = self._services.get(key)
         if service is None:
             return None
-        ports = self._service_ports(key)
-        chosen = next((port for port in ports if port.port == number), None)
-        if chosen is None and ports:
-            chosen = ports[0]
-        return service.port(chosen.name if chosen else "")
+        name = _chosen(self._service_ports(key), number)
+        return service.port(_unknown(number) if name is None else name)
 
     def is_listed(self, address: str) -> bool:
         """Whether some slice points at this resolver's address."""
@@ -174,8 +175,19 @@ class Registry:
             service = self._services[key] = Service(key, seams=self._seams)
         service.configure(wake=self._bounded(view.spec.wake), responses=view.spec.probe_response)
         service.publish(published=bool(self._shown_slices(key)))
-        service.set_endpoints(endpoints_of(self._private_slices(key)))
+        service.set_endpoints(self._endpoints(service))
         self._touch(self._claims.claim(key, self._wanted(view)))
+
+    def _endpoints(self, service: Service) -> dict[str, dict[Address, PodEndpoint]]:
+        """Return the pods by port; whoever waits for a port by number has those of its name."""
+        found = endpoints_of(self._private_slices(service.key))
+        ports = self._service_ports(service.key)
+        for waiting in service.port_names:
+            if waiting.startswith(_UNKNOWN):
+                number = waiting.removeprefix(_UNKNOWN)
+                name = _chosen(ports, int(number) if number else None)
+                found[waiting] = {} if name is None else found.get(name, {})
+        return found
 
     def _bounded(self, wake: WakeSpec) -> WakeSpec:
         if self._most is None:
@@ -274,6 +286,19 @@ class _Copies:
         self.private.add_handler(on_event=registry.private_changed)
         self.endpoints.add_handler(on_event=registry.endpoints_changed)
         self.shown.add_handler(on_event=registry.shown_changed)
+
+
+def _chosen(ports: Sequence[ServicePort], number: int | None) -> str | None:
+    """Return the name of the port of that number, else of the first; None while none is known."""
+    chosen = next((port for port in ports if port.port == number), None)
+    if chosen is None and ports:
+        chosen = ports[0]
+    return chosen.name if chosen else None
+
+
+def _unknown(number: int | None) -> str:
+    """Return the name of the target for a port of which only a number is known, or not even that."""
+    return f"{_UNKNOWN}{number or ''}"
 
 
 def _owners(note: Notification[SliceView]) -> set[ServiceKey]:

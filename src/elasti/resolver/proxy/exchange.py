@@ -197,13 +197,13 @@ class Exchange(Seeker):
             client_is_slow=self._stuck,
         )
 
-    def pod_lost(self, *, answered: bool) -> None:
+    def pod_lost(self, *, heard: bool, answered: bool) -> None:
         """The pod went away in the middle: again where it may be, else the client sees that it did."""
         self._pod = None
         if answered:
             self.front.statistics.broken += 1
             self._break()
-        elif self._wire is not None and self._repeats < _MAX_REPEATS:
+        elif not heard and self._wire is not None and self._repeats < _MAX_REPEATS:
             self._repeats += 1
             self.seek_again()
         else:

@@ -88,11 +88,11 @@ class H2Connection(Seeker, Reading):
     def data_received(self, data: bytes) -> None:
         """Pass frames on, or read them for a pod that is not found yet."""
         self.front.statistics.received += len(data)
-        self._tick = self.front.sweeper.tick
         if self._closing:
             return
         try:
             if self._pod is not None:
+                self._tick = self.front.sweeper.tick
                 self._to_pod(data)
             else:
                 self._read(data)
@@ -134,6 +134,7 @@ class H2Connection(Seeker, Reading):
             data = self._read_preface(data)
         beginning = self._beginning
         assert beginning is not None
+        frames, is_new = beginning.frames, bool(data) and not beginning.rest
         for event in beginning.read(data):
             if isinstance(event, H2Request):
                 self._request(event, beginning)
@@ -141,6 +142,9 @@ class H2Connection(Seeker, Reading):
                 self._cancelled(event.stream)
             if self._closing:
                 return
+        if is_new or beginning.frames > frames:
+            # Bytes of a frame that never becomes whole are no sign of life.
+            self._tick = self.front.sweeper.tick
         if beginning.replies:
             self._write(b"".join(beginning.replies))
             beginning.replies.clear()
@@ -315,8 +319,14 @@ class H2Connection(Seeker, Reading):
             self._step_aside(age)
         elif not self._streams and age > limits.idle:
             self._goodbye()
-        elif len(self._preface) < len(PREFACE) and age > limits.head:
-            transport.abort()
+        elif self._drips() and age > limits.head:
+            self._goodbye(error=PROTOCOL_ERROR)
+
+    def _drips(self) -> bool:
+        """Whether the client owes us the rest of the preface or of a frame."""
+        if len(self._preface) < len(PREFACE):
+            return True
+        return self._beginning is not None and self._beginning.rest != b"" and not self._paused
 
     def _seeks(self) -> bool:
         return self._waiting or self._opening is not None

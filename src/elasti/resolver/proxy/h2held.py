@@ -134,13 +134,14 @@ class _Kept:
 class Beginning:
     """What came before a pod was found. `replies` go to the client; `size` is how much is kept.
 
+    frames: how many came whole.
     acks_from_pod: how many SETTINGS the pod will acknowledge that the client believes acknowledged.
     acks_seen: how often the client has acknowledged ours.
     """
 
     __slots__ = (
         "_blocks", "_by_stream", "_decoder", "_kept", "_number", "_recodes", "_rest", "_unfinished",
-        "acks_from_pod", "acks_seen", "replies", "size",
+        "acks_from_pod", "acks_seen", "frames", "replies", "size",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -155,6 +156,7 @@ class Beginning:
         self._by_stream: dict[int, list[int]] = {}
         self._number = 0
         self.size = len(PREFACE)
+        self.frames = 0
         self.replies: list[bytes] = []
         self.acks_from_pod = 0
         self.acks_seen = 0
@@ -188,6 +190,7 @@ class Beginning:
                 raise H2Error("a frame larger than 16 KiB before it was allowed")
             if len(self._rest) < found.end:
                 break
+            self.frames += 1
             event = self._frame(found, self._rest[at : found.end])
             at = found.end
             if event is not None:

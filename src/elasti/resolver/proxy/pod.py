@@ -50,8 +50,12 @@ class Asker(Protocol):
     def pod_switched(self, head: ResponseHead, rest: bytes) -> None:
         """The pod switched protocols: from here on both sides are bytes."""
 
-    def pod_lost(self, *, answered: bool) -> None:
-        """The connection ended before the response did; `answered` where some of it was passed on."""
+    def pod_lost(self, *, heard: bool, answered: bool) -> None:
+        """The connection ended before the response did.
+
+        `heard` where some of it came, were it only part of a line or nonsense; `answered` where some
+        of it was passed on.
+        """
 
     def pod_writable(self, *, writable: bool) -> None:
         """The pod takes more bytes, or wants none for now."""
@@ -170,7 +174,7 @@ class PodConnection(asyncio.Protocol):
             else:
                 self._read_head(asker, data)
         except (HeadError, FramingError):
-            self._fail()
+            self._fail(heard=True)
 
     def eof_received(self) -> None:
         """The pod sends no more; `connection_lost` tells the rest."""
@@ -184,7 +188,7 @@ class PodConnection(asyncio.Protocol):
                 self._asker = None
                 asker.pod_done(reusable=False)
             else:
-                self._fail()
+                self._fail(heard=bool(self._pending))
         self.lost()
 
     def pause_writing(self) -> None:
@@ -272,10 +276,10 @@ class PodConnection(asyncio.Protocol):
         elif end < len(data):
             self._pending = data[end:]
 
-    def _fail(self) -> None:
+    def _fail(self, *, heard: bool) -> None:
         asker, self._asker = self._asker, None
         answered, self._body = self._body is not None, None
         if self.transport is not None:
             self.transport.abort()
         if asker is not None:
-            asker.pod_lost(answered=answered)
+            asker.pod_lost(heard=heard or answered, answered=answered)

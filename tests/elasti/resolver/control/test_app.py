@@ -176,6 +176,30 @@ async def test_the_shared_port_goes_by_host_and_closes_after_one_request():
         assert (first.requests, second.requests) == (2, 1)
 
 
+async def test_who_came_to_the_shared_port_before_its_ports_were_known_is_served_when_they_are():
+    """As after KubeElasti, whose private Services have no label until the operator adopts them."""
+    cluster, process, other = FakeCluster(), HttpPod(), HttpPod()
+    cluster.elasti_service("web")
+    async with (
+        process.answering(),
+        other.answering(),
+        fake_operator(lambda _: WakeOutcome.SCALING) as url,
+        worker(cluster, url) as resolver,
+    ):
+        asking = [
+            asyncio.create_task(get(resolver.shared_port, host=host))
+            for host in ("web.shop", "web.shop:81")
+        ]
+        await poll(lambda: held(resolver) == 2, 0.01, timeout=30)
+        ports = [{"name": "http", "port": 80}, {"name": "more", "port": 81}]
+        cluster.private_service("web", *ports)
+        numbers = {"http": process.port, "more": other.port}
+        cluster.endpoints("web", endpoint("127.0.0.1", ready=True), ports=numbers)
+        answers = await asyncio.wait_for(asyncio.gather(*asking), 30)
+    assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
+    assert (process.requests, other.requests) == (1, 1)
+
+
 async def test_the_shared_port_answers_404_for_nobody_and_wakes_nobody():
     cluster = FakeCluster()
     cluster.elasti_service("web")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import h11
+import httptools
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.elasti.resolver.proxy.fakes import World
+from tests.elasti.resolver.proxy.test_heads import SMUGGLING
 
 from elasti.resolver.proxy.h2frames import HEADERS, PREFACE, SETTINGS, frame
 
@@ -71,29 +76,142 @@ def test_nothing_escapes_and_pods_read_what_h11_reads(requests, answers):
     world.path.sweeper.tick += 1
     assert world.front.statistics.active >= 0
     for pod in world.pods:
-        assert_h11_reads(pod.written)
+        assert_both_read_the_same(pod.written)
     world.end()
 
 
-def assert_h11_reads(wire: bytes) -> None:
+def assert_both_read_the_same(wire: bytes) -> None:
     """What a pod was sent is a sequence of requests, the last one perhaps unfinished."""
-    connection = h11.Connection(h11.SERVER)
-    # h11 wants ASCII in targets, where we take any byte; it changes no framing.
-    connection.receive_data(bytes(byte if byte < 0x80 else 0x78 for byte in wire))
     if wire.startswith(PREFACE[:14]):
         return
+    # h11 wants ASCII in targets, where we take any byte; it changes no framing.
+    wire = bytes(byte if byte < 0x80 else 0x78 for byte in wire)
+    by_h11, by_httptools = read_by_h11(wire), read_by_httptools(wire)
+    if by_httptools is not None:
+        # Each stops where a request asks to close or to switch; until then they agree.
+        assert by_httptools[: len(by_h11)] == by_h11[: len(by_httptools)]
+
+
+Request = tuple[bytes, bytes, bytes]
+
+
+def read_by_h11(wire: bytes) -> list[Request]:
+    """Return the whole requests that h11 finds. Raises where something is no request."""
+    connection = h11.Connection(h11.SERVER)
+    connection.receive_data(wire)
+    found: list[Request] = []
+    line, body = (b"", b""), b""
     while True:
         event = connection.next_event()
         if event is h11.NEED_DATA or event is h11.PAUSED:
-            return
-        if isinstance(event, h11.EndOfMessage):
+            return found
+        if isinstance(event, h11.Request):
+            line, body = (event.method, event.target), b""
+        elif isinstance(event, h11.Data):
+            body += event.data
+        elif isinstance(event, h11.EndOfMessage):
+            found.append((*line, body))
             if connection.their_state is not h11.DONE:
-                return  # it wants to close or to switch
+                return found  # it wants to close or to switch
             connection.send(h11.Response(status_code=204, headers=[]))
             connection.send(h11.EndOfMessage())
             if connection.our_state is h11.MUST_CLOSE:
-                return
+                return found
             connection.start_next_cycle()
+
+
+class Reader:
+    """Collects the whole requests that httptools finds."""
+
+    def __init__(self) -> None:
+        self.found: list[Request] = []
+        self.parser = httptools.HttpRequestParser(self)
+        self._target = self._body = b""
+
+    def on_message_begin(self) -> None:
+        self._target = self._body = b""
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+
+    def on_body(self, body: bytes) -> None:
+        self._body += body
+
+    def on_message_complete(self) -> None:
+        self.found.append((self.parser.get_method(), self._target, self._body))
+
+
+def read_by_httptools(wire: bytes) -> list[Request] | None:
+    """Return the whole requests that httptools finds; None for methods that it does not know."""
+    reader = Reader()
+    try:
+        with contextlib.suppress(httptools.HttpParserUpgrade):
+            reader.parser.feed_data(wire)
+    except httptools.HttpParserInvalidMethodError:
+        return None
+    return reader.found
+
+
+SMUGGLED = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
+CHUNKED = b"POST /first HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+CHUNK_TRICKS = [
+    b"0\r\n\r\n"[:3] + SMUGGLED,
+    b"5\nhello\r\n0\r\n\r\n",
+    b"5\rhello\r\n0\r\n\r\n",
+    b"5;\nx\r\nhello\r\n0\r\n\r\n",
+    b'5;a="\r\n"\r\nhello\r\n0\r\n\r\n',
+    b"5\r\nhello0\r\n\r\n",
+    b"5\r\nhelloXX0\r\n\r\n",
+    b"0x5\r\nhello\r\n0\r\n\r\n",
+    b"+5\r\nhello\r\n0\r\n\r\n",
+    b"-1\r\nhello\r\n0\r\n\r\n",
+    b"5_0\r\nhello\r\n0\r\n\r\n",
+    b" 5\r\nhello\r\n0\r\n\r\n",
+    b"\r\n5\r\nhello\r\n0\r\n\r\n",
+    b"FFFFFFFFFFFFFFFFF\r\nhello\r\n0\r\n\r\n",
+    b"10000000000000005\r\nhello\r\n0\r\n\r\n",
+    b"5\r\nhello\r\n0\r\nContent-Length: 50\r\nbad\r\n\r\n",
+    b"5\r\nhello\r\n0\r\n X: folded\r\n\r\n",
+    b"5\r\nhello\r\n0\r\nX: y\n\n",
+    b"5\r\nhello\r\n00\n\r\n",
+    b"5" + b" " * 600 + b"\r\nhello\r\n0\r\n\r\n",
+]
+
+
+def pods_were_asked_for(world: World) -> list[bytes]:
+    """Return the paths that either reader finds in what pods were sent."""
+    found = []
+    for pod in world.pods:
+        for read in (read_by_h11, read_by_httptools):
+            try:
+                requests = read(pod.written) or []
+            except (h11.RemoteProtocolError, httptools.HttpParserError):
+                continue
+            found += [target for _, target, _ in requests]
+    return found
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("fields", SMUGGLING)
+def test_a_smuggled_request_never_reaches_a_pod(fields, together):
+    world = World()
+    head = b"POST /first HTTP/1.1\r\nHost: a\r\n" + fields.encode("latin-1") + b"\r\n"
+    body = b"0\r\n\r\n" + SMUGGLED
+    for piece in [head + body] if together else [head, body]:
+        world.client.feed(piece)
+    assert pods_were_asked_for(world) == []
+    assert not any(b"smuggled" in pod.written for pod in world.pods)
+    world.end()
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("body", CHUNK_TRICKS)
+def test_a_request_smuggled_behind_a_strange_chunk_never_reaches_a_pod(body, together):
+    world = World()
+    for piece in [CHUNKED + body + SMUGGLED] if together else [CHUNKED, body, SMUGGLED]:
+        world.client.feed(piece)
+    assert b"/smuggled" not in pods_were_asked_for(world)
+    world.end()
 
 
 @settings(max_examples=300)

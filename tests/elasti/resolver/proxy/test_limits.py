@@ -8,6 +8,7 @@ import pytest
 from tests.elasti.resolver.proxy.memory_target import MemoryTarget
 from tests.elasti.resolver.proxy.rig import Rig, eventually, hello, read_request
 
+from elasti.resolver.proxy import h2frames as h2
 from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.proxy.ports import PortProtocol
 from elasti.resolver.proxy.target import Address
@@ -31,6 +32,29 @@ async def test_a_head_that_drips_is_not_waited_for(rig):
         head = await client.reader.readuntil(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 408 ")
     assert 30 <= now() <= 33
+    dripping.cancel()
+    await asyncio.gather(dripping, return_exceptions=True)
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize(
+    "slow",
+    [
+        h2.PREFACE[:20],
+        h2.PREFACE + h2.frame(h2.SETTINGS),
+        h2.PREFACE + h2.frame(h2.SETTINGS, payload=b"\0\3\0\0\0\1" * 20),
+    ],
+    ids=["preface", "short frame", "long frame"],
+)
+async def test_frames_that_drip_are_not_waited_for(rig, slow):
+    client = await rig.connect()
+    client.send(slow[:18])
+    dripping = asyncio.create_task(drip(client, slow[18:-1], 2.0))
+    async with asyncio.timeout(1000):
+        # A GOAWAY, perhaps after our own settings.
+        assert (await client.reader.read()).endswith(b"\0\0\0\x01")
+    # The limit for each frame, and the time that the preface took.
+    assert 30 <= now() <= 30 + 2 * 24
     dripping.cancel()
     await asyncio.gather(dripping, return_exceptions=True)
 
