@@ -169,7 +169,8 @@ class ElastiServiceReconciler:
         """Go one step and make it so; says whether the state changed, and whether anything else."""
         await self._ask(facts, memory)
         seen = seen_from(facts, memory, self._parts.settings)
-        if memory.state is None:
+        is_new = memory.state is None
+        if is_new:
             memory.enter(derive(seen), "found so")
         before = memory.state or derive(seen)
         state, why = step(before, seen)
@@ -186,7 +187,10 @@ class ElastiServiceReconciler:
         # Most often the slices are as they should be, and publishing them is only a look.
         looked = all(isinstance(write, plans.PublishSlices) for write in writes)
         return (
-            memory.state is not before or memory.park is Park.REFUSED,
+            memory.state is not before
+            or memory.park is Park.REFUSED
+            # Its ports were told to the resolver a moment ago, which may have opened them by now.
+            or (is_new and memory.probe_failures > 0),
             not looked or memory.slices.is_pending,
         )
 
