@@ -37,6 +37,11 @@ async def test_the_slice_is_what_kubernetes_and_resolvers_need(rig: Rig):
     await rig.elastiservice()
     async with rig.operator():
         await rig.becomes("Proxy")
+
+        async def is_published() -> bool:
+            return await rig.slice() is not None
+
+        await eventually(is_published)
         found = await rig.slice()
         assert found is not None
         public = await rig.cluster.services.get("web")
