@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from elasti.api.names import FINALIZER, private_service_name
+from elasti.operator.modes import State
+from elasti.operator.plan import owed_to_keda
 from elasti.operator.projections import SERVICES, Service
 from kubeloop.client.deletion import Preconditions
 from kubeloop.client.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
@@ -139,9 +141,8 @@ class Finalizer:
             self._reporter.not_woken(facts.es, str(error))
 
     async def _resume_keda(self, facts: Facts, memory: Memory) -> None:
-        autoscaler = facts.es.spec.autoscaler
-        if autoscaler is not None and autoscaler.type == "keda" and not memory.keda_resumed:
-            await self._handover.resume_keda(facts, memory, autoscaler.name)
+        for name in owed_to_keda(State.WAKING, facts, memory):
+            await self._handover.resume_keda(facts, memory, name)
 
     async def _is_terminating(self, namespace: str) -> bool:
         try:

@@ -201,6 +201,7 @@ class Handover:
         memory.keda_resumed = False
         try:
             if autoscaler is not None and autoscaler.type == "keda":
+                memory.keda_paused = autoscaler.name
                 paused = await self._keda.pause(facts.namespace, autoscaler.name)
                 if not paused.paused:
                     self._refuse(facts, memory, paused.why)
@@ -250,4 +251,9 @@ class Handover:
             memory.keda_again = facts.now + keda_pause(memory.keda_failures)
             self._reporter.keda_failed(facts.es, str(error))
             return
-        memory.keda_resumed, memory.keda_failures = True, 0
+        memory.keda_failures = 0
+        autoscaler = facts.es.spec.autoscaler
+        if autoscaler is not None and autoscaler.name == name:
+            memory.keda_resumed = True
+        if memory.keda_paused == name:
+            memory.keda_paused = ""

@@ -101,14 +101,20 @@ def _replicas(wanted: Replicas, facts: Facts) -> list[Write]:
 
 
 def _autoscaler(state: State, facts: Facts, memory: Memory) -> list[Write]:
-    name = owed_to_keda(state, facts, memory)
-    return [ResumeKeda(name)] if name and facts.now >= memory.keda_again else []
+    if facts.now < memory.keda_again:
+        return []
+    return [ResumeKeda(name) for name in owed_to_keda(state, facts, memory)]
 
 
-def owed_to_keda(state: State | None, facts: Facts, memory: Memory) -> str:
-    """Return the ScaledObject that must work again and may not do so yet; empty for none."""
+def owed_to_keda(state: State | None, facts: Facts, memory: Memory) -> tuple[str, ...]:
+    """Return the ScaledObjects that must work again and may not do so yet.
+
+    One that was paused and is not named any more is among them.
+    """
+    if state not in (State.SERVE, State.WAKING, State.RELEASING):
+        return ()
     autoscaler = facts.es.spec.autoscaler
-    awake = state in (State.SERVE, State.WAKING, State.RELEASING)
-    if autoscaler is None or autoscaler.type != "keda" or not awake or memory.keda_resumed:
-        return ""
-    return autoscaler.name
+    names = {memory.keda_paused} if memory.keda_paused else set()
+    if autoscaler is not None and autoscaler.type == "keda" and not memory.keda_resumed:
+        names.add(autoscaler.name)
+    return tuple(sorted(names))

@@ -16,6 +16,7 @@ from tests.elasti.operator.servers import everywhere
 from elasti.api.names import PAUSED_BY_US_ANNOTATION
 from elasti.operator.rbac import NAMESPACED_RULES, OWN_RULES, RESOLVER_NAMESPACE_RULES
 from elasti.scaling.autoscalers import PAUSED, PAUSED_REPLICAS, Keda
+from kubeloop.objects.patches import MergePatch
 
 pytestmark = [everywhere, pytest.mark.timeout(180)]
 
@@ -94,6 +95,25 @@ async def test_where_keda_cannot_be_resumed_the_wake_goes_on_and_it_is_tried_aga
             await Account(rig, "without-keda").grant(
                 NAMESPACED_RULES, namespace=rig.namespace, name="with-keda"
             )
+
+            async def resumed() -> bool:
+                return await keda.annotations() == {}
+
+            await eventually(resumed)
+
+
+async def test_a_scaledobject_that_is_named_no_more_is_resumed_by_the_wake(
+    rig: Rig, prometheus: FakePrometheus
+):
+    async with keda_on(rig) as keda:
+        await rig.web(triggers=[prometheus.trigger()], autoscaler=KEDA)
+        async with rig.operator() as operator:
+            await rig.becomes("Proxy")
+            assert await keda.annotations() == OURS
+            await rig.elastiservices.patch("web", MergePatch({"spec": {"autoscaler": None}}))
+            prometheus.value = 9.0
+            await rig.wake(operator, "web")
+            await rig.becomes("Serve")
 
             async def resumed() -> bool:
                 return await keda.annotations() == {}
