@@ -3,9 +3,11 @@
     async with real_ground(binaries, ProxyKind.KUBE_PROXY) as ground:
         stage = Stage(ground)
 
-A start takes six seconds, so a session shares one of each kind where scenarios leave it whole.
-`ground.settled()` waits until it is whole again after a fault. `ground.cluster` is the cluster itself,
-for what a `Ground` has no word for.
+    with RealCluster(binaries, proxy=ProxyKind.KUBE_PROXY) as cluster:      # on no event loop
+        async with ground_on(cluster) as ground: ...                        # on the running one
+
+A start takes six seconds, so tests share one of each kind. `ground.settled()` waits until it is whole
+again after a fault. `ground.cluster` is the cluster itself, for what a `Ground` has no word for.
 """
 
 from __future__ import annotations
@@ -86,6 +88,13 @@ class RealGround(Ground):
 
 
 @contextlib.asynccontextmanager
+async def ground_on(cluster: RealCluster) -> AsyncIterator[RealGround]:
+    """Return a running cluster as a ground, for the running loop."""
+    async with Client.from_kubeconfig([cluster.rig.kubeconfig]) as client:
+        yield RealGround(cluster, client)
+
+
+@contextlib.asynccontextmanager
 async def real_ground(
     binaries: Binaries, proxy: ProxyKind, *, logs: Path | None = None
 ) -> AsyncIterator[RealGround]:
@@ -93,7 +102,7 @@ async def real_ground(
     cluster = RealCluster(binaries, proxy=proxy, logs=logs)
     await asyncio.to_thread(cluster.__enter__)
     try:
-        async with Client.from_kubeconfig([cluster.rig.kubeconfig]) as client:
-            yield RealGround(cluster, client)
+        async with ground_on(cluster) as ground:
+            yield ground
     finally:
         await asyncio.to_thread(cluster.__exit__, None, None, None)

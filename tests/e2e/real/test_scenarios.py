@@ -1,0 +1,84 @@
+"""Every scenario on Kubernetes' own control plane, with our service proxy and with the real kube-proxy.
+
+One cluster of each kind, one installation in it, one scenario after the other. A short run plays with
+our proxy only what its nodes or the control plane have a part in: the rest is played by kube-proxy
+here, and with the same proxy of ours on the dev cluster. A full run plays everything everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from tests.controlplane.binaries import Binaries
+from tests.controlplane.binaries import Settings as RigSettings
+from tests.controlplane.plugin import give_up
+from tests.e2e import running, settings, table
+from tests.e2e.ground import Unsupported
+from tests.e2e.real import proxies
+from tests.e2e.real.cluster import RealCluster
+from tests.e2e.real.ground import ground_on
+from tests.e2e.real.proxies import ProxyKind
+from tests.e2e.settings import SHORT, Settings
+from tests.e2e.stage import Stage
+from tests.e2e.table import SCENARIOS, Scenario
+
+pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(1500)]
+
+SHORT_WITH_OURS = table.by_name(
+    "wake", "cycles", "rollout", "leader-parking", "api-away", "etcd", "watches", "by-hand",
+    "deleted", "upgrade", "late-endpoints", "control",
+)  # fmt: skip
+
+
+class Theatre:
+    """What lasts from scenario to scenario: the cluster, and what is installed in it."""
+
+    def __init__(self, cluster: RealCluster) -> None:
+        self.cluster = cluster
+        self.stage: Stage | None = None
+
+
+@pytest.fixture(scope="module", params=list(ProxyKind), ids=lambda kind: kind.value)
+def theatre(
+    request: pytest.FixtureRequest,
+    controlplane_binaries: Binaries,
+    controlplane_settings: RigSettings,
+) -> Iterator[Theatre]:
+    if lacking := proxies.missing(request.param, controlplane_binaries):
+        give_up(controlplane_settings, lacking)
+    logs = controlplane_settings.logs
+    with RealCluster(controlplane_binaries, proxy=request.param, logs=logs) as cluster:
+        yield Theatre(cluster)
+
+
+@pytest.fixture
+async def stage(theatre: Theatre) -> AsyncIterator[Stage]:
+    async with ground_on(theatre.cluster) as ground:
+        await ground.settled()
+        stage = Stage(ground)
+        if theatre.stage is not None:
+            stage.installed = theatre.stage.installed
+        theatre.stage = stage
+        yield stage
+
+
+def plays(kind: ProxyKind, scenario: Scenario, length: settings.Length) -> bool:
+    """Whether a scenario is played with a proxy in a run of this length."""
+    return kind is ProxyKind.KUBE_PROXY or length != SHORT or scenario in SHORT_WITH_OURS
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+async def test_nothing_is_lost(
+    theatre: Theatre, stage: Stage, scenario: Scenario, e2e_settings: Settings, tmp_path: Path
+):
+    if not plays(theatre.cluster.kind, scenario, e2e_settings.length):
+        why = Unsupported("in a short run it plays with kube-proxy, and on the dev cluster")
+        running.not_here(stage, scenario, e2e_settings, why)
+        return
+    try:
+        await running.run(stage, scenario, e2e_settings, tmp_path)
+    except BaseException:
+        print(theatre.cluster.tails())
+        raise
