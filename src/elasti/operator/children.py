@@ -90,17 +90,21 @@ def resolver_slices(
     One for each family that both the Service and some resolver has; `ports` gives the resolver port
     of each Service port.
     """
-    families = service.spec.ip_families or ("IPv4",)
-    by_family: dict[str, list[Endpoint]] = {family: [] for family in families}
+    by_family: dict[str, list[Endpoint]] = {family: [] for family in _families(service)}
     for resolver in resolvers:
-        family = f"IPv{ipaddress.ip_address(resolver.addresses[0]).version}"
-        if family in by_family:
+        if (family := _family(resolver)) in by_family:
             by_family[family].append(_published(resolver))
     return tuple(
         _slice(service, family, endpoints, ports)
         for family, endpoints in by_family.items()
         if endpoints
     )
+
+
+def uncovered(service: Service, resolvers: Iterable[Endpoint]) -> tuple[str, ...]:
+    """Return the families of a Service in which nobody of these would take its traffic."""
+    covered = {_family(resolver) for resolver in resolvers}
+    return tuple(family for family in _families(service) if family not in covered)
 
 
 def slice_differs(present: EndpointSlice, wanted: EndpointSlice) -> bool:
@@ -152,6 +156,14 @@ def _slice(
     )
     ordered = tuple(sorted(endpoints, key=lambda endpoint: endpoint.addresses))
     return EndpointSlice(address_type=family, metadata=meta, endpoints=ordered, ports=slice_ports)
+
+
+def _families(service: Service) -> tuple[str, ...]:
+    return service.spec.ip_families or ("IPv4",)
+
+
+def _family(endpoint: Endpoint) -> str:
+    return f"IPv{ipaddress.ip_address(endpoint.addresses[0]).version}"
 
 
 def _published(resolver: Endpoint) -> Endpoint:

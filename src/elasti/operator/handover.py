@@ -57,6 +57,11 @@ def judge(reports: Sequence[ActivityReport | None], since: float) -> Activity:
     return Activity.QUIET if reports and len(known) == len(reports) else Activity.UNKNOWN
 
 
+def _place(endpoint: Endpoint) -> str:
+    """Return what must answer before it is listed: a pod, at one of its addresses."""
+    return f"{endpoint.identity} {endpoint.addresses[0]}"
+
+
 class Handover:
     """Carries out the steps. One instance for the leader."""
 
@@ -104,13 +109,13 @@ class Handover:
         memory.listed = ()
 
     async def _answering(self, facts: Facts, memory: Memory) -> tuple[Endpoint, ...]:
-        ready = {endpoint.identity for endpoint in facts.resolvers}
+        ready = {_place(endpoint) for endpoint in facts.resolvers}
         memory.verified = {item for item in memory.verified if item[0] in ready}
         pairs = [
             (endpoint, port)
             for endpoint in facts.resolvers
             for port in facts.ports.values()
-            if (endpoint.identity, port) not in memory.verified
+            if (_place(endpoint), port) not in memory.verified
         ]
         answers = await asyncio.gather(
             *(
@@ -120,12 +125,12 @@ class Handover:
         )
         for (endpoint, port), answer in zip(pairs, answers, strict=True):
             if answer:
-                memory.verified.add((endpoint.identity, port))
+                memory.verified.add((_place(endpoint), port))
         memory.probe_failures = 0 if all(answers) else memory.probe_failures + 1
         return tuple(
             endpoint
             for endpoint in facts.resolvers
-            if all((endpoint.identity, port) in memory.verified for port in facts.ports.values())
+            if all((_place(endpoint), port) in memory.verified for port in facts.ports.values())
         )
 
     async def _put(

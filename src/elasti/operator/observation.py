@@ -14,7 +14,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from elasti.api.names import MANAGED_BY, private_service_name
-from elasti.operator.children import slice_names
+from elasti.operator.children import slice_names, uncovered
 from elasti.operator.modes import Activity, Observation, State
 from elasti.operator.projections import (
     MANAGED_BY_LABEL,
@@ -31,7 +31,7 @@ from kubeloop.client.errors import Forbidden, NoMatch, NotFound
 from kubeloop.objects.versions import compare_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from elasti.api.types import ElastiService
     from elasti.operator.conditions import Finding
@@ -101,7 +101,7 @@ def seen_from(facts: Facts, memory: Memory, settings: Settings) -> Observation:
         slice=bool(facts.slices),
         engage_settled=memory.settled_engaging(facts.now, settings.engage_settle)
         and facts.partners_settled,
-        resolver=bool(memory.listed if holding else facts.resolvers),
+        resolver=_covers(facts.service, memory.listed if holding else facts.resolvers),
         may_sleep=calm and not refused,
         wake_wanted=memory.wake
         or refused
@@ -111,6 +111,11 @@ def seen_from(facts: Facts, memory: Memory, settings: Settings) -> Observation:
         activity=memory.activity,
         park=memory.park,
     )
+
+
+def _covers(service: Service | None, resolvers: Sequence[Endpoint]) -> bool:
+    """Whether somebody takes all of a Service's traffic: in every address family that it has."""
+    return bool(resolvers) and (service is None or not uncovered(service, resolvers))
 
 
 def index_by_service(piece: EndpointSlice) -> list[str]:

@@ -14,6 +14,7 @@ import structlog
 from elasti.api.names import API_VERSION, KIND
 from elasti.api.types import ElastiServiceStatus, ResolverPort
 from elasti.operator import conditions as words
+from elasti.operator.children import uncovered
 from elasti.operator.modes import HOLDS, State
 from elasti.scaling.obstacles import UNREAD, Obstacle
 from kubeloop.objects.gvk import GroupVersionKind
@@ -280,6 +281,14 @@ def _may_sleep(facts: Facts, memory: Memory) -> Condition:
             found = facts.obstacle
         case _ if not facts.resolvers:
             found = Obstacle("NoResolver", "no resolver is ready to hold its traffic")
+        case _ if facts.service is not None and (
+            missing := uncovered(facts.service, facts.resolvers)
+        ):
+            found = Obstacle(
+                "NoResolver",
+                f"no ready resolver has an {' or '.join(missing)} address, and the Service has; set"
+                " ipFamilyPolicy: PreferDualStack in the resolver's Service",
+            )
     return words.condition(
         words.MAY_SLEEP,
         holds=found is None,
