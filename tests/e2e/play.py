@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.e2e.account import Account, Window, read_executed, settle
+from tests.e2e.ground import PATIENCE
 from tests.e2e.observer import Observer
 from tests.e2e.prober.plan import Record
 from tests.e2e.probing import Probe, probing
@@ -108,9 +109,9 @@ class Play:
 
         await self.observer.until_true(holds, f"{app.name} sleeps")
 
-    async def awake(self, app: App) -> None:
+    async def awake(self, app: App, *, seconds: float = PATIENCE) -> None:
         """Wait until an app's traffic goes to its pods."""
-        await self.observer.until("state", app.name, "Serve")
+        await self.observer.until("state", app.name, "Serve", seconds=seconds)
 
     def at_zero(self, app: App) -> bool:
         """Whether no replica is asked for."""

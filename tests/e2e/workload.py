@@ -33,6 +33,8 @@ class App:
     trigger: JsonObject = dataclasses.field(default_factory=lambda: IN_USE)
     replicas: int = 1
     max_held: int = 20_000
+    look_every: int = 1
+    """How often its readiness is looked at, in seconds."""
 
     def but(self, **more: Any) -> App:
         """Return it with some choices changed."""
@@ -109,5 +111,5 @@ class App:
             "command": [sys.executable, "-m", "tests.e2e.app"],
             "env": environment,
             "ports": [{"containerPort": PORT}],
-            "readinessProbe": {**probe, "periodSeconds": 1, "failureThreshold": 1},
+            "readinessProbe": {**probe, "periodSeconds": self.look_every, "failureThreshold": 1},
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.e2e.ground import PATIENCE
 from tests.e2e.play import Play
 from tests.e2e.probing import Probe
 from tests.e2e.stage import Address
@@ -12,20 +13,25 @@ from tests.e2e.workload import App
 _PROBERS = 4
 _RUSH = 1_000.0
 _A_RUSH_EACH = 3
+# One a second for each of them, until all are awake.
+_MEANWHILE = 100.0
 
 
 async def hundred_services(play: Play) -> None:
     """A hundred sleeping Services are woken by requests that arrive within a moment."""
-    apps = [play.new_app(f"app-{n:03}", replicas=0) for n in range(play.length.services)]
+    names = [f"app-{n:03}" for n in range(play.length.services)]
+    # A hundred apps on two cores: what is not the point takes less of them.
+    apps = [play.new_app(name, replicas=0, look_every=5) for name in names]
     await asyncio.gather(*(play.app(app) for app in apps))
     for app in apps:
         await play.asleep(app)
     await play.reachable(*apps)
     probe = await play.load(*apps, rate=_RUSH)
     await play.flow(_A_RUSH_EACH * len(apps) / _RUSH)
-    await probe.rate(play.length.rate)
+    await probe.rate(_MEANWHILE)
     for app in apps:
-        await play.awake(app)
+        await play.awake(app, seconds=3 * PATIENCE)
+    await probe.rate(play.length.rate)
     await play.flow_out()
 
 
