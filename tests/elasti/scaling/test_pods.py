@@ -129,15 +129,19 @@ class FakePod:
     def __init__(self) -> None:
         self.text = "requests_total 0\nbusy 0\n"
         self.status = 200
+        self.location = ""
         self.port = 0
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[FakePod]:
-        async def metrics(_request: web.Request) -> web.Response:
+        async def metrics(request: web.Request) -> web.Response:
+            if self.location and request.path == "/metrics":
+                return web.Response(status=301, headers={"Location": self.location})
             return web.Response(text=self.text, status=self.status)
 
         app = web.Application()
         app.router.add_get("/metrics", metrics)
+        app.router.add_get("/metrics/", metrics)
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -202,6 +206,21 @@ async def test_one_pod_that_cannot_be_read_is_an_error(status, text, words):
             pods = [good.endpoint, bad.endpoint]
             reading = await PodsReader(session).read("k", GAUGE, pods, asleep=False)
             assert words in reading.error
+
+
+async def test_a_pod_may_redirect_to_itself_and_to_nobody_else():
+    async with FakePod().running() as pod, FakePod().running() as other:
+        pod.text = "busy 3\n"
+        async with aiohttp.ClientSession() as session:
+            reader = PodsReader(session)
+            pod.location = "/metrics/"
+            assert (await reader.read("k", GAUGE, [pod.endpoint], asleep=False)).value == 3.0
+            pod.location = f"http://127.0.0.1:{other.port}/metrics"
+            reading = await reader.read("k", GAUGE, [pod.endpoint], asleep=False)
+            assert "metrics are read from pods only" in reading.error
+            pod.location = "/metrics"
+            reading = await reader.read("k", GAUGE, [pod.endpoint], asleep=False)
+            assert "more than 3 redirects" in reading.error
 
 
 async def test_an_unreachable_pod_is_an_error():

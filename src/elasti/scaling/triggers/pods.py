@@ -13,6 +13,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import aiohttp
+from yarl import URL
 
 from elasti.scaling.decide import Reading
 from elasti.scaling.triggers.bodies import TooLong, whole_body
@@ -25,6 +26,12 @@ if TYPE_CHECKING:
 
 _TIMEOUT = 5.0
 _MOST_BYTES = 16 << 20
+_HOPS = 3
+_REDIRECTS = frozenset((301, 302, 303, 307, 308))
+
+
+class Redirected(Exception):
+    """A pod sent us on, and we do not go there."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,7 +121,7 @@ class PodsReader:
             return f"pod {pod.address} did not answer in time at port {port}"
         except (aiohttp.ClientError, OSError) as error:
             return f"pod {pod.address} cannot be asked at port {port}: {error}"
-        except (NotExposition, TooLong) as error:
+        except (NotExposition, TooLong, Redirected) as error:
             return f"pod {pod.address}: {error}"
         if value is None:
             return f"pod {pod.address} has no metric {metadata.metric} with these labels"
@@ -122,8 +129,22 @@ class PodsReader:
 
     async def _fetch(self, address: str, port: int, path: str) -> str:
         host = f"[{address}]" if ":" in address else address
-        url = f"http://{host}:{port}{path}"
-        async with self._session.get(url, timeout=self._timeout) as response:
-            response.raise_for_status()
-            body = await whole_body(response, limit=_MOST_BYTES)
-        return body.decode("utf-8", "replace")
+        url = URL(f"http://{host}:{port}{path}")
+        for _ in range(_HOPS):
+            async with self._session.get(
+                url, timeout=self._timeout, allow_redirects=False
+            ) as response:
+                if response.status not in _REDIRECTS:
+                    response.raise_for_status()
+                    body = await whole_body(response, limit=_MOST_BYTES)
+                    return body.decode("utf-8", "replace")
+                url = _elsewhere_on(response)
+        raise Redirected(f"more than {_HOPS} redirects from {path}")
+
+
+def _elsewhere_on(response: aiohttp.ClientResponse) -> URL:
+    """Return where a pod sends us on itself; nobody may send the operator to other addresses."""
+    url = response.url.join(URL(response.headers.get("Location", "")))
+    if url.origin() != response.url.origin():
+        raise Redirected(f"it redirects to {url.host}, and metrics are read from pods only")
+    return url
