@@ -215,9 +215,10 @@ async def test_a_pod_may_redirect_to_itself_and_to_nobody_else():
             reader = PodsReader(session)
             pod.location = "/metrics/"
             assert (await reader.read("k", GAUGE, [pod.endpoint], asleep=False)).value == 3.0
-            pod.location = f"http://127.0.0.1:{other.port}/metrics"
-            reading = await reader.read("k", GAUGE, [pod.endpoint], asleep=False)
-            assert "metrics are read from pods only" in reading.error
+            for location in (f"http://127.0.0.1:{other.port}/metrics", "http://[", "mailto:you"):
+                pod.location = location
+                reading = await reader.read("k", GAUGE, [pod.endpoint], asleep=False)
+                assert "metrics are read from pods only" in reading.error
             pod.location = "/metrics"
             reading = await reader.read("k", GAUGE, [pod.endpoint], asleep=False)
             assert "more than 3 redirects" in reading.error

@@ -144,7 +144,12 @@ class PodsReader:
 
 def _elsewhere_on(response: aiohttp.ClientResponse) -> URL:
     """Return where a pod sends us on itself; nobody may send the operator to other addresses."""
-    url = response.url.join(URL(response.headers.get("Location", "")))
-    if url.origin() != response.url.origin():
-        raise Redirected(f"it redirects to {url.host}, and metrics are read from pods only")
+    location = response.headers.get("Location", "")
+    try:
+        url = response.url.join(URL(location))
+        is_same = url.origin() == response.url.origin()
+    except ValueError:
+        is_same = False
+    if not is_same:
+        raise Redirected(f"it redirects to {location!r}, and metrics are read from pods only")
     return url
