@@ -9,6 +9,7 @@ what it knew, leaves the rate unknown: an error, which never lets a target sleep
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
@@ -145,11 +146,8 @@ class PodsReader:
 def _elsewhere_on(response: aiohttp.ClientResponse) -> URL:
     """Return where a pod sends us on itself; nobody may send the operator to other addresses."""
     location = response.headers.get("Location", "")
-    try:
+    with contextlib.suppress(ValueError):
         url = response.url.join(URL(location))
-        is_same = url.origin() == response.url.origin()
-    except ValueError:
-        is_same = False
-    if not is_same:
-        raise Redirected(f"it redirects to {location!r}, and metrics are read from pods only")
-    return url
+        if url.origin() == response.url.origin():
+            return url
+    raise Redirected(f"it redirects to {location!r}, and metrics are read from pods only")
