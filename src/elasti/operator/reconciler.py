@@ -254,6 +254,11 @@ class ElastiServiceReconciler:
         """Park, then look once more: what arrived while the write was under way wakes."""
         if memory.park is Park.REFUSED:
             return
+        if memory.parked_here:
+            # Undone before it was seen at zero: parking it again at once would be a fight.
+            await self._scaled_by_another(facts, memory)
+            memory.park = Park.REFUSED
+            return
         began = memory.engaged_at
         await self._parts.handover.park(facts, memory)
         if memory.parked_here:

@@ -13,6 +13,7 @@ from tests.elasti.operator.recorder import Recorder
 from tests.elasti.operator.rig import FakePrometheus, Rig, until_true
 from tests.elasti.operator.servers import everywhere
 
+from elasti.scaling.scale_handler import ScaleDown, ScaleHandler, ScaleTarget, ScaleView
 from kubeloop.aio.tasks import finish
 from kubeloop.client import Conflict, NotFound
 from kubeloop.objects.meta import JsonObject
@@ -157,6 +158,35 @@ async def _gitops(rig: Rig) -> AsyncIterator[list[int]]:
         await finish([task])
         if not task.cancelled():
             await task
+
+
+async def test_a_park_that_is_undone_before_anybody_sees_it_is_undone_all_the_same(
+    rig: Rig, prometheus: FakePrometheus, monkeypatch: pytest.MonkeyPatch
+):
+    """It must not be parked again and again: it counts, and a cooldown passes."""
+    park, undone = ScaleHandler.park, []
+
+    async def park_in_vain(
+        self: ScaleHandler, target: ScaleTarget, seen: ScaleView
+    ) -> tuple[ScaleDown, ScaleView]:
+        outcome = await park(self, target, seen)
+        if outcome[0] is ScaleDown.PARKED:
+            undone.append(1)
+            await rig.cluster.deployments.apply(
+                deployment("web", 1), field_manager="argocd-controller", force=True
+            )
+            # The cache must have it before the operator goes on.
+            await asyncio.sleep(0.3)
+        return outcome
+
+    monkeypatch.setattr(ScaleHandler, "park", park_in_vain)
+    await rig.web(triggers=[prometheus.trigger()])
+    rig.hurry()
+    async with rig.operator():
+        told = await rig.tells("ScaleContested", "UndoneRepeatedly")
+        assert "argocd-controller" in told["message"]
+        assert len(undone) == 3
+        await rig.becomes("Serve")
 
 
 async def test_a_storm_of_conflicts_delays_nothing_that_matters(
