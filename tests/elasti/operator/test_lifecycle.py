@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
-
 import pytest
 from tests.devcluster.controllers.support import eventually
 from tests.elasti.operator.recorder import Recorder
@@ -12,7 +9,7 @@ from tests.elasti.operator.rig import SLICES, FakePrometheus, Rig
 from tests.elasti.operator.servers import everywhere
 
 from elasti.api.names import FINALIZER, private_service_name, resolver_slice_name
-from kubeloop.client import ConnectionLost, NotFound
+from kubeloop.client import NotFound
 from kubeloop.objects.patches import MergePatch
 
 pytestmark = [everywhere, pytest.mark.timeout(240)]
@@ -143,91 +140,10 @@ async def test_the_finalizer_is_there_before_anything_else(rig: Rig):
         assert FINALIZER in (await rig.elastiservices.get("web"))["metadata"]["finalizers"]
 
 
-# Crashes
+# Cycles
 
 
 _HASTE = {"engage_settle": 0.1, "release_settle": 0.05, "polling_interval": 0.05}
-
-
-@dataclasses.dataclass
-class _Guillotine:
-    """Lets so many writes of an operator through and nothing after: what SIGKILL leaves behind."""
-
-    after: int
-    writes: int = 0
-    dead: bool = False
-
-
-def _arm(operator, guillotine: _Guillotine, killed: asyncio.Event) -> None:
-    sender = operator._ground.client._sender
-    send = sender.send
-
-    async def sometimes(request, **options):
-        if request.method != "GET":
-            if guillotine.writes >= guillotine.after:
-                guillotine.dead = True
-                killed.set()
-                raise ConnectionLost("the operator is dead")
-            guillotine.writes += 1
-        return await send(request, **options)
-
-    sender.send = sometimes
-
-
-@pytest.mark.slow
-async def test_a_crash_after_any_write_of_a_cycle_heals(rig: Rig, prometheus: FakePrometheus):
-    """Down and up again, killed after 0, 1, 2, ... writes; the next operator always completes it."""
-    await rig.web(triggers=[prometheus.trigger()])
-    rig.hurry()
-    async with Recorder(rig).running() as recorder:
-        after = await _killed_again_and_again(rig, prometheus)
-    assert recorder.dark_moments() == []
-    assert after > 5, "a cycle has more writes than that"
-
-
-async def _killed_again_and_again(rig: Rig, prometheus: FakePrometheus) -> int:
-    after = 0
-    for after in range(14):
-        prometheus.value = 0.0
-        guillotine, killed = _Guillotine(after), asyncio.Event()
-        async with rig.operator(**_HASTE) as operator:
-            _arm(operator, guillotine, killed)
-            await _either(killed, rig.becomes("Proxy"))
-            if not killed.is_set():
-                await _either(killed, rig.wake(operator, "web"))
-            if not killed.is_set():
-                prometheus.value = 9.0
-                await _either(killed, rig.becomes("Serve"))
-        await _never_dark(rig)
-        prometheus.value = 9.0
-        async with rig.operator(**_HASTE):
-            await rig.becomes("Serve")
-
-            async def released() -> bool:
-                return await rig.slice() is None and await rig.replicas() == 1
-
-            await eventually(released)
-        if not guillotine.dead:
-            break
-    return after
-
-
-async def _never_dark(rig: Rig) -> None:
-    """Whenever an operator is gone, either pods are asked for or the resolver is in the rotation."""
-    if await rig.replicas() == 0:
-        assert await rig.addresses() == [rig.resolver.shown]
-
-
-async def _either(killed: asyncio.Event, work) -> None:
-    task = asyncio.ensure_future(work)
-    waiting = asyncio.ensure_future(killed.wait())
-    await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
-    for future in (task, waiting):
-        if not future.done():
-            future.cancel()
-    results = await asyncio.gather(task, waiting, return_exceptions=True)
-    if not killed.is_set() and isinstance(results[0], Exception):
-        raise results[0]
 
 
 async def test_the_service_is_never_dark_through_cycles(rig: Rig, prometheus: FakePrometheus):
