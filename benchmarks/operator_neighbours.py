@@ -23,6 +23,7 @@ from urllib.parse import parse_qs, urlsplit
 from elasti.api.wire import INCOMING_PATH, ProbeIdentity, probe_answer
 from elasti.operator.ports import FIRST_PORT, LAST_PORT
 
+COMMANDS = ("ready", "wake", "counts")
 _ACTIVITY = b'{"held":0,"open":0}'
 _PATIENCE = 60.0
 
@@ -166,7 +167,7 @@ async def obey(counts: Counts, command: dict[str, Any]) -> Any:
         case {"do": "counts"}:
             return counts.taken()
         case _:
-            raise ValueError(f"no such command: {command}")
+            raise ValueError(f"no such command: {command}; of: {', '.join(COMMANDS)}")
 
 
 async def serve(address: str, ports: range) -> None:

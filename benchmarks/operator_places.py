@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -88,7 +89,7 @@ def dev_place(core: int) -> Iterator[Place]:
             operator=directory / OPERATOR_USER,
             ledger=directory / "audit.log",
             directory=directory,
-            resolver_address="127.77.0.5",
+            resolver_address=_loopback(),
             operator_port=_free_port(),
             enter=list,
         )
@@ -96,7 +97,7 @@ def dev_place(core: int) -> Iterator[Place]:
 
 @contextlib.contextmanager
 def real_place(core: int) -> Iterator[Place]:
-    """Run etcd and kube-apiserver for the time of the block. Raises `Unavailable`."""
+    """Run etcd and kube-apiserver for the time of the block. Raises BinariesMissing."""
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
         policy, ledger = directory / "policy.yaml", directory / "audit.log"
@@ -116,16 +117,18 @@ def real_place(core: int) -> Iterator[Place]:
             )
 
 
-class Unavailable(Exception):
-    """This machine has no real control plane; the text says how to get one."""
+def why_not_real() -> str | None:
+    """Return why this machine has no real control plane, and how to get one; None where it has."""
+    try:
+        _binaries()
+    except BinariesMissing as error:
+        return str(error)
+    return None
 
 
 def _binaries() -> Binaries:
     assets = os.environ.get("KUBEBUILDER_ASSETS")
-    try:
-        return Binaries.locate(Path(assets) if assets else None)
-    except BinariesMissing as error:
-        raise Unavailable(str(error)) from error
+    return Binaries.locate(Path(assets) if assets else None)
 
 
 @contextlib.contextmanager
@@ -136,6 +139,11 @@ def _pinned(core: int) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, usual)
+
+
+def _loopback() -> str:
+    """Return an address that another run on this machine most likely does not use."""
+    return "127." + ".".join(str(random.randrange(2, 254)) for _ in range(3))
 
 
 def _free_port() -> int:

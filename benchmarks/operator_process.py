@@ -22,9 +22,8 @@ if TYPE_CHECKING:
     from benchmarks.operator_places import Place
 
 SETTLED = "every ElastiService was looked at"
-_PATIENCE = 600.0
+_PATIENCE = 1800.0
 _LOOK = 0.05
-_QUIET = 3.0
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -56,13 +55,16 @@ class Weighed:
 class OperatorRun:
     """A running operator. `entries` is all that the server noted since it was started."""
 
-    def __init__(self, process: subprocess.Popen[bytes], *, log: Path, ledger: Ledger) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], *, log: Path, ledger: Ledger, calm: float
+    ) -> None:
         self.process = process
         self.weighed = Weighed(process.pid)
         self.began = time.time()
         self.entries: list[Entry] = []
         self._log = log
         self._ledger = ledger
+        self._calm = calm
 
     def look(self) -> list[Entry]:
         """Take in what the server noted; returns the new entries."""
@@ -109,9 +111,9 @@ class OperatorRun:
         return kinds(writes(news))
 
     async def _quiet(self) -> None:
-        """Return when nothing was written for some seconds."""
+        """Return when nothing was written for a while."""
         last = time.monotonic()
-        while time.monotonic() - last < _QUIET:
+        while time.monotonic() - last < self._calm:
             if writes(self.look()):
                 last = time.monotonic()
             await asyncio.sleep(_LOOK)
@@ -138,9 +140,17 @@ class OperatorRun:
 
 @contextlib.asynccontextmanager
 async def operator(
-    place: Place, *, core: int, variables: Mapping[str, str], kill: bool = False
+    place: Place,
+    *,
+    core: int,
+    variables: Mapping[str, str],
+    kill: bool = False,
+    calm: float = 3.0,
 ) -> AsyncIterator[OperatorRun]:
-    """Run an operator for the time of the block; stopped as a pod would be, or killed."""
+    """Run an operator for the time of the block; stopped as a pod would be, or killed.
+
+    `calm`: after how many seconds without a write it counts as having nothing more to write.
+    """
     log = place.directory / f"operator-{time.monotonic_ns()}.log"
     ledger = Ledger(place.ledger)
     ledger.news()
@@ -158,7 +168,7 @@ async def operator(
             },
             stderr=file.fileno(),
         )
-    run = OperatorRun(process, log=log, ledger=ledger)
+    run = OperatorRun(process, log=log, ledger=ledger, calm=calm)
     try:
         yield run
     finally:

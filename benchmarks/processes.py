@@ -38,12 +38,16 @@ class Cores:
 
 
 def run_measured(
-    module: str, *arguments: str, core: int, python: str = sys.executable
+    module: str,
+    *arguments: str,
+    core: int,
+    python: str = sys.executable,
+    longest: float = _LONGEST,
 ) -> dict[str, Any]:
     """Run a module to its end on one core; return the JSON object it printed last."""
     with _start(python, module, arguments, core) as process:
         try:
-            output, _ = process.communicate(timeout=_LONGEST)
+            output, _ = process.communicate(timeout=longest)
         except BaseException:
             process.kill()
             raise

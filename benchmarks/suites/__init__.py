@@ -13,7 +13,17 @@ if TYPE_CHECKING:
     from benchmarks.report import Figure
 
 # In the order in which they run.
-SUITES = ("wire", "watch", "listing", "memory", "handlers", "imports", "devcluster", "resolver")
+SUITES = (
+    "wire",
+    "watch",
+    "listing",
+    "memory",
+    "handlers",
+    "imports",
+    "devcluster",
+    "resolver",
+    "operator",
+)
 
 
 @dataclass(frozen=True, slots=True)
