@@ -75,8 +75,11 @@ class HealthChecks:
             result = check()
             if inspect.isawaitable(result):
                 await result
-        except Exception:  # noqa: BLE001 -- whatever it raises, that is how a check fails
-            _log.warning("%s check %s failed", self._name, name, exc_info=True)
+        except Exception as error:  # noqa: BLE001 -- whatever it raises, that is how a check fails
+            # Probes come every few seconds, and not to be ready is no fault: one line is enough.
+            _log.warning(
+                "%s check %s failed: %s", self._name, name, str(error) or type(error).__name__
+            )
             return False
         return True
 

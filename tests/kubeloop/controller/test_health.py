@@ -141,3 +141,14 @@ async def test_importing_the_server_does_not_load_aiohttp() -> None:
     code = "import kubeloop.controller.health_server, sys; sys.exit('aiohttp' in sys.modules)"
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
     assert await process.wait() == 0
+
+
+async def test_a_check_that_fails_is_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+    def caches() -> None:
+        raise RuntimeError("the caches are not filled yet")
+
+    await HealthChecks("readyz", {"caches": caches}).run()
+
+    (record,) = caplog.records
+    assert record.getMessage() == "readyz check caches failed: the caches are not filled yet"
+    assert record.exc_info is None
