@@ -10,7 +10,8 @@ PYTEST_ARGS ?= --numprocesses=auto
 .DEFAULT_GOAL := help
 PYTHONS ?= python3.12 python3.13 python3.14
 
-.PHONY: help demo test conformance e2e test-pythons check format spec bench controlplane lock clean
+.PHONY: help demo test conformance e2e test-pythons check format spec image bench controlplane lock \
+	clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | sed 's/:.*## /\t/' | expand -t 16
@@ -54,6 +55,9 @@ spec: $(READY) ## Show which numbered behaviours have tests
 
 controlplane: ## Build etcd, kube-apiserver and friends once into a cache
 	hack/controlplane/build
+
+image: $(READY) ## Run the image's steps where no container engine is, and try what they install
+	$(BIN)/python hack/image/check
 
 bench: $(READY) ## Run the benchmarks: a table, and build/bench.json
 	$(BIN)/pip install --quiet --editable '.[bench]' --no-build-isolation
