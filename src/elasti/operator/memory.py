@@ -29,11 +29,17 @@ _LONGEST_BACKOFF = 86400.0
 
 @dataclasses.dataclass(slots=True)
 class Contest:
-    """Parks that another writer undid, and how long to leave the target alone for it."""
+    """Parks that another writer undid, and how long to leave the target alone for it.
+
+    `stamp` is the `lastScaledUpTime` that the last park found: every replica of ours that wakes a target
+    writes a new one. `unclear`: somebody woke it, and nobody recorded who.
+    """
 
     undone: list[float] = dataclasses.field(default_factory=list)
     until: float = -math.inf
     by: str = ""
+    stamp: str | None = None
+    unclear: bool = False
 
     @property
     def is_contested(self) -> bool:

@@ -147,6 +147,8 @@ class ElastiServiceReconciler:
                 # Nothing of ours is in the way; traffic goes wherever it went without us.
                 memory.state = State.SERVE
                 return facts
+            if self._clear_up(facts, memory):
+                facts = await self._gathering.observe(es, memory)
             moved, wrote = await self._step(facts, memory)
             if not moved and not wrote:
                 return facts
@@ -262,6 +264,7 @@ class ElastiServiceReconciler:
         began = memory.engaged_at
         await self._parts.handover.park(facts, memory)
         if memory.parked_here:
+            memory.contest.stamp = facts.es.status.last_scaled_up_time
             since = self._loop_time() - began if began is not None else 0.0
             subjects = self._subjects(Request(facts.namespace, facts.es.metadata.name))
             if await self._parts.handover.ask(subjects, since) is Activity.BUSY:
@@ -316,8 +319,24 @@ class ElastiServiceReconciler:
             _log.info("nobody knows who scaled it", target=str(target), error=str(error))
             return
         manager = replicas_manager(found)
-        if manager == FIELD_MANAGER:
-            return
+        if not manager:
+            # Real servers do not record who used /scale. It may be another replica of ours, whose
+            # note of it in status is still on its way.
+            memory.contest.unclear = True
+        elif manager != FIELD_MANAGER:
+            self._undone(facts, memory, manager)
+
+    def _clear_up(self, facts: Facts, memory: Memory) -> bool:
+        """Find out, before the next sleep, whose an unclear awakening was; says whether it did."""
+        sleeps = memory.state is State.SERVE and facts.decision.verdict is Verdict.SLEEP
+        if not memory.contest.unclear or not sleeps:
+            return False
+        memory.contest.unclear = False
+        if facts.es.status.last_scaled_up_time == memory.contest.stamp:
+            self._undone(facts, memory, "")
+        return True
+
+    def _undone(self, facts: Facts, memory: Memory, manager: str) -> None:
         was = memory.contest.is_contested
         memory.contest.record(self._wall(), manager, cooldown_of(facts.es.spec))
         if memory.contest.is_contested and not was:

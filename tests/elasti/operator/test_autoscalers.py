@@ -113,6 +113,25 @@ async def test_wakes_of_our_own_are_no_contest(rig: Rig, prometheus: FakePrometh
         assert (await rig.condition("ScaleContested"))["status"] == "False"
 
 
+async def test_wakes_by_another_replica_are_no_contest(rig: Rig, prometheus: FakePrometheus):
+    """Half of the resolvers' calls reach a standby; a real server does not record who used /scale."""
+    await rig.web(triggers=[prometheus.trigger()])
+    rig.hurry()
+    lead = {"leader_elect": True, "operator_namespace": "elasti"}
+    async with rig.operator(identity="leads", **lead) as leader:
+        await rig.becomes("Serve")
+        async with rig.operator(identity="stands-by", **lead) as standby:
+            assert (leader.manager.is_leader, standby.manager.is_leader) == (True, False)
+            for _ in range(4):
+                prometheus.value = 0.0
+                await rig.becomes("Proxy")
+                code, reply = await rig.wake(standby, "web")
+                assert (code, reply["outcome"]) == (202, "scaling")
+                prometheus.value = 9.0
+                await rig.becomes("Serve")
+            assert (await rig.condition("ScaleContested"))["status"] == "False"
+
+
 async def test_kubeelastis_plural_kinds_still_work(rig: Rig):
     target = {"apiVersion": "apps/v1", "kind": "deployments", "name": "web"}
     await rig.web(replicas=0, scaleTargetRef=target)
