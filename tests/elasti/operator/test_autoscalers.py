@@ -132,6 +132,26 @@ async def test_wakes_by_another_replica_are_no_contest(rig: Rig, prometheus: Fak
             assert (await rig.condition("ScaleContested"))["status"] == "False"
 
 
+async def test_a_stranger_is_a_contest_even_if_nobody_recorded_him(
+    rig: Rig, prometheus: FakePrometheus
+):
+    """Through /scale, as autoscalers do: the dev cluster names him, a real server does not."""
+    await rig.web(triggers=[prometheus.trigger()])
+    rig.hurry()
+    async with rig.operator():
+        for _ in range(3):
+            prometheus.value = 0.0
+            await rig.becomes("Proxy")
+            await rig.scale(1)
+            prometheus.value = 9.0
+            await rig.becomes("Serve")
+        prometheus.value = 0.0
+        told = await rig.tells("ScaleContested", "UndoneRepeatedly")
+        assert told["message"].startswith(("kubectl keeps", "another writer keeps"))
+        await rig.becomes("Serve")
+        assert await rig.replicas() == 1
+
+
 async def test_kubeelastis_plural_kinds_still_work(rig: Rig):
     target = {"apiVersion": "apps/v1", "kind": "deployments", "name": "web"}
     await rig.web(replicas=0, scaleTargetRef=target)
