@@ -88,7 +88,7 @@ class Finalizer:
     async def _end(self, facts: Facts, memory: Memory) -> float | None:
         es = facts.es
         if not self._owns(es):
-            return await self._let_go(es)
+            return await self._let_go(facts)
         if await self._must_wait(facts, memory):
             return _PAUSE
         await self._resume_keda(facts, memory)
@@ -96,7 +96,7 @@ class Finalizer:
         if pause := await self._until_nodes_know(facts, memory):
             return pause
         await self._remove_private(facts)
-        return await self._let_go(es)
+        return await self._let_go(facts)
 
     def forget(self, request: Request) -> None:
         """The object is gone."""
@@ -166,12 +166,14 @@ class Finalizer:
         except (NotFound, Conflict):
             return
 
-    async def _let_go(self, es: ElastiService) -> float | None:
+    async def _let_go(self, facts: Facts) -> float | None:
         """Take our finalizer away; returns after how many seconds to try again, None when done."""
+        es = facts.es
         patch = remove_finalizers(es.metadata.finalizers or [], [FINALIZER])
         if patch is None:
             return None
-        await self._resting.note(port.resolver_port for port in es.status.resolver_ports)
+        named = {port.resolver_port for port in es.status.resolver_ports}
+        await self._resting.note(named | set(facts.ports.values()))
         try:
             await self._objects.patch(es.metadata.name, patch, namespace=es.metadata.namespace)
         except NotFound:

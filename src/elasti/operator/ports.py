@@ -49,6 +49,8 @@ class PortBook:
         self._owners: dict[int, Owner] = {}
         self._held: dict[Owner, dict[int, int]] = {}
         self._freed: dict[int, float] = {}
+        self.unwritten: set[int] = set()
+        """Ports that were freed and are not written down as resting; the caller's to empty."""
 
     def __repr__(self) -> str:
         return f"<PortBook {len(self._owners)} held, {len(self._freed)} freed of {self._size}>"
@@ -114,6 +116,7 @@ class PortBook:
     def _free(self, owner: Owner, port: int, now: float) -> None:
         self._drop(owner, port)
         self._freed[port] = now
+        self.unwritten.add(port)
 
     def _drop(self, owner: Owner, port: int) -> None:
         del self._owners[port]

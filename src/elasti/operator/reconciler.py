@@ -161,11 +161,16 @@ class ElastiServiceReconciler:
         """Make what everything else stands on: the ports in status, the private Service."""
         if memory.refused or facts.service is None:
             return
-        reported = {port.resolver_port for port in facts.es.status.resolver_ports}
-        await self._parts.resting.note(reported - set(facts.ports.values()))
+        await self._write_resting_ports()
         await self._own.publish_ports(facts, memory)
         for write in plans.companions(facts):
             await self._apply(write, facts, memory)
+
+    async def _write_resting_ports(self) -> None:
+        """Write down every freed port, before a status is written that does not name it."""
+        if freed := frozenset(self._parts.ports.unwritten):
+            await self._parts.resting.note(freed)
+            self._parts.ports.unwritten -= freed
 
     async def _step(self, facts: Facts, memory: Memory) -> tuple[bool, bool]:
         """Go one step and make it so; says whether the state changed, and whether anything else."""
@@ -369,6 +374,7 @@ class ElastiServiceReconciler:
         self._tell_findings(facts, memory)
         patch = status_patch(facts.es.status, new, now)
         if patch is not None:
+            await self._write_resting_ports()
             await self._own.patch_status(facts.es, memory, patch)
         memory.judged = Judgement(facts.decision.verdict, health_of(evidence), facts.obstacle)
 
