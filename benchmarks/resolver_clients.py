@@ -17,20 +17,22 @@ _PATIENCE = 60.0
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--first", type=int, default=0, help="the number in the first path")
     arguments = parser.parse_args()
-    waiting = _open(arguments.port, arguments.count, arguments.first)
+    address = (arguments.host, arguments.port)
+    waiting = _open(address, arguments.count, arguments.first)
     print(json.dumps({"asked": len(waiting)}), flush=True)
     print(json.dumps(_collect(waiting)), flush=True)
 
 
-def _open(port: int, count: int, first: int) -> dict[socket.socket, bytes]:
+def _open(address: tuple[str, int], count: int, first: int) -> dict[socket.socket, bytes]:
     """Return the connections and what each must hear, in order."""
     waiting = {}
     for number in range(first, first + count):
-        connection = socket.create_connection(("127.0.0.1", port), 10)
+        connection = socket.create_connection(address, 30)
         paths = [b"/%d/%d" % (number, which) for which in (1, 2)]
         connection.sendall(b"".join(b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n" % path for path in paths))
         connection.settimeout(0)

@@ -54,7 +54,7 @@ class Rig:
         return listener.claim.key.service if listener else None
 
     async def until(self, condition):
-        await poll(condition, 0.005, immediate=True, timeout=5)
+        await poll(condition, 0.005, immediate=True, timeout=40)
 
 
 @contextlib.asynccontextmanager
@@ -64,7 +64,7 @@ async def rig(cluster, *, settle=0.2, most=None):
     running = asyncio.create_task(made.listeners.run())
     try:
         async with made.factory.running():
-            await made.factory.wait_for_sync(timeout=5)
+            await made.factory.wait_for_sync(timeout=40)
             yield made
     finally:
         await finish([running])

@@ -20,16 +20,16 @@ ENDS_IN_TIME = [
 async def test_a_worker_that_dies_is_started_again():
     supervisor, stop = Supervisor([SLEEPS, SLEEPS]), asyncio.Event()
     running = asyncio.create_task(supervisor.run(stop))
-    await poll(lambda: len(supervisor.processes) == 2, 0.01, timeout=10)
+    await poll(lambda: len(supervisor.processes) == 2, 0.01, timeout=40)
     victim = supervisor.processes[0]
     victim.send_signal(signal.SIGKILL)
     await poll(
         lambda: len(supervisor.processes) == 2 and supervisor.processes[0].pid != victim.pid,
         0.02,
-        timeout=10,
+        timeout=40,
     )
     stop.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         await running
     assert not supervisor.processes
 
@@ -37,10 +37,10 @@ async def test_a_worker_that_dies_is_started_again():
 async def test_stopping_waits_until_every_worker_has_ended_by_itself():
     supervisor, stop = Supervisor([ENDS_IN_TIME]), asyncio.Event()
     running = asyncio.create_task(supervisor.run(stop))
-    await poll(lambda: len(supervisor.processes) == 1, 0.01, timeout=10)
+    await poll(lambda: len(supervisor.processes) == 1, 0.01, timeout=40)
     process = supervisor.processes[0]
     stop.set()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         await running
     assert process.returncode in (0, -signal.SIGTERM)
 
@@ -48,7 +48,7 @@ async def test_stopping_waits_until_every_worker_has_ended_by_itself():
 async def test_a_cancelled_supervisor_leaves_no_process():
     supervisor, stop = Supervisor([SLEEPS]), asyncio.Event()
     running = asyncio.create_task(supervisor.run(stop))
-    await poll(lambda: len(supervisor.processes) == 1, 0.01, timeout=10)
+    await poll(lambda: len(supervisor.processes) == 1, 0.01, timeout=40)
     process = supervisor.processes[0]
     await finish([running])
     assert process.returncode == -signal.SIGKILL

@@ -51,7 +51,7 @@ class H2End:
 
     async def hear(self) -> tuple[int, int, int, object]:
         """Return the next frame, or a whole header block: kind, flags, stream, payload or fields."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(40):
             while True:
                 found = h2.header_at(await self._reader.readexactly(9), 0)
                 payload = await self._reader.readexactly(found.length)
@@ -106,5 +106,5 @@ class H2Pod:
 
     async def end(self) -> H2End:
         """Return the next connection's end."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(40):
             return await self._ends.get()

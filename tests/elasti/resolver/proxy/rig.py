@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from typing import TYPE_CHECKING, Self
 
 from tests.elasti.resolver.proxy.memory_target import MemoryTarget
@@ -17,10 +18,14 @@ from elasti.resolver.proxy.target import Address
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+# An address of this process's own: on a busy machine somebody who looks for a server that is gone
+# may find that its port is ours by now.
+HOST = f"127.{64 + (os.getpid() >> 16) % 64}.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
+PATIENCE = 40.0
 Handler = "Callable[[Pod, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]"
 
 
-async def eventually(condition: Callable[[], object], *, within: float = 10.0) -> None:
+async def eventually(condition: Callable[[], object], *, within: float = PATIENCE) -> None:
     """Wait until something is so, by looking at every turn of the loop."""
     async with asyncio.timeout(within):
         while not condition():  # noqa: ASYNC110 -- the data path tells nobody but its peers
@@ -40,7 +45,7 @@ class Pod:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def start(self, port: int = 0) -> Self:
-        self.server = await asyncio.start_server(self._serve, "127.0.0.1", port, backlog=4096)
+        self.server = await asyncio.start_server(self._serve, HOST, port, backlog=4096)
         self.address = Address(*self.server.sockets[0].getsockname()[:2])
         return self
 
@@ -86,7 +91,7 @@ class Client:
         self.send(f"GET {path} HTTP/1.1\r\nHost: web\r\n{fields}\r\n".encode())
 
     async def head(self) -> bytes:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             return await self.reader.readuntil(b"\r\n\r\n")
 
     async def response(self) -> tuple[int, bytes, bytes]:
@@ -96,15 +101,15 @@ class Client:
         for line in head.lower().split(b"\r\n"):
             if line.startswith(b"content-length:"):
                 length = int(line.partition(b":")[2])
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             return status, head, await self.reader.readexactly(length)
 
     async def read(self, size: int) -> bytes:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             return await self.reader.readexactly(size)
 
     async def rest(self) -> bytes:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE):
             return await self.reader.read()
 
     async def aclose(self) -> None:
@@ -143,7 +148,7 @@ class Rig:
         return self
 
     async def listen(self, front: Front) -> int:
-        server = await asyncio.get_running_loop().create_server(front, "127.0.0.1", 0, backlog=4096)
+        server = await asyncio.get_running_loop().create_server(front, HOST, 0, backlog=4096)
         watch_peer(server.sockets[0])
         self._servers.append(server)
         return server.sockets[0].getsockname()[1]
@@ -172,7 +177,7 @@ class Rig:
         return pod
 
     async def connect(self, port: int | None = None, **options) -> Client:
-        client = Client(*await asyncio.open_connection("127.0.0.1", port or self.port, **options))
+        client = Client(*await asyncio.open_connection(HOST, port or self.port, **options))
         self._clients.append(client)
         return client
 

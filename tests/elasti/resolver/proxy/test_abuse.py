@@ -10,7 +10,7 @@ import socket
 import sys
 
 import pytest
-from tests.elasti.resolver.proxy.rig import Rig, eventually, hello
+from tests.elasti.resolver.proxy.rig import HOST, Rig, eventually, hello
 
 from elasti.resolver.proxy import h2frames as h2
 from elasti.resolver.proxy.h2 import H2Connection
@@ -115,7 +115,7 @@ async def test_a_client_that_pipelines_and_never_reads_is_not_buffered(rig):
     client = await rig.connect(limit=1000)
     client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 1000)
     last = -1
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(40):
         while served != last:
             last = served
             await asyncio.sleep(0.3)
@@ -174,7 +174,7 @@ async def path_only(pod, reader, writer):
 
 async def clients(port: int, count: int, first: int):
     return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "benchmarks.resolver_clients",
+        sys.executable, "-m", "benchmarks.resolver_clients", "--host", HOST,
         "--port", str(port), "--count", str(count), "--first", str(first),
         stdout=asyncio.subprocess.PIPE, limit=2**24,
     )  # fmt: skip

@@ -5,7 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.elasti.resolver.proxy.rig import answering, eventually, hello, read_request
+from tests.elasti.resolver.proxy.rig import (
+    PATIENCE,
+    answering,
+    eventually,
+    hello,
+    read_request,
+)
 
 from elasti.resolver.proxy.target import Address, LocalAnswer, Refusal
 from kubeloop.aio.relay import reset
@@ -287,7 +293,7 @@ async def test_a_client_that_goes_away_frees_the_pod(rig):
     client.get()
     await eventually(lambda: rig.statistics.active == 1)
     client.abort()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await gone.wait()
     await eventually(lambda: rig.statistics.connections == 0)
 

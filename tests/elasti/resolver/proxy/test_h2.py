@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import grpc
 import hpack
 import pytest
-from tests.elasti.resolver.proxy.rig import eventually, hello
+from tests.elasti.resolver.proxy.rig import HOST, PATIENCE, eventually, hello
 
 from elasti.resolver.proxy import h2frames as h2
 from elasti.resolver.proxy.target import Address, LocalAnswer, Refusal
@@ -44,7 +44,7 @@ async def there(rig):
         ("grpc.keepalive_timeout_ms", 500),
         ("grpc.http2.max_pings_without_data", 0),
     ]
-    channel = grpc.insecure_channel(f"127.0.0.1:{rig.port}", options=options)
+    channel = grpc.insecure_channel(f"{HOST}:{rig.port}", options=options)
     with ThreadPoolExecutor(8) as threads:
         yield There(channel, threads)
         await asyncio.get_running_loop().run_in_executor(None, channel.close)
@@ -125,7 +125,7 @@ async def test_a_deadline_reaches_the_pod(pod, there):
     with pytest.raises(grpc.RpcError) as caught:
         await there.unary(b"", "/echo/never", timeout=0.5)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         while await there.unary(b"", "/echo/cancelled") != b"1":  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -192,7 +192,7 @@ async def test_the_client_goes_elsewhere_when_pods_take_over(rig, there):
         rig.target.stepping_aside = True
         sending.put_nowait(b"3")
         assert await there.run(next, stream) == b"3"
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(PATIENCE):
             # The client takes a moment to read what follows the answer.
             while rig.statistics.connections < 2:
                 assert await there.unary(b"x") == b"x"
@@ -298,7 +298,7 @@ async def test_each_early_acknowledgement_is_swallowed_once(rig):
     ]
     client.send(h2.frame(h2.SETTINGS, flags=h2.ACK))
     client.send(h2.frame(h2.DATA, stream=1, payload=b"the end"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         await go.wait()
     assert bytes(seen) == (
         h2.PREFACE

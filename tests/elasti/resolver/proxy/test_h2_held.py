@@ -120,7 +120,7 @@ async def test_a_pod_whose_header_blocks_make_no_sense_is_passed_on_unread(rig, 
     pod.send(nonsense + h2.frame(h2.DATA, flags=h2.END_STREAM, stream=1, payload=b"x"))
     pod.send(h2.frame(h2.HEADERS, flags=5, stream=3, payload=b"\x88"))
     client = peer._reader
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(40):
         assert nonsense in await client.readuntil(b"\0\0\0\x03\x88")
     await eventually(lambda: rig.statistics.active == 0)
 

@@ -8,7 +8,7 @@ import hashlib
 import aiohttp
 import pytest
 from tests.elasti.resolver.proxy.real_pods import needs, nginx, release_when_held, run, web_pod
-from tests.elasti.resolver.proxy.rig import Rig, eventually
+from tests.elasti.resolver.proxy.rig import HOST, Rig, eventually
 from tests.kubeloop.certs import make_authority
 
 from elasti.resolver.proxy.ports import PortProtocol
@@ -32,7 +32,7 @@ async def web(rig, request):
 
 async def curl(rig, path: str, *arguments: str, **options) -> bytes:
     return await run(
-        "curl", "-sS", "-m", "40", *arguments, f"http://127.0.0.1:{rig.port}{path}", **options
+        "curl", "-sS", "-m", "40", *arguments, f"http://{HOST}:{rig.port}{path}", **options
     )
 
 
@@ -51,7 +51,7 @@ async def test_curl_asks_for_the_head_alone(rig, web):
 
 
 async def test_curl_reuses_its_connection(rig, web):
-    url = f"http://127.0.0.1:{rig.port}"
+    url = f"http://{HOST}:{rig.port}"
     output = await run("curl", "-sS", "-m", "20", *(f"{url}/{n}" for n in range(50)))
     assert output == b"".join(b"GET /%d 0\n" % n for n in range(50))
     assert rig.statistics.requests == 50
@@ -137,7 +137,7 @@ async def test_server_sent_events_arrive(rig, web):
 
 async def test_an_event_arrives_before_the_next_is_sent(rig, web):
     """The server sends an event for each step that the client takes after the one before."""
-    url, heard = f"http://127.0.0.1:{rig.port}", []
+    url, heard = f"http://{HOST}:{rig.port}", []
     async with aiohttp.ClientSession() as session:
         async with session.get(f"{url}/stepped", headers={"Accept": "text/event-stream"}) as stream:
             assert stream.content_type == "text/event-stream"
@@ -169,7 +169,7 @@ async def test_tls_passes_through_unread(tmp_path, protocol, held):
             rig.target.pods.append(address)
         answer = await run(
             "openssl", "s_client", "-quiet", "-verify_return_error", "-CAfile", str(ca),
-            "-servername", "web.example", "-connect", f"127.0.0.1:{rig.port}",
+            "-servername", "web.example", "-connect", f"{HOST}:{rig.port}",
             stdin=b"GET /x HTTP/1.1\r\nHost: web.example\r\nConnection: close\r\n\r\n",
         )  # fmt: skip
         assert answer.endswith(b"GET /x 0\n")

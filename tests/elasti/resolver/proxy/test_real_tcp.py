@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.elasti.resolver.proxy.real_pods import release_when_held
-from tests.elasti.resolver.proxy.rig import Rig
+from tests.elasti.resolver.proxy.rig import HOST, Rig
 
 from elasti.resolver.proxy.ports import PortProtocol
 
@@ -40,7 +40,7 @@ LINE = "y" * 98 + "\r\n"
 
 
 def send_letter(port: int, lines: int) -> None:
-    with smtplib.SMTP("127.0.0.1", port, timeout=40) as server:
+    with smtplib.SMTP(HOST, port, timeout=40) as server:
         server.sendmail("me@example.com", ["you@example.com"], "Subject: x\r\n\r\n" + LINE * lines)
 
 

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 import websockets
 from tests.elasti.resolver.proxy.real_pods import release_when_held, web_pod
-from tests.elasti.resolver.proxy.rig import eventually
+from tests.elasti.resolver.proxy.rig import HOST, eventually
 from websockets.asyncio.client import ClientConnection, connect
 
 pytestmark = pytest.mark.slow
@@ -31,7 +31,7 @@ async def web(rig, request):
 
 
 def url(rig, path: str = "/echo") -> str:
-    return f"ws://127.0.0.1:{rig.port}{path}"
+    return f"ws://{HOST}:{rig.port}{path}"
 
 
 async def test_text_binary_and_pings_pass_and_so_do_five_megabytes(rig, web):
@@ -61,7 +61,7 @@ async def test_the_clients_close_code_arrives_and_is_answered(rig, web):
         await socket.close(code=1001, reason="going")
         assert socket.close_code == 1000, "what the server answers"
     async with aiohttp.ClientSession() as session:
-        async with session.get(f"http://127.0.0.1:{rig.port}/closed") as answer:
+        async with session.get(f"http://{HOST}:{rig.port}/closed") as answer:
             assert await answer.text() == "1001"
     await eventually(lambda: rig.statistics.connections == 0)
 
