@@ -44,11 +44,6 @@ async def test_killed_after_any_write_it_ends_well(
 async def play(ground: Ground, scenario: Scenario, count: int, slots: asyncio.Semaphore) -> int:
     """Kill it after so many writes, and return how often it died."""
     async with slots, ground.case() as case:
-        try:
+        with case.explained(f"killed after write {count} of {scenario.__name__}"):
             await scenario(case, after(count))
-        except Exception as error:
-            error.add_note(f"killed after write {count} of {scenario.__name__}")
-            error.add_note("\n".join(map(str, case.relay.writes)))
-            error.add_note(case.operator.log)
-            raise
         return case.operator.deaths

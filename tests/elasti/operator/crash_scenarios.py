@@ -24,7 +24,7 @@ from kubeloop.aio.tasks import finish
 
 Scenario: TypeAlias = Callable[[Case, Point | None], Awaitable[None]]
 OURS = {PAUSED: "true", PAUSED_BY_US_ANNOTATION: "true"}
-_PATIENCE = 60.0
+_PATIENCE = 120.0
 
 
 async def park(case: Case, point: Point | None) -> None:

@@ -18,7 +18,7 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import aiohttp
@@ -41,7 +41,7 @@ _HURRY = {
     "ELASTI_FINALIZE_WAIT": "20s",
     "POLLING_INTERVAL": "0.2s",
 }
-_PATIENCE = 60.0
+_PATIENCE = 120.0
 
 Point = Callable[[int, Call], bool]
 """Whether the process dies after a write, of which so many have been made."""
@@ -163,8 +163,16 @@ class Case:
     prometheus: FakePrometheus
     relay: ApiRelay
 
-    async def until_parked(self) -> None:
-        await self.rig.becomes("Proxy", timeout=_PATIENCE)
+    @contextlib.contextmanager
+    def explained(self, what: str) -> Iterator[None]:
+        """Let whatever fails in the block tell what the operator did."""
+        try:
+            yield
+        except Exception as error:
+            error.add_note(what)
+            error.add_note("\n".join(map(str, self.relay.writes)))
+            error.add_note(self.operator.log)
+            raise
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,7 +11,7 @@ from tests.elasti.operator.crash_scenarios import Scenario
 from tests.elasti.operator.crashing import Ground, Point, after_first, crash_ground
 from tests.elasti.operator.rig import Rig
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(300)
 
 POINTS: list[tuple[Scenario, Point]] = [
     (scenarios.park, after_first("POST", "/endpointslices")),
@@ -24,8 +24,9 @@ POINTS: list[tuple[Scenario, Point]] = [
 
 async def play(ground: Ground, scenario: Scenario, point: Point) -> None:
     async with ground.case() as case:
-        await scenario(case, point)
-        assert case.operator.deaths == 1
+        with case.explained(scenario.__name__):
+            await scenario(case, point)
+            assert case.operator.deaths == 1
 
 
 async def test_killed_at_the_worst_moments_it_still_ends_well(rig: Rig, tmp_path: Path):
