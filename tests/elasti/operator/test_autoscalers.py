@@ -25,6 +25,7 @@ async def test_keda_is_paused_for_the_sleep_and_resumed_by_the_wake(
             await rig.becomes("Proxy")
             assert await keda.annotations() == {PAUSED: "true", PAUSED_BY_US_ANNOTATION: "true"}
             await rig.wake(operator, "web")
+            prometheus.value = 9.0
             await rig.becomes("Serve")
 
             async def resumed() -> bool:
@@ -82,6 +83,8 @@ async def test_keda_that_does_not_pause_keeps_the_target_awake(
                 return any("did not report" in event["message"] for event in events)
 
             await eventually(told)
+            assert await rig.replicas() == 1
+            prometheus.value = 9.0
             await rig.becomes("Serve")
             assert await rig.replicas() == 1
             assert PAUSED not in await keda.annotations()

@@ -109,11 +109,14 @@ async def test_traffic_during_the_settle_keeps_the_target_awake(
     await rig.web(triggers=[prometheus.trigger()])
     async with rig.operator():
         await eventually(lambda: _truth(rig.resolver.asked))
+        assert await rig.replicas() == 1
+        prometheus.value = 9.0
         await rig.becomes("Serve")
         assert await rig.replicas() == 1
         assert await rig.slice() is None
         # It tries again after a cooldown, and goes when nothing is open.
         rig.resolver.reports[key] = ActivityReport(held=0, open=0, last_arrival_age=60.0)
+        prometheus.value = 0.0
         await rig.becomes("Proxy")
 
 
