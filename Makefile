@@ -30,7 +30,7 @@ test: $(READY) ## Run the whole suite (and the control-plane tests where the bin
 
 conformance: $(READY) ## Run one suite on the dev cluster and on the real control plane
 	$(BIN)/pytest tests/conformance $(PYTEST_ARGS)
-	$(BIN)/pytest tests/devcluster -m differential $(PYTEST_ARGS)
+	$(BIN)/pytest tests/devcluster tests/elasti -m differential $(PYTEST_ARGS)
 
 e2e: $(READY) ## Run the programs end to end
 	$(BIN)/pytest tests/e2e

@@ -35,10 +35,13 @@ from kubeloop.objects.patches import MergePatch
 DEVCLUSTER, CONTROLPLANE = "devcluster", "controlplane"
 everywhere = pytest.mark.parametrize(
     "rig",
-    [DEVCLUSTER, pytest.param(CONTROLPLANE, marks=pytest.mark.controlplane)],
+    [
+        DEVCLUSTER,
+        pytest.param(CONTROLPLANE, marks=[pytest.mark.controlplane, pytest.mark.differential]),
+    ],
     indirect=True,
 )
-"""Runs a test, or a module's, on both servers."""
+"""Runs a test, or a module's, on both servers; on Kubernetes' own in `make conformance`."""
 
 USER = "elasti-operator-under-test"
 _RBAC = "rbac.authorization.k8s.io"
