@@ -21,6 +21,7 @@ _LINES = "400"
 
 async def gather(stage: Stage, play: Play) -> str:
     """Return it as text, the newest moments last; moments are in seconds of the monotonic clock."""
+    await play.abandon()
     parts = ["# Lost or counted apart", *_lost(play), "", "# What happened", *_events(play)]
     for pod in (*await stage.operator_pods(), *await stage.resolver_pods()):
         name = pod["metadata"]["name"]

@@ -198,5 +198,10 @@ class Play:
         executed = await asyncio.to_thread(read_executed, self._executed)
         return settle(self.records, [said for said, _ in outcomes], executed, self.windows)
 
+    async def abandon(self) -> None:
+        """Wait for no answer any more; what has none is among the records as lost."""
+        outcomes = await asyncio.gather(*(probe.finish(abandon=True) for probe in self._probes))
+        self.records = [record for _, records in outcomes for record in records]
+
     async def _remove_namespace(self) -> None:
         await self.stage.client.resource("v1/namespaces").delete(self.namespace)

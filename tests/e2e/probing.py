@@ -46,10 +46,10 @@ class Probe:
         async with asyncio.timeout(self._plan.timeout):
             assert await self._process.stdout.readline() == b"all sent\n"
 
-    async def finish(self) -> tuple[Summary, list[Record]]:
-        """Send no more, wait for every answer, and return the account."""
+    async def finish(self, *, abandon: bool = False) -> tuple[Summary, list[Record]]:
+        """Send no more, wait for every answer unless they are abandoned, and return the account."""
         if self.outcome is None:
-            await self._tell("stop")
+            await self._tell("abandon" if abandon else "stop")
             async with asyncio.timeout(self._plan.timeout + _START_SECONDS):
                 code = await self._process.wait()
             assert code == 0, f"the prober ended with {code}"
@@ -70,7 +70,7 @@ async def probing(
     *,
     run: str,
     limit: int | None = None,
-    timeout: float = 300.0,
+    timeout: float = 400.0,
     reuse: bool = True,
     host: str = "",
 ) -> AsyncIterator[Probe]:

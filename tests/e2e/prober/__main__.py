@@ -2,9 +2,10 @@
 
     python -m tests.e2e.prober PLAN.json
 
-It says `ready`, then obeys lines of its standard input: `rate N`, and `stop`, which ends the sending.
-It says `all sent` when a plan's limit is on the wire. When every request has an outcome it writes them
-to the plan's file and ends. The end of the input is a `stop`, so that no prober outlives its test.
+It says `ready`, then obeys lines of its standard input: `rate N`; `stop`, which ends the sending; and
+`abandon`, which also waits for no answer any more. It says `all sent` when a plan's limit is on the wire.
+When every request has an outcome it writes them to the plan's file and ends. The end of the input means
+`abandon`, so that no prober outlives its test.
 """
 
 from __future__ import annotations
@@ -32,13 +33,27 @@ async def main(plan: Plan) -> None:
         lambda: asyncio.StreamReaderProtocol(reader), sys.stdin
     )
     print("ready", flush=True)
-    telling = asyncio.create_task(_tell(sender))
+    stop = asyncio.Event()
+    tasks = [asyncio.create_task(_tell(sender)), asyncio.create_task(_obey(sender, reader, stop))]
     sender.set_rate(plan.rate)
-    while (line := (await reader.readline()).decode().split()) and line[0] == "rate":
-        sender.set_rate(float(line[1]))
+    await stop.wait()
     await sender.finish()
-    telling.cancel()
+    for task in tasks:
+        task.cancel()
     _write(plan, sender, began)
+
+
+async def _obey(sender: Sender, reader: asyncio.StreamReader, stop: asyncio.Event) -> None:
+    while line := (await reader.readline()).decode().split():
+        match line:
+            case ["rate", number]:
+                sender.set_rate(float(number))
+            case ["stop"]:
+                stop.set()
+            case _:
+                break
+    stop.set()
+    sender.abandon()
 
 
 async def _tell(sender: Sender) -> None:

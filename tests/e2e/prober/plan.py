@@ -30,7 +30,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     rate: float = 0.0
     limit: int | None = None
-    timeout: float = 300.0
+    timeout: float = 400.0
     idle: int = 16
     """How many connections a target's pool keeps for reuse."""
     reuse: bool = True

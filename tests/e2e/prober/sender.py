@@ -59,6 +59,16 @@ class Sender:
         if rate:
             self._tick()
 
+    def abandon(self) -> None:
+        """Send no more, and give up on every request that has no outcome yet."""
+        self._stopped = True
+        self.set_rate(0)
+        for task in self._dialling:
+            task.cancel()
+        for connection, record in list(self._open.items()):
+            if record is not None:
+                connection.give_up(time.monotonic())
+
     async def finish(self) -> None:
         """Send no more, and wait for every outcome."""
         self.set_rate(0)
@@ -111,6 +121,9 @@ class Sender:
                 _, connection = await self._loop.create_connection(
                     lambda: Connection(self._lost), host, port
                 )
+        except asyncio.CancelledError:
+            self._failed(record, Fault.TIMEOUT, "while connecting: abandoned")
+            raise
         except ConnectionRefusedError as error:
             self._failed(record, Fault.REFUSED, str(error))
         except TimeoutError as error:

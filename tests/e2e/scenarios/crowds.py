@@ -13,7 +13,7 @@ from tests.e2e.workload import App
 _PROBERS = 4
 _RUSH = 1_000.0
 _A_RUSH_EACH = 3
-# One a second for each of them, until all are awake.
+# One a second for each of them, until all are awake; less, and some would sleep again.
 _MEANWHILE = 100.0
 
 

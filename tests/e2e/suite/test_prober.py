@@ -75,7 +75,10 @@ async def probe(
     assert process.stdout is not None
     assert await process.stdout.readline() == b"ready\n"
     assert await process.stdout.readline() == b"all sent\n"
-    await process.communicate(b"stop\n")
+    assert process.stdin is not None
+    process.stdin.write(b"stop\n")
+    await process.wait()
+    await process.communicate()
     assert process.returncode == 0
     return read_records(records)
 
@@ -143,6 +146,27 @@ async def test_silence_is_lost_after_the_timeout(tmp_path: Path):
     async with server(say_nothing) as address:
         _, records = await probe(tmp_path, address, timeout=1.0)
     assert faults(records) == {Fault.TIMEOUT}
+
+
+async def test_a_prober_whose_test_is_gone_ends_and_says_what_had_no_answer(tmp_path: Path):
+    async def say_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    records = tmp_path / "records"
+    async with server(say_nothing) as address:
+        plan = Plan(targets=(address,), records=str(records), run="r", rate=400, limit=4)
+        (tmp_path / "plan").write_bytes(msgspec.json.encode(plan))
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.e2e.prober", str(tmp_path / "plan")),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            cwd=ROOT,
+        )
+        assert process.stdout is not None
+        assert [await process.stdout.readline() for _ in range(2)] == [b"ready\n", b"all sent\n"]
+        await process.communicate()
+    _, found = read_records(records)
+    assert [record.fault for record in found] == [Fault.TIMEOUT] * 4
 
 
 async def test_nothing_is_sent_again(tmp_path: Path):
