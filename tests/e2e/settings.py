@@ -37,8 +37,8 @@ SHORT = Length(
     cycles=4,
     moments=5,
     outage=10,
-    held=10_000,
-    services=100,
+    held=2_500,
+    services=25,
 )
 FULL = Length(
     name="full",
