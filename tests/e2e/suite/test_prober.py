@@ -163,7 +163,9 @@ async def test_a_prober_whose_test_is_gone_ends_and_says_what_had_no_answer(tmp_
             cwd=ROOT,
         )
         assert process.stdout is not None
+        assert process.stdin is not None
         assert [await process.stdout.readline() for _ in range(2)] == [b"ready\n", b"all sent\n"]
+        process.stdin.close()
         await process.communicate()
     _, found = read_records(records)
     assert [record.fault for record in found] == [Fault.TIMEOUT] * 4
