@@ -33,7 +33,7 @@ conformance: $(READY) ## Run one suite on the dev cluster and on the real contro
 	$(BIN)/pytest tests/devcluster tests/elasti -m differential $(PYTEST_ARGS)
 
 e2e: $(READY) ## Run the programs end to end
-	$(BIN)/pytest tests/e2e
+	$(BIN)/pytest tests/e2e $(E2E_ARGS)
 
 test-pythons: ## Run the suite on every newer Python that is installed
 	@for python in $(PYTHONS); do command -v $$python >/dev/null || continue; \

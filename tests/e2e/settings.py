@@ -38,7 +38,7 @@ SHORT = Length(
     moments=5,
     outage=10,
     held=2_500,
-    services=25,
+    services=100,
 )
 FULL = Length(
     name="full",
