@@ -26,7 +26,13 @@ async def placed(cluster: Cluster, name: str = "one") -> str:
 async def unschedulable(cluster: Cluster, name: str = "one") -> JsonObject:
     async def told() -> JsonObject | None:
         found = await cluster.get("pods", name)
-        assert found is not None
+        if found is None:
+            await cluster.pods.create(pod(name))
+            return None
+        if found["spec"].get("nodeName"):
+            # Bound by a scheduler that had not heard of the change to its node: it gets another.
+            await cluster.pods.delete(name, grace_period=0)
+            return None
         listed = found["status"].get("conditions") or []
         condition = next((c for c in listed if c["type"] == "PodScheduled"), None)
         return condition if condition and condition["status"] == "False" else None

@@ -136,7 +136,7 @@ async def test_when_no_port_is_left_it_is_said_and_others_go_on(
 ):
     monkeypatch.setattr(leader, "PortBook", functools.partial(ports.PortBook, 21000, 21000))
     await rig.web(replicas=0, name="first")
-    async with rig.operator() as operator:
+    async with rig.operator(watch_namespaces=(rig.namespace,)) as operator:
         await rig.becomes("Proxy", "first")
         await rig.web(replicas=0, name="second")
         told = await rig.tells("Ready", "PortsExhausted", "second")
