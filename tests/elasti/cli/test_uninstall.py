@@ -11,7 +11,7 @@ import pytest
 from tests.elasti.cli.clusters import Cluster, cluster_on
 
 from elasti.api.crd import custom_resource_definition
-from elasti.api.names import API_VERSION, FINALIZER, KIND, PLURAL
+from elasti.api.names import API_VERSION, FINALIZER, KIND, PLURAL, RESTING_PORTS
 from elasti.cli.install.finding import KINDS
 from elasti.cli.install.progress import Progress
 from elasti.cli.uninstall.plan import announced, refusal
@@ -96,8 +96,11 @@ def deployment(name: str) -> JsonObject:
 
 def test_it_removes_all_but_the_namespace_and_says_so_when_nothing_is_there(cluster: Cluster):
     cluster.ok("install", "--no-wait")
+    resting = {"name": RESTING_PORTS, "namespace": "elasti"}
+    cluster.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": resting})
     said = cluster.ok("uninstall", "--yes")
     assert left_of(cluster) == []
+    assert RESTING_PORTS not in cluster.names("v1/configmaps")
     assert CRD not in cluster.names(CRDS)
     assert "elasti" in cluster.names("v1/namespaces")
     assert said.index("Deployment elasti/elasti-operator removed") < said.index("ServiceAccount")

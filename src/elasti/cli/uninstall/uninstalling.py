@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
-from elasti.api.names import LEASE_NAME
+from elasti.api.names import LEASE_NAME, RESTING_PORTS
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.install.choices import Program
 from elasti.cli.install.elastiservices import some_of
@@ -37,6 +37,11 @@ if TYPE_CHECKING:
 
 _DEPLOYMENTS = "apps/v1/deployments"
 _LOOK_EVERY = 0.5
+# No manifest has them, so no label of an installation finds them.
+_MADE_BY_THE_OPERATOR = (
+    ("coordination.k8s.io/v1/leases", LEASE_NAME),
+    ("v1/configmaps", RESTING_PORTS),
+)
 
 
 class Uninstalling:
@@ -175,9 +180,9 @@ class Uninstalling:
             except NotFound:
                 continue
             self._progress.done(str(found), "removed")
-        leases = self._client.resource("coordination.k8s.io/v1/leases")
-        with contextlib.suppress(NotFound, Forbidden):
-            await leases.delete(LEASE_NAME, namespace=self._survey.namespace)
+        for kind, name in _MADE_BY_THE_OPERATOR:
+            with contextlib.suppress(NotFound, Forbidden):
+                await self._client.resource(kind).delete(name, namespace=self._survey.namespace)
 
     async def _remove_definition(self) -> None:
         if not self._survey.has_definition or self._survey.needed_by:
