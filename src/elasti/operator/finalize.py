@@ -108,21 +108,27 @@ class Finalizer:
         return owner is None or owner.uid == es.metadata.uid
 
     async def _must_wait(self, facts: Facts, memory: Memory) -> bool:
-        es, now = facts.es, asyncio.get_running_loop().time()
+        es = facts.es
         hopeless = facts.service is None or facts.target is None
-        if es.spec.deletion_policy == "Leave" or not facts.slices or hopeless:
-            if es.spec.deletion_policy == "ScaleUp" and facts.at_zero and not hopeless:
-                await self._wake(facts, memory)
+        if es.spec.deletion_policy == "Leave" or hopeless:
             return False
-        if memory.finalizing_since is None:
-            memory.finalizing_since = now
-        if now - memory.finalizing_since >= self._settings.finalize_wait:
+        if not facts.slices and not facts.at_zero:
+            return False
+        if self._is_overdue(memory):
             _log.warning("no endpoint became ready in time", elastiservice=es.metadata.name)
             return False
-        await self._wake(facts, memory)
-        if memory.settled_ready(facts.now, self._settings.release_settle):
+        woken = await self._wake(facts, memory)
+        if not facts.slices and woken:
+            return False  # nobody is held, so nobody waits for the pods
+        if facts.slices and memory.settled_ready(facts.now, self._settings.release_settle):
             return False
         return not await self._is_terminating(es.metadata.namespace)
+
+    def _is_overdue(self, memory: Memory) -> bool:
+        now = asyncio.get_running_loop().time()
+        if memory.finalizing_since is None:
+            memory.finalizing_since = now
+        return now - memory.finalizing_since >= self._settings.finalize_wait
 
     async def _until_nodes_know(self, facts: Facts, memory: Memory) -> float:
         """Return for how many seconds nodes may still send connections to the resolver."""
@@ -131,14 +137,17 @@ class Finalizer:
             return 0.0
         return left
 
-    async def _wake(self, facts: Facts, memory: Memory) -> None:
+    async def _wake(self, facts: Facts, memory: Memory) -> bool:
+        """Ask for pods; False where that failed and may be tried again."""
         await self._resume_keda(facts, memory)
         try:
             await self._handover.wake(facts, memory, facts.es.spec.min_target_replicas)
         except NotFound:
-            return
+            return True
         except KubeError as error:
             self._reporter.not_woken(facts.es, str(error))
+            return False
+        return True
 
     async def _resume_keda(self, facts: Facts, memory: Memory) -> None:
         for name in owed_to_keda(State.WAKING, facts, memory):
