@@ -80,7 +80,7 @@ async def test_nothing_is_lost(
 ):
     if not plays(theatre.cluster.kind, scenario, e2e_settings.length):
         why = Unsupported(
-            "in a short run it plays elsewhere: on the dev cluster, or with the other proxy"
+            "a short run leaves it to the dev cluster, to the other proxy, or to full runs"
         )
         running.not_here(stage, scenario, e2e_settings, why)
         return
