@@ -57,6 +57,10 @@ class Connection(asyncio.Protocol):
         """The answer took too long."""
         self._finish(now, Fault.TIMEOUT, repr(self._buffer[:_SHOWN]))
 
+    def break_off(self, now: float, why: str) -> None:
+        """The request could not even be sent: the connection had ended."""
+        self._finish(now, Fault.RESET, why)
+
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

@@ -144,7 +144,11 @@ class Sender:
         name = self._plan.host or f"{host}:{port}"
         head = f"{record.method} /{record.id} HTTP/1.1\r\nHost: {name}\r\n{length}\r\n"
         self._open[connection] = record
-        connection.ask(record, head.encode(), body, self._done)
+        try:
+            connection.ask(record, head.encode(), body, self._done)
+        except RuntimeError as error:
+            # Reset by the other side, and not yet told of it: an outcome like any other.
+            connection.break_off(time.monotonic(), str(error))
 
     def _dialled(self, task: asyncio.Task[None]) -> None:
         self._dialling.discard(task)
