@@ -113,22 +113,21 @@ class Operator:
             clock=self._clock,
         )
         self.server = self._make_server()
+        warmer = KindWarmer(client=client, manager=manager, directory=self.directory, scales=scales)
         self.manager = Manager(election=self._election(open_client), on_lost="standby")
-        self.manager.add(recorder, group=Group.RECORDERS, name="events")
-        self.manager.add(self.server, group=Group.SERVERS, name="server")
+        self._fill_manager(recorder, warmer)
+
+    def _fill_manager(self, recorder: EventRecorder, warmer: KindWarmer) -> None:
+        add = self.manager.add
+        add(recorder, group=Group.RECORDERS, name="events")
+        add(self.server, group=Group.SERVERS, name="server")
         if self.callers is not None:
-            self.manager.add(self.callers, group=Group.OTHERS, name="callers")
-        if settings.health_port:
-            self.manager.add(self._health_server(), group=Group.SERVERS, name="health")
-        self.manager.add(self.caches.manager, group=Group.CACHES, name="caches")
-        warmer = KindWarmer(
-            client=client,
-            manager=self.caches.manager,
-            directory=self.directory,
-            scales=scales,
-        )
-        self.manager.add(warmer, group=Group.OTHERS, name="kinds")
-        self.manager.add(self._lead, group=Group.LEADER, name="leader")
+            add(self.callers, group=Group.OTHERS, name="callers")
+        if self.settings.health_port:
+            add(self._health_server(), group=Group.SERVERS, name="health")
+        add(self.caches.manager, group=Group.CACHES, name="caches")
+        add(warmer, group=Group.OTHERS, name="kinds")
+        add(self._lead, group=Group.LEADER, name="leader")
 
     @property
     def is_synced(self) -> bool:
