@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+import gc
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 from tests.elasti.operator import kinds
 
 from elasti.api.crd import custom_resource_definition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # The real control plane, for every test that asks for it.
 pytest_plugins = ["tests.controlplane.plugin"]
@@ -19,8 +23,12 @@ settings.load_profile("elasti")
 
 
 @pytest.fixture(autouse=True)
-def leak_guard(kubeloop_leak_guard: None) -> None:
+def leak_guard(kubeloop_leak_guard: None) -> Iterator[None]:
     """Every test is guarded; `@pytest.mark.allow_leaks` lets one off."""
+    yield
+    was_on = gc.isenabled()
+    gc.enable()
+    assert was_on, "the test left the process without a garbage collector"
 
 
 @pytest.fixture(scope="session")

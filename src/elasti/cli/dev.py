@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 @click.command("dev")
@@ -64,11 +70,41 @@ def command(
       elasti dev --port 0 --kubeconfig ~/.kube/config
       elasti dev --run 'nginx=python3 -m http.server --bind $(POD_IP) 80'
     """
-    import gc
+    with _collector_off():
+        _run(
+            port=port,
+            nodes=nodes,
+            data_dir=data_dir,
+            kubeconfig=kubeconfig,
+            programs=programs,
+            netns=netns,
+        )
+
+
+@contextlib.contextmanager
+def _collector_off() -> Iterator[None]:
+    """What a start makes is there to stay: looking for garbage in it takes a tenth of the time.
+
+    A cluster that is up turns the collector on; one that does not start leaves it on as well.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def _run(
+    *,
+    port: int,
+    nodes: int,
+    data_dir: Path | None,
+    kubeconfig: Path | None,
+    programs: tuple[str, ...],
+    netns: bool,
+) -> None:
     import os
 
-    # What a start makes is there to stay; looking for garbage in it takes a tenth of the time.
-    gc.disable()
     from elasti.cli.dev_run import container_environment, lean_loop, move_in, read_programs, run
     from elasti.cli.running import run_until_interrupted
 
