@@ -11,6 +11,7 @@ Commands come as lines of JSON on standard input, answers go to standard output:
 
 from __future__ import annotations
 
+import abc
 import argparse
 import asyncio
 import json
@@ -50,8 +51,8 @@ class Counts:
         return shown
 
 
-class _Connection(asyncio.Protocol):
-    """Reads heads of requests without bodies."""
+class _Connection(asyncio.Protocol, abc.ABC):
+    """Reads heads of requests without bodies; who inherits answers them."""
 
     def __init__(self, counts: Counts) -> None:
         self._counts = counts
@@ -66,8 +67,9 @@ class _Connection(asyncio.Protocol):
         for head in heads:
             self._answer(head.decode())
 
+    @abc.abstractmethod
     def _answer(self, head: str) -> None:
-        raise NotImplementedError
+        """Answer a request by its head."""
 
     def _reply(self, body: bytes) -> None:
         head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
