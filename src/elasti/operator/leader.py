@@ -32,6 +32,7 @@ from elasti.operator.ports import PortBook
 from elasti.operator.reconciler import ElastiServiceReconciler
 from elasti.operator.reporting import Reporter
 from elasti.operator.resting import RestingPorts
+from elasti.operator.subjects import evidence_by
 from elasti.operator.sweeper import Sweeper
 from elasti.operator.warnings import Warnings
 from elasti.scaling.evaluator import Evaluator
@@ -164,7 +165,7 @@ class Leader:
         return Decisions(
             directory=self._ground.directory,
             memories=self._memories,
-            evidence=evaluator.evidence,
+            evidence=evidence_by(self._ground.directory, evaluator),
             clock=self._ground.clock,
             polling_interval=self._ground.settings.polling_interval,
         )
@@ -235,7 +236,7 @@ class Leader:
             definition=definition,
             reporter=reporter,
             pacer=Pacer(),
-            evidence=evaluator.evidence,
+            evidence=evidence_by(ground.directory, evaluator),
             settings=ground.settings,
             clock=ground.clock,
         )

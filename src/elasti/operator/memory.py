@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from elasti.operator.conditions import Finding
     from elasti.operator.decisions import Judgement
     from elasti.operator.projections import Endpoint, EndpointSlice
-    from elasti.scaling.scale_handler import ScaleView
+    from elasti.scaling.scale_handler import ScaleTarget, ScaleView
     from kubeloop.controller.reconcile import Request
 
 _CONTEST_WINDOW = 3600.0
@@ -79,6 +79,7 @@ class Memory:
 
     uid: str
     service: str
+    target: ScaleTarget | None = None
     state: State | None = None
     why: str = ""
     refused: bool = False
@@ -128,6 +129,15 @@ class Memory:
             self.engaged_at = None
         if state is State.PROXY and self.sleep is not None:
             self.sleep.fulfilled = True
+
+    def aim(self, target: ScaleTarget) -> None:
+        """Be about this target; of another, nothing that is known of the former one holds."""
+        if self.target not in (None, target):
+            self.state, self.engaged_at, self.decided_on = None, None, None
+            self.parked_here = False
+            self.contest, self.scales = Contest(), Overlay()
+            self.kind_failures = 0
+        self.target = target
 
     def settled_engaging(self, now: float, settle: float) -> bool:
         """Whether our slice has been beside the pods' for the whole engage settle."""

@@ -8,6 +8,7 @@ from elasti.api.names import private_service_name
 from elasti.operator.decisions import cooldown_of
 from elasti.operator.modes import State
 from elasti.operator.observation import BY_SERVICE
+from elasti.operator.subjects import subject_key
 from elasti.scaling.decide import Verdict
 from elasti.scaling.evaluator import Subject
 from elasti.scaling.triggers.pods import PodEndpoint
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from elasti.operator.informer_manager import Scope
     from elasti.operator.memory import Memories, Memory
     from elasti.operator.projections import EndpointSlice
+    from elasti.operator.subjects import SubjectKey
     from elasti.scaling.evaluator import Evaluator
 
 _CALMED = (State.SERVE, State.WAKING)
@@ -49,7 +51,7 @@ class Poller:
         self._evaluator = evaluator
         self._enqueue = enqueue
         self._interval = interval
-        self._known: set[Request] = set()
+        self._known: set[SubjectKey] = set()
 
     async def run(self) -> None:
         """Poll until cancelled."""
@@ -58,16 +60,16 @@ class Poller:
     async def poll(self) -> None:
         """Read everything once, and enqueue whom it concerns."""
         await self._evaluator.poll(map(self._subject, self._elastiservices.all()))
-        present: set[Request] = set()
+        present: set[SubjectKey] = set()
         budget = Budget()
         for es in self._elastiservices.all():
             request = Request(es.metadata.namespace, es.metadata.name)
-            present.add(request)
+            present.add(subject_key(request, es.metadata.uid, es.spec))
             self._consider(request)
             if budget.spent():
                 await budget.rest()
-        for request in self._known - present:
-            self._evaluator.forget(request)
+        for key in self._known - present:
+            self._evaluator.forget(key)
         self._known = present
 
     def _consider(self, request: Request) -> None:
@@ -88,7 +90,7 @@ class Poller:
         memory = self._memories.find(request)
         wants_pods = any(trigger.type == "pods" for trigger in es.spec.triggers)
         return Subject(
-            key=request,
+            key=subject_key(request, es.metadata.uid, es.spec),
             triggers=es.spec.triggers,
             cooldown=cooldown_of(es.spec),
             pods=tuple(self._pods(es)) if wants_pods else (),

@@ -105,6 +105,7 @@ class ElastiServiceReconciler:
                 self._release_ports(old.uid)
             # Conditions end a first reconcile: whatever KubeElasti had left was adopted by then.
             memory.legacy_checked = bool(es.status.conditions)
+        memory.aim(target_of(es))
         return memory
 
     async def _quit(self, namespace: str, former: Memory) -> None:

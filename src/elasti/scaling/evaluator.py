@@ -88,10 +88,17 @@ class Evaluator:
         assert self._session is not None
         await self._session.close()
 
-    def evidence(self, key: Hashable) -> Sequence[Evidence]:
-        """Return what the triggers have shown; nothing where they were never read."""
+    def evidence(
+        self, key: Hashable, triggers: Sequence[ScaleTrigger] | None = None
+    ) -> Sequence[Evidence]:
+        """Return what the triggers have shown; nothing where they were never read.
+
+        `triggers`: those that it must be about.
+        """
         case = self._cases.get(key)
-        return tuple(case.evidence) if case is not None else ()
+        if case is None or (triggers is not None and case.triggers != tuple(triggers)):
+            return ()
+        return tuple(case.evidence)
 
     def forget(self, key: Hashable) -> None:
         """The ElastiService is gone."""

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from tests.elasti.operator.fakes import FakePrometheus
 
@@ -15,7 +16,9 @@ from elasti.operator.directory import Directory
 from elasti.operator.memory import Memories, Memory
 from elasti.operator.modes import State
 from elasti.operator.polling import Poller
+from elasti.operator.subjects import evidence_by, subject_key
 from elasti.scaling.evaluator import Evaluator
+from elasti.scaling.scale_handler import ScaleTarget, ScaleView
 from kubeloop.aio.clock import SystemClock
 from kubeloop.controller.reconcile import Request
 from kubeloop.objects.meta import ObjectMeta
@@ -40,6 +43,7 @@ class Round:
     prometheus: FakePrometheus
     evaluator: Evaluator
     decisions: Decisions
+    directory: Directory
     memory: Memory
     store: Store
     poller: Poller
@@ -76,7 +80,7 @@ async def round_(prometheus: FakePrometheus) -> AsyncIterator[Round]:
         decisions = Decisions(
             directory=directory,
             memories=memories,
-            evidence=evaluator.evidence,
+            evidence=evidence_by(directory, evaluator),
             clock=SystemClock(),
             polling_interval=30.0,
         )
@@ -89,7 +93,7 @@ async def round_(prometheus: FakePrometheus) -> AsyncIterator[Round]:
             enqueue=enqueued.append,
             interval=30.0,
         )
-        yield Round(prometheus, evaluator, decisions, memory, store, poller, enqueued)
+        yield Round(prometheus, evaluator, decisions, directory, memory, store, poller, enqueued)
 
 
 async def test_a_round_that_says_nothing_new_concerns_nobody(round_: Round):
@@ -137,7 +141,48 @@ async def test_a_trigger_at_work_wakes_a_sleeping_target_until_it_is_awake(round
 
 async def test_one_that_is_gone_is_forgotten(round_: Round):
     await round_.run()
-    assert round_.evaluator.evidence(WEB)
+    (es,) = round_.store.objects
+    key = subject_key(WEB, "u", es.spec)
+    assert round_.evaluator.evidence(key)
     round_.store.objects.clear()
     assert await round_.run() == []
-    assert round_.evaluator.evidence(WEB) == ()
+    assert round_.evaluator.evidence(key) == ()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"scale_target_ref": ScaleTargetRef("apps/v1", "Deployment", "other")},
+        {"service": "other"},
+        {"triggers": (ScaleTrigger("prometheus", {"query": "other", "threshold": "1"}),)},
+    ],
+)
+async def test_what_was_shown_of_one_target_says_nothing_of_another(
+    round_: Round, change: dict[str, Any]
+):
+    evidence = evidence_by(round_.directory, round_.evaluator)
+    await round_.run()
+    assert evidence(WEB)[0].quiet_since is not None
+    (es,) = round_.store.objects
+    changed = msgspec.structs.replace(es, spec=msgspec.structs.replace(es.spec, **change))
+    round_.directory.put(changed)
+    # No round has come since, and the reconciler looks already.
+    assert evidence(WEB) == ()
+    assert "has not been read yet" in round_.decisions.together(WEB).reason
+    round_.store.objects[:] = [changed]
+    await round_.run()
+    assert len(evidence(WEB)) == 1
+
+
+def test_another_target_is_another_story():
+    memory = Memory("u", "web", state=State.PROXY, parked_here=True)
+    first, second = (ScaleTarget("shop", "apps/v1", "Deployment", name) for name in ("a", "b"))
+    memory.aim(first)
+    memory.scales.wrote("target", "9", ScaleView("uid", 0, "9"))
+    memory.aim(first)
+    assert memory.state is State.PROXY
+    assert memory.scales.is_pending
+    memory.aim(second)
+    assert memory.state is None
+    assert not memory.scales.is_pending
+    assert not memory.parked_here
