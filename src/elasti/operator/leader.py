@@ -138,6 +138,14 @@ class Leader:
         for port, age in resting.items():
             self._ports.rest(port, now - age)
 
+        self._rest_orphans(now)
+
+    def _rest_orphans(self, now: float) -> None:
+        """Let ports rest that are published for nobody: traffic may still come there."""
+        for piece in self._ground.caches.our_slices.all():
+            for port in piece.ports or ():
+                self._ports.abandon(port.port or 0, now)
+
     def _claim_ports(self) -> None:
         caches = self._ground.caches
         for es in caches.elastiservices.all():

@@ -108,6 +108,13 @@ class PortBook:
         if in_range and port not in self._owners:
             self._freed[port] = max(since, self._freed.get(port, since))
 
+    def abandon(self, port: int, now: float) -> None:
+        """Let a port rest from now on that was in use by somebody unknown; not one that is held."""
+        in_range = self._first <= port < self._first + self._size
+        if in_range and port not in self._owners:
+            self._freed[port] = now
+            self.unwritten.add(port)
+
     def _take(self, owner: Owner, service_port: int, port: int) -> None:
         self._owners[port] = owner
         self._held[owner][service_port] = port

@@ -68,6 +68,7 @@ class ElastiServiceReconciler:
         es = self._parts.elastiservices.find(*request)
         if es is None:
             self._forget(request)
+            await self._write_resting_ports()
             return None
         former = self._parts.memories.find(request)
         memory = self._recall(request, es)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 from pathlib import Path
 from typing import Any
@@ -242,6 +243,50 @@ async def test_a_port_that_a_service_lost_rests_through_a_restart(rig: Rig):
 
         await eventually(settled)
         assert await port_of(rig) != first
+
+
+async def tear_away(rig: Rig, name: str = "web") -> None:
+    """Delete an ElastiService and let nobody do anything about it."""
+    await rig.elastiservices.delete(name)
+    with contextlib.suppress(NotFound):
+        await rig.elastiservices.patch(name, MergePatch({"metadata": {"finalizers": None}}))
+
+
+async def written(rig: Rig) -> set[int]:
+    maps = rig.client.resource("v1/configmaps", namespace=RESOLVER_NAMESPACE)
+    try:
+        return {int(port) for port in (await maps.get(RESTING_PORTS))["data"]}
+    except NotFound:
+        return set()
+
+
+async def test_the_port_of_one_that_was_torn_away_is_written_down_at_once(rig: Rig):
+    await rig.web(replicas=0)
+    async with rig.operator(engage_settle=60.0):
+        await rig.becomes("Proxy")
+        first = await port_of(rig)
+        await tear_away(rig)
+
+        async def noted() -> bool:
+            return first in await written(rig)
+
+        await eventually(noted)
+
+
+async def test_the_port_of_one_that_was_torn_away_while_nobody_led_rests(rig: Rig):
+    await rig.web(replicas=0)
+    async with rig.operator():
+        await rig.becomes("Proxy")
+        first = await port_of(rig)
+    await tear_away(rig)
+    assert first not in await written(rig)
+    # Some node may still send the Service's traffic there: its slice is.
+    assert await rig.slice() is not None
+    await rig.service("other")
+    await rig.elastiservice("other")
+    async with rig.operator():
+        await port_of(rig, "other")
+        assert first in await written(rig)
 
 
 @everywhere
