@@ -27,6 +27,7 @@ from elasti.operator.observation import Observer
 from elasti.operator.ops_informer import Targets
 from elasti.operator.pacer import Pacer
 from elasti.operator.parts import Parts
+from elasti.operator.pod_labels import PodLabels
 from elasti.operator.polling import Poller
 from elasti.operator.ports import PortBook
 from elasti.operator.reconciler import ElastiServiceReconciler
@@ -90,6 +91,7 @@ class Leader:
         self._ground = ground
         self._memories = Memories()
         self._ports = PortBook()
+        self._pod_labels = PodLabels()
         self._resting = RestingPorts(
             ground.client, namespace=ground.settings.operator_namespace, clock=ground.clock
         )
@@ -240,7 +242,7 @@ class Leader:
             scales=ground.scales,
             resolvers=caches.resolvers,
             finalizer=finalizer,
-            warnings=Warnings(ground.client, caches.services),
+            warnings=Warnings(ground.client, caches.services, self._pod_labels),
             definition=definition,
             reporter=reporter,
             pacer=Pacer(),
@@ -282,7 +284,9 @@ class Leader:
         return (own, *self._ground.directory.naming(namespace, es.spec.service))
 
     def _of_service(self, service: Service) -> Iterable[Request]:
-        return self._concerned(service.metadata.namespace, service.metadata.name)
+        namespace, selector = service.metadata.namespace, service.spec.selector or {}
+        named = self._concerned(namespace, service.metadata.name)
+        return (*named, *self._pod_labels.selected_by(namespace, selector))
 
     def _of_slice(self, piece: EndpointSlice) -> Iterable[Request]:
         return self._concerned(piece.metadata.namespace, piece.service)
@@ -342,6 +346,7 @@ class Leader:
         memory = self._memories.find(request)
         if memory is None:
             metrics.forget(request)
+            self._pod_labels.forget(request)
         else:
             metrics.reconciled(request, clock() - began, None)
             metrics.state(request, memory.state)

@@ -11,10 +11,12 @@ from elasti.api.names import PRIVATE_LABEL
 from elasti.operator.conditions import Finding
 from elasti.scaling.autoscalers import Hpas
 from kubeloop.client.errors import KubeError
+from kubeloop.controller.reconcile import Request
 
 if TYPE_CHECKING:
     from elasti.operator.informer_manager import Scope
     from elasti.operator.observation import Facts
+    from elasti.operator.pod_labels import PodLabels
     from elasti.operator.projections import Service
     from kubeloop.client.client import Client
 
@@ -32,8 +34,9 @@ def index_by_selector(service: Service) -> list[str]:
 class Warnings:
     """Looks for surprises."""
 
-    def __init__(self, client: Client, services: Scope[Service]) -> None:
+    def __init__(self, client: Client, services: Scope[Service], labels: PodLabels) -> None:
         self._services = services
+        self._pod_labels = labels
         self._hpas = Hpas(client)
 
     async def about(self, facts: Facts) -> list[Finding]:
@@ -60,9 +63,12 @@ class Warnings:
         return found + await self._about_hpa(facts)
 
     def _others(self, facts: Facts) -> list[str]:
+        request = Request(facts.namespace, facts.es.metadata.name)
         if facts.target is None:
+            self._pod_labels.forget(request)
             return []
         labels = facts.target.pod_labels
+        self._pod_labels.put(request, labels)
         names = {
             service.metadata.name
             for key, value in labels.items()

@@ -59,6 +59,26 @@ async def test_what_cannot_sleep_is_refused_with_a_remedy_and_left_alone(
         assert await rig.replicas("headless") == 1
 
 
+async def test_another_service_on_the_same_pods_is_told_of_as_long_as_it_is_there(rig: Rig):
+    await rig.web(replicas=0)
+    async with rig.operator():
+        await rig.becomes("Proxy")
+        await rig.service("second", selector={"app": "web"})
+        await rig.says("Ready", "second")
+        await rig.cluster.services.patch("second", MergePatch({"spec": {"selector": {"app": "x"}}}))
+
+        async def silent() -> bool:
+            return "second" not in (await rig.condition("Ready")).get("message", "")
+
+        await eventually(silent)
+        await rig.cluster.services.patch(
+            "second", MergePatch({"spec": {"selector": {"app": "web"}}})
+        )
+        await rig.says("Ready", "second")
+        await rig.cluster.services.delete("second")
+        await eventually(silent)
+
+
 async def test_a_target_whose_service_becomes_impossible_is_woken_and_let_go(rig: Rig):
     await rig.web(replicas=0)
     async with rig.operator():
