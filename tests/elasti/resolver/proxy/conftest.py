@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 import uvloop
+from tests.elasti.resolver.proxy.real_pods import release_when_held, web_pod
 from tests.elasti.resolver.proxy.rig import Rig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
+
+    from elasti.resolver.proxy.target import Address
 
 
 def pytest_asyncio_loop_factories(
@@ -25,3 +28,16 @@ def pytest_asyncio_loop_factories(
 async def rig() -> AsyncIterator[Rig]:
     async with Rig() as rig:
         yield rig
+
+
+@pytest.fixture(params=["at once", "held"])
+async def web(rig: Rig, request: pytest.FixtureRequest) -> AsyncIterator[Address]:
+    """A web server that answers already, or that everybody waits for first."""
+    async with web_pod() as address:
+        if request.param == "at once":
+            rig.target.pods.append(address)
+            yield address
+        else:
+            release = asyncio.create_task(release_when_held(rig, address))
+            yield address
+            await release

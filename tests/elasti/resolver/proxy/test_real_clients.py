@@ -17,19 +17,6 @@ from elasti.resolver.proxy.target import Refusal
 pytestmark = [pytest.mark.slow, needs("curl")]
 
 
-@pytest.fixture(params=["at once", "held"])
-async def web(rig, request):
-    """A web server that answers already, or that everybody waits for first."""
-    async with web_pod() as address:
-        if request.param == "at once":
-            rig.target.pods.append(address)
-            yield address
-        else:
-            release = asyncio.create_task(release_when_held(rig, address))
-            yield address
-            await release
-
-
 async def curl(rig, path: str, *arguments: str, **options) -> bytes:
     return await run(
         "curl", "-sS", "-m", "40", *arguments, f"http://{HOST}:{rig.port}{path}", **options

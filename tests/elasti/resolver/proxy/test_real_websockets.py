@@ -9,25 +9,12 @@ import resource
 import aiohttp
 import pytest
 import websockets
-from tests.elasti.resolver.proxy.real_pods import release_when_held, web_pod
+from tests.elasti.resolver.proxy.real_pods import web_pod
 from tests.elasti.resolver.proxy.rig import HOST, eventually
 from websockets.asyncio.client import ClientConnection, connect
 
 pytestmark = pytest.mark.slow
 MANY = 1000
-
-
-@pytest.fixture(params=["at once", "held"])
-async def web(rig, request):
-    """A web server that answers already, or that everybody waits for first."""
-    async with web_pod() as address:
-        if request.param == "at once":
-            rig.target.pods.append(address)
-            yield address
-        else:
-            release = asyncio.create_task(release_when_held(rig, address))
-            yield address
-            await release
 
 
 def url(rig, path: str = "/echo") -> str:
