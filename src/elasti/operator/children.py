@@ -90,7 +90,7 @@ def resolver_slices(
     One for each family that both the Service and some resolver has; `ports` gives the resolver port
     of each Service port.
     """
-    by_family: dict[str, list[Endpoint]] = {family: [] for family in _families(service)}
+    by_family: dict[str, list[Endpoint]] = {family: [] for family in families(service)}
     for resolver in resolvers:
         if (family := _family(resolver)) in by_family:
             by_family[family].append(_published(resolver))
@@ -104,7 +104,7 @@ def resolver_slices(
 def uncovered(service: Service, resolvers: Iterable[Endpoint]) -> tuple[str, ...]:
     """Return the families of a Service in which nobody of these would take its traffic."""
     covered = {_family(resolver) for resolver in resolvers}
-    return tuple(family for family in _families(service) if family not in covered)
+    return tuple(family for family in families(service) if family not in covered)
 
 
 def slice_differs(present: EndpointSlice, wanted: EndpointSlice) -> bool:
@@ -158,7 +158,8 @@ def _slice(
     return EndpointSlice(address_type=family, metadata=meta, endpoints=ordered, ports=slice_ports)
 
 
-def _families(service: Service) -> tuple[str, ...]:
+def families(service: Service) -> tuple[str, ...]:
+    """Return the address families of a Service."""
     return service.spec.ip_families or ("IPv4",)
 
 

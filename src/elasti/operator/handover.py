@@ -136,6 +136,9 @@ class Handover:
     async def _put(
         self, wanted: EndpointSlice, present: EndpointSlice | None, memory: Memory
     ) -> None:
+        if present is not None and present.address_type != wanted.address_type:
+            await self._delete(present, memory)  # no write can change that
+            present = None
         if present is None:
             try:
                 written = await self._slices.create(wanted, field_manager=FIELD_MANAGER)

@@ -10,11 +10,12 @@ alone tell whether traffic can go to pods, and a slice of KubeElasti's that carr
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from elasti.api.names import MANAGED_BY, private_service_name
-from elasti.operator.children import slice_names, uncovered
+from elasti.operator.children import FAMILIES, families, slice_names, uncovered
 from elasti.operator.modes import Activity, Observation, State
 from elasti.operator.projections import (
     MANAGED_BY_LABEL,
@@ -206,9 +207,10 @@ class Observer:
             for piece in self.published(namespace, service, memory)
             if not await self._is_gone(piece, memory)
         ]
-        if not found and not memory.legacy_checked:
-            found = await self._legacy(namespace, slice_names(service)["IPv4"])
-            memory.legacy_checked = not found
+        if not memory.legacy_checked:
+            unlabelled = await self._unlabelled(namespace, service, found)
+            memory.legacy_checked = not unlabelled
+            found += unlabelled
         return tuple(found)
 
     def published(self, namespace: str, service: str, memory: Memory) -> tuple[EndpointSlice, ...]:
@@ -238,11 +240,18 @@ class Observer:
             return True
         return False
 
-    async def _legacy(self, namespace: str, name: str) -> list[EndpointSlice]:
-        try:
-            return [await self._slices.get(name, namespace=namespace)]
-        except NotFound:
-            return []
+    async def _unlabelled(
+        self, namespace: str, service: str, known: Sequence[EndpointSlice]
+    ) -> list[EndpointSlice]:
+        """Ask for slices of our names that no cache shows: KubeElasti's, or one that lost its labels."""
+        public = self._services.find(namespace, service)
+        names = slice_names(service)
+        wanted = {names[family] for family in (families(public) if public else FAMILIES[:1])}
+        found = []
+        for name in sorted(wanted - {piece.metadata.name for piece in known}):
+            with contextlib.suppress(NotFound):
+                found.append(await self._slices.get(name, namespace=namespace))
+        return found
 
     async def _ready(self, facts: Facts, memory: Memory) -> frozenset[str]:
         serving = memory.state in (None, State.SERVE) and not facts.slices

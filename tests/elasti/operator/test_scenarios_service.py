@@ -12,6 +12,7 @@ from tests.elasti.operator.rig import FakePrometheus, Rig
 from tests.elasti.operator.servers import everywhere
 
 from elasti.api.names import private_service_name
+from elasti.operator.children import slice_names
 from kubeloop.client import NotFound
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
@@ -170,6 +171,43 @@ async def test_both_families_of_a_service_are_held(rig: Rig):
             await rig.becomes("Serve")
             assert await rig.slice() is None
             assert await rig.slice(family="IPv6") is None
+        finally:
+            await rig.list_resolvers(family="IPv6")
+
+
+def unlabelled(name: str, family: str, kind: str) -> JsonObject:
+    """A slice of the name that ours would have, and nothing else of it."""
+    return {
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": slice_names(name)[family]},
+        "addressType": kind,
+        "endpoints": [],
+        "ports": [],
+    }
+
+
+@pytest.mark.parametrize("kind", ["IPv6", "IPv4"])
+async def test_a_slice_of_either_family_is_taken_over_that_has_our_name_only(rig: Rig, kind: str):
+    await rig.cluster.deployments.create(deployment("web", 0))
+    await rig.service(ipFamilyPolicy="RequireDualStack", ipFamilies=["IPv4", "IPv6"])
+    await rig.cluster.slices.create(unlabelled("web", "IPv6", kind))
+    await rig.elastiservice()
+    async with rig.another_resolver("fd00:77::2") as six, rig.operator():
+        await rig.list_resolvers(six.endpoint(), family="IPv6")
+        try:
+            await eventually(lambda: rig.addresses(family="IPv6"))
+            found = await rig.slice(family="IPv6") or {}
+            assert found["addressType"] == "IPv6"
+            assert found["metadata"]["labels"]["endpointslice.kubernetes.io/managed-by"] == "elasti"
+            # While all this is at work, somebody takes the labels off.
+            labels = MergePatch({"metadata": {"labels": None}})
+            await rig.cluster.slices.patch(found["metadata"]["name"], labels)
+
+            async def labelled() -> bool:
+                return "labels" in (await rig.slice(family="IPv6") or {"metadata": {}})["metadata"]
+
+            await eventually(labelled)
         finally:
             await rig.list_resolvers(family="IPv6")
 
