@@ -1,7 +1,8 @@
 """Waking a target because traffic waits. Works on every replica, leader or not.
 
 The reply is given after acting and says what is true: the server itself was asked and told, no cache.
-Many are woken a few at a time, over few connections, and what follows waits until all are.
+Many are woken a few at a time, over few connections, and what follows waits until all are. Namespaces
+take turns, so that one whose targets hang or are many delays no other's (`turns`).
 Callers that ask for the same target at the same time share one answer. KEDA is resumed beside it and
 may fail; when the target was scaled is noted in status afterwards, without keeping the caller.
 """
@@ -16,6 +17,7 @@ import structlog
 from elasti.api.wire import IncomingReply, WakeOutcome
 from elasti.operator.afterwards import Afterwards
 from elasti.operator.decisions import cooldown_of
+from elasti.operator.turns import Turns
 from elasti.scaling.scale_handler import FIELD_MANAGER, NotScalable, ScaleTarget, ScaleUp
 from kubeloop.aio.tasks import BackgroundTasks
 from kubeloop.client.errors import KubeError
@@ -38,8 +40,6 @@ if TYPE_CHECKING:
 
 _TIMEOUT = 10.0
 _FRESH = 60.0
-# More would open connections that cost more than they gain: each begins with a TLS handshake.
-_AT_ONCE = 32
 _NOTES_AT_ONCE = 4
 _RESOURCE = "elasti.truefoundry.com/v1alpha1/elastiservices"
 
@@ -72,8 +72,8 @@ class Waker:
         self._clock = clock
         self._is_synced = is_synced
         self._known = known
-        self._gate = asyncio.Semaphore(_AT_ONCE)
-        self._notes = asyncio.Semaphore(_NOTES_AT_ONCE)
+        self._turns = Turns()
+        self._notes = Turns(at_once=_NOTES_AT_ONCE, most_late=8, of_a_late_group=2)
         self._afterwards = Afterwards()
         self._tasks = BackgroundTasks(on_error=_log_failure)
         self._under_way: dict[Request, asyncio.Task[IncomingReply]] = {}
@@ -144,7 +144,7 @@ class Waker:
         target = ScaleTarget.of(details.namespace, ref.api_version, ref.kind, ref.name)
         self._resume_keda(details)
         try:
-            async with asyncio.timeout(_TIMEOUT), self._gate:
+            async with asyncio.timeout(_TIMEOUT), self._turns.turn(details.namespace):
                 outcome, view = await self._scales.scale_up(
                     target, details.spec.min_target_replicas, seen=await self._known(target)
                 )
@@ -179,7 +179,7 @@ class Waker:
             )
 
     async def _note(self, details: CRDDetails, body: JsonObject) -> None:
-        async with self._notes:
+        async with self._notes.turn(details.namespace):
             await self._objects.subresource("status").patch(
                 details.name,
                 MergePatch(body),

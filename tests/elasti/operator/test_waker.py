@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ class Server:
         self.done: list[str] = []
         self.seen: list[ScaleView | None] = []
         self.open = self.most_open = 0
+        self.hangs: set[str] = set()
 
     def resource(self, _resource: str) -> Server:
         return self
@@ -43,6 +45,8 @@ class Server:
         self, target: ScaleTarget, minimum: int, *, seen: ScaleView | None
     ) -> tuple[ScaleUp, ScaleView]:
         self.seen.append(seen)
+        if target.namespace in self.hangs:
+            await asyncio.Event().wait()
         await self._request(f"scale {target.name}")
         return ScaleUp.SCALED, ScaleView("u", minimum, "2")
 
@@ -54,23 +58,23 @@ class Server:
         self.done.append(what)
 
 
-def directory_of(count: int) -> Directory:
+def directory_of(count: int, namespaces: tuple[str, ...]) -> Directory:
     directory = Directory()
-    for number in range(count):
+    for number, namespace in itertools.product(range(count), namespaces):
         ref = ScaleTargetRef("apps/v1", "Deployment", f"web-{number}")
-        meta = ObjectMeta(name=f"es-{number}", namespace="shop", uid=f"u{number}")
+        meta = ObjectMeta(name=f"es-{number}", namespace=namespace, uid=f"u{number}-{namespace}")
         spec = ElastiServiceSpec(scale_target_ref=ref, service=f"svc-{number}")
         directory.put(ElastiService(metadata=meta, spec=spec))
     return directory
 
 
-def waker_on(server: Server, count: int) -> Waker:
+def waker_on(server: Server, count: int, *namespaces: str) -> Waker:
     async def known(_target: ScaleTarget) -> ScaleView:
         return ScaleView("u", 0, "1")
 
     return Waker(
         client=server,  # type: ignore[arg-type]  # all that is used of it
-        directory=directory_of(count),
+        directory=directory_of(count, namespaces or ("shop",)),
         scales=server,  # type: ignore[arg-type]
         keda=server,  # type: ignore[arg-type]
         metrics=Metrics(),
@@ -91,6 +95,22 @@ async def test_of_many_all_are_scaled_before_anything_else_is_done():
         await asyncio.sleep(10)
     assert [what.split()[0] for what in server.done] == ["scale"] * 100 + ["note"] * 100
     assert sorted(looked) == sorted((100, Request("shop", f"es-{n}")) for n in range(100))
+
+
+async def test_a_namespace_whose_targets_hang_keeps_nobody_else_from_waking():
+    server = Server()
+    server.hangs.add("stuck")
+    loop = asyncio.get_running_loop()
+    async with waker_on(server, 200, "stuck", "shop") as waker, asyncio.TaskGroup() as group:
+        stuck = [group.create_task(waker.wake("stuck", f"svc-{n}")) for n in range(200)]
+        await asyncio.sleep(0.1)
+        began = loop.time()
+        replies = await asyncio.gather(*(waker.wake("shop", f"svc-{n}") for n in range(100)))
+        assert {reply.outcome for reply in replies} == {WakeOutcome.SCALING}
+        # All places were taken, for half a second at most; then it goes as if nobody hung.
+        assert loop.time() - began < 0.5 + 0.5
+        assert not any(task.done() for task in stuck)
+    assert {task.result().outcome for task in stuck} == {WakeOutcome.UNAVAILABLE}
 
 
 async def test_what_the_cache_has_is_handed_on():
