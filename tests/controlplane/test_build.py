@@ -21,6 +21,21 @@ echo half > "$2"
 echo whole > "$2"
 """
 
+# Runs the build, and interrupts it at the worst moment: the compiler runs, and nobody has it in hand.
+INTERRUPTED = """
+import os, runpy, signal, subprocess, sys
+
+class Popen(subprocess.Popen):
+    def __init__(self, command, **options):
+        super().__init__(command, **options)
+        if "build" in command:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+subprocess.Popen = Popen
+del sys.argv[0]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
 
 class Go:
     """A PATH with Python and, if wanted, a fake Go; and a cache of its own."""
@@ -75,12 +90,26 @@ def test_an_interrupted_build_leaves_nothing_and_the_next_one_goes_on(tmp_path: 
         assert build.stdout is not None
         assert "compiling\n" in iter(build.stdout.readline, "")
         build.send_signal(signal.SIGTERM)
-        _, complaint = build.communicate(timeout=10)
+        _, complaint = build.communicate(timeout=60)
     assert build.returncode == 130
     assert "run it again" in complaint
     assert go.files() == {}
     assert go.build().returncode == 0
     assert set(go.files().values()) == {"whole\n"}
+
+
+def test_a_compiler_that_has_just_started_ends_with_the_build(tmp_path: Path) -> None:
+    go = Go(tmp_path, version="1.99.0")
+    build = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, BUILD],
+        env={**go.env, "FAKE_GO_HANGS": "yes"},
+        check=False,
+        capture_output=True,  # which ends when nobody is left who could write
+        text=True,
+        timeout=60,
+    )
+    assert build.returncode == 130, build.stderr
+    assert go.files() == {}
 
 
 def test_a_killed_build_is_swept_by_the_next_one(tmp_path: Path) -> None:
