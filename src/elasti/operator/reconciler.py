@@ -16,7 +16,7 @@ import structlog
 
 from elasti.operator import plan as plans
 from elasti.operator import requests
-from elasti.operator.contest import replicas_manager
+from elasti.operator.contests import Contests
 from elasti.operator.decisions import Judgement, cooldown_of, health_of
 from elasti.operator.gathering import Gathering
 from elasti.operator.modes import Activity, Park, State, derive, step
@@ -27,7 +27,7 @@ from elasti.operator.projections import SERVICES, Service
 from elasti.operator.reporting import absences, status_of, status_patch
 from elasti.operator.timing import next_look
 from elasti.scaling.decide import Verdict
-from elasti.scaling.scale_handler import FIELD_MANAGER, NotScalable
+from elasti.scaling.scale_handler import FIELD_MANAGER
 from kubeloop.client.errors import AlreadyExists, KubeError
 from kubeloop.controller.reconcile import Request, Result
 
@@ -53,6 +53,7 @@ class ElastiServiceReconciler:
         self._enqueue = enqueue
         self._own = OwnObject(parts.client, parts.clock)
         self._gathering = Gathering(parts, enqueue)
+        self._contests = Contests(parts)
         self._services = parts.client.resource(SERVICES, Service)
 
     def wake(self, request: Request) -> None:
@@ -149,7 +150,7 @@ class ElastiServiceReconciler:
                 # Nothing of ours is in the way; traffic goes wherever it went without us.
                 memory.state = State.SERVE
                 return facts
-            if self._clear_up(facts, memory):
+            if self._contests.clear_up(facts, memory):
                 facts = await self._gathering.observe(es, memory)
             moved, wrote = await self._step(facts, memory)
             if not moved and not wrote:
@@ -212,7 +213,7 @@ class ElastiServiceReconciler:
             case State.WAKING, State.PARKING:
                 memory.decided_on = facts.target.view if facts.target else None
             case State.PROXY, State.WAKING if not facts.at_zero:
-                await self._scaled_by_another(facts, memory)
+                await self._contests.scaled_by_another(facts, memory)
 
     def _note_outcome(self, facts: Facts, memory: Memory) -> None:
         if memory.state is State.ENGAGING and memory.listed and memory.engaged_at is None:
@@ -265,7 +266,7 @@ class ElastiServiceReconciler:
             return
         if memory.parked_here:
             # Undone before it was seen at zero: parking it again at once would be a fight.
-            await self._scaled_by_another(facts, memory)
+            await self._contests.scaled_by_another(facts, memory)
             memory.park = Park.REFUSED
             return
         began = memory.engaged_at
@@ -307,47 +308,6 @@ class ElastiServiceReconciler:
                 key = (details.namespace, details.spec.service)
                 subjects[key] = memory.listed if memory else ()
         return subjects
-
-    # Wake-ups
-
-    async def _scaled_by_another(self, facts: Facts, memory: Memory) -> None:
-        """Note an awakening that was not ours, and whether it undoes our parks."""
-        memory.last_scaled_up = self._wall()
-        if not memory.parked_here or memory.wake:
-            return
-        target = target_of(facts.es)
-        try:
-            info = await self._parts.scales.resource(target)
-            found = await self._parts.client.resource(info.gvr).get(
-                target.name, namespace=target.namespace
-            )
-        except (KubeError, NotScalable) as error:
-            # Who it was is good to know; that traffic goes on must not hang on it.
-            _log.info("nobody knows who scaled it", target=str(target), error=str(error))
-            return
-        manager = replicas_manager(found)
-        if not manager:
-            # Real servers do not record who used /scale. It may be another replica of ours, whose
-            # note of it in status is still on its way.
-            memory.contest.unclear = True
-        elif manager != FIELD_MANAGER:
-            self._undone(facts, memory, manager)
-
-    def _clear_up(self, facts: Facts, memory: Memory) -> bool:
-        """Find out, before the next sleep, whose an unclear awakening was; says whether it did."""
-        sleeps = memory.state is State.SERVE and facts.decision.verdict is Verdict.SLEEP
-        if not memory.contest.unclear or not sleeps:
-            return False
-        memory.contest.unclear = False
-        if facts.es.status.last_scaled_up_time == memory.contest.stamp:
-            self._undone(facts, memory, "")
-        return True
-
-    def _undone(self, facts: Facts, memory: Memory, manager: str) -> None:
-        was = memory.contest.is_contested
-        memory.contest.record(self._wall(), manager, cooldown_of(facts.es.spec))
-        if memory.contest.is_contested and not was:
-            self._parts.reporter.contested(facts.es, manager)
 
     # Telling
 
