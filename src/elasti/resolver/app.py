@@ -88,6 +88,7 @@ class Worker:
             target=self.registry.port,
             host=settings.host,
             reuse_port=reuse,
+            closed=self.registry.unbound,
         )
         self.registry.attach(self.listeners)
         self.shared = SharedPort(
@@ -153,6 +154,11 @@ class Worker:
         # The ports of a Service count together; Services that are gone may still have connections.
         counted = {front.statistics for _, front in fronts}
         return sum(count.in_use for count in counted)
+
+    def shut(self) -> None:
+        """Let nobody else come; whoever has come is accepted."""
+        self.listeners.shut()
+        self.shared.shut()
 
     def stop_accepting(self) -> None:
         """Close every listening socket."""

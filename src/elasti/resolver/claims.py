@@ -6,8 +6,8 @@ still send the old owner's traffic there:
 - Of several objects that claim a port the oldest has it.
 - While a slice of another Service points at a port, and for a settling time after it is gone, the
   port is nobody's: connections are refused, which a client can repeat, and not delivered to strangers.
-- A Service that moves to another port keeps the old one for that time, too: nodes that are behind still
-  send its traffic there.
+- A Service that moves to another port, or that gives up having an ElastiService, keeps the old one for
+  that time, before everybody else: nodes that are behind still send its traffic there.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class PortClaims:
         """Replace the claims of a Service; returns the ports to judge anew."""
         changed = set(self._claimed_by.get(key, frozenset()) - wanted.keys())
         for port in changed:
-            if wanted and key in self._pointing.get(port, {}):
+            if key in self._pointing.get(port, {}):
                 self._left.add((port, key))
             else:
                 self._drop(port, key)
@@ -74,6 +74,10 @@ class PortClaims:
         if wanted:
             self._claimed_by[key] = self._claimed_by.get(key, frozenset()) | wanted.keys()
         return changed
+
+    def has_any(self, key: ServiceKey) -> bool:
+        """Whether a Service claims a port, or keeps one for nodes that are behind."""
+        return key in self._claimed_by
 
     def _drop(self, port: int, key: ServiceKey) -> None:
         claims = self._claims[port]
@@ -103,14 +107,18 @@ class PortClaims:
         claims = self._claims.get(port)
         if not claims:
             return Verdict(None)
-        oldest = min(claims.values(), key=lambda claim: claim.age)
-        others = {k: gone for k, gone in self._pointing.get(port, {}).items() if k != oldest.key}
+        first = min(claims.values(), key=lambda claim: self._rank(port, claim))
+        others = {k: gone for k, gone in self._pointing.get(port, {}).items() if k != first.key}
         if not others:
-            return Verdict(oldest, self._leaves_at(port, oldest.key))
+            return Verdict(first, self._leaves_at(port, first.key))
         times = [gone for gone in others.values() if gone is not None]
         if len(times) < len(others):
             return Verdict(None)
         return Verdict(None, max(times) + self._settle)
+
+    def _rank(self, port: int, claim: Claim) -> tuple[bool, tuple[str, str]]:
+        # Nobody else can have it before that one has left for good.
+        return ((port, claim.key) not in self._left, claim.age)
 
     def _leaves_at(self, port: int, key: ServiceKey) -> float | None:
         gone = self._pointing[port][key] if (port, key) in self._left else None

@@ -2,8 +2,8 @@
 
 A resolver that is told to stop is still in slices, and nodes still send it connections for a while
 after it is out of them. So it says that it is not ready, and goes on as before until no slice has
-named it for the settling time and the kernel holds no connection for it; only then it stops to
-listen. Whoever was accepted last has a moment to speak. What it holds or passes on is served to the
+named it for the settling time. Then it lets no handshake begin, accepts what the kernel holds for it,
+and stops to listen. Whoever was accepted last has a moment to speak. What it holds or passes on is served to the
 end, within a bound; answers end their connections, and those that rest are closed at the end.
 """
 
@@ -13,6 +13,7 @@ import asyncio
 import logging
 from typing import Protocol
 
+from elasti.resolver.doors import HANDSHAKE
 from kubeloop.aio.wait import poll
 
 _LOOK_EVERY = 0.25
@@ -33,6 +34,9 @@ class Drained(Protocol):
     def busy(self) -> int:
         """How many requests and tunnels are under way or wait; connections that rest are none."""
 
+    def shut(self) -> None:
+        """Let nobody else come; whoever has come is accepted."""
+
     def stop_accepting(self) -> None:
         """Close every listening socket."""
 
@@ -42,6 +46,8 @@ async def drain(leaving: Drained, *, settle: float, timeout: float) -> bool:
     try:
         async with asyncio.timeout(timeout):
             await _until_unlisted(leaving, settle)
+            leaving.shut()
+            await asyncio.sleep(HANDSHAKE)
             await poll(lambda: not leaving.waiting(), _LOOK_EVERY, immediate=True)
             leaving.stop_accepting()
             await asyncio.sleep(min(settle, _LAST_MOMENT))

@@ -3,7 +3,8 @@
 One task changes them, one port after the other, so that a thousand Services that appear at once do
 not stall the connections that are served. A listener's protocol may change (the Service says `http`
 now) without closing its socket. A port that changes its owner is closed first; connections of the old
-owner end by themselves.
+owner end by themselves, also those that were not accepted yet: a socket is shut, emptied, and only
+then closed.
 
 With several workers each binds the same ports with SO_REUSEPORT, and the kernel divides connections.
 """
@@ -12,14 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
+from collections import Counter
 from typing import TYPE_CHECKING
 
+from elasti.resolver.doors import HANDSHAKE, bound_socket, not_accepted, shut
 from elasti.resolver.greeting import GreetedConnection
 from elasti.resolver.proxy.ports import PortProtocol
-from elasti.resolver.proxy.sockets import watch_peer
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable, Iterable
 
     from elasti.resolver.claims import Claim, PortClaims
@@ -31,40 +33,10 @@ if TYPE_CHECKING:
 BACKLOG = 4096
 _RETRY = 1.0
 _RETIRE_EVERY = 5.0
-# In struct tcp_info; on a listening socket it is the length of the accept queue.
-_UNACKED = slice(24, 28)
+# How long a socket that is to be closed waits for its connections to be accepted.
+_PATIENCE = 5.0
 
 _log = logging.getLogger(__name__)
-
-
-def bound_socket(host: str | None, port: int, *, reuse_port: bool) -> socket.socket:
-    """Return a socket bound to a port: on both families where there is no host."""
-    family = socket.AF_INET6 if host is None or ":" in host else socket.AF_INET
-    if host is None and not socket.has_dualstack_ipv6():
-        family, host = socket.AF_INET, ""
-    sock = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if reuse_port:
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        if family == socket.AF_INET6:
-            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host is not None))
-        watch_peer(sock)
-        sock.bind((host if host is not None else "::", port))
-        sock.settimeout(0)
-    except OSError:
-        sock.close()
-        raise
-    return sock
-
-
-def not_accepted(sock: socket.socket) -> int:
-    """How many connections the kernel holds for a listening socket."""
-    try:
-        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _UNACKED.stop)
-    except OSError:
-        return 0
-    return int.from_bytes(info[_UNACKED], "little")
 
 
 class Listener:
@@ -101,7 +73,10 @@ class Listener:
 
 
 class Listeners:
-    """All listening sockets of one worker. `target` gives the target of a claim."""
+    """All listening sockets of one worker. `target` gives the target of a claim.
+
+    `closed` hears of a Service whose last socket was closed.
+    """
 
     def __init__(
         self,
@@ -111,13 +86,18 @@ class Listeners:
         target: Callable[[Claim], Target],
         host: str | None = None,
         reuse_port: bool = False,
+        closed: Callable[[ServiceKey], None] = lambda _key: None,
     ) -> None:
         self._path = path
         self._claims = claims
         self._target = target
         self._host = host
         self._reuse_port = reuse_port
+        self._closed = closed
         self._open: dict[int, Listener] = {}
+        # Listeners that take in who has come already, and since when.
+        self._shut: dict[int, tuple[Listener, float]] = {}
+        self._sockets: Counter[ServiceKey] = Counter()
         self._retired: dict[Front, ServiceKey] = {}
         self._dirty: set[int] = set()
         self._due: dict[int, float] = {}
@@ -136,7 +116,7 @@ class Listeners:
 
     def fronts(self) -> Iterable[tuple[ServiceKey, Front]]:
         """Return every front that may have connections, with its Service."""
-        for listener in self._open.values():
+        for listener in self._listeners():
             if listener.front is not None:
                 yield listener.claim.key, listener.front
         yield from ((key, front) for front, key in self._retired.items())
@@ -157,28 +137,41 @@ class Listeners:
         try:
             while True:
                 await self._apply_all()
+                await self._close_emptied()
+                if not self._accepting or not (self._dirty or self._shut):
+                    self._settled.set()
                 self._retire()
                 await self._rest()
         finally:
-            for port in list(self._open):
-                self._close(port)
+            self._close_all()
             for front in self._retired:
                 front.close()
             self._retired.clear()
 
+    def shut(self) -> None:
+        """Let nobody else come; whoever has come is accepted."""
+        self._accepting = False
+        for listener in self._open.values():
+            shut(listener.sock)
+
     def stop_accepting(self) -> None:
         """Close every socket; connections go on."""
         self._accepting = False
-        for port in list(self._open):
-            self._close(port)
+        self._close_all()
 
     def waiting(self) -> int:
         """How many connections the kernel holds that were not accepted yet."""
-        return sum(listener.waiting() for listener in self._open.values())
+        return sum(listener.waiting() for listener in self._listeners())
+
+    def _listeners(self) -> Iterable[Listener]:
+        yield from self._open.values()
+        yield from (listener for listener, _ in self._shut.values())
 
     async def _rest(self) -> None:
         now = asyncio.get_running_loop().time()
         due = min(self._due.values(), default=now + _RETIRE_EVERY)
+        if self._shut:
+            due = min(due, now + HANDSHAKE)
         try:
             async with asyncio.timeout(max(min(due - now, _RETIRE_EVERY), 0)):
                 await self._something.wait()
@@ -201,7 +194,6 @@ class Listeners:
                 self._due[port] = asyncio.get_running_loop().time() + _RETRY
             # A bind need not suspend; connections must not wait for ten thousand of them.
             await asyncio.sleep(0)
-        self._settled.set()
 
     async def _apply(self, port: int) -> None:
         now = asyncio.get_running_loop().time()
@@ -211,9 +203,11 @@ class Listeners:
         listener = self._open.get(port)
         claim = verdict.claim
         if listener is not None and (claim is None or claim.key != listener.claim.key):
-            self._close(port)
-            listener = None
-        if claim is None:
+            del self._open[port]
+            shut(listener.sock)
+            self._shut[port] = (listener, now)
+        if claim is None or port in self._shut:
+            # A port that is shut is judged again when it is closed.
             return
         if listener is None:
             await self._bind(port, claim)
@@ -224,6 +218,7 @@ class Listeners:
     async def _bind(self, port: int, claim: Claim) -> None:
         try:
             self._open[port] = await self._listen(port, claim)
+            self._sockets[claim.key] += 1
         except OSError as error:
             _log.warning("port %d cannot be bound for %s: %s", port, claim.key, error)
             self._due[port] = asyncio.get_running_loop().time() + _RETRY
@@ -242,11 +237,35 @@ class Listeners:
     def _make_front(self, claim: Claim) -> Front:
         return self._path.front(self._target(claim), claim.protocol, owner=claim.key)
 
-    def _close(self, port: int) -> None:
-        listener = self._open.pop(port)
+    async def _close_emptied(self) -> None:
+        """Close the sockets that were shut, when all who had come are accepted."""
+        now = asyncio.get_running_loop().time()
+        for port, (listener, since) in list(self._shut.items()):
+            # One that was accepted in this turn of the loop gets its protocol in the next.
+            is_empty = not listener.waiting()
+            await asyncio.sleep(0)
+            is_empty = is_empty and not listener.waiting()
+            if now - since < (HANDSHAKE if is_empty else _PATIENCE):
+                continue
+            if self._shut.pop(port, None) is not None:
+                self._close(listener)
+                self.touch([port])
+
+    def _close_all(self) -> None:
+        for listener in list(self._listeners()):
+            self._close(listener)
+        self._open.clear()
+        self._shut.clear()
+
+    def _close(self, listener: Listener) -> None:
         if listener.server is not None:
             listener.server.close()
         self._retire_front(listener)
+        key = listener.claim.key
+        self._sockets[key] -= 1
+        if not self._sockets[key]:
+            del self._sockets[key]
+            self._closed(key)
 
     def _retire_front(self, listener: Listener) -> None:
         if listener.front is not None:

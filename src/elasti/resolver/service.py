@@ -78,6 +78,7 @@ class Service:
         self._seams = seams
         self._responses: tuple[ProbeResponse, ...] = ()
         self._ports: dict[str, Port] = {}
+        self._closed = False
         self._endpoints: Mapping[str, Mapping[Address, PodEndpoint]] = {}
         self.waker = Waker(
             key,
@@ -122,6 +123,8 @@ class Service:
         if port is None:
             port = self._ports[name] = Port(self, name, seams=self._seams)
             port.set_endpoints(self._endpoints.get(name, {}))
+            if self._closed:
+                port.close()
         return port
 
     def set_endpoints(self, endpoints: Mapping[str, Mapping[Address, PodEndpoint]]) -> None:
@@ -131,8 +134,9 @@ class Service:
             port.set_endpoints(endpoints.get(name, {}))
 
     async def aclose(self) -> None:
-        """Send everybody away and stop."""
-        for port in self._ports.values():
+        """Send everybody away and stop; whoever still comes may pick known pods."""
+        self._closed = True
+        for port in tuple(self._ports.values()):
             await port.aclose()
         await self.waker.aclose()
 
@@ -241,11 +245,15 @@ class Port:
         self.hold.set_timeout(self._service.wake.timeout_seconds)
         self._stir()
 
-    async def aclose(self) -> None:
-        """Send everybody away and stop; connections that are open may still pick known pods."""
+    def close(self) -> None:
+        """Hold nobody from now on; connections may still pick known pods."""
         self._closed = True
         for timer in self._refused.values():
             timer.cancel()
+
+    async def aclose(self) -> None:
+        """Close, send everybody away and stop."""
+        self.close()
         await self.hold.aclose()
         await self._prober.aclose()
 

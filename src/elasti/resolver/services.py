@@ -65,6 +65,8 @@ class Registry:
         self._claims = claims
         self._listeners: Listeners | None = None
         self._services: dict[ServiceKey, Service] = {}
+        # Services without an ElastiService whose ports nodes that are behind still use.
+        self._left: dict[ServiceKey, Service] = {}
         # Which Service a private Service belongs to, and the objects that are for a Service.
         self._by_private: dict[ServiceKey, ServiceKey] = {}
         self._objects: dict[ServiceKey, dict[str, ElastiView]] = {}
@@ -97,8 +99,14 @@ class Registry:
         return view.metadata.name if view is not None else None
 
     def port(self, claim: Claim) -> Port:
-        """Return the target of a claim."""
-        return self._services[claim.key].port(claim.port_name)
+        """Return the target of a claim; it may be kept for a Service that has left."""
+        service = self._services.get(claim.key) or self._left[claim.key]
+        return service.port(claim.port_name)
+
+    def unbound(self, key: ServiceKey) -> None:
+        """The last socket of a Service was closed: nobody comes any more to one that has left."""
+        if not self._claims.has_any(key):
+            self._left.pop(key, None)
 
     def default_port(self, key: ServiceKey, number: int | None) -> Port | None:
         """Return the target for a Service's port by its number, else its first."""
@@ -173,6 +181,7 @@ class Registry:
         service = self._services.get(key)
         if service is None:
             service = self._services[key] = Service(key, seams=self._seams)
+            self._left.pop(key, None)
         service.configure(wake=self._bounded(view.spec.wake), responses=view.spec.probe_response)
         service.publish(published=bool(self._shown_slices(key)))
         service.set_endpoints(self._endpoints(service))
@@ -199,9 +208,13 @@ class Registry:
         )
 
     def _remove(self, key: ServiceKey) -> None:
-        self._touch(self._claims.claim(key, {}))
+        ports = self._claims.claim(key, {})
+        self._touch(ports)
         service = self._services.pop(key, None)
         if service is not None:
+            if ports:
+                # Somebody may have come whom no listener has accepted yet.
+                self._left[key] = service
             private = ServiceKey(key.namespace, private_service_name(key.service))
             self._by_private.pop(private, None)
             task = asyncio.get_running_loop().create_task(service.aclose())

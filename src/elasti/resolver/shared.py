@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from elasti.resolver.listeners import BACKLOG, bound_socket, not_accepted
+from elasti.resolver.doors import bound_socket, not_accepted, shut
+from elasti.resolver.listeners import BACKLOG
 from elasti.resolver.proxy.ports import PortProtocol
 from elasti.resolver.shared_connection import OneRequest, SharedConnection
 
@@ -46,6 +47,11 @@ class SharedPort:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._make, sock=sock, backlog=BACKLOG)
         return int(sock.getsockname()[1])
+
+    def shut(self) -> None:
+        """Let nobody else come; whoever has come is accepted."""
+        if self._sock is not None:
+            shut(self._sock)
 
     def close(self) -> None:
         """Stop listening; connections go on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,16 +38,29 @@ def test_of_two_the_older_has_it_whoever_came_first():
     assert owner(claims, 20000) == B
 
 
-def test_a_freed_port_is_nobodys_while_the_old_slice_points_at_it_and_until_that_has_settled():
+@pytest.mark.parametrize("age", ["0", "2"])
+def test_a_freed_port_is_its_old_owners_while_a_slice_points_at_it_and_until_that_has_settled(age):
     claims = PortClaims(settle=15)
     claims.claim(A, {20000: claim(A)})
     claims.publish(A, frozenset({20000}), now=0)
-    claims.claim(A, {})
+    assert claims.claim(A, {}) == {20000}
+    claims.claim(B, {20000: claim(B, age)})
+    assert claims.judge(20000, now=1) == (claim(A), None)
+    assert claims.publish(A, frozenset(), now=100) == {20000}
+    assert claims.judge(20000, now=100) == (claim(A), 115)
+    assert owner(claims, 20000, now=114.9) == A
+    assert claims.has_any(A)
+    assert owner(claims, 20000, now=115) == B
+    assert not claims.has_any(A)
+
+
+def test_a_port_is_nobodys_while_a_slice_of_somebody_who_never_claimed_it_points_at_it():
+    claims = PortClaims(settle=15)
+    claims.publish(A, frozenset({20000}), now=0)
     claims.claim(B, {20000: claim(B)})
     assert claims.judge(20000, now=1) == (None, None)
-    assert claims.publish(A, frozenset(), now=100) == {20000}
+    claims.publish(A, frozenset(), now=100)
     assert claims.judge(20000, now=100) == (None, 115)
-    assert owner(claims, 20000, now=114.9) is None
     assert owner(claims, 20000, now=115) == B
 
 
@@ -70,21 +84,27 @@ def test_a_service_that_moves_keeps_its_old_port_until_that_has_settled():
     assert owner(claims, 20000, now=114.9) == A
     assert owner(claims, 20000, now=115) is None
     assert list(claims.ports) == [20001]
+    claims.publish(A, frozenset(), now=200)
+    assert owner(claims, 20001, now=300) == A
     assert claims.claim(A, {}) == {20001}
     assert not claims.ports
 
 
-def test_a_service_that_goes_while_it_moves_keeps_nothing():
+def test_a_service_that_goes_while_it_moves_keeps_what_nodes_may_still_use():
     claims = PortClaims(settle=15)
     claims.claim(A, {20000: claim(A)})
     claims.publish(A, frozenset({20000}), now=0)
     claims.publish(A, frozenset({20001}), now=100)
     claims.claim(A, {20001: claim(A)})
     assert claims.claim(A, {}) == {20000, 20001}
-    assert owner(claims, 20000, now=101) is None
+    assert owner(claims, 20000, now=101) == owner(claims, 20001, now=101) == A
     claims.claim(B, {20000: claim(B)})
-    assert owner(claims, 20000, now=114) is None
+    assert owner(claims, 20000, now=114) == A
     assert owner(claims, 20000, now=115) == B
+    claims.publish(A, frozenset(), now=200)
+    assert owner(claims, 20001, now=214) == A
+    assert owner(claims, 20001, now=215) is None
+    assert not claims.has_any(A)
 
 
 def test_a_slice_that_comes_back_starts_the_settling_anew():

@@ -15,7 +15,7 @@ class Leaving:
     def __init__(self, *, listed_until=0.0, queue_until=0.0, busy_until=0.0):
         self.start = asyncio.get_running_loop().time()
         self.listed_until, self.queue_until, self.busy_until = listed_until, queue_until, busy_until
-        self.stopped_at = -1.0
+        self.stopped_at = self.shut_at = -1.0
 
     def now(self):
         return asyncio.get_running_loop().time() - self.start
@@ -28,6 +28,9 @@ class Leaving:
 
     def busy(self):
         return int(self.now() < self.busy_until)
+
+    def shut(self):
+        self.shut_at = self.now()
 
     def stop_accepting(self):
         self.stopped_at = self.now()
@@ -43,6 +46,7 @@ async def test_it_accepts_while_the_kernel_holds_connections():
     leaving = Leaving(queue_until=30.0)
     assert await drain(leaving, settle=15, timeout=600)
     assert leaving.stopped_at >= 30.0
+    assert 15.0 <= leaving.shut_at < leaving.stopped_at
 
 
 async def test_it_waits_for_what_is_under_way():

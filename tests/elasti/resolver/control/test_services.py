@@ -42,7 +42,11 @@ class Rig:
             most=most,
         )
         self.listeners = Listeners(
-            path=self.path, claims=claims, target=self.registry.port, host="127.0.0.1"
+            path=self.path,
+            claims=claims,
+            target=self.registry.port,
+            host="127.0.0.1",
+            closed=self.registry.unbound,
         )
         self.registry.attach(self.listeners)
 
@@ -86,6 +90,7 @@ async def test_ports_are_bound_and_closed_as_objects_come_and_go():
         assert not refuses(port)
         cluster.objects.delete("web")
         await made.until(lambda: made.owner(port) is None)
+        await made.listeners.settled()
         assert refuses(port)
         assert made.service("web") is None
 
@@ -169,7 +174,7 @@ async def test_the_older_of_two_objects_keeps_a_contested_port():
         await made.until(lambda: made.owner(port) == "young")
 
 
-async def test_a_freed_port_refuses_until_its_slice_is_gone_and_settled():
+async def test_a_freed_port_stays_with_its_service_until_its_slice_is_gone_and_settled():
     cluster, port = FakeCluster(), free_port()
     cluster.elasti_service("web", ("http", port))
     cluster.publish("web", {"http": port})
@@ -177,12 +182,15 @@ async def test_a_freed_port_refuses_until_its_slice_is_gone_and_settled():
         await made.until(lambda: made.owner(port) == "web")
         cluster.objects.delete("web")
         cluster.elasti_service("api", ("http", port))
-        await made.until(lambda: made.service("api") is not None and made.owner(port) is None)
-        assert refuses(port)
+        await made.until(lambda: made.service("api") is not None and made.service("web") is None)
+        await made.listeners.settled()
+        assert made.owner(port) == "web"
+        assert not refuses(port)
         began = asyncio.get_running_loop().time()
         cluster.unpublish("web")
         await made.until(lambda: made.owner(port) == "api")
         assert asyncio.get_running_loop().time() - began >= 0.3
+        assert not made.registry._left
 
 
 async def test_of_two_objects_for_one_service_the_older_speaks():
