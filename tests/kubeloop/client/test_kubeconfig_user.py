@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import sys
 
 import pytest
@@ -173,9 +174,13 @@ async def test_data_goes_before_a_file_which_is_not_even_read(load, authority):
     assert await config.credentials.ssl_context() is not None
 
 
-def test_line_breaks_in_base64_mean_nothing(load, authority):
+async def test_line_breaks_in_base64_mean_nothing(load, authority):
     packed = b64(authority.pem)
-    load({}, {"certificate-authority-data": f"{packed[:40]}\n  {packed[40:]}\n"})
+    config = load({}, {"certificate-authority-data": f"{packed[:40]}\n  {packed[40:]}\n"})
+    context = await config.credentials.ssl_context()
+    assert context.get_ca_certs(binary_form=True) == [
+        ssl.PEM_cert_to_DER_cert(authority.pem.decode())
+    ]
 
 
 def test_a_missing_key_is_told(fails, authority):
@@ -183,8 +188,10 @@ def test_a_missing_key_is_told(fails, authority):
     assert message.startswith("users[0].user.client-key: is missing")
 
 
-def test_a_key_alone_is_ignored_as_kubectl_does(load):
-    load({"client-key-data": "sesame"})
+async def test_a_key_alone_is_ignored_as_kubectl_does(load):
+    config = load({"client-key-data": "sesame"})
+    assert await config.credentials.ssl_context() is not None
+    assert await header(config) is None
 
 
 @pytest.mark.parametrize(
@@ -296,8 +303,9 @@ def test_a_bad_plugin_entry_is_told_with_its_field(fails, fields, message):
     assert fails(exec_user(**fields)).startswith(f"users[0].user.exec.{message}")
 
 
-def test_the_older_version_needs_no_interactive_mode(load):
-    load(exec_user(apiVersion=BETA, interactiveMode=None))
+def test_only_the_newer_version_needs_an_interactive_mode(load, fails):
+    assert load(exec_user(apiVersion=BETA, interactiveMode=None)).credentials is not None
+    assert "interactiveMode" in fails(exec_user(apiVersion=V1, interactiveMode=None))
 
 
 PLUGIN = """#!{python}

@@ -60,7 +60,8 @@ async def test_a_named_group_and_a_prefix_are_part_of_the_path():
     path = "/k8s/apis/apps/v1/namespaces/a/deployments/web"
     async with ScriptedServer() as server, client_of(server, prefix="/k8s") as client:
         server.expect("GET", path, reply({"metadata": {"name": "web"}}))
-        await client.resource("apps/v1/deployments").get("web", namespace="a")
+        found = await client.resource("apps/v1/deployments").get("web", namespace="a")
+    assert found["metadata"]["name"] == "web"
 
 
 async def test_create_posts_to_the_objects_own_namespace():

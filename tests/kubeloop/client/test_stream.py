@@ -236,9 +236,12 @@ class TestEnds:
             sending = asyncio.create_task(script.send(line * 400))
             await asyncio.sleep(1000.0)
 
+            assert not sending.done()
             events: list[Any] = []
             while len(events) < 400:
-                events += await stream.read()
+                news = await stream.read()
+                assert news, f"it ended after {len(events)}"
+                events += news
             await sending
             await stream.close()
 

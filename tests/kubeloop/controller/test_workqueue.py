@@ -207,9 +207,12 @@ async def test_a_plain_shutdown_ends_the_wait_of_a_drain(queue):
     queue.add("a")
     await queue.get()
     draining = await drain_in_background(queue)
+    assert not draining.done()
     queue.shutdown()
     await draining
     queue.done("a")
+    with pytest.raises(QueueShutDown):
+        await queue.get()
 
 
 @pytest.mark.spec("W5")

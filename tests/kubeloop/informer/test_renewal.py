@@ -82,11 +82,14 @@ async def test_one_that_rests_is_replaced_at_once():
     source.refuse_connections()
     informer = SharedInformer(source, options=EXACT)
     async with informer.running():
-        await asyncio.sleep(200)
+        await asyncio.sleep(201)  # it tries every half minute now, at 200.4 for the last time
         source.refuse_connections(refuse=False)
+        await asyncio.sleep(20)
+        assert not informer.has_synced
         informer.restart("no more rest")
         async with asyncio.timeout(0.5):
             await informer.wait_synced()
+        assert informer.restarts == 1
 
 
 async def test_a_defect_ends_the_informer_unless_it_is_to_be_survived():

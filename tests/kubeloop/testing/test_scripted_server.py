@@ -227,8 +227,11 @@ async def test_the_test_learns_that_the_client_closed_its_watch():
         _, writer = await asyncio.open_connection(server.host, server.port)
         writer.write(b"GET /pods?watch=true HTTP/1.1\r\n\r\n")
         await watch.opened()
+        left = asyncio.create_task(watch.client_left())
+        await asyncio.sleep(0.01)
+        assert not left.done()
         writer.close()
-        await asyncio.wait_for(watch.client_left(), 5)
+        await asyncio.wait_for(left, 30)
 
 
 async def test_the_server_can_refuse_for_a_while_on_the_same_port():
