@@ -23,6 +23,8 @@ PRIVATE_LABEL = f"{GROUP}/private"
 WAKE_ANNOTATION = f"{GROUP}/wake-requested-at"
 SLEEP_ANNOTATION = f"{GROUP}/sleep-requested-at"
 PAUSED_BY_US_ANNOTATION = f"{GROUP}/paused-keda"
+PAUSED_OBJECTS_ANNOTATION = f"{GROUP}/paused-scaledobjects"
+"""On an ElastiService: the ScaledObjects that were paused for it, with commas between them."""
 AGGREGATE_LABEL = f"{GROUP}/aggregate-to-operator"
 
 _HASH_LENGTH = 10

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from elasti.operator.memory import Memory
     from elasti.operator.metrics import Metrics
     from elasti.operator.observation import Facts
+    from elasti.operator.own_object import OwnObject
     from elasti.operator.projections import Endpoint
     from elasti.operator.reporting import Reporter
     from elasti.operator.resolver_client import ResolverPort
@@ -69,6 +70,7 @@ class Handover:
         self,
         *,
         client: Client,
+        own: OwnObject,
         port: ResolverPort,
         resolvers: Resolvers,
         scales: ScaleHandler,
@@ -78,6 +80,7 @@ class Handover:
         clock: Clock,
     ) -> None:
         self._slices = client.resource(SLICES, EndpointSlice)
+        self._own = own
         self._port = port
         self._resolvers = resolvers
         self._scales = scales
@@ -209,7 +212,8 @@ class Handover:
         memory.keda_resumed = False
         try:
             if autoscaler is not None and autoscaler.type == "keda":
-                memory.keda_paused = autoscaler.name
+                memory.keda_paused |= {autoscaler.name}
+                await self._own.note_paused(facts.es, memory)
                 paused = await self._keda.pause(facts.namespace, autoscaler.name)
                 if not paused.paused:
                     self._refuse(facts, memory, paused.why)
@@ -263,5 +267,4 @@ class Handover:
         autoscaler = facts.es.spec.autoscaler
         if autoscaler is not None and autoscaler.name == name:
             memory.keda_resumed = True
-        if memory.keda_paused == name:
-            memory.keda_paused = ""
+        memory.keda_paused -= {name}

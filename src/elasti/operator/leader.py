@@ -25,6 +25,7 @@ from elasti.operator.memory import Memories
 from elasti.operator.modes import HOLDS
 from elasti.operator.observation import Observer
 from elasti.operator.ops_informer import Targets
+from elasti.operator.own_object import OwnObject
 from elasti.operator.pacer import Pacer
 from elasti.operator.parts import Parts
 from elasti.operator.pod_labels import PodLabels
@@ -203,6 +204,7 @@ class Leader:
         targets = Targets(ground.client, caches.manager, ground.scales, ground.metrics)
         handover = Handover(
             client=ground.client,
+            own=OwnObject(ground.client, ground.clock),
             port=port,
             resolvers=caches.resolvers,
             scales=ground.scales,

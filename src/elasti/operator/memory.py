@@ -107,7 +107,7 @@ class Memory:
     kind_failures: int = 0
     legacy_checked: bool = False
     keda_resumed: bool = False
-    keda_paused: str = ""
+    keda_paused: frozenset[str] = frozenset()
     keda_failures: int = 0
     keda_again: float = -math.inf
     loss_slot: float | None = None

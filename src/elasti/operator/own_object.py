@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from elasti.api.names import FINALIZER, SLEEP_ANNOTATION, WAKE_ANNOTATION
+from elasti.api.names import (
+    FINALIZER,
+    PAUSED_OBJECTS_ANNOTATION,
+    SLEEP_ANNOTATION,
+    WAKE_ANNOTATION,
+)
 from elasti.api.types import ElastiService
 from elasti.operator.reporting import port_statuses
 from elasti.scaling.scale_handler import FIELD_MANAGER
@@ -25,6 +30,12 @@ RESOURCE = "elasti.truefoundry.com/v1alpha1/elastiservices"
 _OWN = "own"
 
 _log = structlog.get_logger(__name__)
+
+
+def paused_objects(es: ElastiService) -> frozenset[str]:
+    """Return the ScaledObjects that may be paused for an ElastiService, as it was written down."""
+    noted = (es.metadata.annotations or {}).get(PAUSED_OBJECTS_ANNOTATION, "")
+    return frozenset(name for name in noted.split(",") if name)
 
 
 class OwnObject:
@@ -69,6 +80,27 @@ class OwnObject:
         """Take a durable request to sleep away once it is over."""
         if memory.sleep is None:
             await self._clear(es, SLEEP_ANNOTATION)
+
+    async def note_paused(self, es: ElastiService, memory: Memory) -> None:
+        """Write down which ScaledObjects are paused, before they are.
+
+        Whoever leads next must know, also where `spec.autoscaler` names them no more.
+        """
+        names = ",".join(sorted(memory.keda_paused))
+        if (es.metadata.annotations or {}).get(PAUSED_OBJECTS_ANNOTATION) == names:
+            return
+        written = await self._objects.patch(
+            es.metadata.name,
+            MergePatch({"metadata": {"annotations": {PAUSED_OBJECTS_ANNOTATION: names}}}),
+            namespace=es.metadata.namespace,
+            field_manager=FIELD_MANAGER,
+        )
+        memory.own.wrote(_OWN, written.metadata.resource_version, written)
+
+    async def clear_paused(self, es: ElastiService, memory: Memory) -> None:
+        """Take that note away once everything works again."""
+        if not memory.keda_paused:
+            await self._clear(es, PAUSED_OBJECTS_ANNOTATION)
 
     async def _clear(self, es: ElastiService, annotation: str) -> None:
         asked = (es.metadata.annotations or {}).get(annotation)

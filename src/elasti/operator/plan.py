@@ -114,7 +114,7 @@ def owed_to_keda(state: State | None, facts: Facts, memory: Memory) -> tuple[str
     if state not in (State.SERVE, State.WAKING, State.RELEASING):
         return ()
     autoscaler = facts.es.spec.autoscaler
-    names = {memory.keda_paused} if memory.keda_paused else set()
+    names = set(memory.keda_paused)
     if autoscaler is not None and autoscaler.type == "keda" and not memory.keda_resumed:
         names.add(autoscaler.name)
     return tuple(sorted(names))

@@ -22,7 +22,7 @@ from elasti.operator.gathering import Gathering
 from elasti.operator.modes import Activity, Park, State, derive, step
 from elasti.operator.observation import seen_from
 from elasti.operator.ops_informer import target_of
-from elasti.operator.own_object import OwnObject
+from elasti.operator.own_object import OwnObject, paused_objects
 from elasti.operator.projections import SERVICES, Service
 from elasti.operator.reporting import absences, status_of, status_patch
 from elasti.operator.timing import next_look
@@ -84,6 +84,7 @@ class ElastiServiceReconciler:
             return Result(requeue=True)
         facts = await self._converge(es, memory)
         await self._own.clear_wake_request(es, memory)
+        await self._own.clear_paused(es, memory)
         self._end_request(facts, memory)
         await self._report(facts, memory)
         await self._own.clear_sleep_request(es, memory)
@@ -107,6 +108,7 @@ class ElastiServiceReconciler:
                 self._release_ports(old.uid)
             # Conditions end a first reconcile: whatever KubeElasti had left was adopted by then.
             memory.legacy_checked = bool(es.status.conditions)
+            memory.keda_paused = paused_objects(es)
         memory.aim(target_of(es))
         return memory
 

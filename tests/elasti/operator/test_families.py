@@ -95,6 +95,7 @@ async def test_each_address_of_a_resolver_answers_for_itself():
     unused: Any = None
     handover = Handover(
         client=slices,
+        own=unused,
         port=OnlyFour(),
         resolvers=unused,
         scales=unused,

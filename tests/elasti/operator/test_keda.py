@@ -13,9 +13,10 @@ from tests.elasti.operator.keda import KEDA, keda_on
 from tests.elasti.operator.rig import FakePrometheus, Rig
 from tests.elasti.operator.servers import everywhere
 
-from elasti.api.names import PAUSED_BY_US_ANNOTATION
+from elasti.api.names import PAUSED_BY_US_ANNOTATION, PAUSED_OBJECTS_ANNOTATION
 from elasti.operator.rbac import NAMESPACED_RULES, OWN_RULES, RESOLVER_NAMESPACE_RULES
 from elasti.scaling.autoscalers import PAUSED, PAUSED_REPLICAS, Keda
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
 
 pytestmark = [everywhere, pytest.mark.timeout(180)]
@@ -119,6 +120,51 @@ async def test_a_scaledobject_that_is_named_no_more_is_resumed_by_the_wake(
                 return await keda.annotations() == {}
 
             await eventually(resumed)
+
+
+@pytest.mark.parametrize("autoscaler", [None, {"type": "hpa", "name": "web"}])
+async def test_one_that_is_named_no_more_is_resumed_by_whoever_leads_next(
+    rig: Rig, prometheus: FakePrometheus, autoscaler: JsonObject | None
+):
+    async with keda_on(rig) as keda:
+        await rig.web(triggers=[prometheus.trigger()], autoscaler=KEDA)
+        async with rig.operator():
+            await rig.becomes("Proxy")
+            assert await keda.annotations() == OURS
+        await rig.elastiservices.patch("web", MergePatch({"spec": {"autoscaler": autoscaler}}))
+        prometheus.value = 9.0
+        async with rig.operator() as operator:
+            await rig.wake(operator, "web")
+            await rig.becomes("Serve")
+
+            async def resumed() -> bool:
+                return await keda.annotations() == {}
+
+            await eventually(resumed)
+
+            async def forgotten() -> bool:
+                found = await rig.elastiservices.get("web")
+                return PAUSED_OBJECTS_ANNOTATION not in (found["metadata"].get("annotations") or {})
+
+            await eventually(forgotten)
+
+
+async def test_the_end_of_an_elastiservice_resumes_one_that_it_names_no_more(
+    rig: Rig, prometheus: FakePrometheus
+):
+    async with keda_on(rig) as keda:
+        await rig.web(triggers=[prometheus.trigger()], autoscaler=KEDA)
+        async with rig.operator():
+            await rig.becomes("Proxy")
+        await rig.elastiservices.patch("web", MergePatch({"spec": {"autoscaler": None}}))
+        await rig.elastiservices.delete("web")
+        async with rig.operator():
+
+            async def gone() -> bool:
+                return not [item async for item in rig.elastiservices.items()]
+
+            await eventually(gone)
+            assert await keda.annotations() == {}
 
 
 async def test_the_end_of_an_elastiservice_resumes_keda(rig: Rig):
