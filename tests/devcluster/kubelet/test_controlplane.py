@@ -198,9 +198,16 @@ def test_a_deployment_rolls_out_and_scales_to_nothing(here: Here):
     }
     here.rig.kubectl("-n", here.namespace, "apply", "-f", "-", stdin=json.dumps(deployment))
     here.kubectl("rollout", "status", "deployment/d", "--timeout=30s")
-    here.kubectl("scale", "deployment/d", "--replicas=0")
     pods = f"/api/v1/namespaces/{here.namespace}/pods"
-    here.rig.api.until(pods, lambda found: not found)
+    running = here.rig.api.get(pods)["items"]
+    assert [is_ready(pod) for pod in running] == [True] * 3
+    address = running[0]["status"]["podIP"]
+    connect = f"import socket; socket.create_connection(('{address}', 8080), 5)"
+    here.rig.run_inside([sys.executable, "-c", connect])
+    here.kubectl("scale", "deployment/d", "--replicas=0")
+    assert here.rig.api.until(pods, lambda found: not found) == []
+    with pytest.raises(subprocess.CalledProcessError):
+        here.rig.run_inside([sys.executable, "-c", connect])
 
 
 def test_events_name_the_container_as_kubectl_shows_it(here: Here):
