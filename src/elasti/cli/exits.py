@@ -40,3 +40,9 @@ class Failure(click.ClickException):
         super().show(file)
         if self.remedy:
             click.echo(self.remedy, file=file, err=file is None)
+
+
+def said(error: OSError) -> str:
+    """Return an operating system's error for a person: what, and about which file."""
+    words = error.strerror or str(error)
+    return f"{error.filename}: {words}" if error.filename else words

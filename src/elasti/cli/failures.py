@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from elasti.api.names import GROUP, PLURAL
-from elasti.cli.exits import ExitCode, Failure
+from elasti.cli.exits import ExitCode, Failure, said
 from kubeloop.client.errors import (
     ConfigError,
     CredentialError,
@@ -41,19 +41,16 @@ _REFUSED = re.compile(
 def failure_from(error: Exception, *, source: str = "") -> Failure:
     """Return what to tell a person about an error; `source` is where the configuration came from."""
     code = next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.FAILED)
-    message = str(error)
-    if isinstance(error, Unauthorized):
-        message = (
-            f"the cluster does not accept the credentials ({error}); they may have expired: log in"
-            " again"
-        )
+    message = said(error) if isinstance(error, OSError) else str(error)
     return Failure(code, message, remedy=_remedy(error, source))
 
 
 def _remedy(error: Exception, source: str) -> str:
     if isinstance(error, Forbidden):
         return _rule(str(error))
-    if source and isinstance(error, TransportError | Unauthorized | ServiceUnavailable):
+    if isinstance(error, Unauthorized):
+        return "(log in again; --context and --kubeconfig choose another identity)"
+    if source and isinstance(error, TransportError | ServiceUnavailable):
         return f"(from {source}; --context and --kubeconfig choose another)"
     return ""
 

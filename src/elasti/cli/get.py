@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from elasti.cli.completing import complete_names
 from elasti.cli.options import (
     cluster_options,
     elasti_namespace_option,
+    names_argument,
     namespace_option,
     output_option,
 )
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.command("get")
-@click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=complete_names)
+@names_argument(required=False)
 @namespace_option
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="All namespaces.")
 @output_option("table", "wide", "json", "yaml", "name")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from elasti.cli import params
 from elasti.cli.options import cluster_options
 
 if TYPE_CHECKING:
@@ -14,17 +15,28 @@ if TYPE_CHECKING:
 
 @click.command("informer")
 @click.argument("resource")
-@click.option("-n", "--namespace", default="", help="Only this namespace; all by default.")
+@click.option(
+    "-n",
+    "--namespace",
+    type=params.namespace,
+    default="",
+    help="Only this namespace; all by default.",
+)
 @click.option("-l", "--selector", default="", help="Only objects that match this label selector.")
 @click.option("--field-selector", default="", help="Only objects that match this field selector.")
 @click.option(
     "--resync",
+    type=click.FloatRange(min=0),
     default=30.0,
     show_default=True,
     help="Repeat every object so often, in seconds; 0 never.",
 )
 @click.option(
-    "--period", default=10.0, show_default=True, help="Say `run` so often, in seconds; 0 never."
+    "--period",
+    type=click.FloatRange(min=0),
+    default=10.0,
+    show_default=True,
+    help="Say `run` so often, in seconds; 0 never.",
 )
 @cluster_options
 def command(

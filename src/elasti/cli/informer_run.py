@@ -40,9 +40,15 @@ async def follow(
     piece: Slice, *, resync: float, period: float, access: Access, say: Callable[[str], None]
 ) -> None:
     """Follow a slice of a resource and say what happens, until cancelled. Raises Failure."""
+    hopeless: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def stamped(words: str) -> None:
-        say(f"{dt.datetime.now().astimezone():%Y/%m/%d %H:%M:%S} {words}")
+        if hopeless.done():
+            return
+        try:
+            say(f"{dt.datetime.now().astimezone():%Y/%m/%d %H:%M:%S} {words}")
+        except OSError as error:  # nobody reads any more, as after `| head`: the end
+            hopeless.set_exception(error)
 
     async with connected(access) as client:
         info = await client.mapper.resolve(piece.resource)
@@ -54,7 +60,6 @@ async def follow(
             field_selector=piece.field_selector,
         )
         informer.add_handler(on_event=lambda note: stamped(sentence(info.kind, note)))
-        hopeless: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def on_error(error: Exception) -> None:
             if isinstance(error.__cause__, HOPELESS) and not hopeless.done():

@@ -17,10 +17,17 @@ Exit codes, the same for every command (`exits.ExitCode`):
 
 from __future__ import annotations
 
+import errno
 import importlib
-from typing import NamedTuple, cast
+import io
+import os
+import sys
+from typing import Any, NamedTuple, cast
 
 import click
+
+from elasti.cli.exits import ExitCode, Failure, said
+from kubeloop._version import __version__
 
 
 class _Entry(NamedTuple):
@@ -65,6 +72,15 @@ class LazyGroup(click.Group):
             return None
         return cast("click.Command", importlib.import_module(entry.module).command)
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; a file or an output that cannot be used is one line, not a traceback."""
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # whoever read has gone, as after `| head`: click ends without a word
+            raise Failure(ExitCode.FAILED, said(error)) from error
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands with their help, without loading them."""
         del ctx
@@ -72,8 +88,19 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, _COMMANDS[name].help) for name in sorted(_COMMANDS)])
 
 
+def _suit_the_terminal(ctx: click.Context) -> None:
+    """Write no colours where none are wanted, and no traceback where a letter cannot be shown."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        ctx.color = False
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-def main() -> None:
+@click.version_option(__version__, message="elasti %(version)s")
+@click.pass_context
+def main(ctx: click.Context) -> None:
     """Elasti puts idle Kubernetes workloads to sleep and wakes them on the first connection.
 
     \b
@@ -88,3 +115,4 @@ def main() -> None:
       1 failed       4 not allowed      7 out of time
       2 wrong call   5 no cluster       130 interrupted
     """
+    _suit_the_terminal(ctx)

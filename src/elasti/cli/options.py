@@ -13,7 +13,8 @@ from typing import Any, TypeVar
 
 import click
 
-from elasti.cli.completing import complete_contexts
+from elasti.cli import params
+from elasti.cli.completing import complete_contexts, complete_names
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -48,10 +49,26 @@ def cluster_options(function: Callable[..., T]) -> Callable[..., T]:
     )(called)
 
 
+def names_argument(*, required: bool) -> Callable[[F], F]:
+    """Add `names`, of ElastiServices."""
+    return click.argument(
+        "names",
+        metavar="NAME..." if required else "[NAME]...",
+        nargs=-1,
+        required=required,
+        type=params.name,
+        shell_complete=complete_names,
+    )
+
+
 def namespace_option(function: F) -> F:
     """Add `-n`."""
     return click.option(
-        "-n", "--namespace", default=None, help="The namespace; the context's by default."
+        "-n",
+        "--namespace",
+        type=params.namespace,
+        default=None,
+        help="The namespace; the context's by default.",
     )(function)
 
 
@@ -59,6 +76,7 @@ def elasti_namespace_option(function: F) -> F:
     """Add `--elasti-namespace`."""
     return click.option(
         "--elasti-namespace",
+        type=params.namespace,
         default="elasti",
         show_default=True,
         help="Where operator and resolver run.",

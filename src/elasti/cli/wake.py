@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from elasti.cli.completing import complete_names
-from elasti.cli.options import cluster_options, namespace_option, timeout_option
+from elasti.cli.options import cluster_options, names_argument, namespace_option, timeout_option
 
 if TYPE_CHECKING:
     from elasti.cli.options import Access
 
 
 @click.command("wake")
-@click.argument("names", metavar="NAME...", nargs=-1, required=True, shell_complete=complete_names)
+@names_argument(required=True)
 @namespace_option
 @click.option("--wait", is_flag=True, help="Wait until an endpoint is ready.")
 @timeout_option(300.0)

@@ -109,7 +109,7 @@ DENIED = (
         (CredentialError("expired"), ExitCode.NOT_ALLOWED, ""),
         (ConfigError("no context"), ExitCode.NO_CLUSTER, ""),
         (ConnectionRefused("x"), ExitCode.NO_CLUSTER, "(from kubeconfig k;"),
-        (Unauthorized(Status(code=401)), ExitCode.NOT_ALLOWED, "(from kubeconfig k;"),
+        (Unauthorized(Status(code=401)), ExitCode.NOT_ALLOWED, "(log in again;"),
         (Forbidden(Status(message=DENIED)), ExitCode.NOT_ALLOWED, "A ClusterRole with this rule"),
         (
             Forbidden(Status(message=f'{DENIED} in the namespace "blue"')),

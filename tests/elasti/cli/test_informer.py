@@ -37,3 +37,20 @@ def test_a_selector_that_is_none_is_told(stage: Stage):
     result = stage.run("informer", "pods", "-l", "a in (")
     assert result.exit_code == 1
     assert "Traceback" not in result.output
+
+
+def test_it_ends_without_a_word_when_nobody_reads_any_more(stage: Stage):
+    command = [sys.executable, "-m", "elasti", "informer", "ns", "--kubeconfig", str(stage.admin)]
+    command += ["--period", "0.2"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            process.stdout.readline()
+            process.stdout.close()
+            assert process.stderr.read() == ""
+            assert process.wait(60) == 1
+        finally:
+            process.kill()

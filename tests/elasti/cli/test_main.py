@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner
 
+from elasti.cli import params
 from elasti.cli.main import _COMMANDS, main
 
 
@@ -41,6 +45,80 @@ def test_the_definition_is_printed_as_yaml_and_as_json():
 
 def test_the_version_is_printed():
     assert run("version").output.startswith("elasti ")
+    assert run("version").output.startswith(run("--version").output.rstrip())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        ["get", "-n", "No Namespace"],
+        ["get", "--elasti-namespace", "a/b"],
+        ["doctor", "-n", "a_b"],
+        ["informer", "pods", "-n", ".."],
+        ["uninstall", "-n", "a_b"],
+        ["get", "shop/web"],
+        ["describe", "a b"],
+        ["wake", ".."],
+        ["sleep", "web", "%"],
+        ["informer", "pods", "--period", "-1"],
+        ["informer", "pods", "--resync", "-1"],
+    ],
+)
+def test_a_name_or_a_number_that_cannot_be_is_a_wrong_call(call):
+    result = run(*call)
+    assert result.exit_code == 2
+    assert "Invalid value for" in result.output
+
+
+def test_names_are_taken_as_get_prints_them():
+    for text in ("web", "elastiservice/web", "elastiservice.elasti.truefoundry.com/web"):
+        assert params.name(text) == "web"
+
+
+def test_an_output_that_cannot_be_written_is_one_line():
+    command = [sys.executable, "-m", "elasti", "manifests"]
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "Error: No space left on device\n"
+
+
+def test_a_reader_that_goes_ends_a_command_without_a_word():
+    command = [sys.executable, "-m", "elasti", "manifests"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 1
+
+
+def test_letters_that_an_output_cannot_show_are_spelled():
+    code = (
+        "from elasti.cli.main import main\nimport click\n"
+        "main.add_command(click.Command('say', callback=lambda: click.echo('\\u2713')))\n"
+        "main.get_command = lambda ctx, name: main.commands.get(name)\n"
+        "main(['say'])"
+    )
+    environment = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+    )
+    assert (done.stdout, done.stderr) == ("\\u2713\n", "")
+
+
+@pytest.mark.parametrize(
+    ("environment", "colour"),
+    [({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), ({"TERM": "xterm"}, None)],
+)
+def test_colours_are_left_out_where_they_are_not_wanted(monkeypatch, environment, colour):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with click.Context(main) as ctx:
+        assert main.callback is not None
+        main.callback()
+    assert ctx.color is colour
 
 
 def test_help_loads_no_command_and_nothing_heavy():

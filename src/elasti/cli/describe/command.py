@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from elasti.cli import params
 from elasti.cli.completing import complete_names
 from elasti.cli.options import (
     cluster_options,
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @click.command("describe")
-@click.argument("name", shell_complete=complete_names)
+@click.argument("name", type=params.name, shell_complete=complete_names)
 @namespace_option
 @output_option("text", "json", "yaml")
 @elasti_namespace_option

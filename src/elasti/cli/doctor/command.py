@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from elasti.cli import params
 from elasti.cli.options import cluster_options, elasti_namespace_option, output_option
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 @click.option(
     "-n",
     "--namespace",
+    type=params.namespace,
     default="",
     help="Only the ElastiServices of this namespace; all by default.",
 )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from elasti.cli import params
 from elasti.cli.options import cluster_options
 
 if TYPE_CHECKING:
@@ -14,7 +15,12 @@ if TYPE_CHECKING:
 
 @click.command("uninstall")
 @click.option(
-    "-n", "--namespace", default="elasti", show_default=True, help="Where it is installed."
+    "-n",
+    "--namespace",
+    type=params.namespace,
+    default="elasti",
+    show_default=True,
+    help="Where it is installed.",
 )
 @cluster_options
 @click.option(
