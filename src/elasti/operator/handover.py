@@ -14,7 +14,7 @@ import structlog
 
 from elasti.api.names import MANAGED_BY
 from elasti.operator.children import adopted, resolver_slices, slice_differs
-from elasti.operator.modes import Activity, Park
+from elasti.operator.modes import Activity, Park, State
 from elasti.operator.observation import remember_scale
 from elasti.operator.ops_informer import target_of
 from elasti.operator.projections import MANAGED_BY_LABEL, SLICES, EndpointSlice
@@ -58,11 +58,6 @@ def judge(reports: Sequence[ActivityReport | None], since: float) -> Activity:
     return Activity.QUIET if reports and len(known) == len(reports) else Activity.UNKNOWN
 
 
-def _place(endpoint: Endpoint) -> str:
-    """Return what must answer before it is listed: a pod, at one of its addresses."""
-    return f"{endpoint.identity} {endpoint.addresses[0]}"
-
-
 class Handover:
     """Carries out the steps. One instance for the leader."""
 
@@ -98,27 +93,49 @@ class Handover:
         """
         assert facts.service is not None
         memory.listed = await self._answering(facts, memory)
+        self._call_witnesses(facts, memory)
         wanted = resolver_slices(facts.service, memory.listed, facts.ports)
         present = {piece.metadata.name: piece for piece in facts.slices}
         for piece in wanted:
             await self._put(piece, present.pop(piece.metadata.name, None), memory)
         for piece in present.values():
             await (self._delete(piece, memory) if wanted else self._empty(piece, memory))
+        memory.note_listed(asyncio.get_running_loop().time())
+
+    def _call_witnesses(self, facts: Facts, memory: Memory) -> None:
+        """Keep everyone in mind who may have had traffic of this Service: all that are or were listed.
+
+        While a park is decided on, that is everyone since it began, there or not: what one who has left
+        has seen, nobody knows. Else it is whoever still exists, if only on its way out.
+        """
+        published = {e.place: e for piece in facts.slices for e in piece.endpoints or ()}
+        if memory.state not in (State.ENGAGING, State.PARKING):
+            published = self._existing(published)
+            memory.witnesses = self._existing(memory.witnesses)
+        listed = {endpoint.place: endpoint for endpoint in memory.listed}
+        memory.witnesses = published | memory.witnesses | listed
+
+    def _existing(self, endpoints: Mapping[str, Endpoint]) -> dict[str, Endpoint]:
+        return {
+            place: endpoint
+            for place, endpoint in endpoints.items()
+            if any(map(self._resolvers.exists, endpoint.addresses))
+        }
 
     async def remove(self, slices: Iterable[EndpointSlice], memory: Memory) -> None:
         """Take the resolver out of the rotation."""
         for piece in slices:
             await self._delete(piece, memory)
-        memory.listed = ()
+        memory.listed, memory.listed_since, memory.witnesses = (), {}, {}
 
     async def _answering(self, facts: Facts, memory: Memory) -> tuple[Endpoint, ...]:
-        ready = {_place(endpoint) for endpoint in facts.resolvers}
+        ready = {endpoint.place for endpoint in facts.resolvers}
         memory.verified = {item for item in memory.verified if item[0] in ready}
         pairs = [
             (endpoint, port)
             for endpoint in facts.resolvers
             for port in facts.ports.values()
-            if (_place(endpoint), port) not in memory.verified
+            if (endpoint.place, port) not in memory.verified
         ]
         answers = await asyncio.gather(
             *(
@@ -128,12 +145,12 @@ class Handover:
         )
         for (endpoint, port), answer in zip(pairs, answers, strict=True):
             if answer:
-                memory.verified.add((_place(endpoint), port))
+                memory.verified.add((endpoint.place, port))
         memory.probe_failures = 0 if all(answers) else memory.probe_failures + 1
         return tuple(
             endpoint
             for endpoint in facts.resolvers
-            if all((_place(endpoint), port) in memory.verified for port in facts.ports.values())
+            if all((endpoint.place, port) in memory.verified for port in facts.ports.values())
         )
 
     async def _put(
@@ -191,7 +208,7 @@ class Handover:
     async def ask(
         self, subjects: Mapping[tuple[str, str], Sequence[Endpoint]], since: float
     ) -> Activity:
-        """Ask every listed resolver about Services, named by namespace and name."""
+        """Ask resolvers about Services, named by namespace and name; nobody to ask is no answer."""
         questions = [
             self._port.activity(endpoint.addresses[0], namespace, service)
             for (namespace, service), listed in subjects.items()

@@ -102,6 +102,8 @@ class Memory:
     contest: Contest = dataclasses.field(default_factory=Contest)
 
     listed: tuple[Endpoint, ...] = ()
+    listed_since: dict[str, float] = dataclasses.field(default_factory=dict)
+    witnesses: dict[str, Endpoint] = dataclasses.field(default_factory=dict)
     verified: set[tuple[str, int]] = dataclasses.field(default_factory=set)
     probe_failures: int = 0
     kind_failures: int = 0
@@ -127,6 +129,8 @@ class Memory:
         self.activity = Activity.UNKNOWN
         if state is not State.PARKING:
             self.engaged_at = None
+        if state is State.ENGAGING:
+            self.witnesses = {}
         if state is State.PROXY and self.sleep is not None:
             self.sleep.fulfilled = True
 
@@ -142,6 +146,22 @@ class Memory:
     def settled_engaging(self, now: float, settle: float) -> bool:
         """Whether our slice has been beside the pods' for the whole engage settle."""
         return self.engaged_at is not None and now - self.engaged_at >= settle
+
+    def note_listed(self, now: float) -> None:
+        """Keep since when each listed resolver has been so."""
+        self.listed_since = {
+            endpoint.place: self.listed_since.get(endpoint.place, now) for endpoint in self.listed
+        }
+
+    @property
+    def to_be_asked(self) -> tuple[Endpoint, ...]:
+        """Everyone who may have seen traffic; nobody where nobody is listed now."""
+        return tuple(self.witnesses.values()) if self.listed else ()
+
+    def long_listed(self, endpoint: Endpoint, now: float, settle: float) -> bool:
+        """Whether a resolver has been listed for the whole engage settle."""
+        since = self.listed_since.get(endpoint.place)
+        return since is not None and now - since >= settle
 
     def see_ready(self, endpoints: frozenset[str], now: float) -> None:
         """Keep since when each endpoint has been ready."""

@@ -95,14 +95,19 @@ def seen_from(facts: Facts, memory: Memory, settings: Settings) -> Observation:
     refused = memory.refused
     holding = memory.state in (State.ENGAGING, State.PARKING, State.WAKING)
     calm = facts.decision.verdict is Verdict.SLEEP
+    settle = settings.engage_settle
+    ready = {endpoint.place for endpoint in facts.resolvers}
+    standing = [endpoint for endpoint in memory.listed if endpoint.place in ready]
+    settled = [one for one in standing if memory.long_listed(one, facts.now, settle)]
     return Observation(
         at_zero=facts.at_zero,
         ready=bool(facts.ready),
         ready_settled=memory.settled_ready(facts.now, settings.release_settle),
         slice=bool(facts.slices),
-        engage_settled=memory.settled_engaging(facts.now, settings.engage_settle)
-        and facts.partners_settled,
-        resolver=_covers(facts.service, memory.listed if holding else facts.resolvers),
+        engage_settled=memory.settled_engaging(facts.now, settle)
+        and facts.partners_settled
+        and _covers(facts.service, settled),
+        resolver=_covers(facts.service, standing if holding else facts.resolvers),
         may_sleep=calm and not refused,
         wake_wanted=memory.wake
         or refused

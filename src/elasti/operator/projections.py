@@ -81,6 +81,11 @@ class Endpoint(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, 
         reference = self.target_ref
         return (reference.uid if reference else "") or (self.addresses or ("",))[0]
 
+    @property
+    def place(self) -> str:
+        """What answers for itself: a pod, at one of its addresses."""
+        return f"{self.identity} {(self.addresses or ('',))[0]}"
+
 
 class SlicePort(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
     """One port of a slice; `name` is the Service port's."""

@@ -308,7 +308,7 @@ class ElastiServiceReconciler:
             details, memory = self._parts.directory.get(other), self._parts.memories.find(other)
             if details is not None:
                 key = (details.namespace, details.spec.service)
-                subjects[key] = memory.listed if memory else ()
+                subjects[key] = memory.to_be_asked if memory else ()
         return subjects
 
     # Telling
