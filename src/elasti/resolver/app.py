@@ -12,7 +12,7 @@ import contextlib
 import logging
 import resource
 import sys
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from elasti.api.types import WakeSpec
 from elasti.api.wire import RESOLVER_AUDIENCE
@@ -34,13 +34,13 @@ from elasti.resolver.shared import SharedPort
 from elasti.resolver.summed import SummedView
 from elasti.resolver.views import WorkerView
 from elasti.resolver.workers import Supervisor, until_orphaned
-from kubeloop.aio.tasks import finish
+from kubeloop.aio.tasks import BackgroundTasks, finish
 from kubeloop.client import Client
 from kubeloop.informer import SharedInformerFactory
 from kubeloop.informer.options import SOON_AGAIN, ReflectorOptions
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Coroutine, Sequence
 
     from elasti.callers.callers import Callers
     from elasti.resolver.objects import ServiceKey
@@ -59,7 +59,7 @@ class Worker:
 
     def __init__(self, client: Client, settings: Settings, *, limits: Limits | None = None) -> None:
         self._settings = settings
-        options = ReflectorOptions(backoff=SOON_AGAIN)
+        options = ReflectorOptions(backoff=SOON_AGAIN, survive_defects=True)
         self._factories = [
             SharedInformerFactory(client, namespace=namespace, resync=_RESYNC, options=options)
             for namespace in settings.watch_namespaces or ("",)
@@ -106,9 +106,17 @@ class Worker:
             unready=lambda: self._why_unready,
         )
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether it serves; else it is starting, was stopped before it had started, or leaves."""
+        return not self._why_unready
+
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[Self]:
-        """Watch, listen and serve; ready once every cache is complete and every port is bound."""
+    async def running(self, stop: asyncio.Event | None = None) -> AsyncIterator[Self]:
+        """Watch, listen and serve; ready once every cache is complete and every port is bound.
+
+        A wish to stop that comes before ends the wait.
+        """
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self.operator)
             self.path.start()
@@ -117,18 +125,21 @@ class Worker:
             stack.push_async_callback(finish, [listening])
             for factory in self._factories:
                 await stack.enter_async_context(factory.running())
-            for factory in self._factories:
-                await factory.wait_for_sync(timeout=_SYNC_TIMEOUT)
-            await self.listeners.settled()
-            if self._settings.shared_port:
-                self.shared_port = await self.shared.start(
-                    self._settings.host,
-                    self._settings.shared_port,
-                    reuse_port=self._settings.workers > 1,
-                )
-            self._why_unready = ""
-            _log.info("serving %d services", len(self.registry))
+            await _unless_told(stop, self._get_ready())
             yield self
+
+    async def _get_ready(self) -> None:
+        for factory in self._factories:
+            await factory.wait_for_sync(timeout=_SYNC_TIMEOUT)
+        await self.listeners.settled()
+        if self._settings.shared_port:
+            self.shared_port = await self.shared.start(
+                self._settings.host,
+                self._settings.shared_port,
+                reuse_port=self._settings.workers > 1,
+            )
+        self._why_unready = ""
+        _log.info("serving %d services", len(self.registry))
 
     async def leave(self) -> bool:
         """Drain; returns whether nobody was cut off."""
@@ -214,9 +225,23 @@ async def serve(settings: Settings, stop: asyncio.Event, *, admin_socket: str = 
         admin = AdminServer(worker.view, callers=callers)
         await admin.start(host=settings.host, port=settings.admin_port, path=admin_socket)
         stack.push_async_callback(admin.aclose)
-        async with worker.running():
-            await _until_told(stop, has_supervisor=bool(admin_socket))
-            return await worker.leave()
+        async with worker.running(stop):
+            if worker.is_ready:
+                await _until_told(stop, has_supervisor=bool(admin_socket))
+            # One that was told before it had all ports may have some.
+            return await worker.leave() if worker.is_ready or worker.listeners.ports else True
+
+
+async def _unless_told(stop: asyncio.Event | None, work: Coroutine[Any, Any, None]) -> None:
+    """Do something unless there is a wish to stop before it is done."""
+    doing = asyncio.create_task(work)
+    told = asyncio.create_task(stop.wait()) if stop is not None else None
+    try:
+        await asyncio.wait([doing, told] if told else [doing], return_when=asyncio.FIRST_COMPLETED)
+        if doing.done():
+            doing.result()
+    finally:
+        await finish([doing, told] if told else [doing])
 
 
 async def _until_told(stop: asyncio.Event, *, has_supervisor: bool) -> None:
@@ -253,8 +278,7 @@ async def _callers(client: Client, settings: Settings) -> AsyncIterator[Callers 
     callers = callers_of(
         client, settings.caller_settings, audience=RESOLVER_AUDIENCE, allowed=settings.callers
     )
-    tasks = [asyncio.create_task(callers.run(), name="callers")] if callers else []
-    try:
+    async with BackgroundTasks() as tasks:
+        if callers is not None:
+            tasks.start(callers.run(), name="callers")
         yield callers
-    finally:
-        await finish(tasks)

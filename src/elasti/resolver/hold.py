@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from elasti.resolver.proxy.target import Refusal
 
@@ -30,6 +31,10 @@ PAUSE = 0.004
 # How many are told something in one turn of the loop; it is about half a millisecond.
 SLICE = 32
 _RESOLUTION = 0.001
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
 
 
 class Places:
@@ -144,7 +149,7 @@ class Hold:
         if self._waiting:
             waiter, _ = self._waiting.popitem(last=False)
             self._left(1)
-            waiter.admit(pod)
+            self._tell(waiter.admit, pod)
 
     def _left(self, count: int) -> None:
         self._places.used -= count
@@ -179,4 +184,10 @@ class Hold:
         # One that gave up may have made another leave.
         if self._waiting.pop(waiter, None) is not None:
             self._left(1)
-            waiter.give_up(refusal)
+            self._tell(waiter.give_up, refusal)
+
+    def _tell(self, call: Callable[[T], None], what: T) -> None:
+        try:
+            call(what)
+        except Exception:  # noqa: BLE001 -- logged; one connection must not stop the queue behind it
+            _log.exception("a connection that waited cannot go on")

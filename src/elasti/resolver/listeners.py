@@ -136,17 +136,24 @@ class Listeners:
         """Bind and close, until cancelled; closes everything at the end."""
         try:
             while True:
-                await self._apply_all()
-                await self._close_emptied()
-                if not self._accepting or not (self._dirty or self._shut):
-                    self._settled.set()
-                self._retire()
-                await self._rest()
+                try:
+                    await self._round()
+                except Exception:  # noqa: BLE001 -- logged; what listens must outlive any defect
+                    _log.exception("ports cannot be changed; that is tried again")
+                    await asyncio.sleep(_RETRY)
         finally:
             self._close_all()
             for front in self._retired:
                 front.close()
             self._retired.clear()
+
+    async def _round(self) -> None:
+        await self._apply_all()
+        await self._close_emptied()
+        if not self._accepting or not (self._dirty or self._shut):
+            self._settled.set()
+        self._retire()
+        await self._rest()
 
     def shut(self) -> None:
         """Let nobody else come; whoever has come is accepted."""

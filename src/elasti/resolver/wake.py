@@ -109,17 +109,25 @@ class Waker:
             self._again.clear()
             began = asyncio.get_running_loop().time()
             try:
-                outcome = await self._operator.wake(self._key, count=count)
-            except OperatorUnreachable as error:
-                _log.warning("the operator cannot be asked to wake %s: %s", self._key, error)
-                await self._make_durable()
-                pause = failed.next_delay()
-            else:
-                if outcome is WakeOutcome.UNAVAILABLE:
-                    await self._make_durable()
-                pause = answered.next_delay()
+                is_answered = await self._ask(count)
+            except Exception:  # noqa: BLE001 -- logged; those who wait must not wait for a defect
+                _log.exception("asking for %s to wake failed; it is asked again", self._key)
+                is_answered = False
+            if is_answered:
                 failed.reset()
-            await self._rest(pause, began)
+            await self._rest((answered if is_answered else failed).next_delay(), began)
+
+    async def _ask(self, count: int) -> bool:
+        """Ask once; returns whether an operator answered. Who cannot act has the wish in writing."""
+        try:
+            outcome = await self._operator.wake(self._key, count=count)
+        except OperatorUnreachable as error:
+            _log.warning("the operator cannot be asked to wake %s: %s", self._key, error)
+            await self._make_durable()
+            return False
+        if outcome is WakeOutcome.UNAVAILABLE:
+            await self._make_durable()
+        return True
 
     async def _rest(self, pause: float, began: float) -> None:
         """Wait for the pause to end, or to be ended; never ask in quick succession."""

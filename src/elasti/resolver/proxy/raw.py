@@ -19,7 +19,7 @@ from elasti.resolver.proxy.client import ClientConnection
 from elasti.resolver.proxy.ports import PortProtocol
 from elasti.resolver.proxy.reading import Reading
 from elasti.resolver.proxy.seeker import Seeker
-from elasti.resolver.proxy.sockets import is_reset
+from elasti.resolver.proxy.sockets import is_reset, watch_closely
 from elasti.resolver.proxy.statistics import REFUSED_TCP, SERVED_TCP
 from elasti.resolver.proxy.tunnel import tunnel
 from kubeloop.aio.relay import reset
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 _REQUEST_LINE = re.compile(rb"(?:[A-Z]{3,20} [\x21-\x7e]++ HTTP/1\.[01]|PRI \* HTTP/2\.0)\r\n")
 # What may become one: as long as no line has ended and it is not too long for one.
 _UNFINISHED_LINE = re.compile(rb"[A-Z]{1,20}+(?: [\x21-\x7e]{0,8192}+(?: [HTP/12.0]{0,8}+\r?)?)?\Z")
+# The first record of a TLS connection.
+_HANDSHAKE = b"\x16\x03"
 
 
 class RawConnection(Seeker, Reading):
@@ -107,9 +109,15 @@ class RawConnection(Seeker, Reading):
         self._wants_service()
 
     def eof_received(self) -> bool:
-        """The client sends no more; if it ever sent something, it may wait for an answer."""
+        """The client sends no more; if it ever sent something, it may wait for an answer.
+
+        Not in TLS, whose handshake would need more of it.
+        """
         self._eof = True
-        return self._counted
+        waits = self._counted and self._buffer != b"" and not self._is_tls()
+        if waits and self._transport is not None:
+            watch_closely(self._transport)
+        return waits
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
@@ -130,6 +138,9 @@ class RawConnection(Seeker, Reading):
     def _pause_reading(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
+
+    def _is_tls(self) -> bool:
+        return self.front.protocol is PortProtocol.TLS or self._buffer.startswith(_HANDSHAKE)
 
     # the search
 

@@ -33,6 +33,18 @@ def watch_transport(transport: asyncio.Transport) -> None:
         watch_peer(sock)
 
 
+def watch_closely(transport: asyncio.Transport) -> None:
+    """Ask a peer that sends no more whether it still listens; the kernel of one that is gone denies it.
+
+    It does so when it has forgotten the connection, a minute after the end (`tcp_fin_timeout`).
+    """
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 5)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
+
+
 def is_reset(transport: asyncio.Transport) -> bool:
     """Whether the peer has broken the connection; a connection that is not read does not notice."""
     return _state(transport) == _TCP_CLOSED

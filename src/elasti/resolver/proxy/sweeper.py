@@ -8,6 +8,7 @@ never sets a timer.
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 PERIOD = 1.0
 _PER_TURN = 500
+
+_log = logging.getLogger(__name__)
 
 
 class Swept(Protocol):
@@ -55,6 +58,13 @@ class Sweeper:
         """Forget a connection. Safe to repeat."""
         self._members.discard(member)
 
+    def _show(self, member: Swept, tick: int) -> None:
+        try:
+            member.sweep(tick)
+        except Exception:  # noqa: BLE001 -- logged; one connection must not end everybody's deadlines
+            _log.exception("the deadlines of %r cannot be looked at", member)
+            self._members.discard(member)
+
     def _begin(self) -> None:
         self.tick += 1
         # A copy: connections come and go while they are swept.
@@ -70,5 +80,5 @@ class Sweeper:
                 self._handle = self._loop.call_later(PERIOD, self._begin)
                 return
             if member in members:
-                member.sweep(tick)
+                self._show(member, tick)
         self._handle = self._loop.call_soon(self._some)

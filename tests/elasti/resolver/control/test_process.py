@@ -53,3 +53,29 @@ async def test_a_held_request_survives_sigterm_and_is_served(tmp_path, workers):
                     assert await running.process.wait() == 0
     assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
     assert process.requests == 10
+
+
+async def test_a_resolver_that_is_told_to_stop_before_its_caches_are_complete_ends_at_once(
+    tmp_path,
+):
+    async def says_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    silent = await asyncio.start_server(says_nothing, "127.0.0.1", 0)
+    async with silent, installation(tmp_path) as made:
+        kubeconfig = tmp_path / "silent"
+        port = silent.sockets[0].getsockname()[1]
+        kubeconfig.write_text(
+            "apiVersion: v1\nkind: Config\ncurrent-context: it\n"
+            f"clusters: [{{name: it, cluster: {{server: 'http://127.0.0.1:{port}'}}}}]\n"
+            "contexts: [{name: it, context: {cluster: it, user: it}}]\n"
+            "users: [{name: it, user: {token: it}}]\n"
+        )
+        environment = {"KUBECONFIG": str(kubeconfig)}
+        async with made.resolver(ready=False, environment=environment) as running:
+            await eventually(lambda: running.ask("/healthz"))
+            assert not await running.is_ready()
+            running.process.send_signal(signal.SIGTERM)
+            async with asyncio.timeout(30):
+                assert await running.process.wait() == 0

@@ -232,3 +232,37 @@ async def test_a_silent_connection_on_a_tls_port_wakes_nobody():
         client.send(b"\x16")
         await rig.held()
         assert rig.target.arrivals == 1
+
+
+@pytest.mark.virtual_time
+async def test_a_client_that_never_spoke_and_closes_while_it_is_held_leaves_the_queue(tcp):
+    client = await tcp.connect()
+    await asyncio.sleep(1.5)
+    assert len(tcp.target.waiting) == 1
+    await client.aclose()
+    await tcp.held(0)
+    await eventually(lambda: tcp.statistics.connections == 0)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [(PortProtocol.TLS, b"\x16"), (PortProtocol.TCP, b"\x16\x03\x01"), (None, b"\x16\x03\x03\x01")],
+)
+async def test_a_tls_client_that_closes_while_it_is_held_leaves_the_queue(protocol, said):
+    async with Rig(protocol=protocol or PortProtocol.DETECT) as rig:
+        client = await rig.connect()
+        client.send(said)
+        await rig.held()
+        await client.aclose()
+        await rig.held(0)
+
+
+async def test_a_client_that_spoke_and_sends_no_more_waits_for_its_answer(tcp):
+    pod = await tcp.pod(speaks_first, ready=False)
+    client = await tcp.connect()
+    client.send(b"once\r\n")
+    await tcp.held()
+    client.writer.write_eof()
+    await eventually(lambda: any(waiter._eof for waiter in tcp.target.waiting))
+    tcp.target.release(pod.address)
+    assert await client.rest() == b"220 welcome\r\n250 once\r\n221 bye\r\n"
