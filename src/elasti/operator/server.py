@@ -5,6 +5,8 @@
 | `POST /informer/incoming-request` | what was done: 202, 404, or 503 with Retry-After |
 | `GET /crd-cache` | the ElastiServices by Service, without headers' values |
 | `GET /metrics`, `/healthz`, `/readyz` | for those who watch; open |
+
+Connections that say nothing, or too slowly, keep nobody's wake-up out (`doorway`).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from elasti.api.wire import (
 )
 from elasti.callers.callers import Denied
 from kubeloop.aio.budget import Budget
+from kubeloop.controller.doorway import Doorway
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from elasti.operator.directory import Directory
     from elasti.operator.metrics import Metrics
     from elasti.operator.waker import Waker
+    from kubeloop.controller.doorway import DoorLimits
     from kubeloop.controller.health import HealthChecks
 
 _MOST_BYTES = 64 * 1024
@@ -60,6 +64,7 @@ class Server:
         is_synced: Callable[[], bool],
         host: str | None = None,
         port: int = 8013,
+        limits: DoorLimits | None = None,
     ) -> None:
         self._waker = waker
         self._directory = directory
@@ -70,29 +75,25 @@ class Server:
         self._host = host
         self._wanted_port = port
         self._listening = asyncio.Event()
-        self._runner: web.AppRunner | None = None
+        self._doorway = Doorway(limits)
 
     @property
     def port(self) -> int:
         """The port that it listens on; known when ready."""
-        assert self._runner is not None
-        return int(self._runner.addresses[0][1])
+        return self._doorway.port
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        self._runner = web.AppRunner(self._application(), access_log=None, shutdown_timeout=5.0)
-        await self._runner.setup()
-        try:
-            async with self._waker:
-                await web.TCPSite(self._runner, self._host, self._wanted_port).start()
+        async with self._waker:
+            try:
+                await self._doorway.open(
+                    self._application(), self._host, self._wanted_port, shutdown_timeout=5.0
+                )
                 self._listening.set()
-                try:
-                    await asyncio.get_running_loop().create_future()
-                finally:
-                    # Requests under way are answered before what they started is cancelled.
-                    await self._runner.cleanup()
-        finally:
-            await self._runner.cleanup()
+                await asyncio.get_running_loop().create_future()
+            finally:
+                # Requests under way are answered before what they started is cancelled.
+                await self._doorway.close()
 
     async def wait_until_ready(self) -> None:
         """Wait until it listens."""

@@ -8,11 +8,14 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from kubeloop.controller.doorway import Doorway
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from aiohttp import web
 
+    from kubeloop.controller.doorway import DoorLimits
     from kubeloop.controller.health import HealthAnswer, HealthChecks
 
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -22,7 +25,7 @@ class HealthServer:
     """A runnable for `Group.SERVERS`; ready when it listens.
 
     `metrics` returns the present metrics in Prometheus' text format. Port 0 takes any free one;
-    `port` tells which.
+    `port` tells which. `limits` hold callers to sending something.
     """
 
     def __init__(
@@ -33,40 +36,35 @@ class HealthServer:
         metrics: Callable[[], bytes] | None = None,
         host: str | None = None,
         port: int = 8081,
+        limits: DoorLimits | None = None,
     ) -> None:
         self._checks = {"healthz": healthz, "readyz": readyz}
         self._metrics = metrics
         self._host = host
         self._wanted_port = port
         self._listening = asyncio.Event()
-        self._runner: web.AppRunner | None = None
+        self._doorway = Doorway(limits)
 
     @property
     def port(self) -> int:
         """The port that it listens on; known when ready."""
-        if self._runner is None or not self._runner.addresses:
-            raise RuntimeError("the health server does not listen yet")
-        return int(self._runner.addresses[0][1])
+        return self._doorway.port
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        from aiohttp import web  # noqa: PLC0415 -- costs 100 ms, which not every program needs
-
-        self._runner = web.AppRunner(self._application(), access_log=None)
-        await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, self._host, self._wanted_port).start()
+            await self._doorway.open(self._application(), self._host, self._wanted_port)
             self._listening.set()
             await asyncio.get_running_loop().create_future()
         finally:
-            await self._runner.cleanup()
+            await self._doorway.close()
 
     async def wait_until_ready(self) -> None:
         """Wait until it listens."""
         await self._listening.wait()
 
     def _application(self) -> web.Application:
-        from aiohttp import web  # noqa: PLC0415 -- as above
+        from aiohttp import web  # noqa: PLC0415 -- costs 100 ms, which not every program needs
 
         app = web.Application()
         for name, checks in self._checks.items():

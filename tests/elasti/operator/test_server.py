@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import functools
+
 import aiohttp
 import pytest
 from tests.devcluster.controllers.support import eventually
 from tests.elasti.operator.rig import FakePrometheus, Rig
 
 from elasti.devcluster.apiserver.faults import Fault
+from elasti.operator.server import Server
+from kubeloop.controller.doorway import DoorLimits
 
 
 async def _get(operator, path: str, **headers: str) -> tuple[int, str]:
@@ -44,6 +50,23 @@ async def test_a_refusing_server_is_no_success(rig: Rig):
         rig.cluster.faults.clear()
         code, _ = await rig.wake(operator, "web")
         assert code == 202
+
+
+async def test_those_who_connect_and_say_nothing_stop_no_wake_up(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+):
+    few = functools.partial(Server, limits=DoorLimits(connections=20))
+    monkeypatch.setattr("elasti.operator.app.Server", few)
+    await rig.web(replicas=0)
+    async with rig.operator() as operator, contextlib.AsyncExitStack() as stack:
+        await rig.becomes("Proxy")
+        for number in range(30):
+            _, writer = await asyncio.open_connection("127.0.0.1", operator.server.port)
+            stack.callback(writer.close)
+            if number % 2:
+                writer.write(b"POST /informer/incoming-request HTTP/1.1\r\nHost: x\r\nX-Slow: ")
+        code, reply = await rig.wake(operator, "web")
+        assert (code, reply["outcome"]) == (202, "scaling")
 
 
 @pytest.mark.parametrize(
