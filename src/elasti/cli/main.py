@@ -73,9 +73,11 @@ class LazyGroup(click.Group):
         return cast("click.Command", importlib.import_module(entry.module).command)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; a file or an output that cannot be used is one line, not a traceback."""
+        """Run a command; Ctrl-C before it began, and what the system refuses, end without traceback."""
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # whoever read has gone, as after `| head`: click ends without a word

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
@@ -50,9 +51,26 @@ async def connected(access: Access) -> AsyncIterator[Client]:
         config = config_for(access)
         source = config.source
         async with Client(config, timeouts=_TIMEOUTS, user_agent="elasti-cli") as client:
-            yield client
+            with warnings_told():
+                yield client
     except KubeError as error:
         raise failure_from(error, source=source) from error
+
+
+class _Teller(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(f"Warning: {getattr(record, 'warning', record.getMessage())}", err=True)
+
+
+@contextlib.contextmanager
+def warnings_told() -> Iterator[None]:
+    """Tell during the block what a server warns about as kubectl does: each in a line."""
+    logger, teller = logging.getLogger("kubeloop.client.warnings"), _Teller()
+    logger.addHandler(teller)
+    try:
+        yield
+    finally:
+        logger.removeHandler(teller)
 
 
 def run_to_end(job: Job[T]) -> T:

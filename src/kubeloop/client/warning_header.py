@@ -1,7 +1,7 @@
 """Warnings that a server sends along with its answer: deprecated versions, unknown fields.
 
 They come as `Warning: 299 - "text"` headers (RFC 7234), with every answer again. Each text is
-logged once per client.
+logged once per client, and is the record's attribute `warning`, for those who show it to people.
 """
 
 from __future__ import annotations
@@ -41,4 +41,4 @@ class WarningLog:
         if text in self._seen or len(self._seen) >= _REMEMBERED:
             return
         self._seen.add(text)
-        self._log.warning("API server warns about %s: %s", request, text)
+        self._log.warning("API server warns about %s: %s", request, text, extra={"warning": text})

@@ -61,6 +61,12 @@ def test_a_dry_run_names_every_object_and_makes_none(empty: Cluster):
     assert not empty.names("apiextensions.k8s.io/v1/customresourcedefinitions")
 
 
+def test_what_the_server_warns_about_is_told_as_kubectl_tells_it(cluster: Cluster):
+    said = cluster.run("install", "--no-wait").stderr.splitlines()
+    assert said
+    assert all(line.startswith("Warning: ") and "https://" not in line for line in said)
+
+
 def test_a_dry_run_shows_the_very_fields_that_would_change(cluster: Cluster):
     installed(cluster)
     said = cluster.ok("install", "--dry-run", "--image", "elasti:2", "--env", "operator:A=b")

@@ -107,6 +107,15 @@ def test_letters_that_an_output_cannot_show_are_spelled():
     assert (done.stdout, done.stderr) == ("\\u2713\n", "")
 
 
+def test_an_interrupt_before_a_command_began_is_code_130(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main, "get_command", interrupted)
+    result = run("get")
+    assert (result.exit_code, result.output) == (130, "")
+
+
 @pytest.mark.parametrize(
     ("environment", "colour"),
     [({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False), ({"TERM": "xterm"}, None)],

@@ -108,13 +108,15 @@ def test_it_removes_all_but_the_namespace_and_says_so_when_nothing_is_there(clus
     assert cluster.ok("uninstall") == "Nothing of Elasti is in namespace elasti.\n"
 
 
-def test_a_no_changes_nothing(cluster: Cluster):
+@pytest.mark.parametrize("answer", ["n\n", ""])
+def test_a_no_or_no_answer_changes_nothing(cluster: Cluster, answer: str):
     cluster.ok("install", "--no-wait")
     cluster.apply(elastiservice("web"))
     before = left_of(cluster)
-    result = cluster.run("uninstall", input="n\n")
+    result = cluster.run("uninstall", input=answer)
     assert result.exit_code == 1
-    assert "1 ElastiServices are deleted" in result.output
+    assert "nothing was removed; --yes" in result.stderr
+    assert "ElastiServices deleted: 1" in result.output
     assert "kubectl get elastiservices -A -o yaml" in result.output
     assert left_of(cluster) == before
     assert cluster.names(RESOURCE) == {"web"}
@@ -174,7 +176,7 @@ def test_kept_elastiservices_stay_without_a_finalizer(cluster: Cluster):
     cluster.ok("install", "--no-wait")
     cluster.apply(elastiservice("web", held=True))
     said = cluster.ok("uninstall", "--yes", "--keep-crd")
-    assert "1 ElastiServices are kept, with their targets awake" in said
+    assert "ElastiServices kept, with their targets awake: 1" in said
     found = cluster.get(RESOURCE, "web", "default")
     assert found is not None
     assert not found["metadata"].get("finalizers")
@@ -250,7 +252,7 @@ def test_the_plan_counts_who_sleeps():
     sleeping = {**elastiservice("web"), "status": {"state": "Proxy"}}
     awake = {**elastiservice("blog"), "status": {"state": "Serve"}}
     lines = list(announced(survey_of(elastiservices=(sleeping, awake)), keep=False))
-    assert "  2 ElastiServices are deleted (1 sleep, and are woken first)" in lines
+    assert "  ElastiServices deleted: 2 (asleep, and woken first: 1)" in lines
     assert "  the CustomResourceDefinition goes last" in lines
     kept = list(announced(survey_of(elastiservices=(sleeping, awake)), keep=True))
     assert "  the CustomResourceDefinition is kept" in kept

@@ -39,8 +39,10 @@ def judge_services(
         complaints = list(_judge(es, services))
         good += all(complaint.level is Level.HINT for complaint in complaints)
         yield from complaints
-    if good or not found:
+    if good:
         yield Finding(Level.OK, "ElastiServices", f"{len(found)}, {good} of them in order")
+    elif not found:
+        yield Finding(Level.OK, "ElastiServices", "there is none yet")
 
 
 def judge_autoscalers(

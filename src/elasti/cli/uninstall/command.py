@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from elasti.cli import params
+from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.options import cluster_options
 
 if TYPE_CHECKING:
@@ -93,6 +94,17 @@ def command(
     for line in announced(found, keep=keep_crd):
         progress.say(line)
     if not yes:
-        click.confirm("Go on?", abort=True)
+        _ask()
     run_to_end(act)
     progress.say(f"Elasti is removed. Its namespace stays: kubectl delete namespace {namespace}")
+
+
+def _ask() -> None:
+    """Go on only after a yes. Raises Failure; no answer, as where nobody sits, is a no."""
+    try:
+        agreed = click.confirm("Go on?")
+    except click.Abort:
+        agreed = False
+        click.echo(err=True)
+    if not agreed:
+        raise Failure(ExitCode.FAILED, "nothing was removed; --yes goes on without asking")

@@ -31,8 +31,8 @@ def announced(survey: Survey, *, keep: bool) -> Iterator[str]:
     asleep = sum(map(sleeps, survey.elastiservices))
     if count:
         fate = "kept, with their targets awake" if keep else "deleted"
-        woken = f" ({asleep} sleep, and are woken first)" if asleep else ""
-        yield f"  {count} ElastiServices are {fate}{woken}"
+        woken = f" (asleep, and woken first: {asleep})" if asleep else ""
+        yield f"  ElastiServices {fate}: {count}{woken}"
     if survey.objects:
         yield f"  {len(survey.objects)} objects: operator, resolver, their Services and rights"
     if survey.has_definition:
