@@ -186,3 +186,16 @@ async def test_the_server_is_a_service_of_its_own_cluster(kube):
     (only,) = found["items"]
     assert only["endpoints"][0]["addresses"] == ["127.0.0.1"]
     assert only["ports"][0]["port"] == kube.server.port
+
+
+@pytest.mark.parametrize("version", ["v1", "v1beta1"])
+async def test_tables_and_projections_come_in_the_version_that_was_asked_for(kube, version):
+    await kube.create(CONFIG_MAPS, config_map("one"))
+    meta = f"meta.k8s.io/{version}"
+    table = await kube.send("GET", CONFIG_MAPS, accept=TABLE.replace("v=v1", f"v={version}"))
+    assert (table["kind"], table["apiVersion"]) == ("Table", meta)
+    assert table["rows"][0]["object"]["apiVersion"] == meta
+    partial = PARTIAL_LIST.replace("v=v1", f"v={version}")
+    metadata = await kube.send("GET", CONFIG_MAPS, accept=partial)
+    assert (metadata["kind"], metadata["apiVersion"]) == ("PartialObjectMetadataList", meta)
+    assert metadata["items"][0]["apiVersion"] == meta

@@ -165,3 +165,12 @@ async def test_service_account_tokens_wait_for_an_issuer(kube):
     path = "/api/v1/namespaces/default/serviceaccounts"
     await kube.create(path, {"metadata": {"name": "robot"}})
     assert (await kube.create(f"{path}/robot/token", {})).code == 501
+
+
+async def test_what_a_real_cluster_has_and_this_one_has_not_is_said_with_the_way_around(kube):
+    await kube.create(PODS, pod("web"))
+    for path in (f"{PODS}/web/exec", f"{PODS}/web/portforward", f"{SERVICES}/web/proxy"):
+        reply = await kube.get(path)
+        assert (reply.code, reply["reason"]) == (404, "NotFound")
+        assert "a development cluster does not serve" in reply["message"]
+    assert "could not find" in (await kube.get(f"{PODS}/web/nothing"))["message"]

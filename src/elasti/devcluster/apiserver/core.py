@@ -105,13 +105,29 @@ class Core:
         """Answer a call."""
         subresource = call.attributes.subresource
         if subresource and subresource not in call.served.subresources:
-            raise status.no_such_path()
+            raise _no_such_subresource(call.resource.plural, subresource)
         special = self._subresources.get(subresource)
         return special(call) if special is not None else self.endpoints.answer(call)
 
     def _written(self, call: Call, written: Written) -> None:
         for observer in self.observers:
             observer(call, written)
+
+
+# What a real cluster has and this one has not; the remedy, where it is not plain.
+_NOT_HERE = {
+    "exec": "a pod is a process of this machine: run the command here",
+    "attach": "a pod is a process of this machine; its output is in its log",
+    "portforward": "connect to the pod's address itself: it is one of this machine's",
+    "proxy": "connect to the pod's or the Service's address itself: it is one of this machine's",
+}
+
+
+def _no_such_subresource(plural: str, name: str) -> status.StatusError:
+    remedy = _NOT_HERE.get(name) if plural in ("pods", "services", "nodes") else None
+    if remedy is None:
+        return status.no_such_path()
+    return status.no_such_path(f"a development cluster does not serve {plural}/{name}; {remedy}")
 
 
 def _no_tokens(call: Call) -> Answer:

@@ -23,15 +23,19 @@ class Shape(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Accepted:
-    """The representation chosen, and whether as YAML."""
+    """The representation chosen, in which version of its own, and whether as YAML."""
 
     shape: Shape = Shape.WHOLE
     yaml: bool = False
+    meta_version: str = "meta.k8s.io/v1"
 
     @property
     def content_type(self) -> str:
         """The response's content type."""
         return "application/yaml" if self.yaml else "application/json"
+
+
+_META_VERSIONS = ("meta.k8s.io/v1", "meta.k8s.io/v1beta1")
 
 
 def negotiate(header: str) -> Accepted:
@@ -58,11 +62,12 @@ def _choose(media: str, parameters: Mapping[str, str]) -> Accepted | None:
     wanted = parameters.get("as", "")
     if not wanted:
         return Accepted(yaml=yaml)
-    if parameters.get("g") != "meta.k8s.io" or parameters.get("v") != "v1":
+    version = f"{parameters.get('g')}/{parameters.get('v')}"
+    if version not in _META_VERSIONS:
         return None
     if wanted not in [shape.value for shape in Shape if shape is not Shape.WHOLE]:
         return None
-    return Accepted(Shape(wanted), yaml)
+    return Accepted(Shape(wanted), yaml, version)
 
 
 def _offers(header: str) -> Iterator[tuple[str, dict[str, str]]]:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from elasti.devcluster.apiserver.storage import Record
     from kubeloop.objects.meta import JsonObject
 
-_META = "meta.k8s.io/v1"
 _encode = msgspec.json.Encoder().encode
 
 
@@ -47,10 +46,11 @@ class Presenter:
         self._call = call
         self._stamps = stamps
         self._shape = call.accepted.shape
+        self._meta = call.accepted.meta_version
         self._include = call.query.get("includeObject") or "Metadata"
         api_version = call.resource.api_version(call.served)
         # Rows of a table show ages, so that they are never the same twice: not to be kept.
-        form = (self._shape, api_version, self._include)
+        form = (self._shape, self._meta, api_version, self._include)
         self.form: object = form if self._shape is not Shape.TABLE else None
         # Stored objects begin with their type; only custom ones keep it in lists.
         named = _encode({"apiVersion": api_version, "kind": call.resource.kind})
@@ -74,7 +74,7 @@ class Presenter:
                 version = obj["metadata"].get("resourceVersion", "")
                 return self._table([obj], {"resourceVersion": version})
             case Shape.PARTIAL | Shape.PARTIAL_LIST:
-                return partial(obj)
+                return self._partial(obj)
 
     def page(self, records: Iterable[Record], meta: ListMeta) -> bytes:
         """Return a list."""
@@ -85,7 +85,7 @@ class Presenter:
         if self._shape is Shape.WHOLE:
             kind, version = call.resource.list_kind, call.resource.api_version(call.served)
         else:
-            kind, version = "PartialObjectMetadataList", _META
+            kind, version = "PartialObjectMetadataList", self._meta
         head = _encode({"kind": kind, "apiVersion": version, "metadata": meta.as_object()})
         return b'%b,"items":[%b]}' % (head[:-1], b",".join(map(self._item, records)))
 
@@ -107,10 +107,10 @@ class Presenter:
                 api_version = self._call.resource.api_version(self._call.served)
             case Shape.TABLE:
                 table = self._table([], {"resourceVersion": str(version)})
-                row = {"cells": [], "object": {**_PARTIAL, "metadata": metadata}}
+                row = {"cells": [], "object": self._partial({"metadata": metadata})}
                 return _encode({**table, "rows": [row]})
             case _:
-                kind, api_version = "PartialObjectMetadata", _META
+                kind, api_version = "PartialObjectMetadata", self._meta
         return _encode({"kind": kind, "apiVersion": api_version, "metadata": metadata})
 
     def _table(self, objects: list[JsonObject], meta: JsonObject) -> JsonObject:
@@ -118,7 +118,7 @@ class Presenter:
         table = Table(printer, now=self._stamps.moment())
         return {
             "kind": "Table",
-            "apiVersion": _META,
+            "apiVersion": self._meta,
             "metadata": meta,
             "columnDefinitions": self._columns(table),
             "rows": [
@@ -145,12 +145,9 @@ class Presenter:
             case "None":
                 return None
             case _:
-                return partial(obj)
+                return self._partial(obj)
 
-
-_PARTIAL = {"kind": "PartialObjectMetadata", "apiVersion": _META}
-
-
-def partial(obj: JsonObject) -> JsonObject:
-    """Return an object's metadata alone."""
-    return {**_PARTIAL, "metadata": obj["metadata"]}
+    def _partial(self, obj: JsonObject) -> JsonObject:
+        """Return an object's metadata alone."""
+        kind = {"kind": "PartialObjectMetadata", "apiVersion": self._meta}
+        return {**kind, "metadata": obj["metadata"]}

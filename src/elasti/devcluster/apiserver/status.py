@@ -154,9 +154,9 @@ def not_found(group: str, resource: str, name: str) -> StatusError:
     )
 
 
-def no_such_path() -> StatusError:
+def no_such_path(message: str = "the server could not find the requested resource") -> StatusError:
     """404: nothing is served there."""
-    refusal = failure(404, "NotFound", "the server could not find the requested resource")
+    refusal = failure(404, "NotFound", message)
     refusal.status["details"] = {}
     return refusal
 
