@@ -1,4 +1,8 @@
-"""Reads the triggers of all ElastiServices, and has those looked at for which something follows."""
+"""Reads the triggers of all ElastiServices, and has those looked at for which something follows.
+
+Whoever sleeps and is in use is looked at as soon as its trigger says so; the rest can wait for the end of the
+round.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from elasti.api.names import private_service_name
 from elasti.operator.decisions import cooldown_of
 from elasti.operator.modes import State
 from elasti.operator.observation import BY_SERVICE
-from elasti.operator.subjects import subject_key
+from elasti.operator.subjects import SubjectKey, subject_key
 from elasti.scaling.decide import Verdict
 from elasti.scaling.evaluator import Subject
 from elasti.scaling.triggers.pods import PodEndpoint
@@ -17,14 +21,13 @@ from kubeloop.aio.wait import until
 from kubeloop.controller.reconcile import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Hashable, Iterator
 
     from elasti.api.types import ElastiService
     from elasti.operator.decisions import Decisions, Judgement
     from elasti.operator.informer_manager import Scope
     from elasti.operator.memory import Memories, Memory
     from elasti.operator.projections import EndpointSlice
-    from elasti.operator.subjects import SubjectKey
     from elasti.scaling.evaluator import Evaluator
 
 _CALMED = (State.SERVE, State.WAKING)
@@ -52,6 +55,7 @@ class Poller:
         self._enqueue = enqueue
         self._interval = interval
         self._known: set[SubjectKey] = set()
+        self._woken: set[Request] = set()
 
     async def run(self) -> None:
         """Poll until cancelled."""
@@ -59,18 +63,30 @@ class Poller:
 
     async def poll(self) -> None:
         """Read everything once, and enqueue whom it concerns."""
-        await self._evaluator.poll(map(self._subject, self._elastiservices.all()))
+        self._woken.clear()
+        await self._evaluator.poll(map(self._subject, self._elastiservices.all()), self._wake)
         present: set[SubjectKey] = set()
         budget = Budget()
         for es in self._elastiservices.all():
             request = Request(es.metadata.namespace, es.metadata.name)
             present.add(subject_key(request, es.metadata.uid, es.spec))
-            self._consider(request)
+            if request not in self._woken:
+                self._consider(request)
             if budget.spent():
                 await budget.rest()
         for key in self._known - present:
             self._evaluator.forget(key)
         self._known = present
+
+    def _wake(self, key: Hashable) -> None:
+        """Have a sleeper looked at whose triggers were read and want it awake."""
+        assert isinstance(key, SubjectKey)
+        memory = self._memories.find(key.request)
+        if memory is None or memory.state is not State.PROXY:
+            return
+        if self._decisions.together(key.request).verdict is Verdict.WAKE:
+            self._woken.add(key.request)
+            self._enqueue(key.request)
 
     def _consider(self, request: Request) -> None:
         memory = self._memories.find(request)
@@ -93,6 +109,7 @@ class Poller:
             key=subject_key(request, es.metadata.uid, es.spec),
             triggers=es.spec.triggers,
             cooldown=cooldown_of(es.spec),
+            party=es.metadata.namespace,
             pods=tuple(self._pods(es)) if wants_pods else (),
             asleep=memory is not None and memory.state is State.PROXY,
         )

@@ -4,25 +4,30 @@ A round asks everything concurrently, but by a fixed number of workers: thousand
 thousands of tasks, and others have the loop in between. Identical queries go out once. Each
 trigger's `Evidence` outlives the rounds for as long as the trigger stays what it is: a changed query
 or threshold has shown nothing yet.
+
+Whom a trigger asks is its owner's choice, and may take its time. So no party (a namespace) has more than
+half of the workers, and a round ends in time for nobody else's evidence to grow stale; what was read longest
+ago is read first, so whatever a round leaves out begins the next.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import aiohttp
 import structlog
 
 from elasti.api.triggers import PrometheusMetadata, threshold_of, trigger_metadata
 from elasti.scaling.decide import Evidence, Reading
+from elasti.scaling.lanes import Lanes
 from elasti.scaling.triggers.pods import PodsReader
 from elasti.scaling.triggers.prometheus import QueryRound
 from kubeloop.aio.budget import Budget
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -32,17 +37,20 @@ if TYPE_CHECKING:
     from kubeloop.aio.clock import Clock
 
 _AT_ONCE = 64
+_OF_ONE_PARTY = 32
+_PODS_AT_ONCE = 32
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """One ElastiService whose triggers are to be read."""
+    """One ElastiService whose triggers are to be read; `party`: with whom it shares the workers."""
 
     key: Hashable
     triggers: Sequence[ScaleTrigger]
     cooldown: float
+    party: str = ""
     pods: Sequence[PodEndpoint] = ()
     asleep: bool = False
 
@@ -51,6 +59,12 @@ class Subject:
 class _Case:
     triggers: tuple[ScaleTrigger, ...]
     evidence: list[Evidence]
+
+
+class _Job(NamedTuple):
+    subject: Subject
+    case: _Case
+    trigger: int
 
 
 class Evaluator:
@@ -66,17 +80,25 @@ class Evaluator:
     ) -> None:
         self._clock = clock
         self._stale_after = stale_after
+        self._longest_round = stale_after / 3
         self._address = prometheus_address
         self._authorization = prometheus_authorization
         self._cases: dict[Hashable, _Case] = {}
         self._session: aiohttp.ClientSession | None = None
+        self._pod_session: aiohttp.ClientSession | None = None
         self._pods: PodsReader | None = None
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=_AT_ONCE), trust_env=False
         )
-        self._pods = PodsReader(self._session)
+        self._pod_session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=_PODS_AT_ONCE),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trust_env=False,
+        )
+        self._pods = PodsReader(self._pod_session, at_once=_PODS_AT_ONCE)
         return self
 
     async def __aexit__(
@@ -85,8 +107,9 @@ class Evaluator:
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
-        assert self._session is not None
-        await self._session.close()
+        for session in (self._session, self._pod_session):
+            assert session is not None
+            await session.close()
 
     def evidence(
         self, key: Hashable, triggers: Sequence[ScaleTrigger] | None = None
@@ -107,8 +130,10 @@ class Evaluator:
             for index in range(len(case.triggers)):
                 self._pods.forget((key, index))
 
-    async def poll(self, subjects: Iterable[Subject]) -> None:
-        """Read the triggers of all subjects once."""
+    async def poll(
+        self, subjects: Iterable[Subject], on_read: Callable[[Hashable], None] | None = None
+    ) -> None:
+        """Read the triggers of all subjects once; `on_read` hears of each subject as it is read."""
         assert self._session is not None
         queries = QueryRound(
             self._session,
@@ -116,24 +141,45 @@ class Evaluator:
             default_address=self._address,
             authorization=self._authorization,
         )
-        jobs = self._jobs(subjects)
+        lanes = await self._lanes(subjects)
         try:
-            async with asyncio.TaskGroup() as group:
-                for _ in range(_AT_ONCE):
-                    group.create_task(self._work(jobs, queries))
+            async with asyncio.timeout(self._longest_round), asyncio.TaskGroup() as group:
+                for _ in range(min(_AT_ONCE, len(lanes))):
+                    group.create_task(self._work(lanes, queries, on_read))
+        except TimeoutError:
+            _log.warning("some triggers are left for the next round", left=len(lanes))
         finally:
             await queries.close()
 
-    def _jobs(self, subjects: Iterable[Subject]) -> Iterator[tuple[Subject, _Case, int]]:
+    async def _lanes(self, subjects: Iterable[Subject]) -> Lanes[_Job]:
+        """Return all that is to be read, by party, what was read longest ago first."""
+        jobs, budget = [], Budget()
         for subject in subjects:
             case = self._case(subject)
-            for index in range(len(case.triggers)):
-                yield subject, case, index
+            jobs += [_Job(subject, case, index) for index in range(len(case.triggers))]
+            if budget.spent():
+                await budget.rest()
+        jobs.sort(key=lambda job: job.case.evidence[job.trigger].read_at)
+        lanes: Lanes[_Job] = Lanes(of_one=_OF_ONE_PARTY)
+        for job in jobs:
+            lanes.add(job.subject.party, job)
+        return lanes
 
-    async def _work(self, jobs: Iterator[tuple[Subject, _Case, int]], queries: QueryRound) -> None:
+    async def _work(
+        self,
+        lanes: Lanes[_Job],
+        queries: QueryRound,
+        on_read: Callable[[Hashable], None] | None,
+    ) -> None:
         budget = Budget()
-        for subject, case, index in jobs:
-            await self._read(subject, case, index, queries)
+        while (taken := lanes.take()) is not None:
+            party, job = taken
+            try:
+                await self._read(job.subject, job.case, job.trigger, queries)
+            finally:
+                lanes.done(party)
+            if on_read is not None:
+                on_read(job.subject.key)
             if budget.spent():
                 await budget.rest()
 

@@ -148,7 +148,8 @@ class Translated(ResolverClient):
 class FakePrometheus:
     """Answers every query with one number, and the uptime query with 1.
 
-    `answers` gives some queries series of their own; `headers` are those of the last question.
+    `answers` gives some queries series of their own; `headers` are those of the last question. The
+    query `hung` is answered when it `may_answer`.
     """
 
     def __init__(self) -> None:
@@ -157,6 +158,8 @@ class FakePrometheus:
         self.answers: dict[str, list[float]] = {}
         self.queries: list[str] = []
         self.headers: dict[str, str] = {}
+        self.hung = ""
+        self.may_answer = asyncio.Event()
         self.url = ""
 
     @contextlib.asynccontextmanager
@@ -179,6 +182,8 @@ class FakePrometheus:
     async def _query(self, request: web.Request) -> web.Response:
         query = request.query["query"]
         self.queries.append(query)
+        if query == self.hung:
+            await self.may_answer.wait()
         self.headers = dict(request.headers)
         up = query.startswith("min_over_time")
         values = [self.up] if up else self.answers.get(query, [self.value])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.elasti.operator.fakes import FakePrometheus
+from tests.elasti.operator.rig import until_true
 
 from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef, ScaleTrigger
 from elasti.operator.decisions import Decisions
@@ -137,6 +139,26 @@ async def test_a_trigger_at_work_wakes_a_sleeping_target_until_it_is_awake(round
         round_.look()
     round_.memory.state = State.WAKING
     assert await round_.run() == []
+
+
+async def test_one_that_is_in_use_is_woken_before_the_slowest_trigger_has_answered(round_: Round):
+    round_.memory.state = State.PROXY
+    round_.prometheus.value = 9.0
+    round_.prometheus.hung = "slow"
+    trigger = ScaleTrigger("prometheus", round_.prometheus.trigger("slow")["metadata"])
+    (web,) = round_.store.objects
+    slow = msgspec.structs.replace(
+        web,
+        metadata=ObjectMeta(name="slow", namespace="shop", uid="s"),
+        spec=msgspec.structs.replace(web.spec, triggers=(trigger,)),
+    )
+    round_.store.objects.insert(0, slow)
+    polling = asyncio.create_task(round_.poller.poll())
+    await until_true(lambda: round_.enqueued == [WEB])
+    assert not polling.done()
+    round_.prometheus.may_answer.set()
+    await polling
+    assert round_.enqueued == [WEB]
 
 
 async def test_one_that_is_gone_is_forgotten(round_: Round):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+from collections.abc import Hashable
 
 import pytest
 from aiohttp import web
@@ -131,6 +132,45 @@ async def test_a_reader_that_fails_costs_its_own_trigger_only(
             (broken,) = evaluator.evidence("bad")
             assert broken.last is not None
             assert broken.last.error == "it could not be read (RuntimeError)"
+
+
+@pytest.mark.virtual_time
+async def test_a_party_whose_triggers_take_long_keeps_nobody_elses_from_being_read(
+    clock: StepClock, monkeypatch: pytest.MonkeyPatch
+):
+    read: list[str] = []
+
+    async def answer(_self: object, key: tuple[str, int], *_rest: object, **_options: object):
+        if key[0].startswith("slow"):
+            await asyncio.sleep(10.0)
+        read.append(key[0])
+        return Reading(0.0)
+
+    monkeypatch.setattr(PodsReader, "read", answer)
+    pods = ScaleTrigger("pods", {"metric": "busy", "threshold": "1"})
+    subjects = [
+        Subject(key=f"{party}-{number}", triggers=(pods,), cooldown=60.0, party=party)
+        for party, count in (("slow", 200), ("well", 20))
+        for number in range(count)
+    ]
+    told: list[Hashable] = []
+    loop = asyncio.get_running_loop()
+    async with Evaluator(clock=clock, stale_after=120.0) as evaluator:
+        began = loop.time()
+        polling = asyncio.create_task(evaluator.poll(subjects, told.append))
+        await asyncio.sleep(1.0)
+        assert sorted(read) == sorted(f"well-{number}" for number in range(20))
+        assert told == read
+        await polling
+        # It ends in time for everybody's evidence; the next begins with what was left out.
+        assert loop.time() - began == pytest.approx(40.0)
+        left = {f"slow-{number}" for number in range(200)} - set(read)
+        assert 0 < len(left) < 200
+        read.clear()
+        clock.seconds += 30
+        await evaluator.poll(subjects)
+        assert {key for key in read if key.startswith("slow")} <= left
+        assert sum(key.startswith("well") for key in read) == 20
 
 
 async def test_what_is_gone_is_forgotten(clock: StepClock):

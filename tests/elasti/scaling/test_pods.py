@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gzip
+import itertools
 from collections.abc import AsyncIterator
 
 import aiohttp
@@ -14,7 +16,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 from elasti.api.triggers import PodsMetadata
-from elasti.scaling.triggers.exposition import NotExposition, samples, total
+from elasti.scaling.triggers.exposition import NotExposition, Total, samples, total
 from elasti.scaling.triggers.pods import CounterState, PodEndpoint, PodsReader, rate
 
 COUNTER = PodsMetadata(metric="requests_total", threshold=1.0)
@@ -81,7 +83,30 @@ def test_a_broken_line_is_an_error(line):
 def test_no_line_costs_more_than_its_length(line):
     # Each would take hours if it were matched again from every place; an operator would stand still.
     with contextlib.suppress(NotExposition):
-        total(line, "busy", {})
+        list(samples(line, "busy"))
+
+
+LINES = st.lists(
+    st.sampled_from(['busy{a="x"} 1', "busy 2", "# HELP busy", "other 7", 'busy{a="\u00fc"} 4', ""])
+)
+
+
+@given(LINES, st.lists(st.integers(0, 200)))
+def test_a_text_says_the_same_in_any_pieces(lines, cuts):
+    text = "\n".join(lines).encode()
+    summed = Total("busy", {})
+    edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    for first, last in itertools.pairwise(edges):
+        summed.feed(text[first:last])
+    assert summed.result() == total(text.decode(), "busy", {})
+
+
+def test_a_line_has_an_end():
+    summed = Total("busy", {})
+    for _ in range(65):
+        summed.feed(b"x" * 1000)
+    with pytest.raises(NotExposition, match="longer than 65536 bytes"):
+        summed.feed(b"x" * 1000)
 
 
 def test_only_samples_with_the_labels_are_summed():
@@ -131,13 +156,24 @@ class FakePod:
         self.status = 200
         self.location = ""
         self.port = 0
+        self.packed = False
+        self.asked = self.most_asked = 0
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[FakePod]:
         async def metrics(request: web.Request) -> web.Response:
             if self.location and request.path == "/metrics":
                 return web.Response(status=301, headers={"Location": self.location})
-            return web.Response(text=self.text, status=self.status)
+            self.asked += 1
+            self.most_asked = max(self.most_asked, self.asked)
+            await asyncio.sleep(0.01)
+            await self.may_answer.wait()
+            self.asked -= 1
+            headers = {"Content-Encoding": "gzip"} if self.packed else {}
+            body = gzip.compress(self.text.encode()) if self.packed else self.text.encode()
+            return web.Response(body=body, status=self.status, headers=headers)
 
         app = web.Application()
         app.router.add_get("/metrics", metrics)
@@ -222,6 +258,57 @@ async def test_a_pod_may_redirect_to_itself_and_to_nobody_else():
             pod.location = "/metrics"
             reading = await reader.read("k", GAUGE, [pod.endpoint], asleep=False)
             assert "more than 3 redirects" in reading.error
+
+
+async def test_a_huge_exposition_leaves_others_their_turns():
+    async with FakePod().running() as pod, aiohttp.ClientSession() as session:
+        pod.text = 'busy{path="/a/b/c",code="200"} 1\n' * 200_000
+        turns = 0
+
+        async def count() -> None:
+            nonlocal turns
+            while True:
+                await asyncio.sleep(0)
+                turns += 1
+
+        counting = asyncio.create_task(count())
+        reader = PodsReader(session, timeout=60.0, together=60.0)
+        reading = await reader.read("k", GAUGE, [pod.endpoint], asleep=False)
+        counting.cancel()
+        assert reading.value == 200_000
+        assert turns > 50
+
+
+async def test_what_a_pod_packs_is_not_unpacked():
+    async with (
+        FakePod().running() as pod,
+        aiohttp.ClientSession(auto_decompress=False) as session,
+    ):
+        pod.packed = True
+        reading = await PodsReader(session).read("k", GAUGE, [pod.endpoint], asleep=False)
+        assert "Content-Encoding 'gzip'" in reading.error
+
+
+async def test_few_pods_of_one_target_are_asked_at_once_and_not_many_of_all():
+    async with FakePod().running() as pod, aiohttp.ClientSession() as session:
+        await PodsReader(session).read("k", GAUGE, [pod.endpoint] * 20, asleep=False)
+        assert pod.most_asked == 4
+        reader = PodsReader(session, at_once=6)
+        readings = (
+            reader.read(key, GAUGE, [pod.endpoint] * 10, asleep=False) for key in ("a", "b", "c")
+        )
+        await asyncio.gather(*readings)
+        assert pod.most_asked == 6
+
+
+async def test_many_slow_pods_of_one_target_have_a_time_together():
+    async with FakePod().running() as pod, aiohttp.ClientSession() as session:
+        pod.may_answer.clear()
+        reader = PodsReader(session, timeout=60.0, together=0.2)
+        reading = await reader.read("k", GAUGE, [pod.endpoint] * 20, asleep=False)
+        assert reading.error == "its 20 pods did not all answer within 0.2 s"
+        pod.may_answer.set()
+        assert (await reader.read("k", GAUGE, [pod.endpoint], asleep=False)).value == 0.0
 
 
 async def test_an_unreachable_pod_is_an_error():

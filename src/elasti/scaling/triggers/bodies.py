@@ -9,9 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     import aiohttp
 
 _MIB = 1 << 20
+_PIECE = 32 * 1024
 
 
 class TooLong(Exception):
@@ -20,9 +23,15 @@ class TooLong(Exception):
 
 async def whole_body(response: aiohttp.ClientResponse, *, limit: int) -> bytes:
     """Read a body to its end. Raises TooLong, and what aiohttp raises."""
-    body = bytearray()
-    while piece := await response.content.readany():
-        body += piece
-        if len(body) > limit:
+    return b"".join([piece async for piece in pieces(response, limit=limit)])
+
+
+async def pieces(response: aiohttp.ClientResponse, *, limit: int) -> AsyncIterator[bytes]:
+    """Iterate over a body to its end, in small pieces. Raises TooLong, and what aiohttp raises."""
+    length = 0
+    while data := await response.content.readany():
+        length += len(data)
+        if length > limit:
             raise TooLong(f"the answer is longer than {limit / _MIB:g} MiB")
-    return bytes(body)
+        for first in range(0, len(data), _PIECE):
+            yield data[first : first + _PIECE]

@@ -1,7 +1,8 @@
 """Prometheus' text format, as far as one metric is concerned. Pure.
 
-The text comes from pods, which may be anybody's: no line may cost more than its length, so nothing is
-matched twice (possessive repetitions).
+The text comes from pods, which may be anybody's. It is read piece by piece, so that the whole of it is never
+held, and only lines of the wanted metric are looked at. No line may be endless, and none may cost more than
+its length, so nothing is matched twice (possessive repetitions).
 """
 
 from __future__ import annotations
@@ -23,17 +24,54 @@ _ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
 _ESCAPE = re.compile(r"\\[\\\"n]")
 
 
+_LONGEST_LINE = 64 * 1024
+
+
 class NotExposition(ValueError):
-    """A line of the wanted metric that is not in the text format."""
+    """A line that is not in the text format."""
+
+
+class Total:
+    """The sum of a metric's samples that have these labels, of a text that comes in pieces.
+
+    Raises NotExposition for a line of that metric that cannot be read, and for one without an end.
+    """
+
+    def __init__(self, metric: str, labels: Mapping[str, str]) -> None:
+        self._metric = metric
+        self._sought = metric.encode()
+        self._labels = labels
+        self._begun = b""
+        self._sum: float | None = None
+
+    def feed(self, piece: bytes) -> None:
+        """Read on; the last line may go on in the next piece."""
+        whole, line_end, begun = (self._begun + piece).rpartition(b"\n")
+        if len(begun) > _LONGEST_LINE:
+            raise NotExposition(f"a line is longer than {_LONGEST_LINE} bytes")
+        self._begun = begun
+        if line_end:
+            self._read(whole)
+
+    def result(self) -> float | None:
+        """Return the sum, at the end; None where there was no such sample."""
+        self._read(self._begun)
+        self._begun = b""
+        return self._sum
+
+    def _read(self, lines: bytes) -> None:
+        if self._sought not in lines:
+            return
+        for found, value in samples(lines.decode("utf-8", "replace"), self._metric):
+            if self._labels.items() <= found.items():
+                self._sum = value + (self._sum or 0.0)
 
 
 def total(text: str, metric: str, labels: Mapping[str, str]) -> float | None:
-    """Return the sum of a metric's samples that have these labels; None where there is none.
-
-    Raises NotExposition for a line of that metric that cannot be read.
-    """
-    values = [value for found, value in samples(text, metric) if labels.items() <= found.items()]
-    return sum(values) if values else None
+    """Return the sum of a whole text's samples; as `Total`."""
+    summed = Total(metric, labels)
+    summed.feed(text.encode())
+    return summed.result()
 
 
 def samples(text: str, metric: str) -> Iterator[tuple[dict[str, str], float]]:

@@ -4,6 +4,10 @@ Every pod's `/metrics` is read, one metric summed. A counter is compared by its 
 grew since the last reading, pod by pod, so that a restart (the counter begins anew) or a pod that came
 meanwhile counts for what it has. A pod that cannot be read, or that went away since and took with it
 what it knew, leaves the rate unknown: an error, which never lets a target sleep.
+
+Pods are anybody's, so none may cost the others much: only so many are asked at once, of one target only a
+few, and within a time for all of them; what they say is summed as it comes, a little at a time, and never
+held or unpacked.
 """
 
 from __future__ import annotations
@@ -17,8 +21,10 @@ import aiohttp
 from yarl import URL
 
 from elasti.scaling.decide import Reading
-from elasti.scaling.triggers.bodies import TooLong, whole_body
-from elasti.scaling.triggers.exposition import NotExposition, total
+from elasti.scaling.triggers.bodies import TooLong, pieces
+from elasti.scaling.triggers.exposition import NotExposition, Total
+from kubeloop.aio.budget import Budget
+from kubeloop.aio.parallel import parallelize_until
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
@@ -26,13 +32,22 @@ if TYPE_CHECKING:
     from elasti.api.triggers import PodsMetadata
 
 _TIMEOUT = 5.0
+_TOGETHER = 10.0
+_AT_ONCE = 32
+_OF_ONE_TARGET = 4
 _MOST_BYTES = 16 << 20
 _HOPS = 3
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
+_UNPACKED = {"Accept-Encoding": "identity"}
+_AT_A_STRETCH = 0.005
 
 
 class Redirected(Exception):
     """A pod sent us on, and we do not go there."""
+
+
+class Compressed(Exception):
+    """A pod packed its answer, unasked: a little of it may be very much."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -76,11 +91,23 @@ def _grown(before: float | None, now: float) -> float:
 
 
 class PodsReader:
-    """Reads pods; remembers counters between readings, by trigger."""
+    """Reads pods; remembers counters between readings, by trigger.
 
-    def __init__(self, session: aiohttp.ClientSession, *, timeout: float = _TIMEOUT) -> None:
+    `timeout`: seconds for one pod; `together`: for all of a target's. `at_once`: how many are asked.
+    """
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        *,
+        timeout: float = _TIMEOUT,
+        together: float = _TOGETHER,
+        at_once: int = _AT_ONCE,
+    ) -> None:
         self._session = session
         self._timeout = aiohttp.ClientTimeout(total=timeout)
+        self._together = together
+        self._gate = asyncio.Semaphore(at_once)
         self._counters: dict[Hashable, CounterState] = {}
 
     async def read(
@@ -91,7 +118,7 @@ class PodsReader:
             self._counters.pop(key, None)
             return Reading(0.0) if asleep else Reading(error="there is no pod to ask")
         now = asyncio.get_running_loop().time()
-        answers = await asyncio.gather(*(self._scrape(metadata, pod) for pod in pods))
+        answers = await self._answers(metadata, pods)
         failed = [answer for answer in answers if isinstance(answer, str)]
         if failed:
             self._counters.pop(key, None)
@@ -106,6 +133,23 @@ class PodsReader:
         before, self._counters[key] = self._counters.get(key), CounterState(now, values)
         return rate(before, now, values)
 
+    async def _answers(
+        self, metadata: PodsMetadata, pods: Sequence[PodEndpoint]
+    ) -> Sequence[float | str]:
+        """Ask all pods, a few at a time; where they take too long together, say so."""
+        answers: list[float | str] = [""] * len(pods)
+
+        async def ask(index: int) -> None:
+            async with self._gate:
+                answers[index] = await self._scrape(metadata, pods[index])
+
+        try:
+            async with asyncio.timeout(self._together):
+                await parallelize_until(_OF_ONE_TARGET, len(pods), ask)
+        except TimeoutError:
+            return [f"its {len(pods)} pods did not all answer within {self._together:g} s"]
+        return answers
+
     def forget(self, key: Hashable) -> None:
         """The trigger is gone, or another one now."""
         self._counters.pop(key, None)
@@ -116,31 +160,43 @@ class PodsReader:
         if port is None:
             return f"the Service has no port {metadata.port!r} to read metrics from"
         try:
-            text = await self._fetch(pod.address, port, metadata.path)
-            value = total(text, metadata.metric, metadata.labels)
+            value = await self._fetch(pod.address, port, metadata)
         except TimeoutError:
             return f"pod {pod.address} did not answer in time at port {port}"
         except (aiohttp.ClientError, OSError) as error:
             return f"pod {pod.address} cannot be asked at port {port}: {error}"
-        except (NotExposition, TooLong, Redirected) as error:
+        except (NotExposition, TooLong, Redirected, Compressed) as error:
             return f"pod {pod.address}: {error}"
         if value is None:
             return f"pod {pod.address} has no metric {metadata.metric} with these labels"
         return value
 
-    async def _fetch(self, address: str, port: int, path: str) -> str:
+    async def _fetch(self, address: str, port: int, metadata: PodsMetadata) -> float | None:
         host = f"[{address}]" if ":" in address else address
-        url = URL(f"http://{host}:{port}{path}")
+        url = URL(f"http://{host}:{port}{metadata.path}")
         for _ in range(_HOPS):
             async with self._session.get(
-                url, timeout=self._timeout, allow_redirects=False
+                url, timeout=self._timeout, allow_redirects=False, headers=_UNPACKED
             ) as response:
                 if response.status not in _REDIRECTS:
                     response.raise_for_status()
-                    body = await whole_body(response, limit=_MOST_BYTES)
-                    return body.decode("utf-8", "replace")
+                    return await _summed(response, metadata)
                 url = _elsewhere_on(response)
-        raise Redirected(f"more than {_HOPS} redirects from {path}")
+        raise Redirected(f"more than {_HOPS} redirects from {metadata.path}")
+
+
+async def _summed(response: aiohttp.ClientResponse, metadata: PodsMetadata) -> float | None:
+    """Read an answer to its end, letting others have their turn in between."""
+    if (packed := response.headers.get("Content-Encoding", "identity")) != "identity":
+        raise Compressed(
+            f"it answers with Content-Encoding {packed[:40]!r}, which was not asked for"
+        )
+    summed, budget = Total(metadata.metric, metadata.labels), Budget(_AT_A_STRETCH)
+    async for piece in pieces(response, limit=_MOST_BYTES):
+        summed.feed(piece)
+        if budget.spent():
+            await budget.rest()
+    return summed.result()
 
 
 def _elsewhere_on(response: aiohttp.ClientResponse) -> URL:
