@@ -142,6 +142,19 @@ async def test_a_pod_s_word_says_how_it_is(kube, status, deleted, word):
     assert table["rows"][0]["cells"][2] == word
 
 
+async def test_a_sidecar_that_has_started_counts_as_a_container(kube):
+    initial = [{"name": "side", "image": "i", "restartPolicy": "Always"}]
+    await kube.create(PODS, pod("a", nodeName="n", initContainers=initial))
+    side = {"name": "side", "image": "", "imageID": "", "ready": False, "restartCount": 2}
+    main = {**side, "name": "c", "ready": True, "restartCount": 1, "state": {"running": {}}}
+    for started, shown in ((False, ["0/2", "Init:0/1", "2"]), (True, ["2/2", "Running", "3"])):
+        side |= {"started": started, "ready": started, "state": {"running": {}}}
+        status = {"initContainerStatuses": [side], "containerStatuses": [main]}
+        await kube.merge(f"{PODS}/a/status", {"status": {"phase": "Running", **status}})
+        table = await kube.send("GET", PODS, accept=TABLE)
+        assert table["rows"][0]["cells"][1:4] == shown
+
+
 async def test_metadata_alone_can_be_asked_for(kube):
     await kube.create(CONFIG_MAPS, config_map("a", x="y"))
     one = await kube.send("GET", f"{CONFIG_MAPS}/a", accept=PARTIAL)

@@ -27,20 +27,35 @@ POD_COLUMNS = (
 
 def pod_cells(pod: JsonObject, now: dt.datetime) -> list[Any]:
     """Return a pod's cells."""
-    statuses = get(pod, "status", "containerStatuses", default=[])
-    total = len(get(pod, "spec", "containers", default=[]))
-    ready = sum(1 for item in statuses if item.get("ready"))
+    sidecars = _sidecars(pod)
+    total = len(get(pod, "spec", "containers", default=[])) + len(sidecars)
+    beside = [item for item in _initial(pod) if item.get("name") in sidecars]
+    if _initial_word(pod) is None:
+        counted = restarting = [*get(pod, "status", "containerStatuses", default=[]), *beside]
+    else:
+        counted, restarting = [item for item in beside if item.get("started")], _initial(pod)
+    ready = sum(1 for item in counted if item.get("ready"))
     return [
         name(pod),
         f"{ready}/{total}",
         pod_word(pod),
-        _restarts(statuses, now),
+        _restarts(restarting, now),
         created(pod, now),
         get(pod, "status", "podIP", default="") or NONE,
         get(pod, "spec", "nodeName", default="") or NONE,
         get(pod, "status", "nominatedNodeName", default="") or NONE,
         _gates(pod),
     ]
+
+
+def _sidecars(pod: JsonObject) -> set[str]:
+    """Return the initial containers that go on beside the others, and count as they do."""
+    initial = get(pod, "spec", "initContainers", default=[])
+    return {item.get("name", "") for item in initial if item.get("restartPolicy") == "Always"}
+
+
+def _initial(pod: JsonObject) -> list[JsonObject]:
+    return list(get(pod, "status", "initContainerStatuses", default=[]))
 
 
 def _restarts(statuses: list[JsonObject], now: dt.datetime) -> str:
@@ -72,11 +87,12 @@ def pod_word(pod: JsonObject) -> str:
 
 def _initial_word(pod: JsonObject) -> str | None:
     """Return how initialisation is going; None when it is done."""
-    statuses = get(pod, "status", "initContainerStatuses", default=[])
-    total = len(get(pod, "spec", "initContainers", default=[]))
-    for index, item in enumerate(statuses):
+    total, sidecars = len(get(pod, "spec", "initContainers", default=[])), _sidecars(pod)
+    for index, item in enumerate(_initial(pod)):
         terminated = get(item, "state", "terminated")
         if terminated is not None and not terminated.get("exitCode"):
+            continue
+        if item.get("started") and item.get("name") in sidecars:
             continue
         if terminated is not None:
             return f"Init:{_ended(terminated)}"
