@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from elasti.resolver.settings import Settings
 
 _SYNC_TIMEOUT = 60.0
-_RESOLVER_PORTS = 10_000
 # A safety net: whatever went wrong with one notification is mended by the next round.
 _RESYNC = 600.0
 
@@ -195,9 +194,7 @@ def raise_descriptor_limit() -> int:
 
 
 def _limits(settings: Settings) -> Limits:
-    available = raise_descriptor_limit()
-    # Every resolver port may need a listening socket; where descriptors are few, so are those.
-    sized = Limits.for_descriptors(available - min(_RESOLVER_PORTS, available // 5))
+    sized = Limits.for_descriptors(raise_descriptor_limit())
     return Limits(
         max_clients=sized.max_clients,
         max_pods=sized.max_pods,

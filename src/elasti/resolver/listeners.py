@@ -226,6 +226,7 @@ class Listeners:
         try:
             self._open[port] = await self._listen(port, claim)
             self._sockets[claim.key] += 1
+            self._count()
         except OSError as error:
             _log.warning("port %d cannot be bound for %s: %s", port, claim.key, error)
             self._due[port] = asyncio.get_running_loop().time() + _RETRY
@@ -270,9 +271,14 @@ class Listeners:
         self._retire_front(listener)
         key = listener.claim.key
         self._sockets[key] -= 1
+        self._count()
         if not self._sockets[key]:
             del self._sockets[key]
             self._closed(key)
+
+    def _count(self) -> None:
+        """Descriptors that listen are none for connections."""
+        self._path.allowances.leave_for_listening(len(self._open) + len(self._shut))
 
     def _retire_front(self, listener: Listener) -> None:
         if listener.front is not None:

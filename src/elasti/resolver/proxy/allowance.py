@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # One part in so many is kept for Services that have no connections yet.
 _ASIDE = 40
+# However many ports there are, one part in so many is for connections.
+_AT_LEAST = 10
 
 
 class Allowance:
@@ -57,6 +59,7 @@ class Allowances:
             reserve=limits.reserved_pods,
             aside=limits.max_pods // _ASIDE,
         )
+        self._limits = limits
         self._by_owner: dict[Hashable, Allowance] = {}
 
     def __repr__(self) -> str:
@@ -71,6 +74,13 @@ class Allowances:
             self._by_owner[owner] = allowance
         allowance.users += 1
         return allowance
+
+    def leave_for_listening(self, sockets: int) -> None:
+        """Take what listening sockets need out of what connections may have."""
+        most = self._limits
+        clients, pods = most.max_clients - sockets * 2 // 3, most.max_pods - sockets // 3
+        self.clients.resize(max(clients, most.max_clients // _AT_LEAST))
+        self.pods.resize(max(pods, most.max_pods // _AT_LEAST))
 
     def forget(self, owner: Hashable) -> None:
         """Remove an owner that nobody speaks for any more."""

@@ -87,6 +87,11 @@ class Shares:
         self._holders.discard(holder)
         self._divide()
 
+    def resize(self, capacity: int) -> None:
+        """Change how many there are; where more are taken already, none is until enough came back."""
+        self.capacity = capacity
+        self._divide()
+
     def _divide(self) -> None:
         """Halve or double the reserve where the number of holders asks for it."""
         holders, before = len(self._holders), self._halvings

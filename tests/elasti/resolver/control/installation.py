@@ -136,6 +136,24 @@ class Installation:
         **wake: Any,
     ) -> None:
         """Make what an operator makes for a sleeping Service."""
+        await self.ports(service, port, name=name, namespace=namespace, **wake)
+        services = self._client.resource("v1/services", namespace=namespace)
+        meta = {"name": private_service_name(service), "labels": {PRIVATE_LABEL: "true"}}
+        ports = [{"name": name, "port": 80}]
+        await services.create(
+            {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": ports}}
+        )
+
+    async def ports(
+        self,
+        service: str,
+        port: int,
+        *,
+        name: str = "http",
+        namespace: str = "default",
+        **wake: Any,
+    ) -> None:
+        """Make an ElastiService that has a resolver port, and nothing else."""
         target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": service}
         spec = {"service": service, "scaleTargetRef": target, "wake": wake}
         body = {
@@ -148,12 +166,10 @@ class Installation:
         made = await eventually(lambda: objects.create(body))
         status = {"resolverPorts": [{"name": name, "port": 80, "resolverPort": port}]}
         await objects.subresource("status").replace(made | {"status": status})
-        services = self._client.resource("v1/services", namespace=namespace)
-        meta = {"name": private_service_name(service), "labels": {PRIVATE_LABEL: "true"}}
-        ports = [{"name": name, "port": 80}]
-        await services.create(
-            {"apiVersion": "v1", "kind": "Service", "metadata": meta, "spec": {"ports": ports}}
-        )
+
+    async def remove_all(self, *, namespace: str = "default") -> None:
+        """Remove every ElastiService of a namespace."""
+        await self._client.resource(ELASTI_SERVICES, namespace=namespace).delete_collection()
 
     async def endpoint(
         self,

@@ -54,6 +54,19 @@ def test_more_holders_than_there_is_compete_for_all_of_it():
     assert [holder.take() for holder in holders] == [True] * 3 + [False] * 2
 
 
+def test_a_whole_that_shrinks_is_given_out_again_when_enough_came_back():
+    shares = Shares(capacity=10, reserve=2)
+    one, two = shares.share(), shares.share()
+    assert taken(one) == 8
+    shares.resize(6)
+    assert (taken(one), taken(two)) == (0, 0)
+    for _ in range(4):
+        one.give()
+    assert (taken(one), taken(two)) == (0, 2)
+    shares.resize(10)
+    assert (taken(one), taken(two)) == (4, 0)
+
+
 def test_a_holder_that_leaves_gives_its_reserve_back_when_it_has_nothing():
     shares = Shares(capacity=10, reserve=5)
     one, two = shares.share(), shares.share()
