@@ -94,6 +94,15 @@ class Population:
         """Give each a Prometheus trigger with a query of its own."""
         await self._patch_all(ELASTISERVICES, lambda name: MergePatch(_triggers(name, prometheus)))
 
+    async def replace_resolver(self, pod: str) -> None:
+        """Have another pod stand where the resolver was; it answers at the same address."""
+        slices = self._client.resource(SLICES, namespace=SYSTEM)
+        (piece,) = [item async for item in slices.items()]
+        (endpoint,) = piece["endpoints"]
+        reference = endpoint["targetRef"] | {"name": pod, "uid": pod}
+        patch = MergePatch({"endpoints": [endpoint | {"targetRef": reference}]})
+        await slices.patch(piece["metadata"]["name"], patch)
+
     async def _patch_all(self, resource: str, patch: Callable[[Name], MergePatch]) -> None:
         objects = self._client.resource(resource)
 

@@ -2,7 +2,8 @@
 
 For each size: an operator adopts the newcomers, stops, and a second one starts on what is settled
 already. At the largest size that second one is also left alone, shown changes that ask for nothing,
-asked for many wake-ups at once, killed, and given a trigger for each ElastiService.
+asked for many wake-ups at once, also while another resolver takes everything over, killed, and given a
+trigger for each ElastiService.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ import argparse
 import asyncio
 import json
 import sys
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.operator_ledger import kinds, requests, scaled, watches
+from benchmarks.operator_ledger import RECEIVED, kinds, requests, scaled, watches
 from benchmarks.operator_objects import SYSTEM, Population
 from benchmarks.operator_places import Place, dev_place, real_place
 from benchmarks.operator_process import operator
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from benchmarks.operator_objects import Name
     from benchmarks.operator_process import OperatorRun
 
+_INTO_THE_STORM = 1.0
 PLACES = {"dev": dev_place, "real": real_place}
 
 
@@ -128,6 +131,7 @@ class Trial:
         async with self._operator(kill=self._kill) as run:
             result["restarted with triggers"] = await self._settle(run)
             result["woken"] = [await self._wake(run) for _ in range(3)]
+            result["resolver replaced"] = await self._replace_resolver(run)
         if self._kill:
             async with self._operator() as run:
                 result["killed"] = await self._settle(run)
@@ -176,6 +180,27 @@ class Trial:
         await self._population.touch("1")
         written = await run.quiet_writes()
         return {"writes": written, "cpu": run.weighed.cpu() - cpu}
+
+    async def _replace_resolver(self, run: OperatorRun) -> dict[str, Any]:
+        """Put another resolver in the place of the one, and ask for wake-ups while it is listed."""
+        run.look()
+        await self._others.ask(do="counts")
+        cpu, before, began = run.weighed.cpu(), len(run.entries), time.time()
+        await self._population.replace_resolver("another")
+        await asyncio.sleep(_INTO_THE_STORM)
+        woken = await self._wake(run)
+        listed = [
+            entry.at - began
+            for entry in run.entries[before:]
+            if entry.is_write and entry.resource == "endpointslices" and entry.stage == RECEIVED
+        ]
+        return {
+            "cpu": run.weighed.cpu() - cpu,
+            "listed": len(listed),
+            "seconds": max(listed, default=0.0),
+            "woken": woken,
+            **await self._others.ask(do="counts"),
+        }
 
     async def _wake(self, run: OperatorRun) -> dict[str, Any]:
         """Ask for many wake-ups at once; how long each took until its scale was written."""

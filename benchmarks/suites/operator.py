@@ -58,6 +58,7 @@ def figures_of(sample: dict[str, Any]) -> Iterator[Figure]:
     yield from _start(place, few, many)
     yield from _rest(place, many)
     yield from _wakes(place, many)
+    yield from _new_resolver(place, many)
     yield from _writes(place, many)
     yield from _growth(place, sizes)
 
@@ -154,6 +155,23 @@ def _wakes(place: str, many: dict[str, Any]) -> Iterator[Figure]:
     )
     yield Figure(
         f"{_name(many)}, wake-ups that wrote nothing ({place})", [missing], "", goal=at_most(0)
+    )
+
+
+def _new_resolver(place: str, many: dict[str, Any]) -> Iterator[Figure]:
+    found = many["resolver replaced"]
+    seconds, listed = found["seconds"], found["listed"]
+    yield Figure(
+        f"{_name(many)}, another resolver listed everywhere after ({place})",
+        [seconds],
+        "s",
+        note=f"{listed:,} writes, {listed / max(seconds, 0.001):.0f}/s, {found['cpu']:.1f} s of CPU,"
+        f" {found['most_probes_at_once']} probes at once",
+    )
+    yield Figure(
+        f"{_name(many)}, wake-ups meanwhile, p95 to /scale written ({place})",
+        [_p95(found["woken"]["written"]) * 1000],
+        "ms",
     )
 
 

@@ -126,7 +126,16 @@ def sample_of(place: str, *, written: dict[str, int]) -> dict[str, Any]:
         resynced=rest | {"seconds": 40.0, "cpu": 0.05},
         triggers=rest | {"cpu": 0.04, "distinct_queries": 5001},
         woken=[{"answered": [0.2] * 100, "written": [0.1] * 99 + [0.9]}],
-        **{"restarted with triggers": {"writes": {}}},
+        **{
+            "restarted with triggers": {"writes": {}},
+            "resolver replaced": {
+                "cpu": 9.0,
+                "listed": 4750,
+                "seconds": 20.0,
+                "woken": {"written": [0.1] * 100},
+                "most_probes_at_once": 16,
+            },
+        },
     )
     return {"place": place, "sizes": [size_of(1), size_of(1000), last]}
 
@@ -163,13 +172,16 @@ def test_an_operator_goes_through_every_phase_with_few_objects() -> None:
     sample = run_measured(
         "benchmarks.runners.operator",
         *("--core", str(cores.measured), "--serving", str(cores.serving)),
-        *("--sizes", "8", "--idle", "1", "--wakes", "2", "--polling", "1", "--calm", "0.5"),
+        *("--sizes", "10", "--idle", "1", "--wakes", "2", "--polling", "1", "--calm", "0.5"),
         core=cores.serving,
     )
     (last,) = sample["sizes"]
 
     assert last["watches"] < 10
-    assert last["adopted"]["writes"]["create services"] == 8
+    assert last["adopted"]["writes"]["create services"] == 10
     assert [last[phase]["writes"] for phase in ("restarted", "touched", "resynced")] == [{}, {}, {}]
     assert all(len(one["written"]) == 2 and one["codes"] == [202] for one in last["woken"])
-    assert last["triggers"]["distinct_queries"] == 9
+    assert last["triggers"]["distinct_queries"] == 11
+    replaced = last["resolver replaced"]
+    assert replaced["listed"] >= 9
+    assert len(replaced["woken"]["written"]) == 2
