@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kubeloop._lazy import lazy_attributes
+from kubeloop._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from kubeloop.client.client import Client as Client

@@ -25,7 +25,12 @@ if TYPE_CHECKING:
 
 
 def lazy_attributes(package: str, exports: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a module's `__getattr__`: it imports a name's module and keeps what it found."""
+    """Return a module's `__getattr__`: it imports a name's module and keeps what it found.
+
+    `dir()` of the module lists the names too, for those who explore it.
+    """
+    own = vars(sys.modules[package])
+    own["__dir__"] = lambda: sorted({*own, *exports})
 
     def get_attribute(name: str) -> Any:
         module = exports.get(name)

@@ -50,6 +50,16 @@ def test_every_promised_name_exists_where_the_table_says(package):
 
 
 @pytest.mark.parametrize("package", FACADES)
+def test_dir_lists_every_name_for_those_who_explore(package):
+    module = importlib.import_module(package)
+    assert {*module._EXPORTS, "__name__"} <= set(dir(module))
+
+
+def test_the_version_is_where_people_look_for_it():
+    assert kubeloop.__version__
+
+
+@pytest.mark.parametrize("package", FACADES)
 def test_the_table_is_sorted_so_that_names_are_found(package):
     names = list(importlib.import_module(package)._EXPORTS)
     assert names == sorted(names)

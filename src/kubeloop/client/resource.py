@@ -9,6 +9,7 @@ failure. For people there is `items`.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from kubeloop.client import request as requests
@@ -189,6 +190,11 @@ class Resource(Generic[T]):
         **options: Unpack[WriteOptions],
     ) -> T:
         """Change an object by a patch; `force` is for an `ApplyPatch`."""
+        if isinstance(patch, Mapping | list):
+            raise TypeError(
+                "a patch says of which kind it is: wrap it, as in MergePatch({...}); the others are"
+                " JsonPatch, StrategicMergePatch and ApplyPatch of kubeloop.objects.patches"
+            )
         request = requests.write(
             "PATCH",
             self._scope.place(namespace).item(name),

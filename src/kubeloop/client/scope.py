@@ -1,8 +1,8 @@
 """Which path a call means: the resource, the namespace it is bound to, and what is known of both.
 
 What a resource is (namespaced or not) is known only if discovery was asked. Where it is, a missing
-or a superfluous namespace is refused before anything is sent; where it is not, the server's 404
-gets a note that says what is likely wrong.
+or a superfluous namespace is refused before anything is sent; where it is not, the server's 404 or
+405 gets a note that says what is likely wrong.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
-from kubeloop.client.errors import NotFound
+from kubeloop.client.errors import MethodNotAllowed, NotFound
 from kubeloop.client.request import Place
 
 if TYPE_CHECKING:
@@ -60,10 +60,10 @@ class ResourceScope:
 
     @contextlib.contextmanager
     def hints(self, namespace: str | None) -> Iterator[None]:
-        """Explain a 404 that is about the path and not about the object."""
+        """Explain a 404 or a 405 that is about the path and not about the object."""
         try:
             yield
-        except NotFound as error:
+        except (NotFound, MethodNotAllowed) as error:
             details = error.status.details
             if not (namespace or self.namespace) and not (details and details.name):
                 error.add_note(

@@ -75,10 +75,16 @@ class IndexTable(Generic[T]):
     def values_of(self, key: Key, obj: T) -> list[str]:
         """Return the object's values, none where the function fails."""
         try:
-            return list(self._function(obj))
+            values = self._function(obj)
+            found = list(values)
         except Exception:  # noqa: BLE001 -- whatever it raises, the store stays consistent
             _log.exception("index function %s failed for %s", self._name, key)
             return []
+        if isinstance(values, str):  # its letters would be the values
+            words = "index function %s failed for %s: it returned %r; return a list, as in [value]"
+            _log.error(words, self._name, key, values)
+            return []
+        return found
 
     def _discard(self, key: Key, values: Iterable[str]) -> None:
         for value in values:

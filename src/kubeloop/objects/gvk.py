@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
+
+_VERSION = re.compile(r"v\d+\w*")
 
 
 class GroupVersion(NamedTuple):
@@ -70,14 +73,21 @@ class GroupVersionResource(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> GroupVersionResource:
         """Read `v1/pods` or `apps/v1/deployments`. Raises ValueError for anything else."""
-        api_version, _, resource = text.rpartition("/")
-        if not resource or not api_version:
-            raise ValueError(
-                f"resource {text!r} is not 'version/plural' or 'group/version/plural',"
-                " as in 'v1/pods' or 'apps/v1/deployments'"
-            )
-        group, version = GroupVersion.parse(api_version)
-        return cls(group, version, resource)
+        match text.split("/"):
+            # The core group has versions only, and no group is called as one: a part was left out.
+            case [version, resource] if _VERSION.fullmatch(version) and resource:
+                return cls("", version, resource)
+            case [group, version, resource] if version and resource and _is_group(group):
+                return cls(group, version, resource)
+            case _:
+                raise ValueError(
+                    f"resource {text!r} is not 'version/plural' or 'group/version/plural',"
+                    " as in 'v1/pods' or 'apps/v1/deployments'"
+                )
 
     def __str__(self) -> str:
         return f"{self.api_version}/{self.resource}"
+
+
+def _is_group(text: str) -> bool:
+    return bool(text) and not _VERSION.fullmatch(text)

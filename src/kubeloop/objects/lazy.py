@@ -14,7 +14,7 @@ it is the one in the metadata; in every other case the JSON is kept whole and th
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -44,6 +44,12 @@ class _Head(msgspec.Struct, rename="camel", gc=False):
     api_version: str = ""
     kind: str = ""
     metadata: LazyMeta = msgspec.field(default_factory=LazyMeta)
+
+
+_REMEDY = (
+    "only its metadata is decoded; read to_dict(), or ask for a Struct of yours, as in"
+    " factory.informer('v1/pods', Pod)"
+)
 
 
 class LazyObject(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -82,6 +88,14 @@ class LazyObject(msgspec.Struct, frozen=True, eq=False, gc=False):
         return same_type and (self.raw == other.raw or self.to_dict() == other.to_dict())
 
     __hash__ = None  # type: ignore[assignment]  # compares by value, so it has no hash
+
+    if not TYPE_CHECKING:  # a checker that saw these would believe in any field
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"a LazyObject has no {name!r}: {_REMEDY}")
+
+        def __getitem__(self, name: str) -> NoReturn:
+            raise TypeError(f"a LazyObject is no dictionary: {_REMEDY}")
 
     def __repr__(self) -> str:
         meta = self.metadata

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
@@ -13,6 +14,7 @@ from kubeloop.client.errors import (
     ApiError,
     Conflict,
     Gone,
+    MethodNotAllowed,
     NotFound,
     ProtocolError,
     TooManyRequests,
@@ -235,6 +237,9 @@ async def test_mistakes_are_told_before_anything_is_sent():
     async with ScriptedServer() as server, client_of(server) as client:
         with pytest.raises(ValueError, match="not 'version/plural'"):
             client.resource("pods")
+        for short in ("apps/deployments", "v1/pods/status", "apps/v1/deployments/scale", "v1/"):
+            with pytest.raises(ValueError, match="not 'version/plural'"):
+                client.resource(short)
         with pytest.raises(ValueError, match="lower-case plural"):
             client.resource("v1/Pod")
         with pytest.raises(ValueError, match="is not a DNS label"):
@@ -248,7 +253,20 @@ async def test_mistakes_are_told_before_anything_is_sent():
             await pods.create(pod(), namespace="other")
         with pytest.raises(ValueError, match="name is empty"):
             await pods.replace({"metadata": {"namespace": "default"}})
+        bodies: tuple[Any, ...] = ({"data": {}}, [{"op": "remove"}])
+        for bare in bodies:
+            with pytest.raises(TypeError, match=r"as in MergePatch\(\{"):
+                await pods.patch("web", bare)
     assert server.requests == []
+
+
+async def test_a_creation_without_its_namespace_gets_a_note_too():
+    refused = refuse(405, "MethodNotAllowed", "the server does not allow this method")
+    async with ScriptedServer() as server, client_of(server) as client:
+        server.expect("POST", "/api/v1/pods", refused)
+        with pytest.raises(MethodNotAllowed) as caught:
+            await client.resource("v1/pods").create({"metadata": {"name": "a"}})
+    assert "pass namespace=" in caught.value.__notes__[0]
 
 
 async def test_a_404_about_the_path_gets_a_note_about_the_namespace():

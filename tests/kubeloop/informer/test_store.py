@@ -226,6 +226,13 @@ def test_an_index_function_that_raises_leaves_objects_and_indices_consistent(cap
     assert "cannot index this" in caplog.text
 
 
+def test_an_index_function_that_returns_a_string_is_told_to_return_a_list(caplog):
+    store, view = make({"name": lambda obj: obj["metadata"]["name"]})
+    put(store, "web")
+    assert view.index_values("name") == []
+    assert "it returned 'web'; return a list" in caplog.text
+
+
 @pytest.mark.spec("S8")
 def test_the_namespace_index_is_standard_and_leaves_out_cluster_scoped_objects():
     store, view = make()

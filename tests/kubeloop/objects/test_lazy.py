@@ -202,3 +202,12 @@ def test_copies_are_equal() -> None:
 def test_what_is_no_object_is_refused(data: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         parse_lazy(data)
+
+
+def test_what_is_not_decoded_is_refused_with_the_way_to_it():
+    pod: Any = parse_lazy(encode(POD))
+    with pytest.raises(AttributeError, match=r"no 'spec'.*to_dict\(\)"):
+        _ = pod.spec
+    with pytest.raises(TypeError, match=r"no dictionary.*to_dict\(\)"):
+        pod["spec"]
+    assert not hasattr(pod, "status")
