@@ -1,10 +1,16 @@
-"""The resolver's data path: forwarding, holding, releasing."""
+"""The resolver: forwarding, holding, releasing, and the whole program with many Services."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks import resolver_held, resolver_hotpath
+from benchmarks import (
+    resolver_held,
+    resolver_hotpath,
+    resolver_isolation,
+    resolver_ports,
+    resolver_release,
+)
 
 if TYPE_CHECKING:
     from benchmarks.report import Figure
@@ -12,5 +18,12 @@ if TYPE_CHECKING:
 
 
 def run(settings: Settings) -> list[Figure]:
-    """Measure both."""
-    return resolver_hotpath.run(settings) + resolver_held.run(settings)
+    """Measure all of it."""
+    parts = (
+        resolver_hotpath,
+        resolver_held,
+        resolver_release,
+        resolver_isolation,
+        resolver_ports,
+    )
+    return [figure for part in parts for figure in part.run(settings)]
