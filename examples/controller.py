@@ -15,14 +15,16 @@ import logging
 import sys
 
 from kubeloop.client import Client, KubeError, NotFound, Resource
-from kubeloop.controller.caches import Caches
-from kubeloop.controller.controller import Controller
-from kubeloop.controller.lifecycle import Group
-from kubeloop.controller.manager import Manager
-from kubeloop.controller.mapping import map_func
-from kubeloop.controller.predicates import labels_changed
-from kubeloop.controller.reconcile import Request
-from kubeloop.controller.signals import run_until_signal
+from kubeloop.controller import (
+    Caches,
+    Controller,
+    Group,
+    Manager,
+    Request,
+    labels_changed,
+    map_func,
+    run_until_signal,
+)
 from kubeloop.informer import Lister, SharedInformerFactory
 from kubeloop.objects.lazy import LazyObject
 from kubeloop.objects.meta import JsonObject

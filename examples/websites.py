@@ -1,6 +1,7 @@
 """A controller of a resource of its own: a `Website` becomes a ConfigMap and says so in its status.
 
-    kubectl apply -f examples/websites.yaml      # the CustomResourceDefinition and one Website
+    kubectl apply -f examples/websites.yaml      # the CustomResourceDefinition
+    kubectl apply -f examples/hello.yaml         # one Website
     python examples/websites.py                  # with a kubeconfig, or as a pod
     kubectl get websites                         # PAGE and READY are filled in
     kubectl delete website hello                 # waits for the finalizer

@@ -36,7 +36,9 @@ def example() -> ModuleType:
 async def cluster(
     tmp_path: Path, example: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Running]:
-    definition, website = yaml.safe_load_all((EXAMPLES / "websites.yaml").read_text())
+    definition, website = (
+        yaml.safe_load((EXAMPLES / name).read_text()) for name in ("websites.yaml", "hello.yaml")
+    )
     async with running(tmp_path, nodes=0) as run:
         monkeypatch.setenv("KUBECONFIG", str(run.kubectl.kubeconfig))
         await run.client.resource("apiextensions.k8s.io/v1/customresourcedefinitions").create(
