@@ -106,7 +106,7 @@ class OperatorRun:
         before = -1.0
         while (now := self.weighed.cpu()) > before + 0.05:
             before = now
-            await asyncio.sleep(1.0)
+            await asyncio.sleep(min(1.0, self._calm))
             news += self.look()
         return kinds(writes(news))
 
