@@ -2,9 +2,10 @@
 
 usage: python -m benchmarks.resolver_soak --seconds N
 
-Clients come, ask, pipeline, upload, stall, vanish and misbehave; the pod answers, delays, breaks off
-and disappears for a while. Every answer that comes must be the right one, nothing may be executed
-twice that must not be, and at the end nothing may be held, open or grown.
+HTTP/1.1, WebSocket and TCP clients come, ask, pipeline, upload, stall, vanish and misbehave; gRPC
+clients make all four kinds of calls from a process of their own. Pods answer, delay, break off and
+sleep: whoever comes then is held, and released or turned away. Every answer must be the right one,
+nothing may be executed twice that must not be, and nothing may be held, open or grown at the end.
 """
 
 from __future__ import annotations
@@ -12,212 +13,147 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import gc
+import json
 import os
 import random
 import sys
 import time
-from collections import Counter
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import uvloop
 
+from benchmarks.processes import ROOT, environment
 from benchmarks.resolver_proxy import OnePod
+from benchmarks.resolver_soak_account import Account, left_open, rss, sockets
+from benchmarks.resolver_soak_clients import Clients
+from benchmarks.resolver_soak_pods import Pods
 from elasti.resolver.proxy.front import DataPath
 from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.proxy.ports import PortProtocol
 from elasti.resolver.proxy.target import Address, Refusal
 
-_CLIENTS = 60
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from elasti.resolver.proxy.front import Front
+
+_CLIENTS = 150
+# Of the seconds that were asked for these are for the beginning and the end.
+_ASIDE = 8.0
 
 
 class Soak:
-    """The run: a pod, a data path and a crowd, with one account of what happened."""
+    """The run: pods, a data path and a crowd, with one account of what happened."""
 
     def __init__(self, seed: int) -> None:
-        self.random = random.Random(seed)
-        self.executed: Counter[bytes] = Counter()
-        self.seen: Counter[str] = Counter()
-        self.wrong: list[str] = []
-        self.numbers = iter(range(1 << 60))
-        self.port = 0
+        self.account = Account()
+        self._seed = seed
+        self._random = random.Random(seed)
+        self._targets: list[OnePod] = []
+        self._fronts: list[Front] = []
+        self._ports: list[int] = []
 
     async def run(self, seconds: float) -> None:
-        pod = await asyncio.start_server(self._pod, "127.0.0.1", 0, backlog=4096)
-        target = OnePod(Address(*pod.sockets[0].getsockname()[:2]), asleep=False)
+        """Soak, and let everything come to rest."""
+        pods = Pods(self.account, self._random)
         path = DataPath(limits=Limits(head=2.0, body_stall=2.0, linger=1.0, answer=3.0))
         path.start()
-        front = path.front(target, PortProtocol.HTTP)
-        server = await asyncio.get_running_loop().create_server(front, "127.0.0.1", 0, backlog=4096)
-        self.port = server.sockets[0].getsockname()[1]
-        end = time.monotonic() + seconds
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._sleep_and_wake(target, end))
-            for _ in range(_CLIENTS):
-                tasks.create_task(self._client(end))
-        target.release()
-        await self._settle(front)
-        for listener in (server, pod):
-            listener.close()
-        front.close()
+        async with contextlib.AsyncExitStack() as stack:
+            for handler, protocol in ((pods.http, PortProtocol.HTTP), (pods.tcp, PortProtocol.TCP)):
+                server = await asyncio.start_server(handler, "127.0.0.1", 0, backlog=4096)
+                stack.callback(server.close)
+                await self._listen(stack, path, server.sockets[0].getsockname()[1], protocol)
+            grpc_port = await stack.enter_async_context(_grpc_pod())
+            await self._listen(stack, path, grpc_port, PortProtocol.HTTP)
+            await self._load(seconds)
+            for target in self._targets:
+                target.release()
+            await self._settle()
         await path.aclose()
 
-    async def _settle(self, front: Any) -> None:
-        counted = front.statistics
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(20):
-                while counted.connections or counted.active:  # noqa: ASYNC110 -- nobody tells
-                    await asyncio.sleep(0.1)
-        left = (counted.connections, counted.active, counted.held, counted.tunnels)
-        if any(left):
-            self.wrong.append(f"left behind: connections, active, held, tunnels = {left}")
-        for name, times in self.executed.items():
-            if times > 1 and name.startswith(b"POST"):
-                self.wrong.append(f"executed {times} times: {name!r}")
+    async def _listen(
+        self, stack: contextlib.AsyncExitStack, path: DataPath, pod: int, protocol: PortProtocol
+    ) -> None:
+        target = OnePod(Address("127.0.0.1", pod), asleep=False)
+        front = path.front(target, protocol)
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(front, "127.0.0.1", 0, backlog=4096)
+        stack.callback(front.close)
+        stack.callback(server.close)
+        self._targets.append(target)
+        self._fronts.append(front)
+        self._ports.append(server.sockets[0].getsockname()[1])
+
+    async def _load(self, seconds: float) -> None:
+        http, tcp, grpc = self._ports
+        clients = Clients(self.account, self._random, http_port=http, tcp_port=tcp)
+        end = time.monotonic() + seconds
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._grpc_clients(grpc, seconds))
+            group.create_task(self.account.look_every(1.0, end))
+            for target in self._targets:
+                group.create_task(self._sleep_and_wake(target, end))
+            for _ in range(_CLIENTS):
+                group.create_task(clients.one(end))
+
+    async def _grpc_clients(self, port: int, seconds: float) -> None:
+        process = await _python(
+            "benchmarks.resolver_soak_grpc",
+            f"--port={port}", f"--seconds={seconds}", f"--seed={self._seed}",
+        )  # fmt: skip
+        output, _ = await process.communicate()
+        if process.returncode:
+            self.account.wrong.append(f"the gRPC clients ended with {process.returncode}")
+            return
+        told = json.loads(output.splitlines()[-1])
+        self.account.seen.update(told["seen"])
+        self.account.wrong += told["wrong"]
 
     async def _sleep_and_wake(self, target: OnePod, end: float) -> None:
         while time.monotonic() < end:
-            await asyncio.sleep(self.random.uniform(0.2, 1.0))
+            await asyncio.sleep(self._random.uniform(0.2, 1.0))
             target.asleep = True
-            await asyncio.sleep(self.random.uniform(0.1, 0.5))
-            if self.random.random() < 0.1:
+            await asyncio.sleep(self._random.uniform(0.1, 0.5))
+            self.account.seen["held at a release"] += len(target.waiting)
+            if self._random.random() < 0.1:
                 waiting, target.waiting = target.waiting, {}
                 for waiter in waiting:
                     waiter.give_up(Refusal.TIMEOUT)
             target.release()
 
-    # the pod
+    async def _settle(self) -> None:
+        """Wait until nothing is under way, and say what is."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(20):
+                while any(self._left(front) for front in self._fronts):  # noqa: ASYNC110 -- nobody tells
+                    await asyncio.sleep(0.1)
+        for front in self._fronts:
+            if left := self._left(front):
+                self.account.wrong.append(f"left behind on a {front.protocol.value} port: {left}")
 
-    async def _pod(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            while await self._pod_request(reader, writer):
-                pass
-        writer.close()
-
-    async def _pod_request(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> bool:
-        head = await reader.readuntil(b"\r\n\r\n")
-        size = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0] or 0)
-        body = await reader.readexactly(size)
-        name = b" ".join(head.split(b" ", 2)[:2])
-        self.executed[name] += 1
-        answer = name + b" %d" % len(body)
-        chance = self.random.random()
-        if chance < 0.02:
-            return False
-        if chance < 0.04:
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nhalf")
-            await writer.drain()
-            return False
-        if chance < 0.06:
-            await asyncio.sleep(self.random.uniform(0, 0.3))
-        if chance < 0.3:
-            writer.write(
-                b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n"
-                % (len(answer), answer)
-            )
-            await asyncio.sleep(0)
-            writer.write(b"0\r\n\r\n")
-        else:
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(answer), answer))
-        await writer.drain()
-        return chance > 0.1
-
-    # the clients
-
-    async def _client(self, end: float) -> None:
-        kinds = (
-            [self._asks] * 6 + [self._pipelines] * 2 + [self._uploads] * 2
-            + [self._vanishes, self._stalls, self._misbehaves]
-        )  # fmt: skip
-        while time.monotonic() < end:
-            kind = self.random.choice(kinds)
-            try:
-                async with asyncio.timeout(30):
-                    reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-                    try:
-                        await kind(reader, writer)
-                        self.seen[kind.__name__] += 1
-                    finally:
-                        writer.close()
-            except (OSError, asyncio.IncompleteReadError):
-                self.seen["broken off"] += 1
-            except TimeoutError:
-                self.wrong.append(f"{kind.__name__} waited for more than 30 s")
-
-    async def _asks(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        for _ in range(self.random.randrange(1, 20)):
-            path = b"/%d" % next(self.numbers)
-            writer.write(b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n" % path)
-            if not await self._expect(reader, b"GET %b 0" % path):
-                return
-
-    async def _pipelines(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        paths = [b"/%d" % next(self.numbers) for _ in range(self.random.randrange(2, 30))]
-        writer.write(b"".join(b"GET %b HTTP/1.1\r\nHost: a\r\n\r\n" % path for path in paths))
-        for path in paths:
-            if not await self._expect(reader, b"GET %b 0" % path):
-                return
-
-    async def _uploads(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        path, size = b"/%d" % next(self.numbers), self.random.randrange(1, 500_000)
-        writer.write(b"POST %b HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n" % (path, size))
-        writer.write(os.urandom(size))
-        await writer.drain()
-        await self._expect(reader, b"POST %b %d" % (path, size))
-
-    async def _vanishes(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        del reader
-        writer.write(b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % next(self.numbers))
-        await asyncio.sleep(self.random.uniform(0, 0.1))
-        writer.transport.abort()
-
-    async def _stalls(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(
-            self.random.choice(
-                [b"GET / HT", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx"]
-            )
-        )
-        head = await reader.read(1000)
-        # The pod may break off, or nobody wake it, before the patience with the client is over.
-        if head.split(b" ")[1] not in (b"408", b"502", b"504"):
-            self.wrong.append(f"a client that stalls was told {head[:40]!r}")
-
-    async def _misbehaves(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writer.write(self.random.randbytes(self.random.randrange(1, 2000)) + b"\r\n\r\n")
-        head = await reader.read(1000)
-        if not head.startswith(b"HTTP/1.1 4"):
-            self.wrong.append(f"nonsense was answered with {head[:40]!r}")
-
-    async def _expect(self, reader: asyncio.StreamReader, answer: bytes) -> bool:
-        head = await reader.readuntil(b"\r\n\r\n")
-        status = head.split(b" ", 2)[1]
-        self.seen[f"status {status.decode()}"] += 1
-        if status != b"200":
-            return False
-        if b"chunked" in head:
-            body = (await reader.readuntil(b"0\r\n\r\n")).split(b"\r\n")[1]
-        else:
-            size = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
-            body = await reader.readexactly(size)
-        if body != answer:
-            self.wrong.append(f"asked for {answer!r} and got {body[:60]!r}")
-        return b"connection: close" not in head.lower()
+    def _left(self, front: Front) -> dict[str, int]:
+        counted = front.statistics
+        names = ("connections", "active", "held", "tunnels", "undecided")
+        return {name: count for name in names if (count := getattr(counted, name))}
 
 
-def _descriptors() -> set[str]:
-    """Return what sockets the process has open."""
-    found = set()
-    for path in Path("/proc/self/fd").iterdir():
-        with contextlib.suppress(OSError):
-            found.add(str(path.readlink()))
-    return {name for name in found if name.startswith("socket:")}
+@contextlib.asynccontextmanager
+async def _grpc_pod() -> AsyncIterator[int]:
+    process = await _python("tests.elasti.resolver.proxy.grpc_pod")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield int(await process.stdout.readline())
+    finally:
+        process.stdin.close()
+        await process.wait()
 
 
-def _rss() -> float:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE") / 2**20
+async def _python(module: str, *arguments: str) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", module, *arguments, cwd=ROOT, env=environment(),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
 
 
 def main() -> int:
@@ -225,21 +161,21 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    soak = Soak(arguments.seed)
-    descriptors = _descriptors()
+    soak, began, before = Soak(arguments.seed), time.monotonic(), sockets()
+    account = soak.account
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(soak.run(arguments.seconds))
-    gc.collect()
-    if left := _descriptors() - descriptors:
-        soak.wrong.append(f"descriptors were left open: {left}")
+        runner.run(soak.run(max(arguments.seconds - _ASIDE, 1.0)))
+    if left := left_open(before):
+        account.wrong.append(f"sockets were left open: {left}")
     print(
-        f"{sum(soak.executed.values())} requests reached the pod; RSS {_rss():.0f} MiB at the end"
+        f"{account.requests} requests reached HTTP and TCP pods in {time.monotonic() - began:.0f} s"
     )
-    for what, count in sorted(soak.seen.items()):
+    print(f"{account.judge()}; {rss():.0f} MiB at the end, load {os.getloadavg()[0]:.1f}")
+    for what, count in sorted(account.seen.items()):
         print(f"{count:8} {what}")
-    for problem in soak.wrong[:20]:
+    for problem in account.wrong[:20]:
         print(f"WRONG: {problem}")
-    return 1 if soak.wrong else 0
+    return 1 if account.wrong else 0
 
 
 if __name__ == "__main__":
