@@ -117,10 +117,10 @@ def requests(entries: Iterable[Entry]) -> int:
 
 
 def scaled(entries: Iterable[Entry]) -> dict[tuple[str, str], float]:
-    """Return when each target's scale was written, by namespace and name."""
+    """Return when each target's scale was first written, by namespace and name."""
     return {
         (entry.namespace, entry.name): entry.at
-        for entry in entries
+        for entry in reversed(list(entries))  # so that the first one stays
         if entry.resource == "deployments/scale"
         and entry.is_write
         and entry.stage == COMPLETE

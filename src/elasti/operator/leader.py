@@ -22,7 +22,7 @@ from elasti.operator.gathering import owner_of
 from elasti.operator.handover import Handover
 from elasti.operator.informer_manager import is_news
 from elasti.operator.memory import Memories
-from elasti.operator.modes import HOLDS
+from elasti.operator.modes import State
 from elasti.operator.observation import Observer
 from elasti.operator.ops_informer import Targets
 from elasti.operator.own_object import OwnObject
@@ -36,6 +36,7 @@ from elasti.operator.reporting import Reporter
 from elasti.operator.resting import RestingPorts
 from elasti.operator.subjects import evidence_by
 from elasti.operator.sweeper import Sweeper
+from elasti.operator.trickle import Trickle
 from elasti.operator.warnings import Warnings
 from elasti.scaling.evaluator import Evaluator
 from kubeloop.controller.controller import Controller
@@ -99,6 +100,7 @@ class Leader:
         self._controller = Controller(
             "elastiservice", self._reconcile, workers=ground.settings.workers, timeout=60.0
         )
+        self._trickle = Trickle(self._enqueue)
         self._reconciler: ElastiServiceReconciler | None = None
         self._looks: FirstLooks | None = None
 
@@ -322,8 +324,10 @@ class Leader:
 
     def _resolvers_changed(self, flipped: bool) -> None:  # noqa: FBT001 -- the listener's contract
         for request, memory in self._memories.items():
-            if flipped or (memory.state is not None and HOLDS[memory.state].slice):
+            if memory.state in (State.ENGAGING, State.PARKING, State.WAKING):
                 self._enqueue(request)
+            elif flipped or memory.state is State.PROXY:
+                self._trickle.add(request)
 
     def _waking(self, request: Request) -> None:
         if self._reconciler is not None:
@@ -345,6 +349,8 @@ class Leader:
             metrics.reconciled(request, clock() - began, error)
             self._looks.looked(request, failed=True)
             raise
+        finally:
+            self._trickle.looked(request)
         memory = self._memories.find(request)
         if memory is None:
             metrics.forget(request)
