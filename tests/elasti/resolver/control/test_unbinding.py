@@ -175,3 +175,38 @@ def test_a_door_that_is_shut_lets_in_who_was_there_and_nobody_else():
                 early.sendall(b"hello")
                 accepted.settimeout(30)
                 assert accepted.recv(5) == b"hello"
+
+
+async def test_an_api_server_that_goes_and_comes_back_changes_no_listener():
+    """What was away sends everything anew, in any order, and nothing of it is a change."""
+    cluster, port = FakeCluster(), free_port()
+    cluster.publish("web", {"http": port})
+    async with serving(cluster, port) as resolver:
+        listener = resolver.listeners._open[port]
+        crowd = Crowd(port, pause=0.002)
+        crowd.start()
+        await arrived(crowd, 20)
+        sources = (cluster.objects, cluster.services, cluster.slices)
+        for source in sources:
+            source.refuse_connections()
+            source.drop_watches(lose_pending=True)
+        await arrived(crowd, 200)
+        lists = [len(source.lists) + len(source.watches) for source in sources]
+        for source in sources:
+            source.compact()
+            source.refuse_connections(refuse=False)
+        await poll(
+            lambda: all(
+                len(source.lists) + len(source.watches) > before + 1
+                for source, before in zip(sources, lists, strict=True)
+            ),
+            0.01,
+            timeout=40,
+        )
+        await arrived(crowd, len(crowd.connected) + 20)
+        await resolver.listeners.settled()
+        crowd.told.set()
+        await asyncio.to_thread(crowd.join)
+        assert resolver.listeners._open[port] is listener
+        assert not crowd.refused
+        assert await crowd.speak() == []
