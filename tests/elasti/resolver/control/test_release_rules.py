@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.elasti.resolver.control.cluster import FakeCluster, endpoint, fake_operator, pod
 from tests.elasti.resolver.control.test_app import free_port, get, held, worker
+from tests.elasti.resolver.control.traffic import served
 from tests.kubeloop.certs import make_authority
 
 from elasti.api.wire import WakeOutcome
@@ -28,33 +29,23 @@ class ProbedPod:
         self.port = free_port()
         self.statuses: dict[str, int] = {}
         self.asked: Counter[str] = Counter()
-        self._tasks: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
     async def listening(
         self, port: int = 0, tls: ssl.SSLContext | None = None
     ) -> AsyncIterator[None]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", port or self.port, ssl=tls)
-        try:
+        async with served(self._talk, port or self.port, tls=tls):
             yield
-        finally:
-            server.close()
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        with contextlib.suppress(OSError, EOFError, asyncio.CancelledError):
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
             while True:
                 path = (await reader.readuntil(b"\r\n\r\n")).split(b" ")[1].decode()
                 self.asked[path] += 1
                 status = self.statuses.get(path, 200)
                 writer.write(b"HTTP/1.1 %d X\r\nContent-Length: 2\r\n\r\nhi" % status)
-        writer.transport.abort()
+        finally:
+            writer.transport.abort()
 
 
 class Scene:

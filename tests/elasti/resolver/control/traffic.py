@@ -8,9 +8,39 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    import ssl
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
 KEPT = 8
+
+
+@contextlib.asynccontextmanager
+async def served(
+    talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+    port: int = 0,
+    *,
+    tls: ssl.SSLContext | None = None,
+) -> AsyncIterator[int]:
+    """Have every connection to a port talked to, until its peer is gone; yields the port."""
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+        with contextlib.suppress(OSError, EOFError, asyncio.CancelledError):
+            await talk(reader, writer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", port, backlog=1024, ssl=tls)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class CountingPod:
@@ -19,35 +49,21 @@ class CountingPod:
     def __init__(self) -> None:
         self.executed: Counter[str] = Counter()
         self.port = 0
-        self._tasks: set[asyncio.Task[None]] = set()
 
     @contextlib.asynccontextmanager
     async def answering(self, port: int = 0) -> AsyncIterator[None]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", port, backlog=1024)
-        self.port = server.sockets[0].getsockname()[1]
-        try:
+        async with served(self._talk, port) as self.port:
             yield
-        finally:
-            server.close()
-            for task in self._tasks:
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        with contextlib.suppress(OSError, EOFError, asyncio.CancelledError):
-            while True:
-                head = (await reader.readuntil(b"\r\n\r\n")).decode()
-                method, path, _ = head.split(" ", 2)
-                if method == "POST":
-                    await reader.readexactly(4)
-                self.executed[path] += 1
-                body = path.encode()
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
-        writer.close()
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            method, path, _ = head.split(" ", 2)
+            if method == "POST":
+                await reader.readexactly(4)
+            self.executed[path] += 1
+            body = path.encode()
+            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body))
 
 
 class Connection:
