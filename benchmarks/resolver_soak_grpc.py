@@ -40,7 +40,9 @@ class Callers:
         kinds = (self.unary, self.server, self.client, self.both, self.deadline)
         while time.monotonic() < end:
             async with grpc.aio.insecure_channel(self._target, options=_OPTIONS) as channel:
-                for _ in range(self._random.randrange(1, 30)):
+                left = self._random.randrange(1, 30)
+                while left and time.monotonic() < end:
+                    left -= 1
                     await self._call(self._random.choice(kinds), channel)
 
     async def _call(self, kind: Any, channel: grpc.aio.Channel) -> None:
