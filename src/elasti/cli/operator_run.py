@@ -10,6 +10,7 @@ import click
 
 from elasti.api.variables import SettingsError
 from elasti.cli import logs
+from elasti.cli.failures import failure_from
 from elasti.operator.app import Operator
 from elasti.operator.settings import Settings
 from kubeloop.client import Client, ClientConfig, KubeError
@@ -26,7 +27,7 @@ def run(*, context: str | None, log_level: str, pretty: bool | None, **overrides
     try:
         asyncio.run(_operate(settings, context))
     except (KubeError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+        raise failure_from(error) from error
 
 
 async def _operate(settings: Settings, context: str | None) -> None:

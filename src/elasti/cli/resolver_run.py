@@ -15,6 +15,7 @@ import structlog
 
 from elasti.api.variables import SettingsError
 from elasti.cli import logs
+from elasti.cli.failures import failure_from
 from elasti.resolver.app import serve, supervise
 from elasti.resolver.settings import Settings, without_effect
 from kubeloop.client.errors import KubeError
@@ -41,7 +42,7 @@ def run(flags: dict[str, Any], *, log_level: str, pretty: bool | None, worker_so
         else:
             _run_several(settings)
     except (KubeError, NotSynced, OSError) as error:
-        raise click.ClickException(str(error)) from error
+        raise failure_from(error) from error
 
 
 def _run_several(settings: Settings) -> None:

@@ -164,7 +164,8 @@ def lease(holder: str, age: float) -> JsonObject:
     [
         (lease("op-1", 3), OK),
         (lease("op-1", 90), PROBLEM),
-        (lease("", 1), PROBLEM),
+        (lease("", 1), WARNING),
+        (lease("", 60), PROBLEM),
         (None, PROBLEM),
     ],
 )

@@ -284,6 +284,12 @@ def test_somebody_who_may_change_one_namespace_can_install_there(cluster: Cluste
     assert cluster.names(DEPLOYMENTS) == {"elasti-operator", "elasti-resolver"}
 
 
+def test_without_the_definition_it_does_not_wait_in_vain(empty: Cluster):
+    result = empty.run("install", "--no-crd")
+    assert result.exit_code == 6
+    assert "elasti crd | kubectl apply" in result.stderr
+
+
 def test_without_a_cluster_it_says_so(empty: Cluster):
     result = empty.run("install", kubeconfig=empty.nowhere())
     assert result.exit_code == 5

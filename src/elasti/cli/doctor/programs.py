@@ -18,6 +18,7 @@ PROGRAMS = ("operator", "resolver")
 INSTALL = "Install it: elasti install"
 _COMPONENT = "app.kubernetes.io/component"
 _VERSION = "app.kubernetes.io/version"
+_HANDOVER = 30.0
 # KubeElasti's operator; ours may have the name too, but then it carries our label.
 _KUBEELASTI = "elasti-operator-controller-manager"
 
@@ -83,15 +84,18 @@ def judge_lease(lease: JsonObject | None, now: dt.datetime) -> Finding:
     spec = lease.get("spec") or {}
     holder, renewed = spec.get("holderIdentity") or "", moment(spec.get("renewTime"))
     age = (now - renewed).total_seconds() if renewed is not None else float("inf")
-    if not holder or age > 2 * spec.get("leaseDurationSeconds", 15):
-        when = "never" if renewed is None else f"{duration(age)} ago"
-        return Finding(
-            Level.PROBLEM,
-            "leader",
-            f"nobody leads: the lease of {holder or 'nobody'} was last renewed {when}",
-            "Nothing is put to sleep meanwhile; look at the operator's pods and logs.",
-        )
-    return Finding(Level.OK, "leader", f"{holder} leads")
+    if holder and age <= 2 * spec.get("leaseDurationSeconds", 15):
+        return Finding(Level.OK, "leader", f"{holder} leads")
+    when = "never" if renewed is None else f"{duration(age)} ago"
+    return Finding(
+        # Given back a moment ago, as in a rollout: the next one takes it at once.
+        Level.PROBLEM if holder or age > _HANDOVER else Level.WARNING,
+        "leader",
+        f"nobody leads: the lease of {holder} was last renewed {when}"
+        if holder
+        else f"nobody leads: the lease was given back, and last renewed {when}",
+        "Nothing is put to sleep meanwhile; look at the operator's pods and logs.",
+    )
 
 
 def judge_resolvers(slices: Sequence[JsonObject], service: str) -> Finding:

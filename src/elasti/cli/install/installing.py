@@ -11,6 +11,7 @@ import dataclasses
 import ipaddress
 from typing import TYPE_CHECKING
 
+from elasti.api.names import API_VERSION, GROUP, KIND, PLURAL
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.install.applying import Applied, Applier, Outcome
 from elasti.cli.install.bundle import bundle
@@ -19,7 +20,7 @@ from elasti.cli.install.elastiservices import elastiservices, is_held, some_of
 from elasti.cli.install.finding import installed, installed_in, objects_of
 from elasti.cli.install.parts import OPERATOR_SERVICE, WAKE_PORT
 from elasti.cli.install.waiting import definition_served, programs_available
-from kubeloop.client.errors import Forbidden, NotFound
+from kubeloop.client.errors import Forbidden, NoMatch, NotFound
 
 if TYPE_CHECKING:
     from elasti.cli.install.choices import Choices
@@ -56,6 +57,8 @@ class Installing:
         previous = await self._previous()
         await self._refuse_rivals()
         await self._refuse_to_abandon(previous)
+        if wait is not None and not self._choices.with_definition:
+            await self._need_definition()
         asking = Applier(self._client, dry_run=True)
         for part in bundle(self._choices):
             await asking.apply(part.obj)
@@ -129,6 +132,18 @@ class Installing:
         left = [es for es in found if is_held(es) and es["metadata"]["namespace"] not in watched]
         if left:
             raise _abandoned(left)
+
+    async def _need_definition(self) -> None:
+        """Without it the programs never get ready, and the wait would be in vain. Raises Failure."""
+        try:
+            await self._client.mapper.by_kind(API_VERSION, KIND)
+        except NoMatch:
+            raise Failure(
+                ExitCode.NOT_INSTALLED,
+                f"this cluster has no {PLURAL}.{GROUP}, and --no-crd leaves it out",
+                remedy="An administrator applies it: elasti crd | kubectl apply --server-side -f -\n"
+                "With --no-wait that may come later.",
+            ) from None
 
     async def _leftovers(self, previous: Installed | None) -> list[Found]:
         watched = (*self._choices.watch_namespaces, *(previous.watches if previous else ()))

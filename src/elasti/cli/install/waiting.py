@@ -35,7 +35,7 @@ async def definition_served(client: Client, seconds: float) -> None:
         await poll(served, _LOOK_EVERY / 5, immediate=True, timeout=seconds)
     except TimeoutError:
         raise Failure(
-            ExitCode.TIMED_OUT, f"the cluster does not serve {PLURAL}.{GROUP} after {seconds:.0f} s"
+            ExitCode.TIMED_OUT, f"the cluster does not serve {PLURAL}.{GROUP} after {seconds:g} s"
         ) from None
     client.mapper.invalidate()
 
@@ -88,5 +88,5 @@ def _late(last: list[Rollout], namespace: str, seconds: float) -> Failure:
     )
     states = "; ".join(f"{item.name}: {item.words}" for item in late)
     return Failure(
-        ExitCode.TIMED_OUT, f"not ready after {seconds:.0f} s: {states}", remedy="\n".join(remedy)
+        ExitCode.TIMED_OUT, f"not ready after {seconds:g} s: {states}", remedy="\n".join(remedy)
     )
