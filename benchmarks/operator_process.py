@@ -79,7 +79,7 @@ class OperatorRun:
         """
         said = await self._until(self._said_settled)
         cpu = self.weighed.cpu()
-        await self._quiet()
+        await self.until_quiet()
         last = max((entry.at for entry in self.entries if entry.is_write), default=0.0)
         return {
             "looked": said - self.began,
@@ -110,7 +110,7 @@ class OperatorRun:
             news += self.look()
         return kinds(writes(news))
 
-    async def _quiet(self) -> None:
+    async def until_quiet(self) -> None:
         """Return when nothing was written for a while."""
         last = time.monotonic()
         while time.monotonic() - last < self._calm:

@@ -189,6 +189,7 @@ class Trial:
         await self._population.replace_resolver("another")
         await asyncio.sleep(_INTO_THE_STORM)
         woken = await self._wake(run)
+        await run.until_quiet()
         listed = [
             entry.at - began
             for entry in run.entries[before:]

@@ -75,6 +75,21 @@ async def test_many_sleepers_are_woken_one_after_another_when_resolvers_are_lost
         assert sorted(told) == names
 
 
+async def test_many_sleepers_all_come_to_another_resolver(rig: Rig):
+    names = [f"web-{number}" for number in range(10)]
+    for name in names:
+        await rig.web(replicas=0, name=name)
+    async with rig.another_resolver() as another, rig.operator():
+        for name in names:
+            await rig.becomes("Proxy", name)
+        await rig.list_resolvers(another.endpoint())
+
+        async def moved() -> bool:
+            return all([await rig.addresses(name) == [another.shown] for name in names])
+
+        await eventually(moved)
+
+
 async def test_a_lost_resolver_may_be_waited_for(rig: Rig):
     await rig.web(replicas=0)
     async with rig.operator(on_resolver_loss=OnResolverLoss.WAIT):
