@@ -140,7 +140,9 @@ class Waiting:
         return step
 
     def _tell(self) -> None:
-        state = self._seen.status.state or "not seen by the operator yet"
+        status = self._seen.status
+        unknown = "not in order" if status.conditions else "not seen by the operator yet"
+        state = status.state or unknown
         if state != self._state:
             self._state = state
             took = asyncio.get_running_loop().time() - self._began

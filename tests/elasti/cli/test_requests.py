@@ -141,6 +141,7 @@ def test_a_target_that_is_missing_is_told_at_once(stage: Stage):
     result = stage.run("wake", "lonely", "--wait", "--timeout", "50")
     assert result.exit_code == 1
     assert "TargetMissing: there is no Deployment lonely" in result.stderr
+    assert "lonely: not in order" in result.stderr
 
 
 def test_running_out_of_time_has_its_own_code(stage: Stage):
