@@ -13,6 +13,7 @@ from tests.elasti.resolver.control.cluster import FakeCluster, endpoint, fake_op
 from tests.elasti.resolver.control.test_app import HttpPod, free_port, get, worker
 
 from elasti.api.wire import WakeOutcome
+from elasti.resolver.app import raise_descriptor_limit
 from elasti.resolver.doors import bound_socket, not_accepted, shut
 from elasti.resolver.objects import ServiceKey
 from kubeloop.aio.wait import poll
@@ -22,8 +23,13 @@ if TYPE_CHECKING:
 
     from elasti.resolver.app import Worker
 
-MOST = 2000
+MOST = 1000
 _REQUEST = b"GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n"
+
+
+@pytest.fixture(autouse=True)
+def _as_many_descriptors_as_the_program_takes() -> None:
+    raise_descriptor_limit()
 
 
 class Crowd(threading.Thread):
