@@ -342,6 +342,7 @@ class Leader:
         assert self._reconciler is not None
         assert self._looks is not None
         clock, metrics = asyncio.get_running_loop().time, self._ground.metrics
+        await self._ground.waker.wait_calm()
         began = clock()
         try:
             result = await self._reconciler.reconcile(request)

@@ -24,6 +24,7 @@ _AT_ONCE = 32
 _MOST_LATE = 48
 _OF_A_LATE_GROUP = 8
 _PATIENCE = 0.5
+_CROWD = 8
 
 
 @dataclasses.dataclass(slots=True, eq=False)
@@ -43,12 +44,16 @@ class Turns:
         most_late: int = _MOST_LATE,
         of_a_late_group: int = _OF_A_LATE_GROUP,
         patience: float = _PATIENCE,
+        crowd: int = _CROWD,
     ) -> None:
         self._at_once = at_once
         self._most_late = most_late
         self._of_a_late_group = of_a_late_group
         self._patience = patience
+        self._crowd = crowd
         self._in_time = 0
+        self._calm = asyncio.Event()
+        self._calm.set()
         self._held: Counter[Hashable] = Counter()
         self._late: Counter[Hashable] = Counter()
         self._waiting: OrderedDict[Hashable, deque[asyncio.Future[_Place]]] = OrderedDict()
@@ -56,6 +61,14 @@ class Turns:
     def __repr__(self) -> str:
         waiting = sum(map(len, self._waiting.values()))
         return f"<Turns {self._in_time} in time, {self._late.total()} late, {waiting} waiting>"
+
+    async def wait_calm(self, longest: float) -> None:
+        """Let a crowd go first, for so many seconds at most; late ones are none."""
+        if self._calm.is_set():
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(longest):
+                await self._calm.wait()
 
     @contextlib.asynccontextmanager
     async def turn(self, group: Hashable) -> AsyncIterator[None]:
@@ -92,7 +105,7 @@ class Turns:
         return not self._late[group] or self._held[group] < self._of_a_late_group
 
     def _begin(self, group: Hashable) -> _Place:
-        self._in_time += 1
+        self._count(1)
         self._held[group] += 1
         place = _Place(group)
         self._watch(place)
@@ -107,7 +120,7 @@ class Turns:
             self._watch(place)
             return
         place.late, place.timer = True, None
-        self._in_time -= 1
+        self._count(-1)
         self._late[place.group] += 1
         self._admit()
 
@@ -117,9 +130,16 @@ class Turns:
         if place.late:
             _less(self._late, place.group)
         else:
-            self._in_time -= 1
+            self._count(-1)
         _less(self._held, place.group)
         self._admit()
+
+    def _count(self, change: int) -> None:
+        self._in_time += change
+        if self._in_time < self._crowd:
+            self._calm.set()
+        else:
+            self._calm.clear()
 
     def _admit(self) -> None:
         """Give free places away: one to each group that waits and may, then round again."""

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 _TIMEOUT = 10.0
 _FRESH = 60.0
+_LONGEST_WAIT = 0.5
 _NOTES_AT_ONCE = 4
 _RESOURCE = "elasti.truefoundry.com/v1alpha1/elastiservices"
 
@@ -101,6 +102,13 @@ class Waker:
     ) -> None:
         """Tell the leader's reconciler, where it runs here, of every wake-up, twice."""
         self._before, self._after = before, after
+
+    async def wait_calm(self) -> None:
+        """Let a crowd that is being woken go first, for a moment at most.
+
+        For looks, which each of those wake-ups asks for, and which would take the processor from the rest.
+        """
+        await self._turns.wait_calm(_LONGEST_WAIT)
 
     async def wake(self, namespace: str, service: str) -> IncomingReply:
         """Wake what is behind a Service, and say what happened. Never raises for the server's sake."""

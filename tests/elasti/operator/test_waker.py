@@ -133,6 +133,38 @@ async def test_a_stream_of_wake_ups_does_not_keep_the_rest_back_for_ever():
         assert len(looked) == 100
 
 
+async def test_looks_let_a_crowd_go_first_and_wait_for_no_single_one():
+    server = Server()
+    loop = asyncio.get_running_loop()
+    async with waker_on(server, 100) as waker, asyncio.TaskGroup() as group:
+        await waker.wait_calm()
+        few = [group.create_task(waker.wake("shop", f"svc-{n}")) for n in range(3)]
+        await asyncio.sleep(0.01)
+        began = loop.time()
+        await waker.wait_calm()
+        assert loop.time() == began
+        await asyncio.gather(*few)
+        for number in range(100):
+            group.create_task(waker.wake("shop", f"svc-{number}"))
+        await asyncio.sleep(0.01)
+        began = loop.time()
+        await waker.wait_calm()
+        assert 0.25 < loop.time() - began <= 0.5
+
+
+async def test_looks_do_not_wait_for_those_that_hang():
+    server = Server()
+    server.hangs.add("stuck")
+    loop = asyncio.get_running_loop()
+    async with waker_on(server, 100, "stuck") as waker, asyncio.TaskGroup() as group:
+        for number in range(100):
+            group.create_task(waker.wake("stuck", f"svc-{number}"))
+        await asyncio.sleep(1.0)
+        began = loop.time()
+        await waker.wait_calm()
+        assert loop.time() == began
+
+
 async def test_callers_for_one_target_share_a_wake_up():
     server = Server()
     async with waker_on(server, 1) as waker:
