@@ -10,6 +10,7 @@ from hypothesis import settings
 from tests.elasti.operator import kinds
 
 from elasti.api.crd import custom_resource_definition
+from kubeloop.informer.collector import PROCESS_COLLECTOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,34 +23,32 @@ settings.register_profile("elasti", derandomize=True, deadline=None)
 settings.load_profile("elasti")
 
 
-# The garbage that is hidden with everything else is looked for after so many full collections: each
-# stands for a cluster's worth, some twenty megabytes.
-SWEEP_EVERY = 5
-SWEPT = pytest.StashKey[int]()
+class Unfrozen:
+    """The garbage collector for informers under test: all but the freezing, which is the suite's here.
+
+    There is one freeze for the whole process. An informer that ends takes it back, and would show the
+    collector thousands of tests again, which cost a third of the time that tests took.
+    """
+
+    isenabled = staticmethod(gc.isenabled)
+    enable = staticmethod(gc.enable)
+    disable = staticmethod(gc.disable)
+    collect = staticmethod(gc.collect)
+
+    def freeze(self) -> None:
+        """Leave it to the suite."""
+
+    def unfreeze(self) -> None:
+        """Leave it to the suite."""
+
+
+PROCESS_COLLECTOR._control = Unfrozen()
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Hide from the garbage collector what was there before the test.
-
-    An informer begins with a full collection, and its end brings everything back into sight. In a
-    process that holds thousands of tests, visiting them all was a third of what tests cost.
-    """
-    swept = item.config.stash.get(SWEPT, 0)
-    if full_collections() - swept >= SWEEP_EVERY:
-        gc.unfreeze()
-        gc.collect()
-        item.config.stash[SWEPT] = full_collections()
+def pytest_runtest_setup() -> None:
+    """Hide from the garbage collector what was there before the test."""
     gc.freeze()
-
-
-def full_collections() -> int:
-    return gc.get_stats()[-1]["collections"]
-
-
-def pytest_sessionfinish() -> None:
-    """Show everything to the collection with which pytest looks for errors that nobody saw."""
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +57,7 @@ def leak_guard(kubeloop_leak_guard: None) -> Iterator[None]:
     yield
     was_on = gc.isenabled()
     gc.enable()
+    gc.collect()  # all that the test made: what complains when it is freed does so here
     assert was_on, "the test left the process without a garbage collector"
 
 
