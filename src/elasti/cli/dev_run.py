@@ -19,7 +19,7 @@ from elasti.devcluster import kubeconfig as kubeconfigs
 from elasti.devcluster import netns
 from elasti.devcluster.addresses import NoAddresses
 from elasti.devcluster.cluster import CONTEXT, ComponentFailed, DevCluster, PortInUse
-from elasti.devcluster.datadir import DirectoryInUse
+from elasti.devcluster.datadir import DamagedFile, DirectoryInUse
 from elasti.devcluster.images import read_program
 
 if TYPE_CHECKING:
@@ -33,7 +33,14 @@ _OWN_IMAGES = {
     "elasti-operator": ("elasti", "operator"),
     "elasti-resolver": ("elasti", "resolver"),
 }
-_EXPECTED = (PortInUse, DirectoryInUse, NoAddresses, ComponentFailed, kubeconfigs.KubeconfigError)
+_EXPECTED = (
+    PortInUse,
+    DirectoryInUse,
+    DamagedFile,
+    NoAddresses,
+    ComponentFailed,
+    kubeconfigs.KubeconfigError,
+)
 
 
 async def run(
@@ -145,7 +152,7 @@ def greeting(
         f"Kubernetes for development is running at {url}",
         f"({nodes} node{'s' if nodes > 1 else ''}; state {kept}). Not for production.",
         "",
-        f"  export KUBECONFIG={shlex.quote(str(kubeconfig))}",
+        f"  export KUBECONFIG={shlex.quote(str(kubeconfig.absolute()))}",
         f"  kubectl{context} get nodes",
         "",
         "Ctrl-C stops it, and every pod.",

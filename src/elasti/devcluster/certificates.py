@@ -16,6 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from elasti.devcluster.datadir import DamagedFile
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
@@ -58,10 +60,16 @@ class Authority:
 
     @classmethod
     def kept_in(cls, directory: Path, *, now: dt.datetime) -> Authority:
-        """Return the authority that a directory keeps; made and kept there the first time."""
+        """Return the authority that a directory keeps; made and kept there the first time.
+
+        Raises DamagedFile.
+        """
         certificate, key = directory / "ca.crt", directory / "ca.key"
         if certificate.exists() and key.exists():
-            return cls(KeyPair(certificate.read_bytes(), key.read_bytes()))
+            try:
+                return cls(KeyPair(certificate.read_bytes(), key.read_bytes()))
+            except (TypeError, ValueError) as error:
+                raise DamagedFile(key, "no certificate authority with its key") from error
         made = cls.create(now=now)
         directory.mkdir(parents=True, exist_ok=True)
         # Each in one step, the certificate last: a process killed in between leaves no half of it.

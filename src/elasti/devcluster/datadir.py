@@ -16,6 +16,16 @@ class DirectoryInUse(Exception):
     """Another process runs a cluster on the directory."""
 
 
+class DamagedFile(Exception):
+    """A file of a cluster's directory cannot be read; to go on would lose what it held."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(
+            f"{path} is damaged ({why}); put a copy of the directory back, or begin anew with an empty"
+            " one"
+        )
+
+
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
     """Hold a directory; made where it is missing. Raises DirectoryInUse.

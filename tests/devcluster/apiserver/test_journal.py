@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import os
 import sys
 from pathlib import Path
@@ -23,6 +24,9 @@ from tests.devcluster.apiserver.harness import (
 from elasti.devcluster.apiserver import ApiServer
 from elasti.devcluster.apiserver.journal import Journal
 from elasti.devcluster.apiserver.storage import Store
+from elasti.devcluster.auth.jwt import SigningKey
+from elasti.devcluster.certificates import Authority
+from elasti.devcluster.datadir import DamagedFile
 
 
 def obj(name: str):
@@ -124,6 +128,28 @@ async def test_a_full_journal_becomes_a_snapshot(tmp_path):
     assert len(list(tmp_path.glob("journal-*"))) == 1
 
 
+@pytest.mark.parametrize("damage", [slice(0, 0), slice(0, 9), slice(0, -1), slice(3, None)])
+async def test_a_damaged_snapshot_is_refused_and_left_alone(tmp_path, damage):
+    await write(tmp_path, "a", "b")
+    recover(tmp_path)
+    snapshot = tmp_path / "snapshot"
+    damaged = snapshot.read_bytes()[damage]
+    snapshot.write_bytes(damaged)
+    with pytest.raises(DamagedFile, match=r"snapshot is damaged .* bytes can be read"):
+        recover(tmp_path)
+    assert snapshot.read_bytes() == damaged
+
+
+@pytest.mark.parametrize("name", ["ca.key", "ca.crt", "sa.key"])
+def test_a_damaged_key_is_named(tmp_path, name):
+    now = dt.datetime.now(dt.UTC)
+    Authority.kept_in(tmp_path, now=now)
+    SigningKey.kept_in(tmp_path)
+    (tmp_path / name).write_text("no key")
+    with pytest.raises(DamagedFile, match=rf"{tmp_path}/{name[:2]}.key is damaged"):
+        _ = Authority.kept_in(tmp_path, now=now), SigningKey.kept_in(tmp_path)
+
+
 async def test_a_disk_that_fails_fails_the_write(tmp_path, monkeypatch):
     def broken(descriptor):
         raise OSError(28, "No space left on device")
@@ -159,6 +185,9 @@ import asyncio, sys
 from pathlib import Path
 from elasti.devcluster.apiserver.journal import Journal
 from elasti.devcluster.apiserver.storage import Store
+from elasti.devcluster.auth.jwt import SigningKey
+from elasti.devcluster.certificates import Authority
+from elasti.devcluster.datadir import DamagedFile
 
 async def main():
     store = Store()

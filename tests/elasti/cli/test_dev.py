@@ -160,7 +160,8 @@ def test_the_greeting_fits_what_was_asked_for(tmp_path: Path) -> None:
     text = "\n".join(lines)
     assert f"3 nodes; state kept in {tmp_path}" in text
     assert f"export KUBECONFIG='{tmp_path}/a b'" in text
-    alone = greeting("https://127.0.0.1:1", 1, None, tmp_path / "c", current=True)
+    alone = greeting("https://127.0.0.1:1", 1, None, Path("c"), current=True)
+    assert f"  export KUBECONFIG={Path.cwd()}/c" in alone
     assert "1 node; state in memory; --data-dir keeps it" in "\n".join(alone)
 
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 import msgspec
 
 from elasti.devcluster.apiserver.storage import Record
+from elasti.devcluster.datadir import DamagedFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +56,10 @@ class Journal:
         self._task: asyncio.Task[None] | None = None
 
     def recover(self, store: Store) -> None:
-        """Fill an empty store with what the directory holds, and begin to record its writes."""
+        """Fill an empty store with what the directory holds, and begin to record its writes.
+
+        Raises DamagedFile.
+        """
         self._directory.mkdir(parents=True, exist_ok=True)
         version = self._read_snapshot(store)
         version = max(version, self._replay(store))
@@ -184,16 +188,21 @@ class Journal:
     def _read_snapshot(self, store: Store) -> int:
         if not self._snapshot.exists():
             return 0
-        rows = _frames(self._snapshot.read_bytes())
-        self._sequence, version = next(rows)
-        for row in rows:
+        data = self._snapshot.read_bytes()
+        frames = _frames(data)
+        head, end = next(frames, (None, 0))
+        for row, end in frames:  # noqa: B007 -- the last one counts
             _load(store, row)
+        # It was renamed into place when it was whole: whatever is missing now was there.
+        if head is None or end != len(data):
+            raise DamagedFile(self._snapshot, f"only {end} of {len(data)} bytes can be read")
+        self._sequence, version = head
         return int(version)
 
     def _replay(self, store: Store) -> int:
         path, version = self._journal(self._sequence), 0
         if path.exists():
-            for row in _frames(path.read_bytes()):
+            for row, _ in _frames(path.read_bytes()):
                 _load(store, row)
                 version = row[2]
         return version
@@ -216,8 +225,8 @@ def _framed(row: list[Any]) -> bytes:
     return _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
 
 
-def _frames(data: bytes) -> Iterator[Any]:
-    """Yield the rows of a file up to the first that is torn or damaged."""
+def _frames(data: bytes) -> Iterator[tuple[Any, int]]:
+    """Yield the rows of a file, and where each ends, up to the first that is torn or damaged."""
     position = 0
     while position + _FRAME.size <= len(data):
         size, checksum = _FRAME.unpack_from(data, position)
@@ -225,8 +234,8 @@ def _frames(data: bytes) -> Iterator[Any]:
         payload = data[start : start + size]
         if len(payload) < size or zlib.crc32(payload) != checksum:
             return
-        yield _decode(payload)
         position = start + size
+        yield _decode(payload), position
 
 
 def _load(store: Store, row: list[Any]) -> None:

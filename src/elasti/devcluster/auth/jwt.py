@@ -20,6 +20,8 @@ from cryptography.hazmat.primitives.asymmetric.utils import (
     encode_dss_signature,
 )
 
+from elasti.devcluster.datadir import DamagedFile
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -55,13 +57,13 @@ class SigningKey:
 
     @classmethod
     def kept_in(cls, directory: Path) -> SigningKey:
-        """Return the key that a directory keeps; made and kept there the first time."""
+        """Return the key that a directory keeps; made and kept there the first time.
+
+        Raises DamagedFile.
+        """
         path = directory / "sa.key"
         if path.exists():
-            key = serialization.load_pem_private_key(path.read_bytes(), password=None)
-            if not isinstance(key, ec.EllipticCurvePrivateKey):
-                raise TypeError(f"{path}: not an elliptic key; remove the file to have one made")
-            return cls(key)
+            return cls(_read_key(path))
         made = cls.create()
         directory.mkdir(parents=True, exist_ok=True)
         draft = directory / "sa.key.new"
@@ -146,3 +148,13 @@ def _unpack(text: str) -> bytes:
         return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError) as error:
         raise TokenError("it is not base64") from error
+
+
+def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    except ValueError as error:
+        raise DamagedFile(path, "no key in PEM") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise DamagedFile(path, "not an elliptic key")
+    return key
