@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -13,6 +12,7 @@ from tests.conformance.manifests import SHARED_GROUP, definition
 from tests.conformance.raw import tls_of_kubeconfig
 from tests.controlplane.api import ApiError
 from tests.controlplane.rig import ControlPlane
+from tests.side_loop import SideLoop
 
 from elasti.devcluster.cluster import DevCluster
 from elasti.devcluster.kubeconfig import write
@@ -86,23 +86,15 @@ class DevServer:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._running = threading.Event()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._main, name="devcluster")
+        self._side = SideLoop("the dev cluster", self._run, start_seconds=START_SECONDS)
 
     def start(self) -> None:
         """Return when it serves."""
-        self._thread.start()
-        if not self._running.wait(START_SECONDS):
-            raise TimeoutError(f"the dev cluster did not start in {START_SECONDS:.0f} s")
-        self._raise_failure()
+        self._side.start()
 
     def stop(self) -> None:
         """End it and return when it has ended; raises what it failed with."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._end.set)
-        self._thread.join()
-        self._raise_failure()
+        self._side.stop()
 
     def kubeconfig_for(self, user: str, groups: Sequence[str] = ()) -> Path:
         path = self._directory / f"{user}.kubeconfig"
@@ -110,41 +102,27 @@ class DevServer:
         return path
 
     def compact(self) -> None:
-        asyncio.run_coroutine_threadsafe(self._compact(), self._loop).result(START_SECONDS)
+        self._side.submit(self._compact()).result(START_SECONDS)
 
     async def _compact(self) -> None:
         self._cluster.server.core.faults.compact()
 
-    def _main(self) -> None:
-        try:
-            asyncio.run(self._run())
-        except BaseException as error:
-            self._failure = error
-        finally:
-            self._running.set()
-
-    async def _run(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._end = asyncio.Event()
+    async def _run(self, side: SideLoop) -> None:
         async with DevCluster(nodes=0) as self._cluster:
             self.url = self._cluster.url
             self.kubeconfig = self._directory / "kubeconfig"
             write(self.kubeconfig, self._cluster.access())
             self.tls = tls_of_kubeconfig(self.kubeconfig)
             await self._cluster.wait_ready()
-            self._running.set()
-            await self._until_end()
+            side.ready()
+            await self._until_end(side)
 
-    async def _until_end(self) -> None:
+    async def _until_end(self, side: SideLoop) -> None:
         failed = asyncio.create_task(self._cluster.failed())
-        end = asyncio.create_task(self._end.wait())
+        end = asyncio.create_task(side.until_stopped())
         try:
             await asyncio.wait([failed, end], return_when=asyncio.FIRST_COMPLETED)
             if failed.done():
                 await failed
         finally:
             await finish([failed, end])
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise RuntimeError("the dev cluster failed") from self._failure

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager
@@ -21,6 +20,7 @@ from tests.e2e.cases.prometheus import Prometheus, prometheus
 from tests.e2e.cases.scene import Scene
 from tests.e2e.ground import Ground
 from tests.e2e.stage import SERVICES, Stage
+from tests.side_loop import SideLoop
 
 Case: TypeAlias = Callable[[Scene], Awaitable[None]]
 OpenGround: TypeAlias = Callable[[Path], AbstractAsyncContextManager[Ground]]
@@ -36,32 +36,24 @@ class Theatre:
     def __init__(self, open_ground: OpenGround, directory: Path) -> None:
         self._open_ground = open_ground
         self._directory = directory
-        self._running = threading.Event()
-        self._failure: BaseException | None = None
-        self._thread = threading.Thread(target=self._main, name="theatre")
+        self._side = SideLoop("the stage", self._run, start_seconds=_START_SECONDS)
         self._outcomes: dict[Case, Future[None]] = {}
 
     def start(self) -> None:
         """Return when Elasti is installed."""
-        self._thread.start()
-        if not self._running.wait(_START_SECONDS):
-            raise TimeoutError(f"the stage was not ready in {_START_SECONDS:.0f} s")
-        self._raise_failure()
+        self._side.start()
 
     def stop(self) -> None:
         """End everything; raises what failed beside the cases."""
         for outcome in self._outcomes.values():
             outcome.cancel()
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._end.set)
-        self._thread.join()
-        self._raise_failure()
+        self._side.stop()
 
     def announce(self, cases: Sequence[Case]) -> None:
         """Start these, a few at a time."""
         for case in cases:
             if case not in self._outcomes:
-                self._outcomes[case] = self._submit(self._play(case))
+                self._outcomes[case] = self._side.submit(self._play(case))
 
     def outcome(self, case: Case) -> None:
         """Return when a case has come to its end; raises what it failed with."""
@@ -72,13 +64,7 @@ class Theatre:
         """Play a case when all that were started have ended; raises what it failed with."""
         for outcome in self._outcomes.values():
             outcome.exception(_CASE_SECONDS)
-        self._submit(self._scene(case)).result(_CASE_SECONDS)
-
-    def _submit(self, work: Awaitable[None]) -> Future[None]:
-        async def watched() -> None:
-            await work
-
-        return asyncio.run_coroutine_threadsafe(watched(), self._loop)
+        self._side.submit(self._scene(case)).result(_CASE_SECONDS)
 
     async def _play(self, case: Case) -> None:
         async with self._gate:
@@ -106,23 +92,11 @@ class Theatre:
             lines += [f"{e['reason']}: {e['message']}" async for e in events.items()]
         return "\n".join(lines)
 
-    # Its own thread
-
-    def _main(self) -> None:
-        try:
-            asyncio.run(self._run())
-        except BaseException as error:
-            self._failure = error
-        finally:
-            self._running.set()
-
-    async def _run(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._end = asyncio.Event()
+    async def _run(self, side: SideLoop) -> None:
         self._gate = asyncio.Semaphore(_AT_ONCE)
         async with self._setting() as (self._stage, self._prometheus):
-            self._running.set()
-            await self._end.wait()
+            side.ready()
+            await side.until_stopped()
 
     @contextlib.asynccontextmanager
     async def _setting(self) -> AsyncIterator[tuple[Stage, Prometheus]]:
@@ -131,7 +105,3 @@ class Theatre:
             await stage.install(Installation())
             async with prometheus(stage, self._directory / "prometheus") as server:
                 yield stage, server
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise RuntimeError("the stage failed") from self._failure
