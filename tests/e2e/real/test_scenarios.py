@@ -33,7 +33,7 @@ SHORT_WITH_OURS = table.by_name(
 )  # fmt: skip
 SHORT_WITH_KUBE_PROXY = table.by_name(
     "wake", "cycle", "last-moment", "idle-metric", "cycles", "rollout", "leader-parking",
-    "leader-waking", "by-hand", "deleted", "control",
+    "leader-waking", "api-away", "etcd", "watches", "by-hand", "deleted", "control",
 )  # fmt: skip
 
 
