@@ -13,13 +13,11 @@ import pytest
 from tests.e2e import running, table
 from tests.e2e.dev.ground import DevHouse
 from tests.e2e.ground import Unsupported
-from tests.e2e.settings import SHORT, Settings
+from tests.e2e.settings import Settings
 from tests.e2e.stage import Stage
 from tests.e2e.table import Scenario
 
 pytestmark = pytest.mark.timeout(1500)
-
-FULL_ONLY = table.by_name("hundred")
 
 
 class Theatre:
@@ -54,12 +52,6 @@ async def stage(theatre: Theatre) -> AsyncIterator[Stage]:
 async def test_nothing_is_lost(
     stage: Stage, scenario: Scenario, e2e_settings: Settings, tmp_path: Path
 ):
-    if scenario in FULL_ONLY and e2e_settings.length == SHORT:
-        why = Unsupported(
-            "a hundred processes need minutes to start on two cores: full runs play it"
-        )
-        running.not_here(stage, scenario, e2e_settings, why)
-        return
     await running.run(stage, scenario, e2e_settings, tmp_path)
 
 
