@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import logging
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar, overload
 
 from kubeloop.aio.tasks import finish
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from kubeloop.objects.gvk import GroupVersionKind
     from kubeloop.objects.selectors import SelectorLike
 
+_log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -273,8 +275,12 @@ class SharedInformerFactory:
     async def wait_for_sync(self, timeout: float | None = None) -> SyncResult:
         """Wait until every started informer is synced, at most `timeout` seconds.
 
-        Raises NotSynced, which names those that are not and why: the time was up, or they stopped.
+        Those that were not started are named in the log: they stay empty until `start()`. Raises
+        NotSynced, which names those that are not and why: the time was up, or they stopped.
         """
+        for shared in self._shared.values():
+            if shared.informer.state is State.NEW and shared.task is None:
+                _log.warning("%s was not started: call start() first", shared.informer.name)
         started = [shared.informer.gate for shared in self._shared.values() if shared.task]
         result = await wait_for_gates(started, timeout)
         result.check()

@@ -158,7 +158,7 @@ async def test_after_the_shutdown_nothing_starts():
 
 
 @pytest.mark.spec("F3", "I15")
-async def test_waiting_covers_started_informers_and_names_those_that_did_not_sync():
+async def test_waiting_covers_started_informers_and_names_those_that_did_not_sync(caplog):
     client = FakeClient()
     client.source("v1/nodes").stall_lists()
     factory = make_factory(client)
@@ -173,6 +173,7 @@ async def test_waiting_covers_started_informers_and_names_those_that_did_not_syn
         client.source("v1/nodes").stall_lists(stall=False)
         result = await factory.wait_for_sync(timeout=60)
         assert result.synced == {"v1/pods": True, "v1/nodes": True}
+    assert "v1/secrets was not started: call start() first" in caplog.text
 
 
 @pytest.mark.parametrize("watch_list", [True, False])
