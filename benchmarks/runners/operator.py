@@ -34,6 +34,14 @@ _INTO_THE_STORM = 1.0
 PLACES = {"dev": dev_place, "real": real_place}
 
 
+class Told(dict[str, Any]):
+    """Tells each phase's result on standard error as it comes: the whole takes minutes."""
+
+    def __setitem__(self, phase: str, found: Any) -> None:
+        super().__setitem__(phase, found)
+        print(json.dumps({"at": round(time.monotonic()), phase: found}), file=sys.stderr)
+
+
 class Neighbours:
     """The process that pretends to be everybody else."""
 
@@ -111,8 +119,9 @@ class Trial:
     async def at(self, size: int, *, last: bool) -> dict[str, Any]:
         """Measure one size."""
         await self._population.grow(size)
+        result: dict[str, Any] = Told({"size": size})
         async with self._operator() as run:
-            result: dict[str, Any] = {"size": size, "adopted": await self._settle(run)}
+            result["adopted"] = await self._settle(run)
         async with self._operator() as run:
             result["restarted"] = await self._settle(run)
             result["idle"] = await run.idle(self._idle)
@@ -123,7 +132,8 @@ class Trial:
 
     async def _more(self) -> dict[str, Any]:
         """Measure what is asked of the largest population only."""
-        result: dict[str, Any] = {"resynced": await self._resync()}
+        result: dict[str, Any] = Told()
+        result["resynced"] = await self._resync()
         await self._population.give_triggers(self._others.prometheus)
         async with self._operator() as run:
             await run.settled()
