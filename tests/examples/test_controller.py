@@ -51,7 +51,9 @@ async def test_the_controller_writes_repairs_and_removes_the_config_map_and_stop
             assert await next_line(process) == "namespace default belongs to team red"
             await config_maps.event("ADDED", config_map("6", "red"))
 
-            server.expect("PATCH", TEAM, reply(config_map("8", "red")))
+            # Both events ask for a look, and the object is gone at the first already: it may be written
+            # twice before its return is seen.
+            server.serve("PATCH", TEAM, reply(config_map("8", "red")))
             await config_maps.event("DELETED", config_map("7", "red"))
             assert await next_line(process) == "namespace default belongs to team red"
             await config_maps.event("ADDED", config_map("8", "red"))
@@ -59,14 +61,16 @@ async def test_the_controller_writes_repairs_and_removes_the_config_map_and_stop
             # Two watches have no order between them: the deletion may be seen to be due twice.
             server.serve("DELETE", TEAM, reply({"kind": "Status", "status": "Success"}))
             await namespaces.event("MODIFIED", namespace("9", None))
-            assert await next_line(process) == "namespace default belongs to nobody"
+            while (said := await next_line(process)) != "namespace default belongs to nobody":
+                assert said == "namespace default belongs to team red"
 
             process.send_signal(signal.SIGINT)
             output, errors = await process.communicate()
             assert b"Traceback" not in output + errors
             assert process.returncode == 0
         bodies = [json.loads(sent.body) for sent in server.requests if sent.method == "PATCH"]
-    assert [body["data"] for body in bodies] == [{"team": "red"}] * 3
+    assert len(bodies) >= 3
+    assert all(body["data"] == {"team": "red"} for body in bodies)
 
 
 async def test_a_kubeconfig_that_cannot_be_used_ends_it_with_one_line(tmp_path):
