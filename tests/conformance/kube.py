@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
 from tests.conformance.raw import JSON, Answer, Raw
 from tests.conformance.servers import DEVCLUSTER, Server
+from tests.waiting import eventually
 
-from kubeloop.aio.wait import poll
 from kubeloop.client import ApiError, Client, NotFound
 from kubeloop.client.resource import Resource
 from kubeloop.client.watch import WireWatch
@@ -151,25 +150,6 @@ async def refused(work: Awaitable[object], code: int, reason: str = "") -> ApiEr
     said = (error.code, error.reason)
     assert said == (code, reason or error.reason), f"{said} {error}"
     return error
-
-
-async def eventually(
-    condition: Callable[[], Awaitable[Any]], *, timeout: float = PATIENCE, every: float = 0.03
-) -> Any:
-    """Ask again and again until the answer is true, and return it."""
-    answer: Any = None
-
-    async def holds() -> bool:
-        nonlocal answer
-        answer = await condition()
-        return bool(answer)
-
-    try:
-        await poll(holds, every, immediate=True, timeout=timeout)
-    except TimeoutError:
-        shown = json.dumps(answer, default=str)
-        raise AssertionError(f"after {timeout:.0f} s the answer is still {shown}") from None
-    return answer
 
 
 async def gone(resource: Resource[JsonObject], name: str, *, timeout: float = PATIENCE) -> None:

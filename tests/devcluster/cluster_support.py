@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import shutil
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ import yaml
 from elasti.devcluster import identities, kubeconfig
 from elasti.devcluster.apiserver.auth import ADMIN_GROUP
 from elasti.devcluster.cluster import DevCluster
-from kubeloop.aio.wait import poll
 from kubeloop.client import Client
 
 CACHE = Path.home() / ".cache" / "elasti" / "controlplane"
@@ -80,19 +79,3 @@ async def running(directory: Path, **options: Any) -> AsyncIterator[Running]:
         async with Client(config) as client, asyncio.timeout(50):
             await cluster.wait_ready()
             yield Running(cluster, client, kubectl)
-
-
-async def eventually(condition: Callable[[], Awaitable[Any]], *, timeout: float = 40.0) -> Any:
-    """Ask again and again until the answer is true, and return it."""
-    answer: Any = None
-
-    async def holds() -> bool:
-        nonlocal answer
-        answer = await condition()
-        return bool(answer)
-
-    try:
-        await poll(holds, 0.02, immediate=True, timeout=timeout)
-    except TimeoutError:
-        raise AssertionError(f"{condition} still answers {answer!r}") from None
-    return answer

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import yaml
 from tests.devcluster.apiserver.harness import connected
-from tests.devcluster.cluster_support import Running, eventually, running
+from tests.devcluster.cluster_support import Running, running
+from tests.waiting import eventually
 
 from elasti.devcluster import addresses, datadir, identities, kubeconfig
 from elasti.devcluster.apiserver.auth import User

@@ -14,9 +14,10 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.devcluster.apiserver.harness import connected
-from tests.devcluster.cluster_support import Kubectl, eventually, kubectls, running
+from tests.devcluster.cluster_support import Kubectl, kubectls, running
 from tests.devcluster.dev_process import dev_process, processes_with, still_there
 from tests.devcluster.test_cluster import Refusals
+from tests.waiting import eventually
 
 from elasti.devcluster.knobs import NODES
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.devcluster.cluster_support import Running, eventually, running
+from tests.devcluster.cluster_support import Running, running
 from tests.examples.processes import EXAMPLES
+from tests.waiting import eventually
 
 from kubeloop.client import NotFound, Resource
 from kubeloop.objects.meta import JsonObject

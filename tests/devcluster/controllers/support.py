@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import datetime as dt
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import eventually, patient
+
 from elasti.devcluster.apiserver.faults import Fault, Faults
 from elasti.devcluster.apiserver.server import ApiServer
 from elasti.devcluster.controllers.controllers import Controllers
 from kubeloop.aio.backoff import Backoff
 from kubeloop.aio.tasks import finish
-from kubeloop.aio.wait import poll
 from kubeloop.client import Client, ClientConfig, KubeError, NotFound
 from kubeloop.controller.controller import Controller
 from kubeloop.controller.reconcile import Request
@@ -267,38 +267,6 @@ def node_named(name: str, **spec: Any) -> JsonObject:
             "allocatable": {"pods": "100"},
         },
     }
-
-
-patience = contextvars.ContextVar("patience", default=40.0)
-
-
-@contextlib.contextmanager
-def patient(seconds: float) -> Iterator[None]:
-    """Wait longer than usual: caches that were cut off come back later each time."""
-    token = patience.set(seconds)
-    try:
-        yield
-    finally:
-        patience.reset(token)
-
-
-async def eventually(
-    condition: Callable[[], Awaitable[Any]], *, timeout: float | None = None
-) -> Any:
-    """Ask again and again until the answer is true, and return it."""
-    timeout = patience.get() if timeout is None else timeout
-    answer: Any = None
-
-    async def holds() -> bool:
-        nonlocal answer
-        answer = await condition()
-        return bool(answer)
-
-    try:
-        await poll(holds, 0.02, immediate=True, timeout=timeout)
-    except TimeoutError:
-        raise AssertionError(f"{condition} still answers {answer!r}") from None
-    return answer
 
 
 def template(labels: dict[str, str], *, image: str = "web:1", **spec: Any) -> JsonObject:

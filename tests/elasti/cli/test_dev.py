@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 import yaml
 from click.testing import CliRunner
-from tests.devcluster.cluster_support import Kubectl, eventually, kubectls
+from tests.devcluster.cluster_support import Kubectl, kubectls
+from tests.waiting import eventually
 
 from elasti.cli.dev_run import greeting, read_programs
 from elasti.cli.main import main
