@@ -138,6 +138,7 @@ class Whole:
             await asyncio.sleep(0.2 + phase)
             answering = await self._pod.tell("answer")
             results = [await client.hear() for client in clients]
+        await self._made.remove(name)
         total = (await self._pod.tell("end"))["requests"]
         if answering["requests"]:
             raise RunFailed(

@@ -42,8 +42,8 @@ _log = logging.getLogger(__name__)
 class Listener:
     """One port: its socket, and the front that makes protocols for its connections.
 
-    The front is made for the first connection: most Services have none for most of the time, and
-    what is shared out is shared among those that do.
+    The front is made for the first connection and goes a while after the last: most Services have
+    none for most of the time, and what is shared out is shared among those that do.
     """
 
     __slots__ = ("_make_front", "claim", "front", "server", "sock")
@@ -286,6 +286,10 @@ class Listeners:
             listener.front = None
 
     def _retire(self) -> None:
+        """Let go of fronts that nobody uses: while they are there, others may not have their share."""
+        for listener in self._open.values():
+            if listener.front is not None and not listener.front.connections:
+                self._retire_front(listener)
         for front in [f for f in self._retired if not f.connections]:
             del self._retired[front]
             front.close()

@@ -95,9 +95,9 @@ class SharedPort:
         return known[1]
 
     def _forget_idle(self) -> None:
-        """Drop the fronts of Services that are gone and have no connections."""
-        for port, (key, front) in list(self._fronts.items()):
-            if key not in self._registry and not front.connections:
+        """Drop the fronts that have no connections."""
+        for port, (_, front) in list(self._fronts.items()):
+            if not front.connections:
                 del self._fronts[port]
                 front.close()
 

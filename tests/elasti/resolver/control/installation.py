@@ -167,6 +167,10 @@ class Installation:
         status = {"resolverPorts": [{"name": name, "port": 80, "resolverPort": port}]}
         await objects.subresource("status").replace(made | {"status": status})
 
+    async def remove(self, service: str, *, namespace: str = "default") -> None:
+        """Remove the ElastiService of a Service."""
+        await self._client.resource(ELASTI_SERVICES, namespace=namespace).delete(service)
+
     async def remove_all(self, *, namespace: str = "default") -> None:
         """Remove every ElastiService of a namespace."""
         await self._client.resource(ELASTI_SERVICES, namespace=namespace).delete_collection()

@@ -239,3 +239,24 @@ async def test_the_number_of_watches_does_not_depend_on_the_number_of_services()
         assert len(cluster.objects.open_streams) == 1
         assert len(cluster.services.open_streams) == 1
         assert len(cluster.slices.open_streams) == 2
+
+
+async def test_a_service_without_connections_owes_nobody_a_share():
+    """Else a thousand that were asked once would leave nothing for one that needs it."""
+    cluster, ports = FakeCluster(), [free_port() for _ in range(3)]
+    for number, port in enumerate(ports):
+        cluster.elasti_service(f"web-{number}", ("http", port))
+    async with rig(cluster) as made:
+        await made.until(lambda: all(made.owner(port) for port in ports))
+        clients = [await asyncio.open_connection("127.0.0.1", port) for port in ports]
+        shares = made.path.allowances.clients
+        await made.until(lambda: len(shares._holders) == 3)
+        for _, writer in clients[1:]:
+            writer.close()
+        await made.until(lambda: len(shares._holders) == 1)
+        assert shares.used == 1
+        _, again = await asyncio.open_connection("127.0.0.1", ports[2])
+        await made.until(lambda: len(shares._holders) == 2)
+        for writer in (again, clients[0][1]):
+            writer.close()
+        await made.until(lambda: len(shares._holders) == 0)
