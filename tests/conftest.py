@@ -20,6 +20,8 @@ pytest_plugins = ["tests.controlplane.plugin"]
 
 # Examples are the same in every run, so that a failure is everybody's and not one run's luck.
 settings.register_profile("elasti", derandomize=True, deadline=None)
+# Once in a while, and with other examples each time: pytest --hypothesis-profile=thorough
+settings.register_profile("thorough", deadline=None, max_examples=1000)
 settings.load_profile("elasti")
 
 

@@ -271,7 +271,7 @@ async def fuzzed():
 
 
 @settings(
-    max_examples=1500,
+    max_examples=5 * settings().max_examples,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
@@ -290,7 +290,9 @@ async def test_no_request_makes_the_server_fail(fuzzed, request, kind, accept, q
 
 
 @settings(
-    max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=3 * settings().max_examples,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(body=st.binary(max_size=60), kind=kinds, magic=st.booleans(), patch=st.booleans())
 async def test_no_bytes_make_the_server_fail(fuzzed, body, kind, magic, patch):
