@@ -80,8 +80,13 @@ async def all_is_well(cluster: Cluster) -> None:
     await settled(cluster, replicas=4)
     assert await sizes(cluster) == {"1": 0, "2": 4}
     await set_status(cluster, replicas=1, availableReplicas=1)
-    found = await ready_endpoints(cluster, 4)
-    assert sum(len(item["endpoints"]) for item in found) == 4
+
+    async def nobody_leaves() -> bool:
+        """Whether the last pod that was replaced is out of the slices too."""
+        found = await ready_endpoints(cluster, 4)
+        return sum(len(item["endpoints"]) for item in found) == 4
+
+    await eventually(nobody_leaves)
     pods = await cluster.list("pods", selector="app=web")
     assert {pod["spec"]["containers"][0]["image"] for pod in pods} == {"web:2"}
     await cluster.deployments.delete("web", propagation="Background")
