@@ -7,11 +7,13 @@ CODE := src tests examples benchmarks hack
 # One worker a core; give your own to change that: make test PYTEST_ARGS='-x tests/kubeloop'
 PYTEST_ARGS ?= --numprocesses=auto
 
+SOAK_SECONDS ?= 120
+
 .DEFAULT_GOAL := help
 PYTHONS ?= python3.12 python3.13 python3.14
 
-.PHONY: help demo test conformance e2e test-pythons check format spec image bench controlplane lock \
-	clean
+.PHONY: help demo test conformance e2e soak test-pythons check format spec image bench controlplane \
+	lock clean
 
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | sed 's/:.*## /\t/' | expand -t 16
@@ -34,6 +36,9 @@ conformance: $(READY) ## Run one suite on the dev cluster and on the real contro
 
 e2e: $(READY) ## Run the programs end to end
 	$(BIN)/pytest tests/e2e $(E2E_ARGS)
+
+soak: $(READY) ## Load the resolver with every protocol for two minutes, and look for what it leaks
+	$(BIN)/python -m benchmarks.resolver_soak --seconds $(SOAK_SECONDS)
 
 test-pythons: ## Run the suite on every newer Python that is installed
 	@for python in $(PYTHONS); do command -v $$python >/dev/null || continue; \
