@@ -34,6 +34,9 @@ LeaderReport: TypeAlias = Callable[[str], Awaitable[None] | None]
 Work: TypeAlias = Coroutine[Any, Any, None]
 
 _ACQUIRE_JITTER = 1.2
+# No request ends in less. What rounding leaves of a tenure may be less than a loop can wait for, too,
+# and trying on within it would be trying without end.
+_TOO_SHORT_TO_RENEW = 0.001
 _log = logging.getLogger(__name__)
 
 
@@ -147,8 +150,7 @@ class LeaderElector:
 
     async def _renew(self, report: Callable[[], None]) -> None:
         """Return when the lease is lost."""
-        while self._tenure.is_held:
-            left = self._tenure.until - self._now()
+        while (left := self._tenure.until - self._now()) > _TOO_SHORT_TO_RENEW:
             await asyncio.sleep(min(self._config.retry_period, left))
             if self._tenure.is_held:
                 await self._keeper.attempt(until=self._tenure.until)

@@ -423,6 +423,30 @@ def test_cancelled_at_any_moment_it_tells_so_once_and_leaves_no_task() -> None:
             assert server.holder == ""
 
 
+@pytest.mark.parametrize("offset", [1e-9, 5e-10, 1e6])
+def test_what_rounding_leaves_of_a_lease_is_not_tried_on_in(offset: float) -> None:
+    async def tries_until_lost(refused_from: float) -> int:
+        loop, server, tries = asyncio.get_running_loop(), LeaseServer(), 0
+
+        def fault(_verb: str) -> Fault:
+            nonlocal tries
+            tries += 1
+            assert tries < 1_000, f"it tries without end at {loop.time()}"
+            return Fault(refused=True) if loop.time() >= refused_from else NO_FAULT
+
+        losing = LeaderElector(
+            config=config("a"),
+            lease=server.client(fault),
+            monotonic=lambda: loop.time() + offset,
+        )
+        await losing.run(LeaderCallbacks(on_started=_nothing, on_stopped=lambda: None))
+        return tries
+
+    for moment in range(1, 120):
+        with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+            assert runner.run(tries_until_lost(moment)) < moment + 20
+
+
 # -- Two never lead at once -------------------------------------------------------------------
 
 _faults = st.builds(
