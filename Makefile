@@ -4,8 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CODE := src tests examples benchmarks hack
-# One worker a core; give your own to change that: make test PYTEST_ARGS='-x tests/kubeloop'
-PYTEST_ARGS ?= --numprocesses=auto
+# Tests wait about as much as they work, so there is one worker more than there are cores. Give your
+# own to change that: make test PYTEST_ARGS='-x tests/kubeloop'
+PYTEST_ARGS ?= --numprocesses=$(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Every worker and every program that a test starts imports the same modules: compile them once.
+unexport PYTHONDONTWRITEBYTECODE
 
 SOAK_SECONDS ?= 120
 
