@@ -7,7 +7,10 @@ that is away for long makes them do. Somebody must bring them back.
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, Self
+
+from tests.controlplane.component import POLL_SECONDS, ComponentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +45,23 @@ class Keeper:
     ) -> None:
         self._leave.set()
         self._thread.join()
+
+    def wait_ready(self, timeout: float) -> None:
+        """Return when all of them serve, also those that are away and have to be brought back."""
+        deadline = time.monotonic() + timeout
+        for component in self._components:
+            while not self._is_ready(component, deadline):
+                time.sleep(POLL_SECONDS)
+
+    def _is_ready(self, component: Component, deadline: float) -> bool:
+        """Wait for one life of it. Raises ComponentError when the time is over."""
+        try:
+            component.wait_ready(max(deadline - time.monotonic(), 0))
+        except ComponentError:
+            if time.monotonic() >= deadline:
+                raise
+            return False
+        return True
 
     def _keep(self) -> None:
         while not self._leave.wait(PAUSE_SECONDS):

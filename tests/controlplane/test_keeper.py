@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.controlplane.component import Component
+from tests.controlplane.component import Component, ComponentError
 from tests.controlplane.keeper import Keeper
 from tests.controlplane.sandbox import Sandbox
 
@@ -33,6 +33,21 @@ def test_what_ended_by_itself_is_started_again(component: Component, tmp_path: P
         assert keeper.restarts == 2
     component.kill()
     assert not component.running
+
+
+def test_who_waits_for_one_that_left_waits_until_it_is_back(component: Component, tmp_path: Path):
+    component.start()
+    with Keeper([component]) as keeper:
+        component.kill()
+        keeper.wait_ready(30)
+        assert component.running
+        assert keeper.restarts == 1
+    component.kill()
+
+
+def test_one_that_never_serves_is_named(component: Component):
+    with Keeper([component]) as keeper, pytest.raises(ComponentError, match="sleeper"):
+        keeper.wait_ready(0.1)
 
 
 def wait_until(holds) -> None:

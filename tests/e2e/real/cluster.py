@@ -57,7 +57,7 @@ class RealCluster:
             self.rig = rig = stack.enter_context(
                 ControlPlane(self._binaries, OPTIONS, logs=self._logs)
             )
-            stack.enter_context(Keeper([rig.controller_manager, rig.scheduler]))
+            self._keeper = stack.enter_context(Keeper([rig.controller_manager, rig.scheduler]))
             self.nodes = [self._kubelet(name) for name in NODES]
             self._control = rig.directory / "delay.sock"
             self._line = self._delay_line()
@@ -78,9 +78,9 @@ class RealCluster:
 
     def wait_ready(self) -> None:
         """Return when everything works: controllers, scheduler, nodes, proxy."""
-        for component in (self.rig.controller_manager, self.rig.scheduler, *self.nodes):
+        self._keeper.wait_ready(START_SECONDS)
+        for component in (*self.nodes, self._line):
             component.wait_ready(START_SECONDS)
-        self._line.wait_ready(START_SECONDS)
         # The API server's own Service, which every cluster has.
         server = f"{flags.API_SERVICE_ADDRESS}:443"
         reach = [*proxies.PYTHON, "tests.e2e.reach", str(START_SECONDS), server]
