@@ -113,6 +113,7 @@ def test_any_text_is_an_endpoint_or_a_config_error(text):
 @given(st.text())
 def test_any_proxy_is_taken_or_a_config_error(text):
     try:
-        Endpoint.parse("https://host", proxy=f"http://{text}")
+        endpoint = Endpoint.parse("https://host", proxy=f"http://{text}")
     except ConfigError:
         return
+    assert endpoint.through(endpoint.proxy) == endpoint

@@ -107,9 +107,13 @@ def test_a_bad_answer_is_told_without_repeating_it(document, complaint):
 )
 def test_any_output_is_a_credential_or_a_credential_error(output):
     try:
-        read(output)
-    except CredentialError:
-        return
+        credential, complaint = read(output), ""
+    except CredentialError as error:
+        credential, complaint = None, str(error)
+    if credential is None:
+        assert complaint.startswith("cfg: exec (cmd)")
+    else:
+        assert credential.token or credential.pair
 
 
 def test_the_question_says_whether_somebody_can_answer():

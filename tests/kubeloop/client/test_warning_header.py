@@ -31,7 +31,7 @@ def test_texts_of_code_299_are_read(header, texts):
 
 @given(st.text())
 def test_no_header_breaks_the_reader(header):
-    parse_warnings(header)
+    assert parse_warnings(header) == [] or "299" in header
 
 
 def test_each_warning_is_logged_once(caplog):

@@ -129,11 +129,21 @@ def test_expressions_that_could_stop_the_loop_are_refused(expression):
 
 
 @pytest.mark.parametrize(
-    "expression",
-    ["/v[0-9]+/.*", "/(a|b)/c?", "kube-probe/.+", "/x{1,3}y", "^a+b+c$", ".*a+b.*", "a.*|b.*|c.+"],
+    ("expression", "found", "missed"),
+    [
+        ("/v[0-9]+/.*", "/api/v12/x", "/api/vx/"),
+        ("/(a|b)/c?", "/b/", "/d/c"),
+        ("kube-probe/.+", "kube-probe/1.36", "kube-probe/"),
+        ("/x{1,3}y", "/xxy", "/y"),
+        ("^a+b+c$", "aabbc", "xabc"),
+        (".*a+b.*", "xaab", "xb"),
+        ("a.*|b.*|c.+", "xc1", "xc"),
+    ],
 )
-def test_ordinary_expressions_are_taken(expression):
-    compile_safely(expression)
+def test_ordinary_expressions_are_taken(expression, found, missed):
+    find = compile_safely(expression)
+    assert find(found)
+    assert not find(missed)
 
 
 @given(st.text(alphabet="ab.*+?()|[]{}1,\\^$", max_size=14))
