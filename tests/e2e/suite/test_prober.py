@@ -58,6 +58,16 @@ async def good(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
         writer.write(response(answer_of(name, body), more="X-Pod: pod-1\r\n"))
 
 
+async def started(tmp_path: Path, plan: Plan) -> asyncio.subprocess.Process:
+    (tmp_path / "plan").write_bytes(msgspec.json.encode(plan))
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.e2e.prober", str(tmp_path / "plan")),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=ROOT,
+    )
+
+
 async def probe(
     tmp_path: Path, address: tuple[str, int], *, limit: int = 12, timeout: float = 30.0
 ) -> tuple[Summary, list[Record]]:
@@ -65,13 +75,7 @@ async def probe(
     plan = Plan(
         targets=(address,), records=str(records), run="r", rate=400, limit=limit, timeout=timeout
     )
-    (tmp_path / "plan").write_bytes(msgspec.json.encode(plan))
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.e2e.prober", str(tmp_path / "plan")),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        cwd=ROOT,
-    )
+    process = await started(tmp_path, plan)
     assert process.stdout is not None
     assert await process.stdout.readline() == b"ready\n"
     assert await process.stdout.readline() == b"all sent\n"
@@ -155,13 +159,7 @@ async def test_a_prober_whose_test_is_gone_ends_and_says_what_had_no_answer(tmp_
     records = tmp_path / "records"
     async with server(say_nothing) as address:
         plan = Plan(targets=(address,), records=str(records), run="r", rate=400, limit=4)
-        (tmp_path / "plan").write_bytes(msgspec.json.encode(plan))
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.e2e.prober", str(tmp_path / "plan")),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=ROOT,
-        )
+        process = await started(tmp_path, plan)
         assert process.stdout is not None
         assert process.stdin is not None
         assert [await process.stdout.readline() for _ in range(2)] == [b"ready\n", b"all sent\n"]
