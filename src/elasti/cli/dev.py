@@ -71,13 +71,25 @@ def command(
       elasti dev --run 'nginx=python3 -m http.server --bind $(POD_IP) 80'
     """
     with _collector_off():
-        _run(
-            port=port,
-            nodes=nodes,
-            data_dir=data_dir,
-            kubeconfig=kubeconfig,
-            programs=programs,
-            netns=netns,
+        import os
+
+        from elasti.cli.dev_run import container_environment, lean_loop, move_in, read_programs, run
+        from elasti.cli.running import run_until_interrupted
+
+        entrypoints = read_programs(programs)
+        outside = move_in(port) if netns else None
+        run_until_interrupted(
+            lambda: run(
+                port=port,
+                nodes=nodes,
+                data_dir=data_dir.expanduser() if data_dir else None,
+                kubeconfig=(kubeconfig or Path("~/.kube/elasti-dev.yaml")).expanduser(),
+                entrypoints=entrypoints,
+                outside=outside,
+                environment=container_environment(os.environ),
+                say=click.echo,
+            ),
+            loop_factory=lean_loop(),
         )
 
 
@@ -92,34 +104,3 @@ def _collector_off() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def _run(
-    *,
-    port: int,
-    nodes: int,
-    data_dir: Path | None,
-    kubeconfig: Path | None,
-    programs: tuple[str, ...],
-    netns: bool,
-) -> None:
-    import os
-
-    from elasti.cli.dev_run import container_environment, lean_loop, move_in, read_programs, run
-    from elasti.cli.running import run_until_interrupted
-
-    entrypoints = read_programs(programs)
-    outside = move_in(port) if netns else None
-    run_until_interrupted(
-        lambda: run(
-            port=port,
-            nodes=nodes,
-            data_dir=data_dir.expanduser() if data_dir else None,
-            kubeconfig=(kubeconfig or Path("~/.kube/elasti-dev.yaml")).expanduser(),
-            entrypoints=entrypoints,
-            outside=outside,
-            environment=container_environment(os.environ),
-            say=click.echo,
-        ),
-        loop_factory=lean_loop(),
-    )

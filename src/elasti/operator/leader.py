@@ -204,17 +204,7 @@ class Leader:
         ground, caches = self._ground, self._ground.caches
         reporter = Reporter(ground.recorder)
         targets = Targets(ground.client, caches.manager, ground.scales, ground.metrics)
-        handover = Handover(
-            client=ground.client,
-            own=OwnObject(ground.client, ground.clock),
-            port=port,
-            resolvers=caches.resolvers,
-            scales=ground.scales,
-            keda=ground.keda,
-            reporter=reporter,
-            metrics=ground.metrics,
-            clock=ground.clock,
-        )
+        handover = self._make_handover(port, reporter)
         finalizer = Finalizer(
             client=ground.client,
             directory=ground.directory,
@@ -225,20 +215,12 @@ class Leader:
             resting=self._resting,
             settings=ground.settings,
         )
-        observer = Observer(
-            client=ground.client,
-            services=caches.services,
-            private_slices=caches.private_slices,
-            our_slices=caches.our_slices,
-            targets=targets,
-            resolvers=caches.resolvers,
-        )
         parts = Parts(
             client=ground.client,
             elastiservices=caches.elastiservices,
             directory=ground.directory,
             memories=self._memories,
-            observer=observer,
+            observer=self._make_observer(targets),
             handover=handover,
             decisions=decisions,
             ports=self._ports,
@@ -255,6 +237,31 @@ class Leader:
             clock=ground.clock,
         )
         return ElastiServiceReconciler(parts, self._enqueue)
+
+    def _make_handover(self, port: ResolverPort, reporter: Reporter) -> Handover:
+        ground = self._ground
+        return Handover(
+            client=ground.client,
+            own=OwnObject(ground.client, ground.clock),
+            port=port,
+            resolvers=ground.caches.resolvers,
+            scales=ground.scales,
+            keda=ground.keda,
+            reporter=reporter,
+            metrics=ground.metrics,
+            clock=ground.clock,
+        )
+
+    def _make_observer(self, targets: Targets) -> Observer:
+        ground, caches = self._ground, self._ground.caches
+        return Observer(
+            client=ground.client,
+            services=caches.services,
+            private_slices=caches.private_slices,
+            our_slices=caches.our_slices,
+            targets=targets,
+            resolvers=caches.resolvers,
+        )
 
     # What it hears
 
