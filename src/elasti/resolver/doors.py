@@ -1,19 +1,25 @@
 """Listening sockets: opened for one address family or both, and closed without turning anybody away.
 
 A socket that is closed resets whatever the kernel holds for it: connections whose clients believe
-them to be established. So a door is shut before it is taken away. `shut` attaches a filter to the
-socket that drops what begins a handshake and lets everything else pass; handshakes under way end as
-they would have, connections that wait are accepted, and when none is left the socket can be closed.
-Whoever knocks meanwhile repeats it after a second, as TCP does, and meets another worker's socket, or
-nobody's.
+them to be established. So a door is shut before it is taken away. `shut` binds the socket to a network
+interface that does not exist: nothing that arrives is for it any more, so no handshake begins, while
+those under way and those that ended keep the interface they came by. They are accepted, and when
+none is left the socket can be closed. Any user may do that, since Linux 5.7.
+
+Whoever knocks meanwhile is refused, as by a closed port; where other workers share the port, the
+kernel may still choose the shut socket for him, cannot answer, and he repeats it after a second, as TCP
+does, and meets another worker's socket.
+
+What remains: a handshake that takes longer than HANDSHAKE is reset with its socket, and so is one that
+the kernel keeps in a SYN cookie only, as it does when it is flooded. Where a system cannot shut a door,
+that is logged once, and who comes between the last look and the close is reset.
 """
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
+import functools
+import logging
 import socket
-import struct
 
 from elasti.resolver.proxy.sockets import watch_peer
 
@@ -21,12 +27,11 @@ from elasti.resolver.proxy.sockets import watch_peer
 HANDSHAKE = 0.1
 # In struct tcp_info; on a listening socket it is the length of the accept queue.
 _UNACKED = slice(24, 28)
-# Linux' number, which Python has no name for; whoever may open a socket may use it.
-_SO_ATTACH_FILTER = 26
-# Load the flags of the TCP header; SYN without ACK is dropped, everything else is taken whole.
-_PROGRAM = (
-    (0x30, 0, 0, 13), (0x54, 0, 0, 0x12), (0x15, 0, 1, 0x02), (0x06, 0, 0, 0), (0x06, 0, 0, 0xFFFFFFFF),
-)  # fmt: skip
+# Linux' number, which Python has no name for, and an interface number that no machine comes to.
+_SO_BINDTOIFINDEX = 62
+_NOWHERE = 0x7FFFFFFF
+
+_log = logging.getLogger(__name__)
 
 
 def bound_socket(host: str | None, port: int, *, reuse_port: bool) -> socket.socket:
@@ -60,9 +65,18 @@ def not_accepted(sock: socket.socket) -> int:
 
 
 def shut(sock: socket.socket) -> None:
-    """Let no new handshake begin; where the system does not know how, they go on."""
-    program = b"".join(struct.pack("HBBI", *line) for line in _PROGRAM)
-    kept = ctypes.create_string_buffer(program, len(program))
-    described = struct.pack("HL", len(_PROGRAM), ctypes.addressof(kept))
-    with contextlib.suppress(OSError):
-        sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, described)
+    """Let no new handshake begin; safe to repeat. Where the system refuses, that is logged once."""
+    try:
+        if sock.getsockopt(socket.SOL_SOCKET, _SO_BINDTOIFINDEX) != _NOWHERE:
+            sock.setsockopt(socket.SOL_SOCKET, _SO_BINDTOIFINDEX, _NOWHERE)
+    except OSError as error:
+        _say_once(str(error))
+
+
+@functools.cache
+def _say_once(why: str) -> None:
+    _log.warning(
+        "ports cannot be shut before they are closed (%s; it takes Linux 5.7): who connects in that"
+        " moment may be reset",
+        why,
+    )

@@ -213,6 +213,7 @@ class Listeners:
             del self._open[port]
             shut(listener.sock)
             self._shut[port] = (listener, now)
+            self._settled.clear()
         if claim is None or port in self._shut:
             # A port that is shut is judged again when it is closed.
             return
