@@ -68,7 +68,7 @@ def server(name: str = "web", *, replicas: int = 2, mark: str = "") -> dict[str,
 
 
 def service(name: str = "web") -> dict[str, Any]:
-    spec = {"selector": {"app": name}, "ports": [{"port": 80, "targetPort": 8080}]}
+    spec = {"selector": {"app": name}, "ports": [{"port": 8080}]}
     return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
 
 
@@ -82,7 +82,9 @@ async def answers(address: str, count: int) -> set[str]:
     async with aiohttp.ClientSession() as session, asyncio.timeout(20):
         while len(seen) < count:
             try:
-                async with session.get(f"http://{address}", headers={"Connection": "close"}) as got:
+                async with session.get(
+                    f"http://{address}:8080", headers={"Connection": "close"}
+                ) as got:
                     seen.add(await got.text())
             except aiohttp.ClientError:
                 await asyncio.sleep(0.02)

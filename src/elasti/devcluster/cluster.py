@@ -35,6 +35,9 @@ from elasti.devcluster.serviceproxy.proxy import ServiceProxy
 from kubeloop.aio.clock import SystemClock
 from kubeloop.aio.tasks import BackgroundTasks
 from kubeloop.client.client import Client
+from kubeloop.controller.event_sink import ApiEventSink
+from kubeloop.controller.events import EventRecorder
+from kubeloop.controller.occurrences import Reporter
 
 if TYPE_CHECKING:
     import socket
@@ -211,7 +214,8 @@ class DevCluster:
         controllers = await self._client(stack, identities.controller_manager(self.server))
         proxy = await self._client(stack, identities.service_proxy(self.server))
         self.controllers = Controllers(controllers, clock=self._clock, root_ca=self.server.ca_pem)
-        self.proxy = ServiceProxy(proxy, propagation=self.propagation)
+        recorder = EventRecorder(Reporter("service-proxy"), ApiEventSink(proxy), clock=self._clock)
+        self.proxy = ServiceProxy(proxy, propagation=self.propagation, recorder=recorder)
         Knobs(
             controllers=self.controllers,
             partitions=self.partitions,
@@ -223,6 +227,7 @@ class DevCluster:
         for kubelet in self.kubelets:
             tasks.start(_endless(kubelet.run), name=f"kubelet of {kubelet.node_name}")
         tasks.start(_endless(self.controllers.run), name="controllers")
+        tasks.start(_endless(recorder.run), name="events of the service proxy")
         tasks.start(_endless(self.proxy.run), name="service proxy")
 
     async def _make_kubelets(self, stack: contextlib.AsyncExitStack) -> list[Kubelet]:

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -15,8 +16,14 @@ import pytest
 from elasti.devcluster.serviceproxy.objects import EndpointSlice, Service
 from elasti.devcluster.serviceproxy.propagation import Propagation
 from elasti.devcluster.serviceproxy.proxy import ServiceProxy
+from elasti.devcluster.services import may_listen
+from kubeloop.aio.tasks import BackgroundTasks
+from kubeloop.aio.wait import poll
+from kubeloop.controller.events import EventRecorder
+from kubeloop.controller.occurrences import Reporter
 from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import STRUCT_ACCESS, JsonObject
+from kubeloop.objects.patches import Patch
 from kubeloop.testing.fake_source import FakeSource
 
 _octet = itertools.count(1)
@@ -44,9 +51,9 @@ class Cluster:
     ) -> FakeSource[Any]:
         return self.services if kind is Service else self.slices
 
-    def create_service(self) -> None:
+    def create_service(self, *, port: int = 8080) -> None:
         self.services.create(
-            "web", spec={"clusterIPs": [self.cluster_ip], "ports": [{"port": 8080}]}
+            "web", spec={"clusterIPs": [self.cluster_ip], "ports": [{"port": port}]}
         )
 
     def publish(self, port: int, *, ready: bool = True, name: str = "web-1") -> None:
@@ -210,6 +217,55 @@ async def test_megabytes_pass_both_ways_through_a_slow_reader():
         assert received == data
         writer.close()
         await writer.wait_closed()
+
+
+class EventsKept:
+    """Keeps the events that are written."""
+
+    def __init__(self) -> None:
+        self.written: list[JsonObject] = []
+
+    async def create(self, event: JsonObject) -> JsonObject:
+        self.written.append(event)
+        return event
+
+    async def patch(self, namespace: str, name: str, patch: Patch) -> JsonObject:
+        return self.written[-1]
+
+
+async def complaint(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> JsonObject:
+    """Return the event about a Service that nobody can listen for."""
+    sink = EventsKept()
+    recorder = EventRecorder(Reporter("service-proxy"), sink)
+    async with BackgroundTasks() as tasks, proxying(cluster, recorder=recorder):
+        tasks.start(recorder.run(), name="events")
+        cluster.publish(1)
+        await poll(lambda: bool(sink.written), 0.002, timeout=30)
+    event = sink.written[0]
+    assert event["involvedObject"]["kind"] == "Service"
+    assert event["involvedObject"]["name"] == "web"
+    assert (event["type"], event["reason"]) == ("Warning", "CannotListen")
+    assert event["message"] in caplog.text
+    return event
+
+
+async def test_a_service_whose_port_takes_a_privilege_says_so_and_what_to_do(caplog):
+    cluster = Cluster()
+    if may_listen(cluster.cluster_ip, 80):
+        pytest.skip("this user may listen on port 80")
+    cluster.create_service(port=80)
+    event = await complaint(cluster, caplog)
+    assert f"nothing listens on {cluster.cluster_ip}:80" in event["message"]
+    assert "give the Service a higher port" in event["message"]
+
+
+async def test_a_service_whose_address_is_taken_says_so(caplog):
+    cluster = Cluster()
+    cluster.create_service()
+    with socket.create_server((cluster.cluster_ip, 8080)):
+        event = await complaint(cluster, caplog)
+    assert f"nothing listens on {cluster.cluster_ip}:8080" in event["message"]
+    assert "in use" in event["message"]
 
 
 @pytest.mark.virtual_time

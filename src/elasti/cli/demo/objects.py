@@ -36,7 +36,8 @@ def samples() -> list[JsonObject]:
     listening = {"tcpSocket": {"port": 7001}, "periodSeconds": 1}
     return [
         _deployment("web", "sample_http", healthy),
-        _service("web", {"name": "http", "port": 80, "targetPort": 8080}),
+        # A Service of an ordinary user's dev cluster listens on an ordinary user's port.
+        _service("web", {"name": "http", "port": 8080}),
         _elasti_service("web", http),
         _deployment("echo", "sample_tcp", listening),
         _service("echo", {"name": "echo", "port": 7000}),

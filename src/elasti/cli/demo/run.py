@@ -98,7 +98,7 @@ class Demo:
             "elasti describe web",
             "kubectl get endpointslices -w",
             "kubectl logs -n elasti deploy/elasti-operator",
-            f"curl http://{(await self._addresses())['web']}/   # wakes it",
+            f"curl {_url((await self._addresses())['web'])}/   # wakes it",
         ):
             self._story.line(f"  {line}")
         await asyncio.Event().wait()
@@ -119,15 +119,16 @@ class Demo:
     async def _play(self) -> int:
         story, visitors, watching = self._story, self._visitors, self._watching
         addresses = await self._addresses()
+        web = _url(addresses["web"])
         story.heading("Nobody needs them: they are put to sleep")
         await watching.until_asleep(_PATIENCE)
 
         story.heading(f"{BURST} requests and a TCP connection arrive at sleeping Services")
         began = asyncio.get_running_loop().time()
-        story.tell("you", f"{BURST} x GET http://{addresses['web']}/, and a connection to echo")
+        story.tell("you", f"{BURST} x GET {web}/, and a connection to echo")
         answers, echo = await asyncio.gather(
-            visitors.http(f"http://{addresses['web']}", BURST),
-            visitors.tcp(addresses["echo"], 7000),
+            visitors.http(web, BURST),
+            visitors.tcp(*addresses["echo"]),
         )
         held = [*answers, echo]
         story.tell("you", "all answered" if all(a.ok for a in held) else "NOT all answered")
@@ -135,7 +136,7 @@ class Demo:
 
         story.heading("They are awake: the resolver steps aside")
         await watching.until_awake(_PATIENCE)
-        direct = await visitors.http(f"http://{addresses['web']}/direct", 3)
+        direct = await visitors.http(f"{web}/direct", 3)
         straight = sum(not answer.held for answer in direct)
         story.tell("you", f"3 more requests, {straight} of them straight to the pod")
         steps = timeline(watching.moments("web"), answers, began=began)
@@ -144,9 +145,14 @@ class Demo:
         await watching.until_asleep(_PATIENCE)
         return story.sums([*held, *direct], steps)
 
-    async def _addresses(self) -> dict[str, str]:
+    async def _addresses(self) -> dict[str, tuple[str, int]]:
         services = self._client.resource("v1/services", namespace=objects.NAMESPACE)
-        return {app: (await services.get(app))["spec"]["clusterIP"] for app in _APPS}
+        specs = {app: (await services.get(app))["spec"] for app in _APPS}
+        return {app: (spec["clusterIP"], spec["ports"][0]["port"]) for app, spec in specs.items()}
+
+
+def _url(address: tuple[str, int]) -> str:
+    return "http://{}:{}".format(*address)
 
 
 def _way_to_the_command() -> list[str]:

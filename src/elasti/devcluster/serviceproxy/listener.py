@@ -2,7 +2,7 @@
 
 A userspace proxy can refuse a connection only by not listening. So the socket is opened when the
 first backend appears and closed when the last one goes; connections that run are left alone, as
-kube-proxy leaves them.
+kube-proxy leaves them. An address that cannot be listened on is complained about, with the remedy.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubeloop.aio.relay import RelayEnd
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _BACKLOG = 4096
+_FIRST_PORT = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 
 
 class PortListener:
@@ -35,11 +37,13 @@ class PortListener:
         *,
         affinity: Affinity,
         counters: Counters,
+        complain: Callable[[str], None] = _log.warning,
         choose: Callable[[Sequence[Backend]], Backend] = random.choice,
     ) -> None:
         self.frontend = frontend
         self._affinity = affinity
         self._counters = counters
+        self._complain = complain
         self._choose = choose
         self._backends: list[Backend] = []
         self._server: asyncio.Server | None = None
@@ -74,8 +78,13 @@ class PortListener:
         host, port = self.frontend
         try:
             self._server = await loop.create_server(self._accept, host, port, backlog=_BACKLOG)
+        except PermissionError:
+            self._complain(
+                f"nothing listens on {host}:{port}: ports below {_unprivileged()} take a privilege"
+                " here; give the Service a higher port, start the cluster with --netns, or as root"
+            )
         except OSError as error:
-            _log.warning("cannot listen on %s:%d for a Service: %s", host, port, error)
+            self._complain(f"nothing listens on {host}:{port}: {error}")
 
     def _accept(self) -> RelayEnd:
         end = _ClientEnd(self._accepted, self._forget)
@@ -110,6 +119,14 @@ class PortListener:
             return
         self._counters.relayed += 1
         client.join(pod)
+
+
+def _unprivileged() -> int:
+    """Return the first port that any user may listen on."""
+    try:
+        return int(_FIRST_PORT.read_text())
+    except (OSError, ValueError):
+        return 1024
 
 
 class _ClientEnd(RelayEnd):

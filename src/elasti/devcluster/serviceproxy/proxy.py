@@ -1,12 +1,15 @@
 """The proxy of one node: Services and slices in, listening sockets out.
 
 Handlers only note which Service changed; one task works through the notes and brings that Service's
-listeners to what routing says. So there is one writer, however fast the changes come.
+listeners to what routing says. So there is one writer, however fast the changes come. A Service that
+nobody can listen for is told so with an event, where there is a recorder, and in the log.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
+import logging
 from typing import TYPE_CHECKING
 
 from elasti.devcluster.serviceproxy.affinity import Affinity
@@ -16,22 +19,34 @@ from elasti.devcluster.serviceproxy.objects import EndpointSlice, Service
 from elasti.devcluster.serviceproxy.propagation import Propagation
 from elasti.devcluster.serviceproxy.routing import Frontend, backends, family_of, frontends
 from kubeloop.informer import SharedInformerFactory
+from kubeloop.objects.gvk import GroupVersionKind
 
 if TYPE_CHECKING:
+    from kubeloop.controller.events import EventRecorder
     from kubeloop.informer import Notification
     from kubeloop.informer.factory import ResourceClient
+
+_SERVICE = GroupVersionKind("", "v1", "Service")
+
+_log = logging.getLogger(__name__)
 
 
 class ServiceProxy:
     """Makes cluster IPs lead somewhere; runs until cancelled."""
 
     def __init__(
-        self, client: ResourceClient, *, node: str = "", propagation: Propagation | None = None
+        self,
+        client: ResourceClient,
+        *,
+        node: str = "",
+        propagation: Propagation | None = None,
+        recorder: EventRecorder | None = None,
     ) -> None:
         self._factory = SharedInformerFactory(client, name=f"service proxy {node}")
         self._services = self._factory.informer("v1/services", Service)
         self._slices = self._factory.informer("discovery.k8s.io/v1/endpointslices", EndpointSlice)
         self._node = node
+        self._recorder = recorder
         self.propagation = propagation or Propagation()
         self._seen_services: dict[str, Service] = {}
         self._seen_slices: dict[str, dict[str, EndpointSlice]] = {}
@@ -103,11 +118,18 @@ class ServiceProxy:
                     frontend,
                     affinity=Affinity.for_service(service.spec),
                     counters=self._counters.setdefault(key, Counters()),
+                    complain=functools.partial(self._complain, service),
                 )
             family = family_of(frontend.host)
             await listeners[frontend].route_to(
                 backends(service, port, slices, family=family, node=self._node)
             )
+
+    def _complain(self, service: Service, message: str) -> None:
+        meta = service.metadata
+        _log.warning("Service %s/%s: %s", meta.namespace, meta.name, message)
+        if self._recorder is not None:
+            self._recorder.warning(service, "CannotListen", message, gvk=_SERVICE)
 
     async def _drop(self, key: str) -> None:
         for listener in self._listeners.pop(key, {}).values():
