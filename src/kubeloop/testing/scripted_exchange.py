@@ -170,11 +170,13 @@ class Exchange:
 
 def reset_connection(writer: asyncio.StreamWriter) -> None:
     """Drop a connection so that the peer sees a reset instead of an end."""
-    # A TLS transport of Python 3.11 that was closed twice has forgotten its socket.
+    # A TLS transport of Python 3.11 that was closed twice has forgotten its socket. In its early
+    # releases it cannot be aborted then, either, and ends by itself.
     with contextlib.suppress(OSError, AttributeError):
         if (sock := writer.get_extra_info("socket")) is not None:
             linger_not(sock)
-    writer.transport.abort()
+    with contextlib.suppress(AttributeError):
+        writer.transport.abort()
 
 
 def linger_not(sock: socket.socket) -> None:
