@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 import resource
 import sys
@@ -195,11 +196,7 @@ def raise_descriptor_limit() -> int:
 
 def _limits(settings: Settings) -> Limits:
     sized = Limits.for_descriptors(raise_descriptor_limit())
-    return Limits(
-        max_clients=sized.max_clients,
-        max_pods=sized.max_pods,
-        max_idle_per_pod=settings.idle_per_pod,
-    )
+    return dataclasses.replace(sized, max_idle_per_pod=settings.idle_per_pod)
 
 
 def _most(settings: Settings) -> WakeSpec:

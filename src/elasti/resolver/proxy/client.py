@@ -248,7 +248,12 @@ class ClientConnection(Exchange, Reading):
 
     def _answer(self, local: LocalAnswer, head: RequestHead, data: bytes) -> None:
         """Answer without a pod; a request whose body would have to be read ends the connection."""
-        close = not head.keep_alive or self._eof or head.framing is not _NO_BODY
+        close = (
+            not head.keep_alive
+            or self._eof
+            or head.framing is not _NO_BODY
+            or self.front.target.stepping_aside
+        )
         head_only = head.method == b"HEAD"
         self._write(plain_response(local.status, local.body, close=close, head_only=head_only))
         self.front.statistics.answers[local.status // 100].add(0.0)

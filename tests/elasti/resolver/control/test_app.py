@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import socket
 from typing import TYPE_CHECKING, Any, cast
 
 import hpack
 from tests.elasti.resolver.control.cluster import FakeCluster, endpoint, fake_operator, pod
 
-from elasti.api.wire import WakeOutcome, probe_request, read_probe_answer
+from elasti.api.wire import PROBE_PATH, WakeOutcome, probe_request, read_probe_answer
+from elasti.resolver import app
 from elasti.resolver.app import Worker
 from elasti.resolver.objects import ServiceKey
 from elasti.resolver.proxy.h2frames import HEADERS, PREFACE, SETTINGS, frame
@@ -174,6 +176,38 @@ async def test_the_shared_port_goes_by_host_and_closes_after_one_request():
         writer.close()
         assert answers.count(b"HTTP/1.1 200") == 1
         assert (first.requests, second.requests) == (2, 1)
+
+
+async def test_the_shared_port_closes_after_an_answer_of_ours_too():
+    """Else the next request on the connection goes to the first one's Service, whatever its Host."""
+    cluster, pod = FakeCluster(), HttpPod()
+    rule = {"path": {"type": "Exact", "value": "/healthz"}, "response": {"status": 200}}
+    cluster.elasti_service("web", probeResponse=[rule])
+    cluster.elasti_service("api")
+    for name in ("web", "api"):
+        cluster.private_service(name)
+        cluster.endpoints(name, endpoint("127.0.0.1", ready=True), ports={"http": pod.port})
+    async with (
+        pod.answering(),
+        fake_operator(lambda _: WakeOutcome.SCALING) as url,
+        worker(cluster, url) as resolver,
+    ):
+        for path in ("/healthz", PROBE_PATH):
+            reader, writer = await asyncio.open_connection("127.0.0.1", resolver.shared_port)
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: web.shop\r\n\r\n".encode())
+            writer.write(b"GET /private HTTP/1.1\r\nHost: api.shop\r\n\r\n")
+            answers = await asyncio.wait_for(reader.read(), 5)
+            writer.close()
+            assert answers.count(b"HTTP/1.1 ") == 1
+            assert b"\r\nConnection: close\r\n" in answers
+        assert pod.requests == 0
+
+
+def test_a_worker_divides_all_the_descriptors_that_it_may_have(monkeypatch):
+    monkeypatch.setattr(app, "raise_descriptor_limit", lambda: 1024)
+    settings = Settings(operator_url="http://127.0.0.1:1", idle_per_pod=7)
+    divided = Limits.for_descriptors(1024)
+    assert app._limits(settings) == dataclasses.replace(divided, max_idle_per_pod=7)
 
 
 async def test_who_came_to_the_shared_port_before_its_ports_were_known_is_served_when_they_are():
