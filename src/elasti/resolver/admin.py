@@ -4,6 +4,9 @@
     /queue-status?namespace=&service=               1 while connections wait (KubeElasti's)
     /activity?namespace=&service=                   for the operator; needs its token
 
+Anybody in the cluster may connect, so the port has a doorway: it takes a part of the descriptors that are
+left for ourselves, and who connects and says nothing makes room for others.
+
 A probe that finds /readyz failing takes the resolver out of rotation, never down: /healthz only says
 that the process still turns.
 """
@@ -19,6 +22,7 @@ from elasti.api.wire import ACTIVITY_PATH
 from elasti.callers.callers import Denied
 from elasti.resolver.objects import ServiceKey
 from elasti.resolver.summed import WorkerSilent
+from kubeloop.controller.doorway import DoorLimits, Doorway
 
 if TYPE_CHECKING:
     from aiohttp.typedefs import Handler
@@ -26,6 +30,9 @@ if TYPE_CHECKING:
     from elasti.callers.callers import Callers
     from elasti.resolver.views import View
 
+# Probes, Prometheus and two operators take a few; `limits.py` leaves 96 for all that is not data.
+CONNECTIONS = 32
+_SHUTDOWN = 1.0
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -35,26 +42,29 @@ class AdminServer:
     def __init__(self, view: View, *, callers: Callers | None) -> None:
         self._view = view
         self._callers = callers
-        self._runner: web.AppRunner | None = None
+        self._doorway = Doorway(DoorLimits(connections=CONNECTIONS))
+        self._local: web.AppRunner | None = None
 
     @property
     def port(self) -> int:
         """The port that it listens on; known after the start."""
-        assert self._runner is not None
-        return int(self._runner.addresses[0][1])
+        return self._doorway.port
 
     async def start(self, *, host: str | None = None, port: int = 0, path: str = "") -> None:
-        """Listen on a port, or on a Unix socket."""
-        self._runner = web.AppRunner(self._application(), access_log=None, shutdown_timeout=1.0)
-        await self._runner.setup()
-        runner = self._runner
-        site = web.UnixSite(runner, path) if path else web.TCPSite(runner, host, port)
-        await site.start()
+        """Listen on a port, or on a Unix socket, which only our own process finds."""
+        app = self._application()
+        if not path:
+            await self._doorway.open(app, host, port, shutdown_timeout=_SHUTDOWN)
+            return
+        self._local = web.AppRunner(app, access_log=None, shutdown_timeout=_SHUTDOWN)
+        await self._local.setup()
+        await web.UnixSite(self._local, path).start()
 
     async def aclose(self) -> None:
         """Stop."""
-        if self._runner is not None:
-            await self._runner.cleanup()
+        await self._doorway.close()
+        if self._local is not None:
+            await self._local.cleanup()
 
     def _application(self) -> web.Application:
         app = web.Application(client_max_size=1024, middlewares=[_say_silence])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 
 import aiohttp
@@ -10,7 +11,7 @@ import pytest
 from elasti.api.wire import RESOLVER_AUDIENCE, ActivityReport
 from elasti.callers.callers import Callers
 from elasti.callers.verdicts import Unverifiable, Verdict
-from elasti.resolver.admin import AdminServer
+from elasti.resolver.admin import CONNECTIONS, AdminServer
 from elasti.resolver.objects import ServiceKey
 from elasti.resolver.summed import SummedView, WorkerSilent, add_metrics, add_reports
 from kubeloop.aio.clock import SystemClock
@@ -58,6 +59,12 @@ async def serving(view, callers=None, path=""):
 
 @contextlib.asynccontextmanager
 async def asking(view, callers=None):
+    async with asking_at(view, callers) as (_, ask):
+        yield ask
+
+
+@contextlib.asynccontextmanager
+async def asking_at(view, callers=None):
     async with serving(view, callers) as server, aiohttp.ClientSession() as session:
 
         async def ask(route, **headers):
@@ -66,7 +73,7 @@ async def asking(view, callers=None):
             ) as answer:
                 return answer.status, await answer.read()
 
-        yield ask
+        yield server.port, ask
 
 
 WEB = "?namespace=shop&service=web"
@@ -139,6 +146,21 @@ async def test_several_workers_are_shown_as_one(tmp_path):
             assert b"a_total 2.0" in await summed.metrics()
             other.why = "shutting down"
             assert await summed.unready() == "worker 1: shutting down"
+
+
+async def test_who_connects_and_says_nothing_keeps_nobody_out():
+    async with asking_at(View()) as (port, ask):
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3 * CONNECTIONS)]
+        try:
+            for _ in range(3):
+                assert (await ask("/healthz"))[0] == 200
+            ended = [asyncio.ensure_future(reader.read()) for reader, _ in silent]
+            await asyncio.wait(ended, timeout=0.2)
+            assert sum(not end.done() for end in ended) <= CONNECTIONS
+        finally:
+            for _, writer in silent:
+                writer.close()
+            await asyncio.gather(*ended, return_exceptions=True)
 
 
 def test_the_youngest_arrival_counts():
