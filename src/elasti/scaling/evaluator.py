@@ -90,7 +90,10 @@ class Evaluator:
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=_AT_ONCE), trust_env=False
+            connector=aiohttp.TCPConnector(limit=_AT_ONCE),
+            # Addresses are the authors' of ElastiServices: none may set what another's is sent.
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
         )
         self._pod_session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=_PODS_AT_ONCE),

@@ -49,6 +49,33 @@ async def test_quiet_grows_from_round_to_round(clock: StepClock):
             assert found.quiet_for(clock.now().timestamp(), stale_after=120.0) == 90.0
 
 
+async def test_a_cookie_of_one_server_is_sent_to_nobody(clock: StepClock):
+    cookies: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        cookies.append(request.headers.get("Cookie", ""))
+        done = web.json_response({"status": "success", "data": {"result": []}})
+        done.set_cookie("tenant", "a", domain="localhost")
+        return done
+
+    app = web.Application()
+    app.router.add_get("/api/v1/query", answer)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "localhost", 0).start()
+    address = f"http://localhost:{runner.addresses[0][1]}"
+    asked = ScaleTrigger("prometheus", {"query": "q", "threshold": "1", "serverAddress": address})
+    try:
+        async with Evaluator(clock=clock, stale_after=120.0) as evaluator:
+            for _ in range(2):
+                await evaluator.poll([subject(asked)])
+                clock.seconds += 30
+    finally:
+        await runner.cleanup()
+    assert len(cookies) > 1
+    assert set(cookies) == {""}
+
+
 async def test_use_and_errors_break_the_quiet(clock: StepClock):
     async with FakePrometheus().running() as prometheus:
         async with Evaluator(clock=clock, stale_after=120.0) as evaluator:

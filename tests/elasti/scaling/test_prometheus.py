@@ -87,6 +87,26 @@ async def test_one_number_is_read():
         assert (reading.value, reading.error) == (0.25, "")
 
 
+async def test_a_redirect_is_not_followed():
+    """The headers are for the address that was given, and so is the reach of whoever gave it."""
+    asked: list[str] = []
+
+    def elsewhere(request: web.Request) -> web.Response:
+        asked.append(request.headers.get("Metadata-Flavor", ""))
+        return web.json_response(vector("1"))
+
+    async with prometheus(elsewhere) as internal:
+
+        def redirect(_: web.Request) -> web.Response:
+            return web.Response(status=302, headers={"Location": f"{internal}/api/v1/query"})
+
+        async with prometheus(redirect) as address, round_of() as queries:
+            given = metadata(address, headers={"Metadata-Flavor": "Google"})
+            reading = await queries.read(given, 900)
+            assert "answered 302" in reading.error
+    assert asked == []
+
+
 async def test_identical_queries_are_sent_once():
     async with prometheus(healthy("1")) as address, round_of() as queries:
         same = [queries.read(metadata(address), 900) for _ in range(20)]

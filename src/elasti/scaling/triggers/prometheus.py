@@ -179,7 +179,11 @@ class QueryRound:
         params = {"query": query, "time": now}
         try:
             async with self._session.get(
-                url, params=params, headers=headers, timeout=self._timeout
+                url,
+                params=params,
+                headers=headers,
+                timeout=self._timeout,
+                allow_redirects=False,  # headers are for the address that the author gave
             ) as response:
                 body = await whole_body(response, limit=_MOST_BYTES)
                 if response.status != 200:
