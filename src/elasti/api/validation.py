@@ -115,6 +115,6 @@ def _probe_problems(rules: tuple[ProbeResponse, ...]) -> Iterator[Problem]:
 def _pattern_complaint(pattern: str) -> str | None:
     try:
         re.compile(pattern)
-    except re.error as error:
+    except (re.error, OverflowError, RecursionError) as error:
         return f"{pattern!r} is not a regular expression: {error}"
     return None

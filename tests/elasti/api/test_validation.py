@@ -64,6 +64,14 @@ def test_a_good_spec_has_no_problems():
             "spec.probeResponse[0].path.value",
             "regular expression",
         ),
+        *(
+            (
+                {"probeResponse": [{"path": {"type": "RegularExpression", "value": value}}]},
+                "spec.probeResponse[0].path.value",
+                "regular expression",
+            )
+            for value in ("a{99999999999999999999}", "(" * 500 + ")" * 500)
+        ),
     ],
 )
 def test_each_problem_names_its_field_and_the_remedy(fields, field, words):
