@@ -20,6 +20,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from kubeloop.client.connection_errors import proxy_error
 from kubeloop.client.errors import TransportError
+from kubeloop.client.liveness import notice_silence
 from kubeloop.client.response_head import HeadReader
 
 if TYPE_CHECKING:
@@ -106,6 +107,8 @@ async def _connect(
         if set(_ERRNO.findall(str(error))) == {str(errno.ECONNREFUSED)}:
             raise ConnectionRefusedError(errno.ECONNREFUSED, str(error)) from error
         raise
+    if (sock := transport.get_extra_info("socket")) is not None:
+        notice_silence(sock)
     return transport
 
 

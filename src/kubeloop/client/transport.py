@@ -27,6 +27,7 @@ from multidict import CIMultiDict
 from kubeloop.client.answers import Response, lower_names
 from kubeloop.client.connection_errors import lost, proxy_error, timed_out, transport_error
 from kubeloop.client.errors import KubeError, ProtocolError, TransportError
+from kubeloop.client.liveness import noticing_socket
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
@@ -140,7 +141,9 @@ class HttpTransport:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
-                    limit=self._max_connections, keepalive_timeout=_KEEP_ALIVE
+                    limit=self._max_connections,
+                    keepalive_timeout=_KEEP_ALIVE,
+                    socket_factory=noticing_socket,
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trust_env=False,
