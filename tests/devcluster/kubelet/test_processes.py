@@ -22,7 +22,9 @@ from kubeloop.aio.wait import poll
 
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 ROOT = Path(__file__).resolve().parents[3]
-NAMESPACES = [Isolation.PRIVILEGED, Isolation.USER]
+PRIVILEGED = pytest.param(Isolation.PRIVILEGED, marks=pytest.mark.needs_root)
+NAMESPACES = [PRIVILEGED, Isolation.USER]
+ALL = [PRIVILEGED, *(each for each in Isolation if each is not Isolation.PRIVILEGED)]
 
 
 class Shell:
@@ -87,7 +89,7 @@ async def all_gone(pids: list[int]) -> None:
     await poll(lambda: not any(map(exists, pids)), 0.01, immediate=True, timeout=10)
 
 
-@pytest.mark.parametrize("most", list(Isolation))
+@pytest.mark.parametrize("most", ALL)
 async def test_exit_codes_and_output_come_back(most):
     async with shell(most) as sh:
         assert await sh.run("echo out; echo err >&2; exit 7", cwd="/tmp") == 7
@@ -96,7 +98,7 @@ async def test_exit_codes_and_output_come_back(most):
         assert await sh.run("kill -TERM $$") == 143
 
 
-@pytest.mark.parametrize("most", list(Isolation))
+@pytest.mark.parametrize("most", ALL)
 async def test_a_stop_reaches_the_whole_group_and_an_end_everything(most):
     async with shell(most) as sh:
         process = await sh.start(
@@ -118,7 +120,7 @@ async def test_a_stop_reaches_the_whole_group_and_an_end_everything(most):
         await all_gone(tree)
 
 
-@pytest.mark.parametrize("most", list(Isolation))
+@pytest.mark.parametrize("most", ALL)
 async def test_what_a_program_leaves_behind_goes_with_it(most):
     async with shell(most) as sh:
         process = await sh.start(
@@ -130,7 +132,7 @@ async def test_what_a_program_leaves_behind_goes_with_it(most):
         await all_gone(tree)
 
 
-@pytest.mark.parametrize("most", list(Isolation))
+@pytest.mark.parametrize("most", ALL)
 async def test_programs_that_cannot_start_say_why(most, tmp_path):
     async with shell(most) as sh:
         with pytest.raises(StartError, match=r'exec: "nope": executable file not found in \$PATH'):
@@ -143,7 +145,7 @@ async def test_programs_that_cannot_start_say_why(most, tmp_path):
             await sh.start("true", cwd="/no/where")
 
 
-@pytest.mark.parametrize("most", list(Isolation))
+@pytest.mark.parametrize("most", ALL)
 async def test_the_environment_is_what_was_given_however_large(most):
     async with shell(most) as sh:
         big = {f"V{number}": "x" * 100_000 for number in range(12)}
@@ -191,7 +193,7 @@ async def test_a_container_sees_its_own_processes_and_name_only(most):
         assert sh.printed == b"2\npod-1\n"
 
 
-@pytest.mark.parametrize("most", list(Isolation))
+@pytest.mark.parametrize("most", ALL)
 async def test_a_command_runs_beside_a_container_and_goes_with_it(most, tmp_path):
     async with shell(most) as sh:
         mounts = (Mount(str(tmp_path), "/no-such-volume"),) if most.has_namespaces else ()
@@ -211,6 +213,7 @@ async def test_a_command_runs_beside_a_container_and_goes_with_it(most, tmp_path
         assert await asyncio.wait_for(beside.wait(), 10) == 137
 
 
+@pytest.mark.needs_root
 async def test_a_lost_supervisor_takes_its_processes_along_and_is_replaced():
     async with shell(Isolation.PRIVILEGED) as sh:
         process = await sh.start("sh", "-c", "(setsid sleep 96 &); echo up; sleep 95")

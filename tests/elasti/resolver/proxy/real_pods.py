@@ -53,8 +53,10 @@ async def nginx(folder: Path, *, big: int) -> AsyncIterator[Address]:
         f"{kind}_temp_path {folder}/{kind};"
         for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
+    # Its workers must be able to read the test's folder; anybody but root keeps its own user.
+    runs_as = "user root;" if os.geteuid() == 0 else ""
     (folder / "nginx.conf").write_text(
-        f"user root; daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/log;"
+        f"{runs_as} daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/log;"
         f"events {{}} http {{ access_log off; {paths} server {{ listen 127.0.0.1:{port} http2;"
         f' root {folder}; location / {{ return 200 "hello\\n"; }} location = /big {{}} }} }}'
     )
