@@ -6,9 +6,10 @@
 
 FROM python:3.13-slim AS build
 WORKDIR /src
-COPY pyproject.toml requirements-dev.lock README.md LICENSE ./
+COPY requirements-dev.lock ./
 COPY hack/image/steps hack/image/steps
-COPY src src
+COPY packages/kubeloop packages/kubeloop
+COPY packages/elasti packages/elasti
 RUN hack/image/steps /opt/elasti
 
 FROM python:3.13-slim

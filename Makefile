@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-CODE := src tests examples benchmarks hack
+CODE := packages tests examples benchmarks hack conftest.py
+PACKAGES := $(foreach name,kubeloop devkube elasti,--editable packages/$(name))
 # Tests wait about as much as they work, so there is one worker more than there are cores. Give your
-# own to change that: make test PYTEST_ARGS='-x tests/kubeloop'
+# own to change that: make test PYTEST_ARGS='-x packages/kubeloop/tests'
 PYTEST_ARGS ?= --numprocesses=$(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # Every worker and every program that a test starts imports the same modules: compile them once.
 unexport PYTHONDONTWRITEBYTECODE
@@ -21,10 +22,10 @@ PYTHONS ?= python3.12 python3.13 python3.14
 help: ## Show the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | sed 's/:.*## /\t/' | expand -t 16
 
-$(READY): pyproject.toml requirements-dev.lock
+$(READY): packages/kubeloop/pyproject.toml packages/devkube/pyproject.toml packages/elasti/pyproject.toml requirements-dev.lock
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install --quiet --requirement requirements-dev.lock
-	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation $(PACKAGES)
 	@touch $@
 
 demo: $(READY) ## Show the whole loop: apps sleep, are woken by real requests, serve, sleep again
@@ -35,7 +36,7 @@ test: $(READY) ## Run the whole suite (and the control-plane tests where the bin
 
 conformance: $(READY) ## Run one suite on the dev cluster and on the real control plane
 	$(BIN)/pytest tests/conformance $(PYTEST_ARGS)
-	$(BIN)/pytest tests/devcluster tests/elasti -m differential $(PYTEST_ARGS)
+	$(BIN)/pytest packages/devkube packages/elasti -m differential $(PYTEST_ARGS)
 
 e2e: $(READY) ## Run the programs end to end
 	$(BIN)/pytest tests/e2e $(E2E_ARGS)
@@ -68,13 +69,14 @@ image: $(READY) ## Run the image's steps where no container engine is, and try w
 	$(BIN)/python hack/image/check
 
 bench: $(READY) ## Run the benchmarks: a table, and build/bench.json
-	$(BIN)/pip install --quiet --editable '.[bench]' --no-build-isolation
+	$(BIN)/pip install --quiet --requirement benchmarks/requirements.txt
 	$(BIN)/python -m benchmarks
 
 lock: $(READY) ## Pin the development dependencies anew
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --no-annotate --no-header --no-emit-index-url \
-		--extra dev --upgrade --output-file requirements-dev.lock pyproject.toml
+		--group dev --upgrade --output-file requirements-dev.lock \
+		packages/kubeloop/pyproject.toml packages/devkube/pyproject.toml packages/elasti/pyproject.toml
 
 clean: ## Remove what the targets made in this tree
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.operator_ledger import COMPLETE, OPERATOR_USER, RECEIVED, STARTED, Clerk
-from elasti.devcluster.apiserver.auth import ADMIN_GROUP
-from elasti.devcluster.apiserver.server import ApiServer
+from devkube.apiserver.auth import ADMIN_GROUP
+from devkube.apiserver.server import ApiServer
 
 if TYPE_CHECKING:
-    from elasti.devcluster.apiserver.auth import User
-    from elasti.devcluster.apiserver.calls import Call
-    from elasti.devcluster.apiserver.request import Attributes
-    from elasti.devcluster.apiserver.writes import Written
+    from devkube.apiserver.auth import UserInfo
+    from devkube.apiserver.calls import Attributes, Call
+    from devkube.apiserver.registry.writer import WriteResult
 
 
 class Auditor:
@@ -31,7 +30,7 @@ class Auditor:
     def __init__(self, clerk: Clerk) -> None:
         self._clerk = clerk
 
-    async def authorize(self, user: User, attributes: Attributes) -> bool:
+    async def authorize(self, user: UserInfo, attributes: Attributes) -> bool:
         """Note the request; whether it is allowed is for others to say."""
         if user.name == OPERATOR_USER and attributes.is_resource:
             self._note(RECEIVED, attributes)
@@ -39,7 +38,7 @@ class Auditor:
                 self._note(STARTED, attributes)
         return False
 
-    def written(self, call: Call, _written: Written) -> None:
+    def written(self, call: Call, _written: WriteResult) -> None:
         """Note a write that is done."""
         if call.user.name == OPERATOR_USER:
             self._note(COMPLETE, call.attributes, code=200)

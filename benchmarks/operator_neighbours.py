@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from elasti.api.wire import INCOMING_PATH, ProbeIdentity, probe_answer
-from elasti.operator.ports import FIRST_PORT, LAST_PORT
+from elasti.operator.handover.ports import FIRST_PORT, LAST_PORT
 
 COMMANDS = ("ready", "wake", "counts")
 _ACTIVITY = b'{"held":0,"open":0}'

@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.operator_ledger import OPERATOR_USER, POLICY
+from benchmarks.processes import ROOT, environment, serving
 from tests.controlplane.binaries import Binaries, BinariesMissing
 from tests.controlplane.keyring import MASTERS
 from tests.controlplane.rig import ControlPlane, Options
-
-from benchmarks.operator_ledger import OPERATOR_USER, POLICY
-from benchmarks.processes import ROOT, environment, serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -93,7 +93,15 @@ def environment() -> dict[str, str]:
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     return {
         **inherited,
-        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
+        "PYTHONPATH": os.pathsep.join(
+            (
+                str(ROOT),
+                *(
+                    str(ROOT / "packages" / name / "src")
+                    for name in ("kubeloop", "devkube", "elasti")
+                ),
+            )
+        ),
         "PYTHONHASHSEED": "0",
         "PYTHONPYCACHEPREFIX": str(ROOT / "build" / "pycache"),
     }

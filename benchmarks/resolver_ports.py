@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.elasti.resolver.control.installation import installation
+from tests.resolver.installation import installation
 
 from benchmarks.processes import Cores, RunFailed
 from benchmarks.report import Figure, Report, at_least, at_most
@@ -28,7 +28,7 @@ from elasti.api.wire import probe_request, read_probe_answer
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tests.elasti.resolver.control.installation import Running
+    from tests.resolver.installation import Running
 
 _FIRST, _PORTS, _FEW = 20_000, 10_000, 500
 _ASKED = 300

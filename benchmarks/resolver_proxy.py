@@ -18,42 +18,48 @@ from typing import TYPE_CHECKING
 
 import uvloop
 
-from elasti.resolver.proxy.front import DataPath
 from elasti.resolver.proxy.limits import Limits
-from elasti.resolver.proxy.ports import PortProtocol
-from elasti.resolver.proxy.sockets import watch_peer
-from elasti.resolver.proxy.statistics import Statistics
-from elasti.resolver.proxy.target import Address, Asked, LocalAnswer, Refusal, Waiter
+from elasti.resolver.proxy.port_handler import DataPath
+from elasti.resolver.proxy.statistics import TrafficStatistics
+from elasti.resolver.proxy.transport import enable_keepalive
+from elasti.resolver.proxy.upstream.interface import (
+    HeldConnection,
+    LocalAnswer,
+    PortProtocol,
+    Refusal,
+    RequestFacts,
+    UpstreamAddress,
+)
 
 if TYPE_CHECKING:
-    from elasti.resolver.proxy.front import Front
+    from elasti.resolver.proxy.port_handler import PortHandler
 
 
 class OnePod:
     """A target with one pod, asleep until it is released."""
 
-    def __init__(self, address: Address, *, asleep: bool) -> None:
+    def __init__(self, address: UpstreamAddress, *, asleep: bool) -> None:
         self.address = address
         self.asleep = asleep
         self.stepping_aside = False
-        self.statistics = Statistics()
-        self.waiting: dict[Waiter, None] = {}
+        self.statistics = TrafficStatistics()
+        self.waiting: dict[HeldConnection, None] = {}
 
-    def pick(self) -> Address | None:
+    def pick(self) -> UpstreamAddress | None:
         return None if self.asleep else self.address
 
-    def wait(self, waiter: Waiter, *, first: bool = False) -> Refusal | None:
+    def wait(self, waiter: HeldConnection, *, first: bool = False) -> Refusal | None:
         del first
         self.waiting[waiter] = None
         return None
 
-    def leave(self, waiter: Waiter) -> None:
+    def leave(self, waiter: HeldConnection) -> None:
         self.waiting.pop(waiter, None)
 
-    def refused(self, address: Address) -> None:
+    def refused(self, address: UpstreamAddress) -> None:
         del address
 
-    def answer_locally(self, asked: Asked) -> LocalAnswer | None:
+    def answer_locally(self, asked: RequestFacts) -> LocalAnswer | None:
         del asked
         return None
 
@@ -79,33 +85,33 @@ def main() -> None:
 
 async def _serve(arguments: argparse.Namespace) -> None:
     host, _, port = arguments.backend.rpartition(":")
-    target = OnePod(Address(host, int(port)), asleep=arguments.asleep)
+    target = OnePod(UpstreamAddress(host, int(port)), asleep=arguments.asleep)
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     path = DataPath(limits=Limits.for_descriptors(descriptors))
     path.start()
-    front = path.front(target, PortProtocol.HTTP)
+    handler = path.handler(target, PortProtocol.HTTP)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(front, "127.0.0.1", arguments.port, backlog=4096)
-    watch_peer(server.sockets[0])
+    server = await loop.create_server(handler, "127.0.0.1", arguments.port, backlog=4096)
+    enable_keepalive(server.sockets[0])
     gc.collect()
     gc.freeze()
     _say(url=f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
     reader = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
     while line := await reader.readline():
-        _command(line.decode().strip(), target, front)
+        _command(line.decode().strip(), target, handler)
     server.close()
-    front.close()
+    handler.close()
     await path.aclose()
 
 
-def _command(command: str, target: OnePod, front: Front) -> None:
+def _command(command: str, target: OnePod, handler: PortHandler) -> None:
     if command == "release":
         at = time.monotonic()
         target.release()
         _say(at=at)
     elif command == "stats":
-        counted = front.statistics
+        counted = handler.statistics
         _say(held=counted.held, connections=counted.connections, requests=counted.requests)
     else:
         gc.collect()

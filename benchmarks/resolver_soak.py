@@ -27,15 +27,14 @@ from benchmarks.resolver_proxy import OnePod
 from benchmarks.resolver_soak_account import Account, left_open, rss, sockets
 from benchmarks.resolver_soak_clients import Clients
 from benchmarks.resolver_soak_pods import Pods
-from elasti.resolver.proxy.front import DataPath
 from elasti.resolver.proxy.limits import Limits
-from elasti.resolver.proxy.ports import PortProtocol
-from elasti.resolver.proxy.target import Address, Refusal
+from elasti.resolver.proxy.port_handler import DataPath
+from elasti.resolver.proxy.upstream.interface import PortProtocol, Refusal, UpstreamAddress
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from elasti.resolver.proxy.front import Front
+    from elasti.resolver.proxy.port_handler import PortHandler
 
 _CLIENTS = 150
 # Of the seconds that were asked for these are for the beginning and the end.
@@ -50,7 +49,7 @@ class Soak:
         self._seed = seed
         self._random = random.Random(seed)
         self._targets: list[OnePod] = []
-        self._fronts: list[Front] = []
+        self._handlers: list[PortHandler] = []
         self._ports: list[int] = []
 
     async def run(self, seconds: float) -> None:
@@ -74,14 +73,14 @@ class Soak:
     async def _listen(
         self, stack: contextlib.AsyncExitStack, path: DataPath, pod: int, protocol: PortProtocol
     ) -> None:
-        target = OnePod(Address("127.0.0.1", pod), asleep=False)
-        front = path.front(target, protocol)
+        target = OnePod(UpstreamAddress("127.0.0.1", pod), asleep=False)
+        handler = path.handler(target, protocol)
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(front, "127.0.0.1", 0, backlog=4096)
-        stack.callback(front.close)
+        server = await loop.create_server(handler, "127.0.0.1", 0, backlog=4096)
+        stack.callback(handler.close)
         stack.callback(server.close)
         self._targets.append(target)
-        self._fronts.append(front)
+        self._handlers.append(handler)
         self._ports.append(server.sockets[0].getsockname()[1])
 
     async def _load(self, seconds: float) -> None:
@@ -125,21 +124,21 @@ class Soak:
         """Wait until nothing is under way, and say what is."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(20):
-                while any(self._left(front) for front in self._fronts):  # noqa: ASYNC110 -- nobody tells
+                while any(self._left(handler) for handler in self._handlers):  # noqa: ASYNC110 -- nobody tells
                     await asyncio.sleep(0.1)
-        for front in self._fronts:
-            if left := self._left(front):
-                self.account.wrong.append(f"left behind on a {front.protocol.value} port: {left}")
+        for handler in self._handlers:
+            if left := self._left(handler):
+                self.account.wrong.append(f"left behind on a {handler.protocol.value} port: {left}")
 
-    def _left(self, front: Front) -> dict[str, int]:
-        counted = front.statistics
+    def _left(self, handler: PortHandler) -> dict[str, int]:
+        counted = handler.statistics
         names = ("connections", "active", "held", "tunnels", "undecided")
         return {name: count for name in names if (count := getattr(counted, name))}
 
 
 @contextlib.asynccontextmanager
 async def _grpc_pod() -> AsyncIterator[int]:
-    process = await _python("tests.elasti.resolver.proxy.grpc_pod")
+    process = await _python("tests.resolver.proxy.grpc_pod")
     assert process.stdout is not None
     try:
         yield int(await process.stdout.readline())

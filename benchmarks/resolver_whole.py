@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.elasti.resolver.control.installation import installation
+from tests.resolver.installation import installation
 
 from benchmarks.processes import ROOT, RunFailed, environment
 from benchmarks.resolver_servers import free_port
@@ -27,7 +27,7 @@ from benchmarks.resolver_servers import free_port
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from tests.elasti.resolver.control.installation import Installation, Running
+    from tests.resolver.installation import Installation, Running
 
     from benchmarks.processes import Cores
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGET = ROOT / "src/elasti/devcluster/apiserver/schema/data"
+TARGET = ROOT / "packages/devkube/src/devkube/apiserver/schema/data"
 PINS = ROOT / "hack/controlplane/kubernetes"
 
 # Order is discovery's order of preference.

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
-TARGET = ROOT / "src/elasti/devcluster/auth/data/roles.json"
+TARGET = ROOT / "packages/devkube/src/devkube/auth/data/roles.json"
 PINS = ROOT / "hack/controlplane/kubernetes"
 PACKAGE = "plugin/pkg/auth/authorizer/rbac/bootstrappolicy/testdata"
 SOURCES = (

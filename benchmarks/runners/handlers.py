@@ -13,15 +13,14 @@ from benchmarks.models import SlimPod
 from benchmarks.runners.pauses import LoopTicker
 from benchmarks.runners.usage import Stopwatch, resident
 from kubeloop.informer import SharedInformer
-from kubeloop.objects.events import WatchEvent
-from kubeloop.objects.lists import Page
+from kubeloop.objects.list_watch import Page, WatchEvent
 from kubeloop.objects.meta import STRUCT_ACCESS, SlimMeta
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from kubeloop.informer import Notification
-    from kubeloop.objects.options import ListOptions, WatchOptions
+    from kubeloop.objects.list_watch import ListOptions, WatchOptions
 
 Batch: TypeAlias = list[WatchEvent[SlimPod]]
 

@@ -21,8 +21,8 @@ def resident() -> int:
 async def use() -> None:
     """Use kubeloop as far as possible without a server: a client, an informer, a handler."""
     kubeloop = importlib.import_module("kubeloop")
-    credentials = importlib.import_module("kubeloop.client.credentials")
-    endpoints = importlib.import_module("kubeloop.client.endpoint")
+    credentials = importlib.import_module("kubeloop.client.auth.credentials")
+    endpoints = importlib.import_module("kubeloop.client.config.endpoint")
     informers = importlib.import_module("kubeloop.informer")
     config = kubeloop.ClientConfig(
         endpoint=endpoints.Endpoint.parse("http://127.0.0.1:1"),

@@ -15,7 +15,7 @@ from benchmarks.runners.pauses import CollectorWatch, LoopTicker
 from benchmarks.runners.usage import Stopwatch, peak
 from kubeloop import Client
 from kubeloop.informer import ReflectorOptions, SharedInformerFactory
-from kubeloop.informer.notifications import Notification, Updated
+from kubeloop.informer.handlers import Notification, Updated
 from kubeloop.objects.lazy import LazyObject
 
 

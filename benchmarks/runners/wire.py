@@ -10,8 +10,8 @@ from typing import Any
 
 from benchmarks.models import SlimPod
 from benchmarks.runners.usage import Stopwatch, peak
-from kubeloop.client.endpoint import Endpoint
-from kubeloop.client.stream import open_watch
+from kubeloop.client.config.endpoint import Endpoint
+from kubeloop.client.wire.streams import open_watch
 from kubeloop.objects.codec import Codec, codec_for
 from kubeloop.objects.lazy import LazyObject
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from benchmarks.operator_ledger import (
     COMPLETE,
     RECEIVED,

@@ -4,6 +4,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+
 from benchmarks.report import (
     Figure,
     Report,

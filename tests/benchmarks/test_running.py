@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+
 from benchmarks.processes import ROOT, Cores, RunFailed, run_measured, serving
 from benchmarks.rounds import alternate, values
 from benchmarks.suites import SUITES, load

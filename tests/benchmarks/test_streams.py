@@ -3,8 +3,7 @@ from __future__ import annotations
 import json
 
 from benchmarks.streams import chunked, initial_stream, list_body, tally, watch_line, watch_lines
-
-from kubeloop.client.chunks import ChunkedBody
+from kubeloop.client.wire.framing import ChunkedFraming
 
 
 def test_streams_are_the_same_in_every_run() -> None:
@@ -63,7 +62,7 @@ def test_sizes_are_what_the_figures_say() -> None:
 def test_chunks_do_not_follow_lines_and_hold_the_same_bytes() -> None:
     data = b"".join(watch_lines(100))
 
-    body = ChunkedBody()
+    body = ChunkedFraming()
     pieces = body.feed(memoryview(chunked(data)))
 
     assert b"".join(pieces) == data

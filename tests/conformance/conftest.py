@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from kubeloop.client import Client
+from kubeloop.objects.list_watch import WatchOptions
 from tests.conformance.behaviours import behaviour_of
 from tests.conformance.kube import Kube
 from tests.conformance.kubelet import Kubelet, pretending
 from tests.conformance.raw import raw_for
 from tests.conformance.servers import CONTROLPLANE, DEVCLUSTER, DevServer, RealServer, Server
 from tests.controlplane.plugin import share_location
-
-from kubeloop.client import Client
-from kubeloop.objects.options import WatchOptions
 
 HERE = Path(__file__).parent
 

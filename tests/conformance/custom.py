@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 
-from tests.conformance.kube import Kube, eventually
-from tests.conformance.manifests import SHARED_GROUP, definition, new_group, widget
-
 from kubeloop.client import AlreadyExists
 from kubeloop.client.resource import Resource
 from kubeloop.objects.meta import JsonObject
+from tests.conformance.kube import Kube, eventually
+from tests.conformance.manifests import SHARED_GROUP, definition, new_group, widget
 
 DEFINITIONS = "apiextensions.k8s.io/v1/customresourcedefinitions"
 

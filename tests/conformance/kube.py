@@ -9,16 +9,15 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import pytest
-from tests.conformance.raw import JSON, Answer, Raw
-from tests.conformance.servers import DEVCLUSTER, Server
-from tests.waiting import eventually
 
 from kubeloop.client import ApiError, Client, NotFound
 from kubeloop.client.resource import Resource
-from kubeloop.client.watch import WireWatch
-from kubeloop.objects.events import BOOKMARK, WatchEvent
+from kubeloop.client.wire.watch import WireWatch
+from kubeloop.objects.list_watch import BOOKMARK, ListOptions, WatchEvent, WatchOptions
 from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
-from kubeloop.objects.options import ListOptions, WatchOptions
+from tests.conformance.raw import JSON, Answer, Raw
+from tests.conformance.servers import DEVCLUSTER, Server
+from tests.waiting import eventually
 
 PATIENCE = 40.0
 

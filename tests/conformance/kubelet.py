@@ -12,8 +12,6 @@ import datetime as dt
 import itertools
 from collections.abc import AsyncIterator, Callable
 
-from tests.conformance.kube import Kube
-
 from kubeloop.aio.tasks import finish
 from kubeloop.client import AlreadyExists, Conflict, NotFound
 from kubeloop.controller.controller import Controller
@@ -21,6 +19,7 @@ from kubeloop.controller.reconcile import Request
 from kubeloop.informer import SharedInformerFactory
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
+from tests.conformance.kube import Kube
 
 NODE = "pretended"
 ADDRESSES = itertools.count(1)

@@ -8,15 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from devkube.cluster import DevCluster
+from devkube.kubeconfig import write
+from kubeloop.aio.tasks import finish
 from tests.conformance.manifests import SHARED_GROUP, definition
 from tests.conformance.raw import tls_of_kubeconfig
 from tests.controlplane.api import ApiError
 from tests.controlplane.rig import ControlPlane
 from tests.side_loop import SideLoop
-
-from elasti.devcluster.cluster import DevCluster
-from elasti.devcluster.kubeconfig import write
-from kubeloop.aio.tasks import finish
 
 DEVCLUSTER = "devcluster"
 CONTROLPLANE = "controlplane"

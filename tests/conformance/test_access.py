@@ -8,16 +8,15 @@ import uuid
 from collections.abc import AsyncIterator
 from typing import Any
 
+from kubeloop.client import Client, ClientConfig, Forbidden, Impersonation
+from kubeloop.client.resource import Resource
+from kubeloop.objects.list_watch import WatchOptions
+from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.patches import MergePatch
 from tests.conformance.behaviours import behaviour
 from tests.conformance.kube import Kube, eventually, names, refused
 from tests.conformance.manifests import config_map, deployment, pod
 from tests.conformance.raw import raw_for, tls_of_kubeconfig
-
-from kubeloop.client import Client, ClientConfig, Forbidden, Impersonation
-from kubeloop.client.resource import Resource
-from kubeloop.objects.meta import JsonObject
-from kubeloop.objects.options import WatchOptions
-from kubeloop.objects.patches import MergePatch
 
 RBAC = "rbac.authorization.k8s.io/v1"
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.patches import ApplyPatch, MergePatch
 from tests.conformance import raw
 from tests.conformance.behaviours import behaviour
 from tests.conformance.custom import shared_widgets
 from tests.conformance.kube import Kube, fields_of, refused
 from tests.conformance.manifests import config_map, deployment, pod, service, widget
-
-from kubeloop.objects.meta import JsonObject
-from kubeloop.objects.patches import ApplyPatch, MergePatch
 
 
 def entries(obj: JsonObject) -> list[tuple[str, str, str]]:

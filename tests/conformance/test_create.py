@@ -7,11 +7,11 @@ import re
 import uuid
 
 import pytest
+
+from kubeloop.client import NotFound
 from tests.conformance.behaviours import behaviour
 from tests.conformance.kube import Kube, fields_of, refused
 from tests.conformance.manifests import config_map, deployment, pod
-
-from kubeloop.client import NotFound
 
 
 @behaviour("create.metadata", "A new object has a uid, a creation time and a resource version")

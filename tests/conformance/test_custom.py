@@ -5,14 +5,14 @@ from __future__ import annotations
 import copy
 
 import pytest
-from tests.conformance.behaviours import behaviour
-from tests.conformance.custom import DEFINITIONS, condition, install, own_widgets, shared_widgets
-from tests.conformance.kube import Kube, eventually, fields_of, gone, names, refused
-from tests.conformance.manifests import WIDGET_SCHEMA, definition, new_group, version, widget
 
 from kubeloop.client import NotFound
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import JsonPatch, MergePatch
+from tests.conformance.behaviours import behaviour
+from tests.conformance.custom import DEFINITIONS, condition, install, own_widgets, shared_widgets
+from tests.conformance.kube import Kube, eventually, fields_of, gone, names, refused
+from tests.conformance.manifests import WIDGET_SCHEMA, definition, new_group, version, widget
 
 STATUS: JsonObject = {"status": {}}
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.conformance.behaviours import behaviour
-from tests.conformance.kube import Kube, names, refused
-from tests.conformance.manifests import config_map, deployment, pod
 
 from kubeloop.client import NotFound, Preconditions
 from kubeloop.objects.patches import JsonPatch, MergePatch
+from tests.conformance.behaviours import behaviour
+from tests.conformance.kube import Kube, names, refused
+from tests.conformance.manifests import config_map, deployment, pod
 
 HOLD = "example.com/hold"
 

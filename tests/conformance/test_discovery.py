@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 
 import pytest
+
+from kubeloop.client import NoMatch
+from kubeloop.client.client import Client
 from tests.conformance.behaviours import behaviour
 from tests.conformance.custom import own_widgets
 from tests.conformance.kube import Kube
 from tests.conformance.raw import raw_for, tls_of_kubeconfig
-
-from kubeloop.client import NoMatch
-from kubeloop.client.client import Client
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.patches import MergePatch
 from tests.conformance.behaviours import behaviour
 from tests.conformance.kube import Kube, eventually, names
 from tests.conformance.kubelet import Kubelet
 from tests.conformance.manifests import endpoint_slice, pod, service
-
-from kubeloop.objects.meta import JsonObject
-from kubeloop.objects.patches import MergePatch
 
 
 async def slices_of(kube: Kube, name: str = "web") -> list[JsonObject]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from kubeloop.objects.patches import MergePatch
 from tests.conformance.behaviours import behaviour
 from tests.conformance.kube import Kube, fields_of, names, refused
 from tests.conformance.manifests import config_map, lease
-
-from kubeloop.objects.patches import MergePatch
 
 LEASES = "coordination.k8s.io/v1/leases"
 

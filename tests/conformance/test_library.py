@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-from tests.conformance.behaviours import behaviour
-from tests.conformance.custom import shared_widgets
-from tests.conformance.kube import Kube, eventually
-from tests.conformance.manifests import config_map, deployment, widget
-
 from kubeloop.aio.tasks import finish
 from kubeloop.controller import (
     SERIES_EVENTS,
@@ -27,9 +22,13 @@ from kubeloop.controller import (
     create_or_update,
 )
 from kubeloop.informer import Added, Deleted, ReflectorOptions, SharedInformerFactory, Updated
+from kubeloop.objects.list_watch import ListOptions
 from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
-from kubeloop.objects.options import ListOptions
 from kubeloop.objects.patches import MergePatch
+from tests.conformance.behaviours import behaviour
+from tests.conformance.custom import shared_widgets
+from tests.conformance.kube import Kube, eventually
+from tests.conformance.manifests import config_map, deployment, widget
 
 MINE = {"mine": "yes"}
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from kubeloop.client import NotFound
+from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.patches import MergePatch
 from tests.conformance.behaviours import behaviour
 from tests.conformance.custom import shared_widgets
 from tests.conformance.kube import Kube, eventually, gone, names, refused
 from tests.conformance.kubelet import Kubelet
 from tests.conformance.manifests import config_map, deployment, pod, replica_set, widget
-
-from kubeloop.client import NotFound
-from kubeloop.objects.meta import JsonObject
-from kubeloop.objects.patches import MergePatch
 
 
 def owned_by(owner: JsonObject, name: str, *, block: bool = False, **more: Any) -> JsonObject:

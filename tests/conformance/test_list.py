@@ -7,14 +7,14 @@ import base64
 import json
 
 import pytest
+
+from kubeloop.client.errors import is_version_too_large
+from kubeloop.objects.list_watch import ListOptions
+from kubeloop.objects.patches import MergePatch
 from tests.conformance.behaviours import behaviour
 from tests.conformance.custom import young_widgets
 from tests.conformance.kube import Kube, names, refused
 from tests.conformance.manifests import config_map, pod, service
-
-from kubeloop.client.errors import is_version_too_large
-from kubeloop.objects.options import ListOptions
-from kubeloop.objects.patches import MergePatch
 
 MINE = "mine=yes"
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import pytest
+
+from kubeloop.client import NotFound
+from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.patches import JsonPatch, MergePatch, StrategicMergePatch
 from tests.conformance import raw
 from tests.conformance.behaviours import behaviour
 from tests.conformance.custom import shared_widgets
 from tests.conformance.kube import Kube, refused
 from tests.conformance.manifests import config_map, deployment, pod, service, widget
-
-from kubeloop.client import NotFound
-from kubeloop.objects.meta import JsonObject
-from kubeloop.objects.patches import JsonPatch, MergePatch, StrategicMergePatch
 
 
 def containers(obj):

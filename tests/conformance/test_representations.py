@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import yaml
+
 from tests.conformance.behaviours import behaviour
 from tests.conformance.custom import own_widgets, shared_widgets
 from tests.conformance.kube import Kube

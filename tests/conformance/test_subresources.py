@@ -6,20 +6,13 @@ import base64
 import json
 
 import pytest
-from tests.conformance.behaviours import behaviour
-from tests.conformance.custom import own_widgets, shared_widgets
-from tests.conformance.kube import Kube, refused
-from tests.conformance.manifests import (
-    deployment,
-    pod,
-    replica_set,
-    stateful_set,
-    version,
-    widget,
-)
 
 from kubeloop.client import NotFound
 from kubeloop.objects.patches import JsonPatch, MergePatch
+from tests.conformance.behaviours import behaviour
+from tests.conformance.custom import own_widgets, shared_widgets
+from tests.conformance.kube import Kube, refused
+from tests.conformance.manifests import deployment, pod, replica_set, stateful_set, version, widget
 
 MAKERS = {
     "apps/v1/deployments": deployment,

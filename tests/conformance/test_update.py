@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 
 import pytest
-from tests.conformance.behaviours import behaviour
-from tests.conformance.kube import Kube, refused
-from tests.conformance.manifests import config_map, deployment, pod, service
 
 from kubeloop.client import NotFound
 from kubeloop.client.errors import error_from_object, is_version_too_large
 from kubeloop.objects.patches import MergePatch
+from tests.conformance.behaviours import behaviour
+from tests.conformance.kube import Kube, refused
+from tests.conformance.manifests import config_map, deployment, pod, service
 
 
 @behaviour("get.not-found", "A missing object is 404 with its name and resource in the details")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 
 import pytest
+
+from kubeloop.objects.patches import JsonPatch, MergePatch
 from tests.conformance.behaviours import behaviour
 from tests.conformance.kube import Kube, fields_of, refused
 from tests.conformance.manifests import (
@@ -15,8 +17,6 @@ from tests.conformance.manifests import (
     service,
     stateful_set,
 )
-
-from kubeloop.objects.patches import JsonPatch, MergePatch
 
 NAMES = {
     "UPPER": "a lowercase RFC 1123 subdomain must consist of",

@@ -7,20 +7,14 @@ import contextlib
 import time
 
 import pytest
+
+from kubeloop.client.errors import Gone, ServerTimeout, error_from_object, is_version_too_large
+from kubeloop.objects.list_watch import BOOKMARK, ERROR, INITIAL_EVENTS_END, WatchOptions
+from kubeloop.objects.patches import MergePatch
 from tests.conformance.behaviours import behaviour
 from tests.conformance.custom import young_widgets
 from tests.conformance.kube import Kube, refused
 from tests.conformance.manifests import config_map, deployment, pod
-
-from kubeloop.client.errors import (
-    Gone,
-    ServerTimeout,
-    error_from_object,
-    is_version_too_large,
-)
-from kubeloop.objects.events import BOOKMARK, ERROR, INITIAL_EVENTS_END
-from kubeloop.objects.options import WatchOptions
-from kubeloop.objects.patches import MergePatch
 
 MINE = {"mine": "yes"}
 SELECT = "mine=yes"

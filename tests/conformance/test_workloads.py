@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from kubeloop.client.resource import Resource
+from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.patches import JsonPatch, MergePatch
 from tests.conformance.behaviours import behaviour
 from tests.conformance.custom import condition
 from tests.conformance.kube import Kube, eventually, gone, names
 from tests.conformance.kubelet import Kubelet
 from tests.conformance.manifests import deployment, pod, replica_set, stateful_set
 from tests.conformance.raw import Answer
-
-from kubeloop.client.resource import Resource
-from kubeloop.objects.meta import JsonObject
-from kubeloop.objects.patches import JsonPatch, MergePatch
 
 REVISION = "deployment.kubernetes.io/revision"
 

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pytest
+
 from tests.controlplane.binaries import Binaries, BinariesMissing, Settings
 from tests.controlplane.rig import ControlPlane, Options
 from tests.controlplane.sandbox import Sandbox, SandboxError

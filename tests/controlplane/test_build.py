@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.controlplane.binaries import BUILD, NEEDED
 
 # Stands in for the compiler: writes something at the path after `-o`.

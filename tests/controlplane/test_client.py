@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from kubeloop.client.auth.credentials import StaticToken
+from kubeloop.client.auth.identity import Impersonation
 from kubeloop.client.client import Client
-from kubeloop.client.config import ClientConfig
-from kubeloop.client.credentials import StaticToken
-from kubeloop.client.deletion import Preconditions
+from kubeloop.client.config.client_config import ClientConfig
 from kubeloop.client.errors import (
     AlreadyExists,
     CertificateError,
@@ -24,18 +24,16 @@ from kubeloop.client.errors import (
     Unauthorized,
     is_version_too_large,
 )
-from kubeloop.client.impersonation import Impersonation
-from kubeloop.client.request import get
-from kubeloop.objects.options import ListOptions, WatchOptions
+from kubeloop.client.request import Preconditions, get
+from kubeloop.objects.list_watch import ListOptions, WatchOptions
 from kubeloop.objects.patches import JsonPatch, MergePatch, StrategicMergePatch
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from tests.controlplane.rig import ControlPlane
-
     from kubeloop.client.resource import Resource
     from kubeloop.objects.meta import JsonObject
+    from tests.controlplane.rig import ControlPlane
 
 pytestmark = pytest.mark.controlplane
 

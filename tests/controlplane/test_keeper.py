@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.controlplane.component import Component, ComponentError
 from tests.controlplane.keeper import Keeper
 from tests.controlplane.sandbox import Sandbox

@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+
 from tests.controlplane.binaries import NEEDED, Binaries, BinariesMissing
 from tests.controlplane.sandbox import ROOT
 

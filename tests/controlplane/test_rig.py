@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
 from tests.controlplane.api import ApiError
 from tests.controlplane.component import ComponentError
 from tests.controlplane.rig import ControlPlane, Options

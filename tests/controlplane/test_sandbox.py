@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
+
 from tests.controlplane.sandbox import Address, Sandbox, SandboxError
 
 if TYPE_CHECKING:

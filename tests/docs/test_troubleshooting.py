@@ -9,16 +9,17 @@ from pathlib import Path
 import pytest
 
 from elasti.cli.exits import ExitCode
-from elasti.resolver.proxy.target import Refusal
+from elasti.resolver.proxy.upstream.interface import Refusal
 
 ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "packages" / "elasti" / "src" / "elasti"
 GUIDE = (ROOT / "docs" / "guide" / "troubleshooting.md").read_text()
 SENTENCES = re.findall(r"^ *> (.+)$", GUIDE, re.MULTILINE)
 CALLS = {"Obstacle", "Finding", "Why"}
 
 
 def trees() -> list[ast.Module]:
-    return [ast.parse(path.read_text()) for path in (ROOT / "src" / "elasti").rglob("*.py")]
+    return [ast.parse(path.read_text()) for path in (SOURCE).rglob("*.py")]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def test_every_sentence_of_the_guide_is_one_that_a_program_says(sentence: str, s
 
 def reasons(directory: str) -> set[str]:
     found = set()
-    for path in (ROOT / "src" / "elasti" / directory).rglob("*.py"):
+    for path in (SOURCE / directory).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in CALLS and node.args:
                 first = node.args[0]
@@ -67,7 +68,7 @@ def test_no_reason_is_explained_that_nobody_gives(spoken: str):
             assert reason in spoken, reason
 
 
-SOURCES = "".join(path.read_text() for path in (ROOT / "src" / "elasti" / "resolver").rglob("*.py"))
+SOURCES = "".join(path.read_text() for path in (SOURCE / "resolver").rglob("*.py"))
 
 
 @pytest.mark.parametrize("refusal", [one for one in Refusal if f"Refusal.{one.name}" in SOURCES])

@@ -10,8 +10,14 @@ from __future__ import annotations
 import dataclasses
 
 from elasti.cli.install.bundle import bundle
-from elasti.cli.install.choices import Choices, Program
-from elasti.cli.install.parts import OPERATOR_SERVICE, WAKE_PORT, account, selector
+from elasti.cli.install.choices import (
+    OPERATOR_SERVICE,
+    WAKE_PORT,
+    Choices,
+    Program,
+    account,
+    selector,
+)
 from kubeloop.objects.meta import JsonObject
 
 NAMESPACE = Choices().namespace

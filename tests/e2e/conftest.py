@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.e2e import report, settings
 from tests.e2e.settings import Settings
 

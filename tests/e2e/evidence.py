@@ -6,15 +6,14 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from kubeloop.client import KubeError
+from kubeloop.client.request import Request
 from tests.e2e import bundle
 from tests.e2e.account import described
 from tests.e2e.play import Play
 from tests.e2e.prober.plan import Fault
 from tests.e2e.report import FAILURES
 from tests.e2e.stage import Stage
-
-from kubeloop.client import KubeError
-from kubeloop.client.request import Request
 
 _LINES = "400"
 

@@ -12,12 +12,12 @@ import time
 from collections.abc import AsyncIterator, Callable
 
 import msgspec
-from tests.e2e.ground import PATIENCE
 
 from elasti.api.names import API_VERSION, PLURAL, resolver_slice_name
 from kubeloop.client import Client
 from kubeloop.informer import Deleted, Notification, SharedInformerFactory, Updated
 from kubeloop.objects.meta import JsonObject
+from tests.e2e.ground import PATIENCE
 
 _SERVICE_LABEL = "kubernetes.io/service-name"
 _SYNC_SECONDS = 60.0

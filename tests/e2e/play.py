@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from kubeloop.objects.meta import JsonObject
 from tests.e2e.account import Account, Window, read_executed, settle
 from tests.e2e.ground import PATIENCE
 from tests.e2e.observer import Observer
@@ -26,8 +27,6 @@ from tests.e2e.probing import Probe, probing
 from tests.e2e.settings import Length
 from tests.e2e.stage import SERVICES, Address, Stage
 from tests.e2e.workload import App
-
-from kubeloop.objects.meta import JsonObject
 
 # A node may act on a change this much later than we hear of it; generous, since nobody can ask it.
 NODE_LAG = 1.5

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import msgspec
+
 from tests.e2e.prober.plan import Plan, Record, Summary, read_records
 from tests.e2e.stage import Address, Stage
 

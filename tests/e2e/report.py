@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+
 from tests.e2e.account import MOST_LAG
 
 RESULTS, FAILURES = "results", "failures"

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import msgspec
+
 from tests.e2e import evidence, picture, report
 from tests.e2e.account import Account, merged
 from tests.e2e.ground import Unsupported

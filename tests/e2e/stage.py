@@ -24,16 +24,15 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
-from tests.e2e import bundle
-from tests.e2e.bundle import Installation
-from tests.e2e.ground import PATIENCE, Ground, Unsupported
-
 from elasti.api.names import API_VERSION, LEASE_NAME, PLURAL, resolver_slice_name
-from elasti.cli.install.parts import ADMIN_PORT
+from elasti.cli.install.choices import ADMIN_PORT
 from kubeloop.aio.wait import poll
 from kubeloop.client import Client, KubeError, NotFound
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
+from tests.e2e import bundle
+from tests.e2e.bundle import Installation
+from tests.e2e.ground import PATIENCE, Ground, Unsupported
 
 __all__ = ["Address", "Ground", "Installation", "Stage", "Unsupported"]
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.ground import pids_with
 
 COMMAND = [sys.executable, "-m", "elasti", "demo"]

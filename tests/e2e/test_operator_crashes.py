@@ -1,7 +1,7 @@
 """The operator killed after every write of every hand-over, on both servers.
 
 A scenario is played once undisturbed, to know how many writes it takes, and then once for each of them:
-the process is killed when that one is made, and started again. See `tests.elasti.operator.crashing`.
+the process is killed when that one is made, and started again. See `tests.operator.crashing`.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.elasti.operator.conftest import place, rig
-from tests.elasti.operator.crash_scenarios import SCENARIOS, Scenario, count_writes
-from tests.elasti.operator.crashing import Ground, after, crash_ground
-from tests.elasti.operator.rig import Rig
-from tests.elasti.operator.servers import CONTROLPLANE, everywhere
+from tests.operator.conftest import place, rig
+from tests.operator.crash_scenarios import SCENARIOS, Scenario, count_writes
+from tests.operator.crashing import Ground, after, crash_ground
+from tests.operator.rig import Rig
+from tests.operator.servers import CONTROLPLANE, everywhere
 
 __all__ = ["place", "rig"]
 

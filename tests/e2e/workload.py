@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.settings import ROOT
-
 from elasti.api.names import API_VERSION, KIND
 from kubeloop.objects.meta import JsonObject
+from tests.e2e.settings import ROOT
 
 PORT = 8080
 IN_USE: JsonObject = {"metric": "http_requests_total", "threshold": 0.1}

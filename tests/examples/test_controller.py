@@ -6,10 +6,9 @@ import json
 import signal
 from typing import Any
 
-from tests.examples.processes import next_line, started, write_kubeconfig
-
 from kubeloop.testing.scripted_answers import WatchScript, refuse, reply
 from kubeloop.testing.scripted_server import ScriptedServer
+from tests.examples.processes import next_line, started, write_kubeconfig
 
 EXAMPLE = "controller.py"
 TEAM = "/api/v1/namespaces/default/configmaps/team"

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import signal
 
-from tests.examples.processes import next_line, started, write_kubeconfig
-
 from kubeloop.testing.scripted_server import ScriptedServer
+from tests.examples.processes import next_line, started, write_kubeconfig
 
 EXAMPLE = "pod_informer.py"
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.devcluster.cluster_support import Running, running
-from tests.examples.processes import EXAMPLES
-from tests.waiting import eventually
+from tests.cluster_support import Running, running
 
 from kubeloop.client import NotFound, Resource
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
+from tests.examples.processes import EXAMPLES
+from tests.waiting import eventually
 
 
 @pytest.fixture

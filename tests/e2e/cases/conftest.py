@@ -5,6 +5,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
+
 from tests.controlplane.binaries import Settings
 from tests.controlplane.plugin import give_up
 from tests.e2e.cases.prometheus import binary

@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator
 
 import grpc
 from aiohttp import web
-from tests.elasti.resolver.proxy.grpc_pod import Echo
+from tests.resolver.proxy.grpc_pod import Echo
 
 LINE = '{"id": %d, "url": "/stream"}\n'
 

@@ -10,17 +10,17 @@ import asyncio
 import functools
 import hashlib
 
+from tests.operator.keda import keda_on
+
+from elasti.operator.autoscalers.keda import PAUSED
+from kubeloop.client import NotFound
+from kubeloop.objects.meta import JsonObject
 from tests.e2e import bundle
 from tests.e2e.cases.httpbin import LINE, some_bytes
 from tests.e2e.cases.objects import GRPC_PORT, HttpBin
 from tests.e2e.cases.prometheus import METRIC
 from tests.e2e.cases.scene import Scene
 from tests.e2e.stage import SERVICES
-from tests.elasti.operator.keda import keda_on
-
-from elasti.scaling.autoscalers import PAUSED
-from kubeloop.client import NotFound
-from kubeloop.objects.meta import JsonObject
 
 
 async def case_01_scaled_to_zero_by_hand_it_is_proxied(scene: Scene) -> None:

@@ -6,10 +6,9 @@ import dataclasses
 import sys
 from typing import Any
 
-from tests.e2e.settings import ROOT
-
 from elasti.api.names import API_VERSION, KIND
 from kubeloop.objects.meta import JsonObject
+from tests.e2e.settings import ROOT
 
 PORT, GRPC_PORT = 8080, 50051
 

@@ -20,10 +20,10 @@ from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from tests.e2e.stage import Stage
-from tests.elasti.operator.fakes import loopback
+from tests.operator.fakes import loopback
 
 from kubeloop.objects.meta import JsonObject
+from tests.e2e.stage import Stage
 
 METRIC = "case_requests"
 UP = 'container="foo"'

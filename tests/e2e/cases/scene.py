@@ -8,14 +8,13 @@ import subprocess
 import sys
 from typing import Any
 
-from tests.e2e.cases.objects import HttpBin
-from tests.e2e.cases.prometheus import Prometheus
-from tests.e2e.stage import SERVICES, SLICES, Address, Stage
-
 from elasti.api.names import private_service_name
 from kubeloop.client import Client, NotFound, Resource
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
+from tests.e2e.cases.objects import HttpBin
+from tests.e2e.cases.prometheus import Prometheus
+from tests.e2e.stage import SERVICES, SLICES, Address, Stage
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

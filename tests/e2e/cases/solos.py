@@ -10,14 +10,13 @@ import sys
 import time
 from collections.abc import AsyncIterator
 
+from elasti.api.names import LEASE_NAME, resolver_slice_name
+from kubeloop.objects.patches import MergePatch
 from tests.e2e import bundle
 from tests.e2e.cases.objects import HttpBin
 from tests.e2e.cases.scene import Scene
 from tests.e2e.settings import ROOT
 from tests.e2e.stage import SERVICES, SLICES
-
-from elasti.api.names import LEASE_NAME, resolver_slice_name
-from kubeloop.objects.patches import MergePatch
 
 LEASES = "coordination.k8s.io/v1/leases"
 RBAC = "rbac.authorization.k8s.io/v1"

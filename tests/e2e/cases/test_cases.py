@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from tests.e2e.cases import kubeelasti, solos
 from tests.e2e.cases.theatre import Case, Theatre
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from tests.e2e.ground import Ground
 
 from kubeloop.client import Client
 from kubeloop.client.request import Request
+from tests.e2e.ground import Ground
 
 ROOT = Path(__file__).resolve().parents[3]
 _COMMAND = [sys.executable, "-m", "elasti", "dev", "--port", "0", "--kubeconfig"]

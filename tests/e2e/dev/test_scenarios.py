@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.e2e import running, table
 from tests.e2e.dev.ground import DevHouse
 from tests.e2e.ground import Unsupported

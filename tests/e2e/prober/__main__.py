@@ -21,6 +21,7 @@ from pathlib import Path
 
 import msgspec
 import uvloop
+
 from tests.e2e.prober.plan import Plan, Summary
 from tests.e2e.prober.sender import Sender
 

@@ -18,13 +18,12 @@ from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
+from kubeloop.client import Client
 from tests.controlplane.binaries import Binaries
 from tests.controlplane.sandbox import ROOT
 from tests.e2e.ground import Ground
 from tests.e2e.real.cluster import RealCluster
 from tests.e2e.real.proxies import ProxyKind
-
-from kubeloop.client import Client
 
 # Every connection to one Service comes from one address here, and has a port of its own there.
 _MOST_CONNECTIONS = 20_000

@@ -41,7 +41,7 @@ def command(
 ) -> list[str]:
     """Return what starts a proxy for a node; kube-proxy is left at its defaults where it can be."""
     if kind is ProxyKind.OURS:
-        module = "tests.devcluster.serviceproxy.inside"
+        module = "tests.serviceproxy.inside"
         return [*PYTHON, module, str(kubeconfig), node]
     return [
         binaries.path("kube-proxy"),

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+
 from tests.e2e.real import delayline
 from tests.e2e.real.delayline import DelayLine
 

@@ -12,14 +12,14 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+
+from kubeloop.client import KubeError
 from tests.controlplane.binaries import Binaries
 from tests.controlplane.sandbox import ROOT
 from tests.e2e.real.cluster import RealCluster
 from tests.e2e.real.ground import RealGround, ground_on
 from tests.e2e.real.proxies import ProxyKind
 from tests.e2e.stage import Stage
-
-from kubeloop.client import KubeError
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
 

@@ -12,14 +12,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+
+from kubeloop.objects.meta import JsonObject
 from tests.controlplane.binaries import Binaries
 from tests.e2e.probing import probing
 from tests.e2e.real.ground import RealGround, real_ground
 from tests.e2e.real.proxies import ProxyKind
 from tests.e2e.stage import Stage
 from tests.e2e.workload import PORT, App
-
-from kubeloop.objects.meta import JsonObject
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
 

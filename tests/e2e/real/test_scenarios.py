@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+
 from tests.controlplane.binaries import Binaries
 from tests.controlplane.binaries import Settings as RigSettings
 from tests.controlplane.plugin import give_up

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from elasti.api.names import resolver_slice_name
 from tests.e2e import bundle
 from tests.e2e.play import Play
 from tests.e2e.stage import SLICES
-
-from elasti.api.names import resolver_slice_name
 
 
 async def slice_removed_at_zero(play: Play) -> None:

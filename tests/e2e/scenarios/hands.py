@@ -5,14 +5,13 @@ from __future__ import annotations
 import signal
 import time
 
+from elasti.api.names import private_service_name, resolver_slice_name
+from elasti.cli.install.choices import SHARED_PORT
+from kubeloop.objects.meta import JsonObject
 from tests.e2e import bundle
 from tests.e2e.play import Play
 from tests.e2e.stage import SLICES
 from tests.e2e.workload import PORT, App
-
-from elasti.api.names import private_service_name, resolver_slice_name
-from elasti.cli.install.parts import SHARED_PORT
-from kubeloop.objects.meta import JsonObject
 
 _KILLED = (
     "a pod was killed: what it was executing is gone with it, and until its endpoint is gone nodes"

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import msgspec
+
 from tests.e2e.account import read_executed, settle
 from tests.e2e.prober.contract import answer_of
 from tests.e2e.prober.plan import Fault, Plan, Record, Summary, read_records

@@ -1,0 +1,188 @@
+"""Authentication and authorisation: two seams, and the plainest implementation of each.
+
+`Authenticator` turns credentials into a `UserInfo`, `Authorizer` decides on a `UserInfo` and `Attributes`.
+Both are asked in a row until one knows: a chain of authenticators, a chain of authorizers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hmac
+from typing import TYPE_CHECKING, Any, Protocol
+
+from devkube.apiserver import status
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from devkube.apiserver.calls import Attributes
+
+
+ADMIN_GROUP = "system:masters"
+AUTHENTICATED = "system:authenticated"
+UNAUTHENTICATED = "system:unauthenticated"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class UserInfo:
+    """An authenticated caller."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether everything is allowed, whatever the rules."""
+        return ADMIN_GROUP in self.groups
+
+
+ANONYMOUS = UserInfo(name="system:anonymous", groups=(UNAUTHENTICATED,))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RequestCredentials:
+    """What a connection and a request bring: the verified client certificate, the bearer token.
+
+    `impersonation` holds the `Impersonate-*` headers: whom the caller wants to act as.
+    """
+
+    certificate: Mapping[str, Any] | None = None
+    token: str = ""
+    remote: str = ""
+    impersonation: Sequence[tuple[str, str]] = ()
+
+
+class Authenticator(Protocol):
+    """Turns credentials into a user."""
+
+    async def authenticate(self, credentials: RequestCredentials) -> UserInfo | None:
+        """Return the user; None where these credentials are not this one's to judge.
+
+        Raises `StatusError` 401 for credentials of its kind that are wrong.
+        """
+
+
+class Authorizer(Protocol):
+    """Decides whether a user may do something."""
+
+    async def authorize(self, user: UserInfo, attributes: Attributes) -> bool:
+        """Whether this one allows it; False only means that it has no rule for it."""
+
+
+class CertificateAuthenticator:
+    """Client certificates that TLS has verified: common name is the user, organisations the groups."""
+
+    async def authenticate(self, credentials: RequestCredentials) -> UserInfo | None:
+        """Return the certificate's subject as a user."""
+        if not credentials.certificate:
+            return None
+        subject = [pair for part in credentials.certificate.get("subject", ()) for pair in part]
+        names = [value for key, value in subject if key == "commonName"]
+        groups = [value for key, value in subject if key == "organizationName"]
+        if not names:
+            return None
+        return UserInfo(name=names[0], groups=(*groups, AUTHENTICATED))
+
+
+class TokenAuthenticator:
+    """Static bearer tokens, given when the server is made."""
+
+    def __init__(self, tokens: Mapping[str, UserInfo]) -> None:
+        self._tokens = dict(tokens)
+
+    async def authenticate(self, credentials: RequestCredentials) -> UserInfo | None:
+        """Return the token's user; None for a token that is not ours, another may know it."""
+        for token, user in self._tokens.items():
+            if hmac.compare_digest(token.encode(), credentials.token.encode()):
+                return dataclasses.replace(user, groups=(*user.groups, AUTHENTICATED))
+        return None
+
+
+class AdminAuthorizer:
+    """Members of `system:masters` may do anything."""
+
+    async def authorize(self, user: UserInfo, attributes: Attributes) -> bool:
+        """Whether the user is an administrator."""
+        return user.is_admin
+
+
+class AllowAll:
+    """Everything is allowed, for a cluster whose only guard is its loopback address."""
+
+    async def authorize(self, user: UserInfo, attributes: Attributes) -> bool:
+        """Say yes."""
+        return True
+
+
+_PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
+
+
+class Gate:
+    """The chain that a request passes before anything else looks at it."""
+
+    def __init__(
+        self, *, authenticators: Sequence[Authenticator], authorizers: Sequence[Authorizer]
+    ) -> None:
+        self.authenticators = list(authenticators)
+        self.authorizers = list(authorizers)
+
+    async def identify(self, credentials: RequestCredentials) -> UserInfo:
+        """Return the caller; raises 401 where a token was given that nobody knows."""
+        for authenticator in self.authenticators:
+            user = await authenticator.authenticate(credentials)
+            if user is not None:
+                return user
+        if credentials.token:
+            raise status.failure(401, "Unauthorized", "Unauthorized")
+        return ANONYMOUS
+
+    async def admit(self, user: UserInfo, attributes: Attributes) -> None:
+        """Return when the user may; raises 401 for nobody, 403 for somebody."""
+        if await self.allows(user, attributes):
+            return
+        if user is ANONYMOUS and not attributes.is_resource:
+            raise status.failure(401, "Unauthorized", "Unauthorized")
+        raise refused(user, attributes)
+
+    async def allows(self, user: UserInfo, attributes: Attributes) -> bool:
+        """Whether any authorizer says yes; health and version are everybody's."""
+        if not attributes.is_resource and attributes.path.startswith(_PUBLIC):
+            return True
+        for authorizer in self.authorizers:
+            if await authorizer.authorize(user, attributes):
+                return True
+        return False
+
+
+def refused(user: UserInfo, attributes: Attributes) -> status.StatusError:
+    """Build the 403 that says who may not do what, where."""
+    if not attributes.is_resource:
+        return status.failure(
+            403,
+            "Forbidden",
+            f'forbidden: User "{user.name}" cannot {attributes.verb} path "{attributes.path}"',
+            details={},
+        )
+    resource = attributes.resource
+    if attributes.subresource:
+        resource = f"{resource}/{attributes.subresource}"
+    scope = (
+        f'in the namespace "{attributes.namespace}"'
+        if attributes.namespace
+        else "at the cluster scope"
+    )
+    qualified = status.qualified(attributes.group, attributes.resource)
+    shown = f'{qualified} "{attributes.name}"' if attributes.name else qualified
+    return status.failure(
+        403,
+        "Forbidden",
+        f'{shown} is forbidden: User "{user.name}" cannot {attributes.verb} resource "{resource}"'
+        f' in API group "{attributes.group}" {scope}',
+        details={
+            "name": attributes.name,
+            "group": attributes.group,
+            "kind": attributes.resource,
+        },
+    )

@@ -1,0 +1,150 @@
+"""Faults on demand, so that clients can be tested against a server that misbehaves.
+
+Not part of the Kubernetes API: `/_dev/faults`, for administrators on the machine itself. A fault is
+an answer (429, 500, 503, ...) or a delay, for a number of requests or for a time, for all requests or
+those whose path begins in a certain way. `drop_watches` and `compact` act once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from devkube.apiserver import status
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from devkube.apiserver.calls import Attributes
+    from devkube.apiserver.storage import ObjectStore
+    from kubeloop.objects.meta import JsonObject
+
+_REASONS = {429: "TooManyRequests", 500: "InternalError", 503: "ServiceUnavailable", 504: "Timeout"}
+FAULTS_PATH = "/_dev/faults"
+
+
+class InjectedFault(msgspec.Struct, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
+    """One standing fault. Without `count` and `seconds` it stays until it is cleared.
+
+    `code` 0 only delays; `delay` -1 stalls until the fault is gone.
+    """
+
+    code: int = 0
+    retry_after: int | None = None
+    count: int | None = None
+    seconds: float | None = None
+    delay: float = 0.0
+    verb: str = ""
+    path: str = ""
+    until: float = 0.0
+
+
+class FaultCommand(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
+    """What `POST /_dev/faults` takes."""
+
+    add: InjectedFault | None = None
+    clear: bool = False
+    drop_watches: bool = False
+    compact: bool = False
+
+
+class FaultInjector:
+    """The faults that stand, and the watches that can be dropped."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+        self._standing: list[InjectedFault] = []
+        self._changed = asyncio.Event()
+        self._drop = asyncio.Event()
+
+    def watch_ended(self) -> asyncio.Event:
+        """Return the event that says that a watch opened now is to end."""
+        return self._drop
+
+    def drop_watches(self) -> None:
+        """End every open watch."""
+        self._drop.set()
+        self._drop = asyncio.Event()
+        for collection in self._store.collections():
+            collection.log.wake()
+
+    def compact(self) -> None:
+        """Forget the history."""
+        self._store.compact()
+
+    def add(self, fault: InjectedFault) -> None:
+        """Let a fault stand from now on."""
+        if fault.seconds is not None:
+            fault.until = asyncio.get_running_loop().time() + fault.seconds
+        self._standing.append(fault)
+        self._wake()
+
+    def clear(self) -> None:
+        """Be well again."""
+        self._standing.clear()
+        self._wake()
+
+    def command(self, body: bytes) -> JsonObject:
+        """Obey a command; returns what stands afterwards."""
+        if body:
+            try:
+                command = msgspec.json.decode(body, type=FaultCommand)
+            except msgspec.MsgspecError as error:
+                raise status.bad_request(f"not a fault command: {error}") from error
+            self._obey(command)
+        return {"standing": [msgspec.to_builtins(fault) for fault in self._standing]}
+
+    def _obey(self, command: FaultCommand) -> None:
+        actions: list[tuple[bool, Callable[[], None]]] = [
+            (command.clear, self.clear),
+            (command.drop_watches, self.drop_watches),
+            (command.compact, self.compact),
+        ]
+        for wanted, act in actions:
+            if wanted:
+                act()
+        if command.add is not None:
+            self.add(command.add)
+
+    async def inject(self, attributes: Attributes) -> None:
+        """Return when the request may go on, or raise the fault that it meets."""
+        if not self._standing or attributes.path.startswith("/_dev/"):
+            return
+        fault = self._meets(attributes)
+        if fault is None:
+            return
+        if fault.delay:
+            await self._delay(fault)
+        if fault.code:
+            reason = _REASONS.get(fault.code, "InternalError")
+            raise status.failure(
+                fault.code, reason, "fault injected for a test", retry_after=fault.retry_after
+            )
+
+    def _meets(self, attributes: Attributes) -> InjectedFault | None:
+        now = asyncio.get_running_loop().time()
+        self._standing = [fault for fault in self._standing if not fault.until or fault.until > now]
+        for fault in self._standing:
+            if attributes.path.startswith(fault.path) and fault.verb in ("", attributes.verb):
+                self._spend(fault)
+                return fault
+        return None
+
+    def _spend(self, fault: InjectedFault) -> None:
+        if fault.count is not None:
+            fault.count -= 1
+            if fault.count <= 0:
+                self._standing.remove(fault)
+
+    async def _delay(self, fault: InjectedFault) -> None:
+        if fault.delay > 0:
+            await asyncio.sleep(fault.delay)
+            return
+        while fault in self._standing:
+            await self._changed.wait()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()

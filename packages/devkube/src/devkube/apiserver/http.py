@@ -1,0 +1,187 @@
+"""From HTTP to calls and back: the one handler of every request.
+
+Order: faults, identity, authorisation, then what the path names. Whatever goes wrong becomes a
+`Status`; an unexpected error is logged with its trace and answered 500, and the tests treat one as a
+defect.
+
+Connections that mostly wait take little memory: asyncio gives every TLS connection a read buffer of
+256 KiB, so five hundred idle watches would hold 128 MiB of zeros. A request's connection is given a
+small one instead. asyncio offers no setting for it, so `shrink_read_buffer` reaches into its TLS
+protocol, and leaves alone what it does not recognise (another event loop, another version).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from asyncio import sslproto
+from typing import TYPE_CHECKING
+
+import msgspec
+from aiohttp import web
+
+from devkube.apiserver import status
+from devkube.apiserver.auth import RequestCredentials
+from devkube.apiserver.calls import (
+    ApiResponse,
+    Call,
+    WatchResponse,
+    finished,
+    read_attributes,
+    refusal,
+)
+from devkube.apiserver.registry.serialization import negotiate
+from devkube.apiserver.schema import protobuf
+
+if TYPE_CHECKING:
+    from devkube.apiserver.auth import UserInfo
+    from devkube.apiserver.calls import Attributes
+    from devkube.apiserver.core import Core
+    from devkube.apiserver.registry.list_watch import Watch
+
+
+_SIZE = 16 * 1024
+_PARTS = ("_ssl_buffer", "_ssl_buffer_view")
+
+
+def shrink_read_buffer(transport: asyncio.BaseTransport | None) -> None:
+    """Shrink the read buffer of a TLS connection; between reads only, which a handler always is."""
+    protocol = getattr(transport, "_ssl_protocol", None)
+    if not isinstance(protocol, sslproto.SSLProtocol) or protocol.max_size <= _SIZE:
+        return
+    parts = vars(protocol)
+    if all(name in parts for name in _PARTS):
+        buffer = bytearray(_SIZE)
+        parts.update(max_size=_SIZE, _ssl_buffer=buffer, _ssl_buffer_view=memoryview(buffer))
+
+
+BODY_LIMIT = 3 * 1024 * 1024
+_log = logging.getLogger("devkube.apiserver")
+
+
+class RequestHandler:
+    """The server's request handler."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._protobuf = protobuf.ProtobufReader()
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer one request."""
+        shrink_read_buffer(request.transport)
+        try:
+            return await self._answer(request)
+        except status.StatusError as error:
+            return _response(refusal(error))
+        except web.HTTPRequestEntityTooLarge:
+            text = f"Request entity too large: limit is {BODY_LIMIT}"
+            return _response(refusal(status.failure(413, "RequestEntityTooLarge", text)))
+        except (asyncio.CancelledError, ConnectionError):
+            raise
+        except Exception as error:  # noqa: BLE001 - the last line of defence: logged, answered 500
+            _log.exception("request failed", extra={"path": request.path})
+            text = f"Internal error occurred: {type(error).__name__}: {error}"
+            return _response(refusal(status.failure(500, "InternalError", text)))
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        core = self._core
+        attributes = read_attributes(request.method, request.rel_url.raw_path, request.query)
+        await core.faults.inject(attributes)
+        user = await core.gate.identify(_credentials(request))
+        await core.gate.admit(user, attributes)
+        if not attributes.is_resource:
+            return _response(await core.paths.answer(request, attributes, user))
+        call = await self._call(request, attributes, user)
+        special = core.subresource(call)
+        if special is not None:
+            return await special(call, request)
+        if core.reviews.covers(call):
+            return _response(await core.reviews.answer(call))
+        answer = core.answer(call)
+        if isinstance(answer, WatchResponse):
+            return await self._stream(request, answer.watch, call.served.warning)
+        await core.store.settled()
+        return _response(finished(call, answer))
+
+    async def _call(self, request: web.BaseRequest, attributes: Attributes, user: UserInfo) -> Call:
+        resource, served = self._core.registry.find(
+            attributes.group, attributes.version, attributes.resource
+        )
+        body = await request.read() if request.method != "GET" else b""
+        media = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        if media == protobuf.MEDIA_TYPE and body:
+            body, media = encode(self._protobuf.decode(body)), "application/json"
+        return Call(
+            attributes=attributes,
+            resource=resource,
+            served=served,
+            query=request.query,
+            user=user,
+            accepted=negotiate(",".join(request.headers.getall("Accept", ()))),
+            body=body,
+            content_type=media,
+            agent=request.headers.get("User-Agent", ""),
+        )
+
+    async def _stream(
+        self, request: web.BaseRequest, watch: Watch, warning: str
+    ) -> web.StreamResponse:
+        head = ApiResponse(body=b"", warnings=[warning] if warning else [])
+        response = web.StreamResponse(headers=dict(head.headers()))
+        response.enable_chunked_encoding()
+        await self._core.store.settled()
+        stop = self._core.faults.watch_ended()
+        # A client that leaves while it is written to has ended its watch, no more.
+        with contextlib.suppress(ConnectionError):
+            await response.prepare(request)
+            async with contextlib.aclosing(watch.batches(stop)) as batches:
+                async for lines in batches:
+                    await response.write(lines)
+            await response.write_eof()
+        return response
+
+
+def _credentials(request: web.BaseRequest) -> RequestCredentials:
+    header = request.headers.get("Authorization", "")
+    scheme, _, token = header.partition(" ")
+    transport = request.transport
+    return RequestCredentials(
+        certificate=transport.get_extra_info("peercert") if transport is not None else None,
+        token=token.strip() if scheme.lower() == "bearer" else "",
+        remote=request.remote or "",
+        impersonation=[
+            (name, value)
+            for name, value in request.headers.items()
+            if name[:12].lower() == "impersonate-"
+        ],
+    )
+
+
+def _response(answer: ApiResponse) -> web.Response:
+    response = web.Response(body=answer.body, status=answer.code)
+    for name, value in answer.headers():
+        if name == "Warning":
+            response.headers.add(name, value)
+        else:
+            response.headers[name] = value
+    return response
+
+
+def make_request(*arguments: object) -> web.BaseRequest:
+    """Build a request that may be as large as an object may be."""
+    message, payload, protocol, writer, task = arguments
+    return web.BaseRequest(
+        message,  # type: ignore[arg-type]  # aiohttp hands the factory's arguments over untyped
+        payload,  # type: ignore[arg-type]
+        protocol,  # type: ignore[arg-type]
+        writer,  # type: ignore[arg-type]
+        task,  # type: ignore[arg-type]
+        asyncio.get_running_loop(),
+        client_max_size=BODY_LIMIT,
+    )
+
+
+def encode(document: object) -> bytes:
+    """Encode a document as JSON."""
+    return msgspec.json.encode(document)

@@ -1,0 +1,3 @@
+"""Patches and field ownership: the patch verb, server-side apply, managedFields."""
+
+from __future__ import annotations

@@ -1,0 +1,3 @@
+"""What the verbs do to any resource: served resources, reads, watches, writes, subresources."""
+
+from __future__ import annotations

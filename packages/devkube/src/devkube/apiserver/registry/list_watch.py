@@ -1,0 +1,374 @@
+"""Lists and watches: pages of one consistent snapshot, then a stream of changes.
+
+A page's token names the version of the first page and the last key given out; later pages are read
+from the history at that version, so a list seen in pages is a list as it was at one moment. When
+the history no longer reaches back, 410 tells the client to start again, and carries a token for
+clients that would rather go on with what there is now.
+
+A watcher is a cursor in the resource's log. What an event is depends on the watcher: an object that
+begins to match its selector is ADDED, one that ceases is DELETED. Everything published while the
+client was being written to goes out in one write. A watcher that falls out of the window is ended;
+its client comes back with its last version and learns there that it is too old.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import dataclasses
+import itertools
+import random
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from devkube.apiserver import status
+from devkube.apiserver.calls import flag
+from devkube.apiserver.registry.selectors import ObjectSelection, parse_fields, parse_labels
+from devkube.apiserver.registry.serialization import ListMetadata
+from devkube.apiserver.storage import FellBehind
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Iterator
+
+    from devkube.apiserver.calls import Call
+    from devkube.apiserver.registry.serialization import Presenter
+    from devkube.apiserver.storage import (
+        Collection,
+        Cursor,
+        ObjectStore,
+        StoredChange,
+        StoredObject,
+    )
+
+
+_MATCH = "resourceVersionMatch"
+_EXPIRED = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a"
+    " new list without the continue parameter, or use the continue token in this response to retrieve"
+    " the remainder of the results. Continuing with the provided token results in an inconsistent list"
+    " - objects that were created, modified, or deleted between the time the first chunk was returned"
+    " and now may show up in the list."
+)
+
+
+class ContinueToken(msgspec.Struct, frozen=True):
+    """A continue token: the snapshot's version (-1: whatever is there now) and the last key."""
+
+    version: int
+    key: str
+
+    def write(self) -> str:
+        """Return the token as clients carry it."""
+        return base64.urlsafe_b64encode(msgspec.json.encode(self)).decode()
+
+    @classmethod
+    def read(cls, text: str) -> ContinueToken:
+        """Read a client's token; 400 for one that is not ours."""
+        try:
+            return msgspec.json.decode(base64.urlsafe_b64decode(text), type=cls)
+        except (binascii.Error, msgspec.MsgspecError, ValueError) as error:
+            raise status.bad_request(
+                f"invalid continue token: continue key is not valid: {error}"
+            ) from error
+
+
+def selection(call: Call) -> ObjectSelection:
+    """Return what a list, a watch or a deletion of a collection is about."""
+    allowed = ("metadata.name", "metadata.namespace", *call.resource.strategy.selectable)
+    fields = parse_fields(call.query.get("fieldSelector", ""), allowed)
+    if call.name:
+        fields = (*fields, ("metadata.name", True, call.name))
+    return ObjectSelection(
+        namespace=call.namespace,
+        labels=parse_labels(call.query.get("labelSelector", "")),
+        fields=fields,
+    )
+
+
+def whole_number(call: Call, name: str) -> int:
+    """Read a number that may not be negative; 0 where it is not given."""
+    text = call.query.get(name, "")
+    if not text:
+        return 0
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
+        raise status.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    return int(text)
+
+
+def read_version(call: Call) -> int | None:
+    """Read `resourceVersion`; None where it is not given."""
+    text = call.query.get("resourceVersion", "")
+    if not text:
+        return None
+    if not (text.isascii() and text.isdigit()) or len(text) > 18:
+        why = (
+            f'resourceVersion: Invalid value: "{text}":'
+            f' strconv.ParseUint: parsing "{text}": invalid syntax'
+        )
+        # Where the real server's storage stumbles over it, it says 500: a mistake of the sender's.
+        if call.attributes.verb == "list":
+            why = f"invalid resource version: {why}"
+        raise status.bad_request(why)
+    return int(text)
+
+
+class CollectionLister:
+    """The list verb."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def page(self, call: Call) -> tuple[list[StoredObject], ListMetadata]:
+        """Return the page asked for."""
+        collection = self._store.collection(call.resource.stored_in)
+        limit = whole_number(call, "limit")
+        token = call.query.get("continue", "")
+        wanted = selection(call)
+        if token:
+            return self._continue(call, collection, wanted, limit, ContinueToken.read(token))
+        version, records = self._first(call, collection)
+        if call.query.get("resourceVersion") == "0":
+            limit = 0  # a real server answers this one from its cache, in one piece
+        return self._cut(records, wanted, limit, version)
+
+    def _first(self, call: Call, collection: Collection) -> tuple[int, Iterable[StoredObject]]:
+        asked, match = read_version(call), call.query.get("resourceVersionMatch", "")
+        current = self._store.version
+        if "sendInitialEvents" in call.query:
+            raise bad_match(
+                status.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")
+            )
+        if match not in ("", "Exact", "NotOlderThan"):
+            raise bad_match(status.unsupported(_MATCH, match, ["Exact", "NotOlderThan", ""]))
+        if match and asked is None:
+            raise bad_match(
+                status.forbidden(
+                    _MATCH, "resourceVersionMatch is forbidden unless resourceVersion is provided"
+                )
+            )
+        if asked is not None and asked > current:
+            raise status.too_large(asked, current)
+        if match == "Exact":
+            if not asked:
+                raise bad_match(
+                    status.forbidden(
+                        _MATCH, 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+                    )
+                )
+            if asked < collection.log.compacted:
+                raise status.expired(
+                    f"The resourceVersion for the provided list is too old: {asked}"
+                )
+            return asked, collection.at(asked).values()
+        return current, collection.scan(call.namespace)
+
+    def _continue(
+        self,
+        call: Call,
+        collection: Collection,
+        wanted: ObjectSelection,
+        limit: int,
+        token: ContinueToken,
+    ) -> tuple[list[StoredObject], ListMetadata]:
+        if read_version(call):
+            raise status.bad_request(
+                "specifying resource version is not allowed when using continue"
+            )
+        records: Iterable[StoredObject]
+        if token.version < 0:
+            version, records = self._store.version, collection.scan(call.namespace)
+        elif token.version < collection.log.compacted or token.version > self._store.version:
+            raise _expired(token)
+        else:
+            version, records = token.version, collection.at(token.version).values()
+        later = (record for record in records if record.key > token.key)
+        return self._cut(later, wanted, limit, version)
+
+    def _cut(
+        self, records: Iterable[StoredObject], wanted: ObjectSelection, limit: int, version: int
+    ) -> tuple[list[StoredObject], ListMetadata]:
+        found: Iterator[StoredObject] = (record for record in records if wanted.covers(record))
+        if not limit:
+            return list(found), ListMetadata(version=version)
+        page = list(itertools.islice(found, limit))
+        rest = sum(1 for _ in found)
+        if not rest:
+            return page, ListMetadata(version=version)
+        token = ContinueToken(version, page[-1].key).write()
+        # With a selector a real server does not count what remains.
+        remaining = rest if wanted.is_empty else None
+        return page, ListMetadata(version=version, continue_token=token, remaining=remaining)
+
+
+def _expired(token: ContinueToken) -> status.StatusError:
+    refusal = status.expired(_EXPIRED)
+    refusal.status["metadata"] = {"continue": ContinueToken(-1, token.key).write()}
+    return refusal
+
+
+def bad_match(error: status.FieldError) -> status.StatusError:
+    """422: `resourceVersionMatch` does not go with the other parameters."""
+    return status.invalid_options("ListOptions", error)
+
+
+_BOOKMARK_PERIOD = 60.0
+_BOOKMARK_EARLY = 2.0
+_SHORTEST, _LONGEST = 1800.0, 3600.0
+_BATCH = 256
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class WatchRequest:
+    """What a watch asks for. `start` None means: begin with what there is."""
+
+    start: int | None
+    initial: bool
+    end_of_initial: bool
+    bookmarks: bool
+    seconds: float
+    selection: ObjectSelection
+
+
+def read_watch(call: Call, current: int) -> WatchRequest:
+    """Read a watch's parameters; 422 for combinations that have no meaning."""
+    asked = read_version(call)
+    send = call.query.get("sendInitialEvents")
+    match = call.query.get("resourceVersionMatch", "")
+    bookmarks = flag(call.query, "allowWatchBookmarks")
+    if send is None and match:
+        raise bad_match(
+            status.forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            )
+        )
+    if send is not None and match != "NotOlderThan":
+        raise bad_match(
+            status.forbidden(
+                "resourceVersionMatch",
+                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            )
+        )
+    if asked is not None and asked > current:
+        raise status.too_large(asked, current)
+    wants_initial = flag(call.query, "sendInitialEvents") if send is not None else not asked
+    seconds = float(whole_number(call, "timeoutSeconds")) or random.uniform(_SHORTEST, _LONGEST)
+    return WatchRequest(
+        start=None if wants_initial or not asked else asked,
+        initial=wants_initial,
+        end_of_initial=send is not None and wants_initial and bookmarks,
+        bookmarks=bookmarks,
+        seconds=seconds,
+        selection=selection(call),
+    )
+
+
+class Watch:
+    """One running watch; `batches` are bytes to send as they are."""
+
+    def __init__(
+        self,
+        *,
+        store: ObjectStore,
+        collection: Collection,
+        request: WatchRequest,
+        presenter: Presenter,
+    ) -> None:
+        self._store = store
+        self._collection = collection
+        self._request = request
+        self._presenter = presenter
+        self._initial = (
+            list(collection.scan(request.selection.namespace)) if request.initial else []
+        )
+        self._version = store.version
+        self._cursor = self._open()
+
+    def _open(self) -> Cursor | None:
+        """Return the place to begin at; None where the history does not reach back that far."""
+        start = self._request.start
+        try:
+            return self._collection.log.cursor(self._version if start is None else start)
+        except FellBehind:
+            return None
+
+    async def batches(self, stop: asyncio.Event) -> AsyncGenerator[bytes, None]:
+        """Yield what to send until the watch's time is over, or it is told to stop."""
+        cursor = self._cursor
+        if cursor is None:
+            oldest = self._collection.log.compacted
+            yield error_line(status.too_old(self._request.start or 0, oldest))
+            return
+        loop = asyncio.get_running_loop()
+        end = loop.time() + self._request.seconds
+        for lines in self._first_lines():
+            yield lines
+        bookmark_at = self._next_bookmark(loop.time(), end)
+        while not stop.is_set():
+            try:
+                changes = cursor.take()
+            except FellBehind:
+                return
+            if lines := b"".join(filter(None, map(self._line, changes))):
+                yield lines
+                continue
+            now = loop.time()
+            if now >= end:
+                return
+            if self._request.bookmarks and now >= bookmark_at:
+                yield self._bookmark()
+                bookmark_at = self._next_bookmark(now, end)
+            await _changed(cursor, min(end, bookmark_at if self._request.bookmarks else end))
+
+    def _next_bookmark(self, now: float, end: float) -> float:
+        """About once a minute, and once shortly before the end."""
+        regular, last = now + _BOOKMARK_PERIOD, end - _BOOKMARK_EARLY
+        return last if now < last < regular else regular
+
+    def _first_lines(self) -> list[bytes]:
+        """Return the synthetic events of what exists, in pieces."""
+        request, pieces, piece = self._request, [], []
+        for record in self._initial:
+            if request.selection.covers(record):
+                piece.append(b'{"type":"ADDED","object":%b}\n' % self._presenter.record(record))
+            if len(piece) >= _BATCH:
+                pieces.append(b"".join(piece))
+                piece = []
+        if request.end_of_initial:
+            end = self._presenter.bookmark(self._version, initial=True)
+            piece.append(b'{"type":"BOOKMARK","object":%b}\n' % end)
+        self._initial = []
+        return [*pieces, b"".join(piece)] if piece else pieces
+
+    def _line(self, change: StoredChange) -> bytes | None:
+        kind = self._kind(change)
+        if kind is None:
+            return None
+        return change.line(kind, self._presenter.form, self._presenter.record)
+
+    def _kind(self, change: StoredChange) -> str | None:
+        covers = self._request.selection.covers
+        before = change.previous is not None and covers(change.previous)
+        after = not change.deleted and covers(change.record)
+        if after:
+            return "MODIFIED" if before else "ADDED"
+        return "DELETED" if before else None
+
+    def _bookmark(self) -> bytes:
+        line = self._presenter.bookmark(self._store.version)
+        return b'{"type":"BOOKMARK","object":%b}\n' % line
+
+
+async def _changed(cursor: Cursor, until: float) -> None:
+    try:
+        async with asyncio.timeout_at(until):
+            await cursor.changed()
+    except TimeoutError:
+        pass
+
+
+def error_line(refusal: status.StatusError) -> bytes:
+    """Return the event that ends a watch with a refusal."""
+    return b'{"type":"ERROR","object":%b}\n' % msgspec.json.encode(refusal.status)

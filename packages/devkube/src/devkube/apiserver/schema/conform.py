@@ -1,0 +1,327 @@
+"""Make a decoded body fit its type: drop nulls and unknown fields, refuse wrong types.
+
+What a Kubernetes server's decoder does, for Kubernetes' own kinds: a value of the wrong type is a
+malformed request (400), an unknown field is dropped and reported, and the caller decides by
+`fieldValidation` whether a report is an error, a warning or nothing. Scalars are taken as Go's decoder
+takes them: numbers in range, times, quantities, base64.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+from devkube.apiserver.schema.types import Scalar, Type, TypeShape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from kubeloop.objects.meta import JsonObject
+
+
+_QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?\Z")
+_MICRO = re.compile(r"\.\d{6}(\D|\Z)")
+_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)\Z")
+
+
+class FieldDecodeError(ValueError):
+    """A value of the wrong type; the text is what Go's decoder would say."""
+
+
+class TypeMismatch(ValueError):
+    """A value of the wrong type, before it is known which struct it is in."""
+
+    def __init__(self, path: str, found: str, wanted: str) -> None:
+        super().__init__(path)
+        self.path = path
+        self.found = found
+        self.wanted = wanted
+
+
+def mismatch(value: Any, path: str, wanted: str) -> TypeMismatch:
+    """Build the error of a value that is not of the type wanted."""
+    return TypeMismatch(path, _json_name(value), wanted)
+
+
+def _json_name(value: Any) -> str:
+    match value:
+        case bool():
+            return "bool"
+        case str():
+            return "string"
+        case int() | float():
+            return "number"
+        case list():
+            return "array"
+        case _:
+            return "object"
+
+
+def read_scalar(value: Any, kind: Type, path: str) -> Any:
+    """Return a scalar as its type has it. Raises Mismatch, or DecodeError for malformed text."""
+    return _SCALARS[kind.scalar](value, path)
+
+
+def _string(value: Any, path: str) -> str:
+    if not isinstance(value, str):
+        raise mismatch(value, path, "string")
+    return value
+
+
+def _integer(bits: int) -> Callable[[Any, str], int]:
+    limit = 1 << (bits - 1)
+
+    def check(value: Any, path: str) -> int:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise mismatch(value, path, f"int{bits}")
+        if int(value) != value or not -limit <= value < limit:
+            raise TypeMismatch(path, f"number {json.dumps(value)}", f"int{bits}")
+        return int(value)
+
+    return check
+
+
+def _float(value: Any, path: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise mismatch(value, path, "float64")
+    return value
+
+
+def _boolean(value: Any, path: str) -> bool:
+    if not isinstance(value, bool):
+        raise mismatch(value, path, "bool")
+    return value
+
+
+def _bytes(value: Any, path: str) -> str:
+    text = _string(value, path)
+    trimmed = text.replace("\n", "").replace("\r", "")
+    if len(trimmed) % 4 or not re.fullmatch(r"[A-Za-z0-9+/]*={0,2}", trimmed):
+        raise FieldDecodeError(f"illegal base64 data at input byte {_first_illegal(text)}")
+    return text
+
+
+def _first_illegal(text: str) -> int:
+    for index, char in enumerate(text):
+        if not re.match(r"[A-Za-z0-9+/=\r\n]", char):
+            return index
+    return max(len(text) - len(text) % 4, 0)
+
+
+def _time(value: Any, path: str, layout: str = "2006-01-02T15:04:05Z07:00") -> str:
+    text = _string(value, path)
+    if not _TIME.match(text):
+        raise FieldDecodeError(
+            f'parsing time "{text}" as "{layout}": cannot parse "{text}" as "2006"'
+        )
+    return text
+
+
+def _micro_time(value: Any, path: str) -> str:
+    layout = "2006-01-02T15:04:05.000000Z07:00"
+    text = _time(value, path, layout)
+    if not _MICRO.match(text, 19):
+        raise FieldDecodeError(
+            f'parsing time "{text}" as "{layout}": cannot parse "{text[19:]}" as ".000000"'
+        )
+    return text
+
+
+def _quantity(value: Any, path: str) -> str:
+    text = json.dumps(value) if _is_number(value) else value
+    if not isinstance(text, str) or not _QUANTITY.match(text):
+        raise FieldDecodeError(
+            "quantities must match the regular expression"
+            " '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+        )
+    return text
+
+
+_INT32 = _integer(32)
+
+
+def _int_or_string(value: Any, path: str) -> int | str:
+    if isinstance(value, str):
+        return value
+    return _INT32(value, path)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+_SCALARS: Mapping[Scalar, Callable[[Any, str], Any]] = {
+    Scalar.STRING: _string,
+    Scalar.INT32: _INT32,
+    Scalar.INT64: _integer(64),
+    Scalar.FLOAT: _float,
+    Scalar.BOOLEAN: _boolean,
+    Scalar.BYTES: _bytes,
+    Scalar.TIME: _time,
+    Scalar.MICRO_TIME: _micro_time,
+    Scalar.QUANTITY: _quantity,
+    Scalar.INT_OR_STRING: _int_or_string,
+}
+
+
+# Lists that are optional and yet always written.
+_STAY = frozenset(
+    {
+        ("ClusterRole", "rules"),
+        ("EndpointSlice", "endpoints"),
+        ("EndpointSlice", "ports"),
+        ("HorizontalPodAutoscalerStatus", "currentMetrics"),
+        ("ProjectedVolumeSource", "sources"),
+        ("Role", "rules"),
+        ("TokenRequestSpec", "audiences"),
+    }
+)
+_INDEX = re.compile(r"\[\d+\]")
+
+
+class Conformer:
+    """One pass over one object; `unknown` collects the paths of unknown fields."""
+
+    def __init__(self) -> None:
+        self.unknown: list[str] = []
+        self._owner = ""
+
+    def conform(self, value: Any, kind: Type, path: str = "") -> Any:
+        """Return a copy of `value` that fits `kind`. Raises DecodeError."""
+        try:
+            return self._fit(value, kind, path)
+        except TypeMismatch as error:
+            place = _INDEX.sub("", error.path)
+            where = f"{self._owner}.{place}" if self._owner else place
+            raise FieldDecodeError(
+                f"json: cannot unmarshal {error.found} into Go struct field {where} of type {error.wanted}"
+            ) from error
+
+    def _fit(self, value: Any, kind: Type, path: str) -> Any:
+        match kind.shape:
+            case TypeShape.STRUCT:
+                return self._struct(_expect(value, dict, kind, path), kind, path)
+            case TypeShape.MAP:
+                return self._map(_expect(value, dict, kind, path), kind, path)
+            case TypeShape.LIST:
+                return self._list(_expect(value, list, kind, path), kind, path)
+            case TypeShape.SCALAR:
+                return read_scalar(value, kind, path)
+            case TypeShape.ANY:
+                return value
+
+    def _struct(self, value: JsonObject, kind: Type, path: str) -> JsonObject:
+        result = {}
+        fields = kind.fields
+        for name, child in value.items():
+            field = fields.get(name)
+            where = f"{path}.{name}" if path else name
+            if field is None:
+                self.unknown.append(where)
+            elif child is not None:
+                self._owner = kind.name.rpartition(".")[2]
+                fitted = self._fit(child, field.type, where)
+                if fitted or not _vanishes(name, kind, field.type):
+                    result[name] = fitted
+        return result
+
+    def _map(self, value: JsonObject, kind: Type, path: str) -> JsonObject:
+        assert kind.element is not None
+        result = {}
+        for name, child in value.items():
+            if child is None:
+                # Go's zero value of the element: only strings matter in practice.
+                result[name] = "" if kind.element.shape is TypeShape.SCALAR else {}
+            else:
+                result[name] = self._fit(child, kind.element, path)
+        return result
+
+    def _list(self, value: list[Any], kind: Type, path: str) -> list[Any]:
+        element = kind.element
+        assert element is not None
+        return [
+            self._fit({} if child is None else child, element, f"{path}[{index}]")
+            if child is not None or element.shape is TypeShape.STRUCT
+            else _zero(element)
+            for index, child in enumerate(value)
+        ]
+
+
+def _vanishes(name: str, owner: Type, kind: Type) -> bool:
+    """Whether Go leaves an empty map or list of this field out."""
+    if kind.shape not in (TypeShape.MAP, TypeShape.LIST) or name in owner.required:
+        return False
+    return (owner.name.rpartition(".")[2], name) not in _STAY
+
+
+def _zero(kind: Type) -> Any:
+    match kind.shape:
+        case TypeShape.LIST:
+            return []
+        case TypeShape.SCALAR if kind.scalar in (Scalar.INT32, Scalar.INT64, Scalar.FLOAT):
+            return 0
+        case TypeShape.SCALAR if kind.scalar is Scalar.BOOLEAN:
+            return False
+        case TypeShape.SCALAR:
+            return ""
+        case _:
+            return {}
+
+
+def _expect(value: Any, wanted: type, kind: Type, path: str) -> Any:
+    if isinstance(value, wanted):
+        return value
+    raise mismatch(value, path, _go_type(kind))
+
+
+def _go_type(kind: Type) -> str:
+    match kind.shape:
+        case TypeShape.MAP:
+            return f"map[string]{_go_type(kind.element)}" if kind.element else "map"
+        case TypeShape.LIST:
+            return f"[]{_go_type(kind.element)}" if kind.element else "[]"
+        case TypeShape.SCALAR:
+            return kind.scalar.value
+        case _:
+            return kind.name
+
+
+def duplicate_fields(body: bytes) -> list[str]:
+    """Return the paths of fields that a JSON body gives more than once; the last one counts."""
+    found: list[str] = []
+    _walk(json.loads(body, object_pairs_hook=_Pairs), "", found)
+    return list(dict.fromkeys(found))
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object with its repetitions."""
+
+
+def _walk(value: Any, path: str, found: list[str]) -> None:
+    if isinstance(value, _Pairs):
+        seen = set()
+        for name, child in value:
+            where = f"{path}.{name}" if path else name
+            if name in seen:
+                found.append(where)
+            seen.add(name)
+            _walk(child, where, found)
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            _walk(child, f"{path}[{index}]", found)
+
+
+def required_fields(value: Any, kind: Type, path: str) -> Iterable[str]:
+    """Yield the paths of fields that the type requires and the value lacks."""
+    if kind.shape is TypeShape.STRUCT and isinstance(value, dict):
+        for name in kind.required:
+            if value.get(name) in (None, "", [], {}):
+                yield f"{path}.{name}" if path else name
+        for name, child in value.items():
+            field = kind.fields.get(name)
+            if field is not None:
+                yield from required_fields(child, field.type, f"{path}.{name}" if path else name)
+    elif kind.shape is TypeShape.LIST and isinstance(value, list) and kind.element is not None:
+        for index, child in enumerate(value):
+            yield from required_fields(child, kind.element, f"{path}[{index}]")

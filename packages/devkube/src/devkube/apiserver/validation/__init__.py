@@ -1,0 +1,3 @@
+"""Kubernetes' own kinds: defaults, immutable fields, validation. Pure functions on dictionaries."""
+
+from __future__ import annotations

@@ -1,0 +1,169 @@
+"""Rules of a kind, and the strategy that applies them to one of Kubernetes' own types."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from devkube.apiserver import status
+from devkube.apiserver.schema.conform import Conformer, required_fields
+from devkube.apiserver.schema.types import Type, TypeShape
+from devkube.apiserver.validation import names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from devkube.apiserver.registry.resources import ServedVersion
+    from devkube.apiserver.status import FieldError
+    from kubeloop.objects.meta import JsonObject
+
+
+def _leave(obj: JsonObject) -> None:
+    """Change nothing."""
+
+
+def _leave_update(new: JsonObject, old: JsonObject) -> None:
+    """Change nothing."""
+
+
+def _accept(obj: JsonObject) -> Iterable[FieldError]:
+    return ()
+
+
+def _accept_update(new: JsonObject, old: JsonObject) -> Iterable[FieldError]:
+    return ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class KindRules:
+    """What is particular about a kind."""
+
+    default: Callable[[JsonObject], None] = _leave
+    prepare_create: Callable[[JsonObject], None] = _leave
+    prepare_update: Callable[[JsonObject, JsonObject], None] = _leave_update
+    validate: Callable[[JsonObject], Iterable[FieldError]] = _accept
+    validate_update: Callable[[JsonObject, JsonObject], Iterable[FieldError]] = _accept_update
+    name_rule: Callable[[str], list[str]] = names.dns_subdomain
+    generation: bool = False
+    blind_update: bool = True
+    check_required: bool = True
+    born_with_status: bool = False
+    selectable: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+
+
+class BuiltinStrategy:
+    """A kind whose type is in the derived tables."""
+
+    def __init__(self, rules: KindRules, *, namespaced: bool) -> None:
+        self._rules = rules
+        self._namespaced = namespaced
+
+    @property
+    def tracks_generation(self) -> bool:
+        """Whether a change of the wished state counts the generation up."""
+        return self._rules.generation
+
+    @property
+    def blind_update(self) -> bool:
+        """Whether an update without resourceVersion is taken."""
+        return self._rules.blind_update
+
+    @property
+    def selectable(self) -> Mapping[str, tuple[str, ...]]:
+        """Fields that field selectors may name."""
+        return self._rules.selectable
+
+    def decode(self, obj: JsonObject, served: ServedVersion) -> tuple[JsonObject, list[str]]:
+        """Return the object as its type allows, and its unknown fields."""
+        conformer = Conformer()
+        return conformer.conform(obj, served.type), conformer.unknown
+
+    def default(self, obj: JsonObject, served: ServedVersion) -> None:
+        """Fill in the type's defaults, then the kind's own."""
+        fill_defaults(obj, served.type)
+        self._rules.default(obj)
+
+    def prepare_create(self, obj: JsonObject, served: ServedVersion) -> None:
+        """Drop a status that is not the user's to set."""
+        if "status" in served.subresources and not self._rules.born_with_status:
+            obj["status"] = {}
+        self._rules.prepare_create(obj)
+
+    def prepare_update(self, new: JsonObject, old: JsonObject, served: ServedVersion) -> None:
+        """Keep the status as it is."""
+        if "status" in served.subresources:
+            _keep(new, old, "status")
+        self._rules.prepare_update(new, old)
+
+    def validate(self, obj: JsonObject, served: ServedVersion) -> list[FieldError]:
+        """Return what is wrong with an object."""
+        errors = names.check_metadata(
+            obj.get("metadata", {}), namespaced=self._namespaced, name_rule=self._rules.name_rule
+        )
+        errors += _generic(obj, served.type, required=self._rules.check_required)
+        found = {error.field for error in errors}
+        errors += [error for error in self._rules.validate(obj) if error.field not in found]
+        return errors
+
+    def ratchet(
+        self, errors: list[FieldError], new: JsonObject, old: JsonObject
+    ) -> list[FieldError]:
+        """Excuse nothing."""
+        return errors
+
+    def validate_update(
+        self, new: JsonObject, old: JsonObject, served: ServedVersion
+    ) -> list[FieldError]:
+        """Return what is wrong with a change."""
+        return list(self._rules.validate_update(new, old))
+
+
+def _keep(new: JsonObject, old: JsonObject, name: str) -> None:
+    if name in old:
+        new[name] = old[name]
+    else:
+        new.pop(name, None)
+
+
+def fill_defaults(value: Any, kind: Type) -> None:
+    """Fill in the defaults that a type declares, wherever its struct is present."""
+    if kind.shape is TypeShape.STRUCT and isinstance(value, dict):
+        for name, field in kind.fields.items():
+            if name in value:
+                fill_defaults(value[name], field.type)
+            elif field.default is not None:
+                value[name] = field.default
+    elif kind.shape is TypeShape.LIST and isinstance(value, list) and kind.element is not None:
+        for child in value:
+            fill_defaults(child, kind.element)
+
+
+def _generic(obj: JsonObject, kind: Type, *, required: bool) -> list[FieldError]:
+    """Judge everything but metadata and status by the type alone."""
+    errors: list[FieldError] = []
+    for name, field in kind.fields.items():
+        if name in ("metadata", "status", "apiVersion", "kind") or name not in obj:
+            continue
+        if required:
+            errors += [
+                status.required(path) for path in required_fields(obj[name], field.type, name)
+            ]
+        errors += _choices(obj[name], field.type, name)
+    if required:
+        wanted = (name for name in kind.required if obj.get(name) in (None, "", [], {}))
+        errors += [status.required(name) for name in wanted]
+    return errors
+
+
+def _choices(value: Any, kind: Type, path: str) -> Iterator[FieldError]:
+    if kind.shape is TypeShape.STRUCT and isinstance(value, dict):
+        for name, child in value.items():
+            field = kind.fields.get(name)
+            if field is None:
+                continue
+            if field.choices and child not in field.choices and child != "":
+                yield status.unsupported(f"{path}.{name}", child, field.choices)
+            yield from _choices(child, field.type, f"{path}.{name}")
+    elif kind.shape is TypeShape.LIST and isinstance(value, list) and kind.element is not None:
+        for index, child in enumerate(value):
+            yield from _choices(child, kind.element, f"{path}[{index}]")

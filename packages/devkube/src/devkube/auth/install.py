@@ -1,0 +1,228 @@
+"""Puts RBAC and ServiceAccount tokens into an API server, and the roles of every cluster.
+
+The table of roles is Kubernetes' own, derived by `hack/derive_rbac_roles.py`. Ours besides: one process
+runs every controller and the scheduler under one name, so that name gets what theirs have together. What
+is missing is made, and what a user took out of a role or binding is put back, unless its annotation
+`autoupdate` says no; what a user added stays.
+
+Rules of a ClusterRole with an `aggregationRule` are kept in step with the roles that it selects, inside
+the write itself: when a role has been written, those made of it are up to date before the response.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.resources
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from devkube.apiserver.auth import AdminAuthorizer
+from devkube.auth.admission import EscalationCheck, ServiceAccountAdmission
+from devkube.auth.gate import NodeAuthorizer, RbacAuthorizer, RbacGate, ServiceAccountAuthenticator
+from devkube.auth.policy import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    GROUP,
+    ROLE_BINDINGS,
+    ROLES,
+    RbacPolicy,
+    compact,
+    read_rules,
+    uncovered,
+)
+from devkube.auth.reviews import RbacReviews
+from devkube.auth.service_accounts import IssuerDocuments, ServiceAccountTokens
+from devkube.auth.token_requests import TokenRequests, TokenSecrets
+from kubeloop.objects.selectors import LabelSelector, SelectorError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from devkube.apiserver.calls import Call
+    from devkube.apiserver.core import Core
+    from devkube.apiserver.registry.writer import WriteResult
+    from devkube.apiserver.storage import Collection, ObjectStore
+    from devkube.apiserver.validation.names import Stamps
+    from devkube.auth.jwt import SigningKey
+    from kubeloop.objects.meta import JsonObject
+
+
+CONTROLLER_MANAGER = "system:kube-controller-manager"
+SERVICE_PROXY = "system:kube-proxy"
+_COLLECTIONS = {
+    "ClusterRole": CLUSTER_ROLES,
+    "Role": ROLES,
+    "ClusterRoleBinding": CLUSTER_ROLE_BINDINGS,
+    "RoleBinding": ROLE_BINDINGS,
+}
+_AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
+_OURS = "elasti-dev:controller-manager"
+
+
+def bootstrap(store: ObjectStore, stamps: Stamps) -> None:
+    """Make every role and binding that is not there, and complete those that are."""
+    table = read_table()
+    for row in (*table, *_own(table)):
+        namespace, name = row.get("namespace", ""), row["name"]
+        key = f"{namespace}/{name}" if namespace else name
+        collection = store.collection(_COLLECTIONS[row["kind"]])
+        record = collection.get(key)
+        if record is None:
+            store.put(collection, key, _object(row, stamps))
+        elif _complete(found := record.decode(), row):
+            store.put(collection, key, found)
+
+
+def read_table() -> list[JsonObject]:
+    """Return the derived table."""
+    text = importlib.resources.files("devkube.auth").joinpath("data/roles.json")
+    return msgspec.json.decode(text.read_bytes(), type=list[dict[str, Any]])
+
+
+def _complete(found: JsonObject, row: JsonObject) -> bool:
+    """Put back what is missing in a stored object; whether that changed it."""
+    if (found["metadata"].get("annotations") or {}).get(_AUTOUPDATE) == "false":
+        return False
+    missing = compact(uncovered(read_rules(found), read_rules(row)))
+    if missing:
+        found["rules"] = [*(found.get("rules") or ()), *(rule.to_json() for rule in missing)]
+    mine = found.get("subjects") or []
+    absent = [subject for subject in row.get("subjects", ()) if subject not in mine]
+    if absent:
+        found["subjects"] = [*mine, *absent]
+    return bool(missing or absent)
+
+
+def _own(table: list[JsonObject]) -> Iterator[JsonObject]:
+    rules: list[JsonObject] = []
+    for row in table:
+        whole = row["kind"] == "ClusterRole"
+        if whole and row["name"].startswith(("system:controller:", "system:kube-scheduler")):
+            rules += [rule for rule in row.get("rules", ()) if rule not in rules]
+    yield {"kind": "ClusterRole", "name": _OURS, "rules": rules}
+    yield {
+        "kind": "ClusterRoleBinding",
+        "name": _OURS,
+        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": _OURS},
+        "subjects": [{"apiGroup": GROUP, "kind": "User", "name": CONTROLLER_MANAGER}],
+    }
+
+
+def _object(row: JsonObject, stamps: Stamps) -> JsonObject:
+    metadata: JsonObject = {"name": row["name"]}
+    if "namespace" in row:
+        metadata["namespace"] = row["namespace"]
+    metadata |= {
+        "uid": stamps.uid(),
+        "creationTimestamp": stamps.now(),
+        "labels": {"kubernetes.io/bootstrapping": "rbac-defaults", **row.get("labels", {})},
+        "annotations": {_AUTOUPDATE: "true"},
+    }
+    rest = {k: v for k, v in row.items() if k not in ("kind", "name", "namespace", "labels")}
+    made: JsonObject = {"apiVersion": f"{GROUP}/v1", "kind": row["kind"], "metadata": metadata}
+    if row["kind"] in ("ClusterRole", "Role"):
+        made["rules"] = []
+    return {**made, **rest}
+
+
+class RoleAggregation:
+    """Writes the rules of aggregated ClusterRoles."""
+
+    def __init__(self, store: ObjectStore) -> None:
+        self._store = store
+
+    def observe(self, call: Call, written: WriteResult) -> None:
+        """Follow a write of a ClusterRole."""
+        del written
+        if call.resource.stored_in == CLUSTER_ROLES:
+            self.settle()
+
+    def settle(self) -> None:
+        """Write what is not as it should be. Roles build on roles, so it takes several rounds."""
+        roles = {record.key: record.decode() for record in self._collection.scan()}
+        made = [role for role in roles.values() if _selectors(role)]
+        for _ in made:
+            changed = [self._update(role, roles) for role in made]
+            if not any(changed):
+                return
+
+    @property
+    def _collection(self) -> Collection:
+        return self._store.collection(CLUSTER_ROLES)
+
+    def _update(self, role: JsonObject, roles: dict[str, JsonObject]) -> bool:
+        wanted = _union(role, roles)
+        if (role.get("rules") or []) == wanted:
+            return False
+        role["rules"] = wanted
+        self._store.put(self._collection, role["metadata"]["name"], role)
+        return True
+
+
+def _union(role: JsonObject, roles: dict[str, JsonObject]) -> list[JsonObject]:
+    """Return the rules of all selected roles, in the order of their names, each once."""
+    selectors = _selectors(role)
+    found: list[JsonObject] = []
+    for name in sorted(roles):
+        other = roles[name]
+        labels = other["metadata"].get("labels") or {}
+        if other is role or not any(selector.matches(labels) for selector in selectors):
+            continue
+        found += [rule for rule in other.get("rules") or [] if rule not in found]
+    return found
+
+
+def _selectors(role: JsonObject) -> list[LabelSelector]:
+    rule = role.get("aggregationRule") or {}
+    found = []
+    for body in rule.get("clusterRoleSelectors") or ():
+        try:
+            found.append(LabelSelector.from_json(body))
+        except SelectorError:
+            # A selector that means nothing selects nothing.
+            continue
+    return found
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class InstalledAuth:
+    """What was installed."""
+
+    gate: RbacGate
+    tokens: ServiceAccountTokens
+    aggregation: RoleAggregation
+
+
+def install(core: Core, *, key: SigningKey, authority: bytes) -> InstalledAuth:
+    """Guard an API server with RBAC and ServiceAccount tokens; before it serves.
+
+    `authority` is the certificate (PEM) that Secrets with a token carry.
+    """
+    policy = RbacPolicy(core.store)
+    rbac = RbacAuthorizer(policy)
+    tokens = ServiceAccountTokens(store=core.store, stamps=core.stamps, key=key)
+    gate = RbacGate(
+        authenticators=[*core.gate.authenticators, ServiceAccountAuthenticator(tokens)],
+        authorizers=[AdminAuthorizer(), NodeAuthorizer(policy)],
+        rbac=rbac,
+    )
+    aggregation = RoleAggregation(core.store)
+    core.gate = gate
+    core.reviews = RbacReviews(gate, tokens)
+    core.admission += [
+        ServiceAccountAdmission(store=core.store, stamps=core.stamps),
+        EscalationCheck(rbac),
+    ]
+    secrets = TokenSecrets(store=core.store, tokens=tokens, authority=authority)
+    core.observers += [aggregation.observe, secrets.observe]
+    requests = TokenRequests(store=core.store, stamps=core.stamps, tokens=tokens)
+    core.serve("token", requests.answer)
+    IssuerDocuments(tokens).serve(core.paths)
+    return InstalledAuth(gate=gate, tokens=tokens, aggregation=aggregation)
+
+
+def fill(core: Core, auth: InstalledAuth) -> None:
+    """Make the roles that every cluster begins with; after the store has been read back."""
+    bootstrap(core.store, core.stamps)
+    auth.aggregation.settle()

@@ -1,0 +1,206 @@
+"""Reviews answered from RBAC and from ServiceAccount tokens: `kubectl auth can-i` and `whoami`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from devkube.apiserver import calls, status
+from devkube.apiserver.auth import ANONYMOUS, RequestCredentials, UserInfo
+from devkube.apiserver.calls import ApiResponse, Attributes
+from devkube.apiserver.registry.subresources import Reviews
+from devkube.auth.jwt import TokenError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from devkube.apiserver.calls import Call
+    from devkube.auth.gate import RbacGate
+    from devkube.auth.service_accounts import ServiceAccountTokens
+    from kubeloop.objects.meta import JsonObject
+
+
+class ResourceAttributes(msgspec.Struct):
+    """A request about objects, as a review describes it."""
+
+    namespace: str = ""
+    verb: str = ""
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+    subresource: str = ""
+    name: str = ""
+
+
+class NonResourceAttributes(msgspec.Struct):
+    """A request about a path."""
+
+    path: str = ""
+    verb: str = ""
+
+
+class ReviewSpec(msgspec.Struct, rename="camel"):
+    """The specs of all reviews in one; each kind looks at its own part."""
+
+    resource_attributes: ResourceAttributes | None = None
+    non_resource_attributes: NonResourceAttributes | None = None
+    user: str = ""
+    uid: str = ""
+    groups: list[str] | None = None
+    extra: dict[str, list[str]] | None = None
+    namespace: str = ""
+    token: str = ""
+    audiences: list[str] | None = None
+
+    def attributes(self) -> Attributes:
+        """Return the request that an access review is about."""
+        about, path = self.resource_attributes, self.non_resource_attributes
+        if about is not None:
+            return Attributes(path="", **msgspec.structs.asdict(about))
+        assert path is not None
+        return Attributes(verb=path.verb, path=path.path)
+
+
+class RbacReviews(Reviews):
+    """Answers the create-only resources of authentication and authorisation."""
+
+    def __init__(self, gate: RbacGate, tokens: ServiceAccountTokens) -> None:
+        super().__init__(gate)
+        self._rbac_gate = gate
+        self._tokens = tokens
+        self._answers: Mapping[str, Callable[[Call, ReviewSpec], Awaitable[JsonObject]]] = {
+            "SelfSubjectAccessReview": self._own,
+            "SubjectAccessReview": self._others,
+            "LocalSubjectAccessReview": self._local,
+            "SelfSubjectRulesReview": self._rules,
+            "SelfSubjectReview": self._whoami,
+            "TokenReview": self._token_of,
+        }
+
+    async def answer(self, call: Call) -> ApiResponse:
+        """Answer a review with itself, its status filled in."""
+        if call.attributes.verb != "create" or call.name:
+            raise status.method_not_allowed()
+        review = calls.read_body(call)
+        spec = _read(review)
+        found = await self._answers[call.resource.kind](call, spec)
+        shown = {
+            "kind": call.resource.kind,
+            "apiVersion": call.resource.api_version(call.served),
+            "metadata": {**(review.get("metadata") or {}), "creationTimestamp": None},
+            "spec": review.get("spec") or {},
+            "status": found,
+        }
+        if call.resource.kind == "SelfSubjectReview":
+            del shown["spec"]
+        return ApiResponse(body=msgspec.json.encode(shown), code=201)
+
+    async def _own(self, call: Call, spec: ReviewSpec) -> JsonObject:
+        _check(call, spec, subject=False)
+        return await self._decide(call.user, spec.attributes())
+
+    async def _others(self, call: Call, spec: ReviewSpec) -> JsonObject:
+        _check(call, spec, subject=True)
+        return await self._decide(_subject(spec), spec.attributes())
+
+    async def _local(self, call: Call, spec: ReviewSpec) -> JsonObject:
+        _check(call, spec, subject=True)
+        attributes = spec.attributes()
+        if attributes.namespace != call.namespace:
+            text = f"must match metadata.namespace: {call.namespace}"
+            error = status.invalid("spec.resourceAttributes.namespace", attributes.namespace, text)
+            raise call.resource.invalid("", [error])
+        return await self._decide(_subject(spec), attributes)
+
+    async def _decide(self, user: UserInfo, attributes: Attributes) -> JsonObject:
+        rbac = self._rbac_gate.rbac
+        if await self._rbac_gate.allows(user, attributes):
+            reason = rbac.decide(user, attributes) or ""
+            return {"allowed": True, "reason": reason} if reason else {"allowed": True}
+        problems = rbac.problems(user, attributes.namespace)
+        return {"allowed": False, "reason": problems} if problems else {"allowed": False}
+
+    async def _rules(self, call: Call, spec: ReviewSpec) -> JsonObject:
+        if not spec.namespace:
+            raise status.bad_request("no namespace on request")
+        rules = self._rbac_gate.rbac.policy.rules_for(call.user, spec.namespace)
+        shown = [rule.to_json() for rule in rules]
+        problems = self._rbac_gate.rbac.problems(call.user, spec.namespace)
+        found: JsonObject = {
+            "resourceRules": [rule for rule in shown if "resources" in rule],
+            "nonResourceRules": [
+                {"verbs": rule["verbs"], "nonResourceURLs": rule["nonResourceURLs"]}
+                for rule in shown
+                if "nonResourceURLs" in rule
+            ],
+            "incomplete": False,
+        }
+        return {**found, "evaluationError": problems} if problems else found
+
+    async def _whoami(self, call: Call, spec: ReviewSpec) -> JsonObject:
+        del spec
+        return {"userInfo": _info(call.user)}
+
+    async def _token_of(self, call: Call, spec: ReviewSpec) -> JsonObject:
+        del call
+        if not spec.token:
+            raise status.bad_request("token is required for TokenReview in authentication")
+        wanted = spec.audiences or list(self._tokens.audiences)
+        if self._tokens.is_ours(spec.token):
+            try:
+                user, audiences = self._tokens.verify(spec.token, wanted)
+            except TokenError as error:
+                return {"user": {}, "error": f"[invalid bearer token, {error}]"}
+            return {"authenticated": True, "user": _info(user), "audiences": audiences}
+        return await self._other_token(spec.token, wanted)
+
+    async def _other_token(self, token: str, wanted: list[str]) -> JsonObject:
+        """A token that is none of a ServiceAccount: it is for the API server alone."""
+        meant = [audience for audience in wanted if audience in self._tokens.audiences]
+        try:
+            user = await self._rbac_gate.identify(RequestCredentials(token=token))
+        except status.StatusError:
+            return {"user": {}, "error": "invalid bearer token"}
+        if user is ANONYMOUS or not meant:
+            return {"user": {}, "error": "invalid bearer token"}
+        return {"authenticated": True, "user": _info(user), "audiences": meant}
+
+
+def _read(review: JsonObject) -> ReviewSpec:
+    try:
+        return msgspec.convert(review.get("spec") or {}, ReviewSpec)
+    except msgspec.ValidationError as error:
+        raise status.bad_request(f"spec: {error}") from error
+
+
+def _check(call: Call, spec: ReviewSpec, *, subject: bool) -> None:
+    errors = []
+    about, path = spec.resource_attributes, spec.non_resource_attributes
+    if about is not None and path is not None:
+        text = "cannot be specified in combination with resourceAttributes"
+        shown = msgspec.to_builtins(path)
+        errors.append(status.invalid("spec.nonResourceAttributes", shown, text))
+    if about is None and path is None:
+        text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        errors.append(status.invalid("spec.resourceAttributes", None, text))
+    if subject and not spec.user and not spec.groups:
+        text = "at least one of user or group must be specified"
+        errors.append(status.invalid("spec.user", "", text))
+    if errors:
+        raise call.resource.invalid("", errors)
+
+
+def _subject(spec: ReviewSpec) -> UserInfo:
+    extra = {key: tuple(values) for key, values in (spec.extra or {}).items()}
+    return UserInfo(name=spec.user, uid=spec.uid, groups=tuple(spec.groups or ()), extra=extra)
+
+
+def _info(user: UserInfo) -> JsonObject:
+    info: JsonObject = {"username": user.name}
+    if user.uid:
+        info["uid"] = user.uid
+    info["groups"] = list(user.groups)
+    if user.extra:
+        info["extra"] = {name: list(values) for name, values in user.extra.items()}
+    return info

@@ -1,0 +1,223 @@
+"""ServiceAccount tokens: issued, and valid while what they are bound to exists.
+
+The issuer's public documents let others check tokens without asking the API server.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from devkube.apiserver import status
+from devkube.apiserver.auth import AUTHENTICATED, UserInfo
+from devkube.apiserver.calls import ApiResponse
+from devkube.auth.gate import account_groups
+from devkube.auth.jwt import TokenError, peek
+from devkube.auth.policy import ACCOUNT_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from aiohttp import web
+
+    from devkube.apiserver.calls import Attributes
+    from devkube.apiserver.core import NonResourcePaths
+    from devkube.apiserver.storage import ObjectStore
+    from devkube.apiserver.validation.names import Stamps
+    from devkube.auth.jwt import SigningKey
+    from kubeloop.objects.meta import JsonObject
+
+
+ISSUER = "https://kubernetes.default.svc.cluster.local"
+ACCOUNTS, PODS, SECRETS, NODES = "/serviceaccounts", "/pods", "/secrets", "/nodes"
+_PRIVATE = "kubernetes.io"
+_EXTRA = "authentication.kubernetes.io"
+# How long after its deletion began an object still counts, as in Kubernetes.
+_LEEWAY = dt.timedelta(seconds=60)
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    uid: str = ""
+    deletion_timestamp: dt.datetime | None = None
+
+
+class BoundObject(msgspec.Struct):
+    """As much of a stored object as a token is bound to."""
+
+    metadata: _Meta
+
+
+_read = msgspec.json.Decoder(BoundObject).decode
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TokenBinding:
+    """What a token is bound to beside its account: `kind` is `pod`, `secret`, `node`, or empty."""
+
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    node: str = ""
+    node_uid: str = ""
+
+
+class ServiceAccountTokens:
+    """Issues tokens and answers whose they are."""
+
+    def __init__(
+        self,
+        *,
+        store: ObjectStore,
+        stamps: Stamps,
+        key: SigningKey,
+        issuer: str = ISSUER,
+        audiences: Sequence[str] = (ISSUER,),
+    ) -> None:
+        self._store = store
+        self._stamps = stamps
+        self.key = key
+        self.issuer = issuer
+        self.audiences = tuple(audiences)
+
+    def issue(
+        self,
+        *,
+        namespace: str,
+        account: str,
+        uid: str,
+        audiences: Sequence[str],
+        seconds: int,
+        bound: TokenBinding,
+    ) -> str:
+        """Return a new token."""
+        now = int(self._stamps.moment().timestamp())
+        private: JsonObject = {
+            "namespace": namespace,
+            "serviceaccount": {"name": account, "uid": uid},
+        }
+        if bound.kind:
+            private[bound.kind] = {"name": bound.name, "uid": bound.uid}
+        if bound.node:
+            private["node"] = {"name": bound.node, "uid": bound.node_uid}
+        return self.key.sign(
+            {
+                "aud": list(audiences),
+                "exp": now + seconds,
+                "iat": now,
+                "iss": self.issuer,
+                "jti": self._stamps.uid(),
+                _PRIVATE: private,
+                "nbf": now,
+                "sub": f"{ACCOUNT_PREFIX}{namespace}:{account}",
+            }
+        )
+
+    def is_ours(self, token: str) -> bool:
+        """Whether a token claims to come from here; nothing is checked yet."""
+        claims = peek(token)
+        return isinstance(claims, dict) and claims.get("iss") == self.issuer
+
+    def verify(self, token: str, audiences: Sequence[str]) -> tuple[UserInfo, list[str]]:
+        """Return whose token it is, and those of the audiences that it is for; raises TokenError."""
+        claims = self.key.claims(token)
+        self._check_time(claims)
+        meant = [audience for audience in audiences if audience in claims["aud"]]
+        if not meant:
+            raise TokenError(
+                f"token audiences {_go(claims['aud'])} is invalid for the target audiences"
+                f" {_go(audiences)}"
+            )
+        self._check_objects(claims[_PRIVATE])
+        return _user(claims), meant
+
+    def _check_time(self, claims: JsonObject) -> None:
+        now = self._stamps.moment().timestamp()
+        if now >= claims["exp"]:
+            raise TokenError("service account token has expired")
+        if now + _LEEWAY.total_seconds() < claims["nbf"]:
+            raise TokenError("service account token is not valid yet")
+
+    def _check_objects(self, private: JsonObject) -> None:
+        namespace, account = private["namespace"], private["serviceaccount"]
+        self._check_object(ACCOUNTS, f"{namespace}/{account['name']}", account["uid"])
+        for kind, collection in (("pod", PODS), ("secret", SECRETS)):
+            if bound := private.get(kind):
+                self._check_object(collection, f"{namespace}/{bound['name']}", bound["uid"])
+        if "pod" not in private and (node := private.get("node")):
+            self._check_object(NODES, node["name"], node["uid"])
+
+    def _check_object(self, collection: str, key: str, uid: str) -> None:
+        record = self._store.collection(collection).get(key)
+        if record is None:
+            raise TokenError(f"service account token has been invalidated: {collection[1:]} {key}")
+        metadata = _read(record.data).metadata
+        if metadata.uid != uid:
+            raise TokenError(f"{collection[1:]} {key} is not the one that the token was made for")
+        gone = metadata.deletion_timestamp
+        if gone is not None and gone < self._stamps.moment() - _LEEWAY:
+            raise TokenError(f"{collection[1:]} {key} has been deleted")
+
+
+def _user(claims: JsonObject) -> UserInfo:
+    private = claims[_PRIVATE]
+    extra: dict[str, tuple[str, ...]] = {f"{_EXTRA}/credential-id": (f"JTI={claims['jti']}",)}
+    for kind in ("node", "pod"):
+        if bound := private.get(kind):
+            extra[f"{_EXTRA}/{kind}-name"] = (bound["name"],)
+            extra[f"{_EXTRA}/{kind}-uid"] = (bound["uid"],)
+    return UserInfo(
+        name=claims["sub"],
+        uid=private["serviceaccount"]["uid"],
+        groups=(*account_groups(private["namespace"]), AUTHENTICATED),
+        extra=extra,
+    )
+
+
+def _go(values: Sequence[Any]) -> str:
+    return "[" + " ".join(f'"{value}"' for value in values) + "]"
+
+
+KEYS = "/openid/v1/jwks"
+CONFIGURATION = "/.well-known/openid-configuration"
+
+
+class IssuerDocuments:
+    """Answers the two paths of OpenID discovery."""
+
+    def __init__(self, tokens: ServiceAccountTokens) -> None:
+        self._tokens = tokens
+
+    def serve(self, paths: NonResourcePaths) -> None:
+        """Answer at the usual places."""
+        paths.serve(KEYS, self._keys)
+        paths.serve(CONFIGURATION, self._configuration)
+
+    async def _keys(
+        self, request: web.BaseRequest, attributes: Attributes, user: UserInfo
+    ) -> ApiResponse:
+        del request, user
+        _read_only(attributes)
+        body = msgspec.json.encode(self._tokens.key.public_keys())
+        return ApiResponse(body=body, content_type="application/jwk-set+json")
+
+    async def _configuration(
+        self, request: web.BaseRequest, attributes: Attributes, user: UserInfo
+    ) -> ApiResponse:
+        del user
+        _read_only(attributes)
+        document = {
+            "issuer": self._tokens.issuer,
+            "jwks_uri": f"https://{request.host}{KEYS}",
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": ["ES256"],
+        }
+        return ApiResponse(body=msgspec.json.encode(document))
+
+
+def _read_only(attributes: Attributes) -> None:
+    if attributes.verb != "get":
+        raise status.method_not_allowed()

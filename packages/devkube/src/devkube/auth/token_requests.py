@@ -1,0 +1,269 @@
+"""The ways to a token: `serviceaccounts/token`, and Secrets of type service-account-token.
+
+Secrets are the old way, which manifests still use: they are filled in as they are written, and the token
+is bound to the Secret, so it goes with it.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from devkube.apiserver import calls, status
+from devkube.apiserver.calls import ApiResponse
+from devkube.auth.service_accounts import ACCOUNTS, NODES, PODS, SECRETS, TokenBinding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from devkube.apiserver.calls import Call
+    from devkube.apiserver.registry.writer import WriteResult
+    from devkube.apiserver.storage import ObjectStore
+    from devkube.apiserver.validation.names import Stamps
+    from devkube.auth.service_accounts import ServiceAccountTokens
+    from kubeloop.objects.meta import JsonObject
+
+
+_GROUP = "authentication.k8s.io"
+_SHORTEST = 10 * 60
+_LONGEST = 1 << 32
+_DEFAULT = 60 * 60
+
+
+class ObjectRef(msgspec.Struct, rename="camel"):
+    """What a token is to be bound to."""
+
+    kind: str = ""
+    api_version: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class TokenSpec(msgspec.Struct, rename="camel"):
+    """What is wanted."""
+
+    audiences: list[str] | None = None
+    expiration_seconds: int | None = None
+    bound_object_ref: ObjectRef | None = None
+
+
+class RequestMeta(msgspec.Struct):
+    """Whose token, if the body says so."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class TokenRequest(msgspec.Struct):
+    """The body."""
+
+    metadata: RequestMeta = msgspec.field(default_factory=RequestMeta)
+    spec: TokenSpec = msgspec.field(default_factory=TokenSpec)
+
+
+class TokenRequests:
+    """Answers requests for tokens."""
+
+    def __init__(self, *, store: ObjectStore, stamps: Stamps, tokens: ServiceAccountTokens) -> None:
+        self._store = store
+        self._stamps = stamps
+        self._tokens = tokens
+
+    def answer(self, call: Call) -> ApiResponse:
+        """Issue a token for the account that the path names."""
+        if call.attributes.verb != "create":
+            raise status.method_not_allowed()
+        request = _read(call)
+        account = self._existing(ACCOUNTS, call.key, "serviceaccounts", call.name)
+        uid = account["metadata"]["uid"]
+        _check(call, request, uid)
+        spec = request.spec
+        seconds = _DEFAULT if spec.expiration_seconds is None else spec.expiration_seconds
+        audiences = spec.audiences or list(self._tokens.audiences)
+        bound = self._bound(call, spec.bound_object_ref)
+        now = self._stamps.now()
+        token = self._tokens.issue(
+            namespace=call.namespace,
+            account=call.name,
+            uid=uid,
+            audiences=audiences,
+            seconds=seconds,
+            bound=bound,
+        )
+        shown: JsonObject = {
+            "kind": "TokenRequest",
+            "apiVersion": f"{_GROUP}/v1",
+            "metadata": {
+                "name": call.name,
+                "namespace": call.namespace,
+                "uid": uid,
+                "creationTimestamp": now,
+            },
+            "spec": {
+                "audiences": audiences,
+                "expirationSeconds": seconds,
+                "boundObjectRef": _shown(spec.bound_object_ref),
+            },
+            "status": {"token": token, "expirationTimestamp": self._stamps.now(ahead=seconds)},
+        }
+        return ApiResponse(body=msgspec.json.encode(shown), code=201)
+
+    def _existing(self, collection: str, key: str, resource: str, name: str) -> JsonObject:
+        record = self._store.collection(collection).get(key)
+        if record is None:
+            raise status.not_found("", resource, name)
+        return record.decode()
+
+    def _bound(self, call: Call, ref: ObjectRef | None) -> TokenBinding:
+        if ref is None:
+            return TokenBinding()
+        match ref.api_version, ref.kind:
+            case "v1", "Pod":
+                return self._to_pod(call, ref)
+            case "v1", "Secret":
+                found = self._existing(SECRETS, f"{call.namespace}/{ref.name}", "secrets", ref.name)
+                return TokenBinding(kind="secret", name=ref.name, uid=_same(ref, found))
+            case "v1", "Node":
+                found = self._existing(NODES, ref.name, "nodes", ref.name)
+                return TokenBinding(kind="node", name=ref.name, uid=_same(ref, found))
+            case _:
+                shown = f"{ref.api_version}, Kind={ref.kind}"
+                raise status.bad_request(f"cannot bind token to object of type {shown}")
+
+    def _to_pod(self, call: Call, ref: ObjectRef) -> TokenBinding:
+        pod = self._existing(PODS, f"{call.namespace}/{ref.name}", "pods", ref.name)
+        spec = pod.get("spec") or {}
+        if spec.get("serviceAccountName", "default") != call.name:
+            raise status.bad_request(
+                f'cannot bind token for serviceaccount "{call.name}" to pod running with different'
+                " serviceaccount name."
+            )
+        node = spec.get("nodeName", "")
+        record = self._store.collection(NODES).get(node) if node else None
+        return TokenBinding(
+            kind="pod",
+            name=ref.name,
+            uid=_same(ref, pod),
+            node=node,
+            node_uid=record.decode()["metadata"]["uid"] if record is not None else "",
+        )
+
+
+def _read(call: Call) -> TokenRequest:
+    try:
+        return msgspec.convert(calls.read_body(call), TokenRequest)
+    except msgspec.ValidationError as error:
+        raise status.bad_request(f"TokenRequest cannot be read: {error}") from error
+
+
+def _check(call: Call, request: TokenRequest, uid: str) -> None:
+    errors = list(_errors(call, request))
+    if errors:
+        raise status.invalid_object(_GROUP, "TokenRequest", call.name, errors)
+    if request.metadata.uid not in ("", uid):
+        why = (
+            f"the UID in the token request ({request.metadata.uid}) does not match the UID of the"
+            f" service account ({uid})"
+        )
+        raise status.conflict(_GROUP, "TokenRequest", call.name, why)
+
+
+def _errors(call: Call, request: TokenRequest) -> Iterator[status.FieldError]:
+    for field, given, wanted in (
+        ("name", request.metadata.name, call.name),
+        ("namespace", request.metadata.namespace, call.namespace),
+    ):
+        if given not in ("", wanted):
+            text = f"must match the service account {field} if specified"
+            yield status.invalid(f"metadata.{field}", given, text)
+    seconds = request.spec.expiration_seconds
+    if seconds is not None and seconds < _SHORTEST:
+        text = "may not specify a duration less than 10 minutes"
+        yield status.invalid("spec.expirationSeconds", seconds, text)
+    elif seconds is not None and seconds > _LONGEST:
+        text = "may not specify a duration larger than 2^32 seconds"
+        yield status.invalid("spec.expirationSeconds", seconds, text)
+
+
+def _same(ref: ObjectRef, obj: JsonObject) -> str:
+    uid = str(obj["metadata"]["uid"])
+    if ref.uid not in ("", uid):
+        why = (
+            f"the UID in the bound object reference ({ref.uid}) does not match the UID in record."
+            " The object might have been deleted and then recreated"
+        )
+        raise status.conflict("", ref.kind, ref.name, why)
+    return uid
+
+
+def _shown(ref: ObjectRef | None) -> JsonObject | None:
+    return None if ref is None else {k: v for k, v in msgspec.to_builtins(ref).items() if v}
+
+
+TYPE = "kubernetes.io/service-account-token"
+ACCOUNT_NAME = "kubernetes.io/service-account.name"
+ACCOUNT_UID = "kubernetes.io/service-account.uid"
+# These tokens have no end in Kubernetes; ours end with the cluster's patience.
+_SECONDS = 10 * 365 * 24 * 60 * 60
+
+
+class TokenSecrets:
+    """Observes Secrets and completes those that ask for a token."""
+
+    def __init__(
+        self, *, store: ObjectStore, tokens: ServiceAccountTokens, authority: bytes
+    ) -> None:
+        self._store = store
+        self._tokens = tokens
+        self._authority = authority
+
+    def observe(self, call: Call, written: WriteResult) -> None:
+        """Follow a write of a Secret, or of the account that one waits for."""
+        if written.deleted or written.record is None:
+            return
+        if call.resource.stored_in == SECRETS:
+            self._fill(written.record.key)
+        elif call.resource.stored_in == ACCOUNTS and written.created:
+            for record in self._store.collection(SECRETS).scan(call.namespace):
+                self._fill(record.key)
+
+    def _fill(self, key: str) -> None:
+        collection = self._store.collection(SECRETS)
+        record = collection.get(key)
+        if record is None or record.fields.get("type") != TYPE:
+            return
+        secret = record.decode()
+        data = secret.get("data") or {}
+        account = self._account(secret)
+        if account is None or data.get("token"):
+            return
+        metadata = secret["metadata"]
+        token = self._tokens.issue(
+            namespace=metadata["namespace"],
+            account=account["metadata"]["name"],
+            uid=account["metadata"]["uid"],
+            audiences=self._tokens.audiences,
+            seconds=_SECONDS,
+            bound=TokenBinding(kind="secret", name=metadata["name"], uid=metadata["uid"]),
+        )
+        parts = {
+            "token": token.encode(),
+            "ca.crt": self._authority,
+            "namespace": metadata["namespace"].encode(),
+        }
+        secret["data"] = {**data, **{name: _text(value) for name, value in parts.items()}}
+        metadata["annotations"][ACCOUNT_UID] = account["metadata"]["uid"]
+        self._store.put(collection, key, secret, fields=record.fields)
+
+    def _account(self, secret: JsonObject) -> JsonObject | None:
+        metadata = secret["metadata"]
+        name = (metadata.get("annotations") or {}).get(ACCOUNT_NAME)
+        record = self._store.collection(ACCOUNTS).get(f"{metadata['namespace']}/{name}")
+        return record.decode() if record is not None else None
+
+
+def _text(value: bytes) -> str:
+    return base64.b64encode(value).decode()

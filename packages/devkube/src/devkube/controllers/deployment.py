@@ -1,0 +1,285 @@
+"""The Deployment controller: observes, plans a step, writes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from devkube.controllers import deployment_status
+from devkube.controllers.context import BY_CONTROLLER, ControllerSpec
+from devkube.controllers.deployment_plan import (
+    REVISION,
+    DeploymentPlan,
+    ObservedDeployment,
+    ReplicaSetChange,
+    plan_deployment,
+    tell_apart,
+)
+from devkube.controllers.pod_control import (
+    claim,
+    controller_reference,
+    is_namespace_ending,
+    orphans_of,
+    patch_owners,
+)
+from devkube.controllers.workloads import (
+    DEPLOYMENT,
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    same_template,
+    status_patch,
+)
+from kubeloop.client.errors import AlreadyExists, ApiError, NotFound
+from kubeloop.client.request import Preconditions
+from kubeloop.controller.predicates import by_kind
+from kubeloop.controller.reconcile import Request, Result
+from kubeloop.controller.sources import map_func
+from kubeloop.controller.writes import ConsistencyGuard
+from kubeloop.objects.owners import controller_of, is_of_kind
+from kubeloop.objects.patches import MergePatch
+from kubeloop.objects.selectors import LabelSelector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from devkube.controllers.context import SharedInformers
+    from devkube.controllers.objects import SlimPod
+    from devkube.controllers.workloads import Deployment, ReplicaSet
+    from kubeloop.objects.gvk import GroupVersionResource
+    from kubeloop.objects.meta import JsonObject
+
+NAME = "deployment"
+_COMPONENT = "deployment-controller"
+
+
+class DeploymentReconciler:
+    """Takes one Deployment one step further."""
+
+    def __init__(self, shared: SharedInformers) -> None:
+        self._shared = shared
+        self._deployments = shared.resource(DEPLOYMENTS)
+        self._sets = shared.resource(REPLICA_SETS)
+        self._events = shared.recorder.events(_COMPONENT, DEPLOYMENT)
+        self.guard = ConsistencyGuard()
+        self.guard.follow(DEPLOYMENTS, shared.deployments.store)
+        self.guard.follow(REPLICA_SETS, shared.replica_sets.store)
+
+    async def __call__(self, request: Request) -> Result | None:
+        """Observe, plan, write."""
+        deployment = self._shared.deployments.lister.find(*request)
+        if deployment is None:
+            self.guard.clear(request)
+            return None
+        selector = LabelSelector.from_json(deployment.spec.selector)
+        if selector.is_everything:
+            return None  # it would take every pod of the namespace
+        sets = await self._claim(deployment, selector)
+        now = self._shared.clock.now()
+        running = self._old_pods_running(deployment, sets)
+        step = plan_deployment(
+            ObservedDeployment(deployment=deployment, sets=sets, old_pods_running=running, now=now)
+        )
+        await self._carry_out(deployment, step)
+        wait = deployment_status.next_check(deployment, step.status, now)
+        return Result(requeue_after=wait) if wait else None
+
+    # Observing
+
+    async def _claim(self, deployment: Deployment, selector: LabelSelector) -> list[ReplicaSet]:
+        meta, store = deployment.metadata, self._shared.replica_sets.store
+        candidates = [
+            *store.by_index(BY_CONTROLLER, meta.uid),
+            *store.by_index(BY_CONTROLLER, orphans_of(meta.namespace)),
+        ]
+        claims = claim(deployment, selector, candidates)
+        for item in claims.release:
+            await patch_owners(self._sets, item, [{"$patch": "delete", "uid": meta.uid}])
+        if not claims.adopt or not await self._still_there(deployment):
+            return list(claims.owned)
+        reference = msgspec.to_builtins(controller_reference(deployment, DEPLOYMENT))
+        for item in claims.adopt:
+            await patch_owners(self._sets, item, [reference])
+        return [*claims.owned, *claims.adopt]
+
+    async def _still_there(self, deployment: Deployment) -> bool:
+        meta = deployment.metadata
+        try:
+            fresh = await self._deployments.get(meta.name, namespace=meta.namespace)
+        except NotFound:
+            return False
+        metadata = fresh["metadata"]
+        return metadata["uid"] == meta.uid and not metadata.get("deletionTimestamp")
+
+    def _old_pods_running(self, deployment: Deployment, sets: list[ReplicaSet]) -> bool:
+        old = tell_apart(deployment, sets).old
+        pods = self._shared.pods.store
+        return any(
+            not pod.is_terminal
+            for item in old
+            for pod in pods.by_index(BY_CONTROLLER, item.metadata.uid)
+        )
+
+    # Writing
+
+    async def _carry_out(self, deployment: Deployment, step: DeploymentPlan) -> None:
+        if step.create is not None and not await self._create(deployment, step.create):
+            return
+        for change in step.changes:
+            await self._change(deployment, change)
+        for item in step.remove:
+            await self._remove(item)
+        await self._write(deployment, step)
+
+    async def _create(self, deployment: Deployment, body: JsonObject) -> bool:
+        """Create the new ReplicaSet; False where the namespace is going and nothing more is due."""
+        name, replicas = body["metadata"]["name"], body["spec"]["replicas"]
+        try:
+            made = await self._sets.create(body)
+        except AlreadyExists:
+            await self._check_collision(deployment, name)
+            return True
+        except ApiError as error:
+            if is_namespace_ending(error):
+                return False
+            await self._report_failure(deployment, name, error)
+            raise
+        self._note(deployment, REPLICA_SETS, made)
+        if replicas:
+            self._report(deployment, f"Scaled up replica set {name} from 0 to {replicas}")
+        return True
+
+    async def _check_collision(self, deployment: Deployment, name: str) -> None:
+        """Tell our own ReplicaSet, which the cache lacks, from another one with the same hash."""
+        found = await self._sets.get(name, namespace=deployment.metadata.namespace)
+        owners = found["metadata"].get("ownerReferences") or ()
+        ours = any(o.get("controller") and o["uid"] == deployment.metadata.uid for o in owners)
+        template = found["spec"].get("template") or {}
+        if ours and same_template(template, deployment.spec.template):
+            self._note(deployment, REPLICA_SETS, found)
+            return
+        count = (deployment.status.collision_count or 0) + 1
+        await self._patch_status(deployment, {"collisionCount": count}, None)
+        raise RuntimeError(f"replica set {name} is another one's; the next try has another hash")
+
+    async def _report_failure(self, deployment: Deployment, name: str, error: ApiError) -> None:
+        status = deployment_status.creation_failed(
+            deployment, name, str(error), self._shared.clock.now()
+        )
+        if patch := status_patch(deployment.status, status):
+            await self._patch_status(deployment, patch, None)
+        message = f'Failed to create new replica set "{name}": {error}'
+        self._events.warning(deployment, "ReplicaSetCreateError", message)
+
+    async def _change(self, deployment: Deployment, change: ReplicaSetChange) -> None:
+        meta = change.target.metadata
+        spec: JsonObject = {}
+        if change.replicas is not None:
+            spec["replicas"] = change.replicas
+        if change.min_ready_seconds is not None:
+            spec["minReadySeconds"] = change.min_ready_seconds
+        # On the version that was judged: a size is right only together with what it was based on.
+        document: JsonObject = {"metadata": {"resourceVersion": meta.resource_version}}
+        if change.annotations:
+            document["metadata"]["annotations"] = change.annotations
+        if spec:
+            document["spec"] = spec
+        written = await self._sets.patch(meta.name, MergePatch(document), namespace=meta.namespace)
+        self._note(deployment, REPLICA_SETS, written)
+        if change.replicas is not None:
+            before = change.target.spec.replicas
+            way = "up" if change.replicas > before else "down"
+            self._report(
+                deployment,
+                f"Scaled {way} replica set {meta.name} from {before} to {change.replicas}",
+            )
+
+    async def _remove(self, item: ReplicaSet) -> None:
+        meta = item.metadata
+        try:
+            await self._sets.delete(
+                meta.name,
+                namespace=meta.namespace,
+                preconditions=Preconditions(uid=meta.uid),
+                propagation="Background",
+            )
+        except NotFound:
+            return
+
+    async def _write(self, deployment: Deployment, step: DeploymentPlan) -> None:
+        patch = status_patch(deployment.status, step.status)
+        present = (deployment.metadata.annotations or {}).get(REVISION)
+        revision = step.revision if step.revision != present else None
+        if patch or revision is not None:
+            await self._patch_status(deployment, patch, revision)
+
+    async def _patch_status(
+        self, deployment: Deployment, patch: JsonObject, revision: str | None
+    ) -> None:
+        """Write the status, and with it the revision, as Kubernetes does: no new generation."""
+        meta = deployment.metadata
+        document: JsonObject = {"metadata": {"uid": meta.uid}, "status": patch}
+        if revision is not None:
+            document["metadata"]["annotations"] = {REVISION: revision}
+        try:
+            written = await self._deployments.subresource("status").patch(
+                meta.name, MergePatch(document), namespace=meta.namespace
+            )
+            annotations = written["metadata"].get("annotations") or {}
+            if revision is not None and annotations.get(REVISION) != revision:
+                # A server whose status subresource leaves the metadata alone.
+                document = {"metadata": {"uid": meta.uid, "annotations": {REVISION: revision}}}
+                written = await self._deployments.patch(
+                    meta.name, MergePatch(document), namespace=meta.namespace
+                )
+        except NotFound:
+            return
+        self._note(deployment, DEPLOYMENTS, written)
+
+    def _note(
+        self, deployment: Deployment, resource: GroupVersionResource, written: JsonObject
+    ) -> None:
+        meta = deployment.metadata
+        request = Request(meta.namespace, meta.name)
+        self.guard.wrote(request, meta.uid, resource, written["metadata"]["resourceVersion"])
+
+    def _report(self, deployment: Deployment, message: str) -> None:
+        self._events.normal(deployment, "ScalingReplicaSet", message)
+
+
+def make(shared: SharedInformers) -> ControllerSpec:
+    """Return the controller."""
+    reconciler = DeploymentReconciler(shared)
+    part = ControllerSpec.of(NAME, reconciler, workers=4, guard=reconciler.guard)
+    part.controller.watch(shared.deployments)
+    part.controller.watch(shared.replica_sets, mapping=map_func(lambda item: _owners(shared, item)))
+    # Recreate waits for the last old pod to be gone.
+    gone = by_kind(added=lambda _note: False, updated=lambda _note: False)
+    part.controller.watch(
+        shared.pods, mapping=map_func(lambda pod: _grandparents(shared, pod)), predicates=[gone]
+    )
+    return part
+
+
+def _owners(shared: SharedInformers, item: ReplicaSet) -> Iterable[Request]:
+    """Return the Deployment of a ReplicaSet, or all that might adopt it."""
+    namespace = item.metadata.namespace
+    owner = controller_of(item.metadata.owner_references or ())
+    if owner is not None:
+        ours = is_of_kind(owner, DEPLOYMENT.group, DEPLOYMENT.kind)
+        return [Request(namespace, owner.name)] if ours else []
+    if item.metadata.deletion_timestamp is not None or not item.metadata.labels:
+        return []
+    return [
+        Request(namespace, found.metadata.name)
+        for found in shared.deployments.lister.namespace(namespace).list()
+        if LabelSelector.from_json(found.spec.selector).matches(item.metadata.labels)
+    ]
+
+
+def _grandparents(shared: SharedInformers, pod: SlimPod) -> Iterable[Request]:
+    owner = controller_of(pod.metadata.owner_references or ())
+    if owner is None or owner.kind != "ReplicaSet":
+        return []
+    parent = shared.replica_sets.lister.find(pod.metadata.namespace, owner.name)
+    return _owners(shared, parent) if parent is not None else []

@@ -1,0 +1,324 @@
+"""What a Deployment needs next. Pure.
+
+A rollout is a sequence of small steps, and each is planned from what the cluster shows: the next step
+waits until the last one can be seen. So a crash between steps costs nothing. The ReplicaSet of the present
+template is found by its template; numbered revisions count the history.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from devkube.controllers import deployment_rolling, deployment_status, workloads
+from devkube.controllers.deployment_rolling import (
+    DESIRED,
+    MAXIMUM,
+    max_surge,
+    new_size,
+    oldest_first,
+    total,
+)
+from devkube.controllers.pod_control import controller_reference
+from devkube.controllers.workloads import DEPLOYMENT, TEMPLATE_HASH
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from devkube.controllers.workloads import Deployment, DeploymentStatus, ReplicaSet
+    from kubeloop.objects.meta import JsonObject
+
+
+REVISION = "deployment.kubernetes.io/revision"
+HISTORY = "deployment.kubernetes.io/revision-history"
+_NOT_COPIED = frozenset(
+    {
+        "kubectl.kubernetes.io/last-applied-configuration",
+        REVISION,
+        HISTORY,
+        DESIRED,
+        MAXIMUM,
+        "deprecated.deployment.rollback.to",
+    }
+)
+_LONGEST_HISTORY = 2000
+_LONGEST_NAME = 253
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ReplicaSetGenerations:
+    """The ReplicaSet of the present template, if there is one, and all others."""
+
+    new: ReplicaSet | None
+    old: list[ReplicaSet]
+
+    @property
+    def all(self) -> list[ReplicaSet]:
+        """All ReplicaSets."""
+        return self.old if self.new is None else [*self.old, self.new]
+
+    @property
+    def next_revision(self) -> int:
+        """The number of the present template: one more than any other's."""
+        return max((revision_of(item) for item in self.old), default=0) + 1
+
+
+def tell_apart(deployment: Deployment, sets: list[ReplicaSet]) -> ReplicaSetGenerations:
+    """Find the ReplicaSet of the present template: the oldest, should there be several."""
+    template = deployment.spec.template
+    matching = (s for s in oldest_first(sets) if workloads.same_template(s.spec.template, template))
+    new = next(matching, None)
+    return ReplicaSetGenerations(new, [item for item in sets if item is not new])
+
+
+def revision_of(item: ReplicaSet) -> int:
+    """Return a ReplicaSet's revision, 0 where it has none."""
+    text = (item.metadata.annotations or {}).get(REVISION, "")
+    return int(text) if text.isdecimal() else 0
+
+
+def wanted_annotations(deployment: Deployment, item: ReplicaSet, revision: int) -> dict[str, str]:
+    """Return the annotations that the present ReplicaSet lacks or has otherwise.
+
+    The Deployment's own are copied. A revision only rises; when it does, the old number joins the
+    history: the template is in use again.
+    """
+    present = item.metadata.annotations or {}
+    wanted = _copied(deployment)
+    if revision_of(item) < revision:
+        wanted[REVISION] = str(revision)
+        if REVISION in present:
+            wanted[HISTORY] = _longer_history(present.get(HISTORY, ""), present[REVISION])
+    return {name: text for name, text in wanted.items() if present.get(name) != text}
+
+
+def _copied(deployment: Deployment) -> dict[str, str]:
+    annotations = deployment.metadata.annotations or {}
+    return {name: text for name, text in annotations.items() if name not in _NOT_COPIED}
+
+
+def _longer_history(history: str, revision: str) -> str:
+    parts = [*filter(None, history.split(",")), revision]
+    while len(",".join(parts)) > _LONGEST_HISTORY:
+        parts.pop(0)
+    return ",".join(parts)
+
+
+def size_annotations(deployment: Deployment) -> dict[str, str]:
+    """Return the annotations that tell for which number of pods a ReplicaSet was sized."""
+    wanted = deployment.spec.replicas
+    return {DESIRED: str(wanted), MAXIMUM: str(wanted + max_surge(deployment.spec))}
+
+
+def new_replica_set(deployment: Deployment, replicas: int, revision: int) -> JsonObject:
+    """Return the ReplicaSet of the present template, to create."""
+    spec, meta = deployment.spec, deployment.metadata
+    digest = workloads.hash_of(spec.template, deployment.status.collision_count)
+    template = workloads.with_label(spec.template, TEMPLATE_HASH, digest)
+    selector = spec.selector or {}
+    labels = {**(selector.get("matchLabels") or {}), TEMPLATE_HASH: digest}
+    reference = controller_reference(deployment, DEPLOYMENT)
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {
+            "name": f"{meta.name[: _LONGEST_NAME - len(digest) - 1]}-{digest}",
+            "namespace": meta.namespace,
+            "labels": template["metadata"]["labels"],
+            "annotations": {
+                **_copied(deployment),
+                **size_annotations(deployment),
+                REVISION: str(revision),
+            },
+            "ownerReferences": [msgspec.to_builtins(reference)],
+        },
+        "spec": {
+            "replicas": replicas,
+            "minReadySeconds": spec.min_ready_seconds,
+            "selector": {**selector, "matchLabels": labels},
+            "template": template,
+        },
+    }
+
+
+def surplus_history(deployment: Deployment, old: list[ReplicaSet]) -> list[ReplicaSet]:
+    """Return the old ReplicaSets that may go: beyond the history's limit, and without pods."""
+    limit = deployment.spec.revision_history_limit
+    if limit is None:
+        return []
+    living = [item for item in old if item.metadata.deletion_timestamp is None]
+    beyond = sorted(living, key=revision_of)[: max(0, len(living) - limit)]
+    return [item for item in beyond if _is_idle(item)]
+
+
+def _is_idle(item: ReplicaSet) -> bool:
+    seen = item.status.observed_generation >= item.metadata.generation
+    return seen and item.status.replicas == 0 and item.spec.replicas == 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedDeployment:
+    """A Deployment, the ReplicaSets it owns, and whether pods of old ones still run."""
+
+    deployment: Deployment
+    sets: list[ReplicaSet]
+    old_pods_running: bool = False
+    now: dt.datetime
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaSetChange:
+    """A change of one ReplicaSet."""
+
+    target: ReplicaSet
+    replicas: int | None = None
+    annotations: dict[str, str] = dataclasses.field(default_factory=dict)
+    min_ready_seconds: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it changes nothing."""
+        return self.replicas is None and not self.annotations and self.min_ready_seconds is None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class DeploymentPlan:
+    """What to write, in this order: ReplicaSets, then the Deployment's status and revision."""
+
+    create: JsonObject | None = None
+    changes: tuple[ReplicaSetChange, ...] = ()
+    remove: tuple[ReplicaSet, ...] = ()
+    status: DeploymentStatus
+    revision: str | None = None
+
+
+def plan_deployment(observed: ObservedDeployment) -> DeploymentPlan:
+    """Return the next step."""
+    deployment = observed.deployment
+    sets = tell_apart(deployment, observed.sets)
+    if deployment.metadata.deletion_timestamp is not None:
+        status = deployment_status.counted(deployment, deployment.status, sets, observed.now)
+        return DeploymentPlan(status=status)
+    if deployment.spec.paused or deployment_rolling.was_resized(deployment, sets.all):
+        return _resize(observed, sets)
+    if deployment.spec.strategy.type == "Recreate":
+        return _recreate(observed, sets)
+    return _roll(observed, sets)
+
+
+def _resize(observed: ObservedDeployment, sets: ReplicaSetGenerations) -> DeploymentPlan:
+    deployment = observed.deployment
+    sizes = deployment_rolling.resize(deployment, sets.new, sets.old)
+    base = deployment_status.paused_or_resumed(deployment, observed.now)
+    return DeploymentPlan(
+        # Every active ReplicaSet is to know the new number, or the resize would never end.
+        changes=_changes(deployment, sets, sizes, note_size=deployment_rolling.active(sets.all)),
+        remove=tuple(surplus_history(deployment, sets.old)) if deployment.spec.paused else (),
+        status=deployment_status.counted(deployment, base, sets, observed.now),
+        revision=_revision(sets),
+    )
+
+
+def _recreate(observed: ObservedDeployment, sets: ReplicaSetGenerations) -> DeploymentPlan:
+    deployment = observed.deployment
+    if sizes := deployment_rolling.all_to_zero(sets.old):
+        return _step(observed, sets, sizes)
+    if observed.old_pods_running or any(item.status.replicas for item in sets.old):
+        return _step(observed, sets, {})
+    if sets.new is None:
+        return _create(observed, sets, deployment.spec.replicas)
+    wanted = deployment.spec.replicas
+    resized = {sets.new.metadata.name: wanted} if sets.new.spec.replicas != wanted else {}
+    return _step(observed, sets, resized, clean=True)
+
+
+def _roll(observed: ObservedDeployment, sets: ReplicaSetGenerations) -> DeploymentPlan:
+    deployment = observed.deployment
+    if sets.new is None:
+        return _create(observed, sets, new_size(deployment.spec, 0, total(sets.old)))
+    sizes = deployment_rolling.grow(deployment, sets.new, sets.old)
+    if not sizes:
+        sizes = deployment_rolling.shrink(deployment, sets.new, sets.old)
+    return _step(observed, sets, sizes, clean=not sizes)
+
+
+def _create(
+    observed: ObservedDeployment, sets: ReplicaSetGenerations, replicas: int
+) -> DeploymentPlan:
+    deployment, revision = observed.deployment, sets.next_revision
+    body = new_replica_set(deployment, replicas, revision)
+    base = deployment_status.paused_or_resumed(deployment, observed.now)
+    counted = deployment_status.counted(deployment, base, sets, observed.now)
+    name = body["metadata"]["name"]
+    return DeploymentPlan(
+        create=body,
+        status=deployment_status.created(deployment, counted, name, observed.now),
+        revision=str(revision),
+    )
+
+
+def _step(
+    observed: ObservedDeployment,
+    sets: ReplicaSetGenerations,
+    sizes: deployment_rolling.Sizes,
+    *,
+    clean: bool = False,
+) -> DeploymentPlan:
+    deployment, now = observed.deployment, observed.now
+    base = deployment_status.paused_or_resumed(deployment, now)
+    if sets.new is not None:
+        base = deployment_status.found(deployment, base, sets.new.metadata.name, now)
+    counted = deployment_status.counted(deployment, base, sets, now)
+    complete = deployment_status.is_complete(deployment, deployment.status)
+    return DeploymentPlan(
+        changes=_changes(deployment, sets, sizes),
+        remove=tuple(surplus_history(deployment, sets.old)) if clean and complete else (),
+        status=deployment_status.judged(deployment, counted, sets, now),
+        revision=_revision(sets),
+    )
+
+
+def _changes(
+    deployment: Deployment,
+    sets: ReplicaSetGenerations,
+    sizes: deployment_rolling.Sizes,
+    *,
+    note_size: list[ReplicaSet] | None = None,
+) -> tuple[ReplicaSetChange, ...]:
+    changes = []
+    for item in sets.all:
+        size = sizes.get(item.metadata.name)
+        annotations: dict[str, str] = {}
+        min_ready = None
+        if item is sets.new:
+            annotations = wanted_annotations(deployment, item, sets.next_revision)
+            wanted = deployment.spec.min_ready_seconds
+            min_ready = wanted if item.spec.min_ready_seconds != wanted else None
+        if size is not None or item in (note_size or ()):
+            annotations |= _missing(size_annotations(deployment), item)
+        size = size if size != item.spec.replicas else None
+        changes.append(
+            ReplicaSetChange(
+                target=item,
+                replicas=size,
+                annotations=annotations,
+                min_ready_seconds=min_ready,
+            )
+        )
+    return tuple(change for change in changes if not change.is_empty)
+
+
+def _missing(wanted: dict[str, str], item: ReplicaSet) -> dict[str, str]:
+    present = item.metadata.annotations or {}
+    return {name: text for name, text in wanted.items() if present.get(name) != text}
+
+
+def _revision(sets: ReplicaSetGenerations) -> str | None:
+    """Return the Deployment's revision; None while the present template has no ReplicaSet."""
+    if sets.new is None:
+        return None
+    if revision_of(sets.new) < sets.next_revision:
+        return str(sets.next_revision)
+    return (sets.new.metadata.annotations or {}).get(REVISION)

@@ -1,0 +1,223 @@
+"""The EndpointSlice controller, and which Services a change concerns."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from devkube.controllers.context import BY_NODE, ControllerSpec
+from devkube.controllers.endpoint_slice_plan import (
+    CONTROLLER,
+    MANAGED_BY,
+    SERVICE,
+    SERVICES,
+    SLICES,
+    ManagedEndpointSlice,
+    SelectingService,
+    SliceDraft,
+    SlicePlan,
+    addresses_of,
+    labels_for,
+    plan_slices,
+)
+from devkube.controllers.objects import NODES, SlimNode
+from devkube.controllers.pod_control import controller_reference, is_namespace_ending
+from kubeloop.client.errors import ApiError, KubeError, NotFound
+from kubeloop.client.request import Preconditions
+from kubeloop.controller.predicates import by_kind
+from kubeloop.controller.reconcile import Request
+from kubeloop.controller.sources import map_func
+from kubeloop.controller.writes import ConsistencyGuard
+from kubeloop.informer.handlers import Updated
+from kubeloop.objects.patches import MergePatch, create_merge_patch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from devkube.controllers.context import SharedInformers
+    from devkube.controllers.objects import SlimPod
+    from kubeloop.controller.sources import Mapping
+    from kubeloop.informer.handlers import Notification
+    from kubeloop.objects.meta import JsonObject
+
+
+def pods_of(shared: SharedInformers, service: SelectingService) -> list[SlimPod]:
+    """Return the pods that a Service selects."""
+    pods = shared.pods.lister.namespace(service.metadata.namespace).list()
+    return [pod for pod in pods if service.selects(pod.metadata.labels)]
+
+
+def services_of_pod(shared: SharedInformers) -> Mapping[SlimPod]:
+    """Reconcile the Services that select a pod, or did before it changed."""
+    services = shared.informer(SERVICES, SelectingService)
+
+    def selecting(pod: SlimPod) -> Iterable[Request]:
+        namespace = pod.metadata.namespace
+        for service in services.lister.namespace(namespace).list():
+            if service.has_endpoints and service.selects(pod.metadata.labels):
+                yield Request(namespace, service.metadata.name)
+
+    return map_func(selecting)
+
+
+def services_on_node(shared: SharedInformers, node: str) -> Iterable[Request]:
+    """Return the Services that have pods on a node."""
+    services = shared.informer(SERVICES, SelectingService).lister
+    for pod in shared.pods.store.by_index(BY_NODE, node):
+        namespace = pod.metadata.namespace
+        for service in services.namespace(namespace).list():
+            if service.has_endpoints and service.selects(pod.metadata.labels):
+                yield Request(namespace, service.metadata.name)
+
+
+def concerns_endpoints(note: Notification[SlimPod]) -> bool:
+    """Whether a pod changed in a way that shows in endpoints."""
+    if isinstance(note, Updated):
+        return _face(note.old) != _face(note.new)
+    return True
+
+
+def _face(pod: SlimPod) -> tuple[object, ...]:
+    meta, spec = pod.metadata, pod.spec
+    state = (pod.is_ready, pod.is_deleting, pod.is_terminal)
+    return (meta.uid, meta.labels, *state, addresses_of(pod), spec.node_name, spec.hostname)
+
+
+NAME = "endpointslice"
+BY_SERVICE = "service"
+
+
+class SliceReconciler:
+    """Keeps the slices of one Service."""
+
+    def __init__(self, shared: SharedInformers) -> None:
+        self._shared = shared
+        self._services = shared.informer(SERVICES, SelectingService)
+        self._nodes = shared.informer(NODES, SlimNode)
+        self._cache = shared.informer(SLICES, ManagedEndpointSlice)
+        self._cache.add_indexers({BY_SERVICE: _service_index})
+        self._slices = shared.resource(SLICES)
+        self._events = shared.recorder.events("endpoint-slice-controller", SERVICE)
+        self.guard = ConsistencyGuard()
+        self.guard.follow(SLICES, self._cache.store)
+
+    async def __call__(self, request: Request) -> None:
+        """Compare and write."""
+        service = self._services.lister.find(*request)
+        if service is None:
+            self.guard.clear(request)
+            return
+        if not service.has_endpoints:
+            return
+        nodes = {node.metadata.name: node.metadata.labels for node in self._nodes.store.list()}
+        plan = plan_slices(service, pods_of(self._shared, service), self._existing(request), nodes)
+        try:
+            await self._carry_out(service, plan)
+        except KubeError as error:
+            message = f"Error updating Endpoint Slices for Service {request}: {error}"
+            self._events.warning(service, "FailedToUpdateEndpointSlices", message)
+            raise
+
+    def _existing(self, request: Request) -> list[ManagedEndpointSlice]:
+        return [
+            item
+            for item in self._cache.store.by_index(BY_SERVICE, request.key)
+            if (item.metadata.labels or {}).get(MANAGED_BY) == CONTROLLER
+            and item.metadata.deletion_timestamp is None
+        ]
+
+    async def _carry_out(self, service: SelectingService, plan: SlicePlan) -> None:
+        # A Service that is going gets no new slices: they would race with the garbage collector.
+        if service.metadata.deletion_timestamp is None:
+            for draft in plan.create:
+                await self._create(service, draft)
+        for draft in plan.update:
+            await self._update(service, draft)
+        for item in plan.delete:
+            await self._delete(item)
+
+    async def _create(self, service: SelectingService, draft: SliceDraft) -> None:
+        meta = service.metadata
+        reference = controller_reference(service, SERVICE)
+        document = {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "generateName": f"{meta.name}-",
+                "namespace": meta.namespace,
+                "labels": labels_for(service),
+                "ownerReferences": [msgspec.to_builtins(reference)],
+            },
+            "addressType": draft.family,
+            **_content(draft),
+        }
+        try:
+            self._note(service, await self._slices.create(document))
+        except ApiError as error:
+            if not is_namespace_ending(error):
+                raise
+
+    async def _update(self, service: SelectingService, draft: SliceDraft) -> None:
+        assert draft.present is not None
+        meta = draft.present.metadata
+        labels = create_merge_patch(meta.labels or {}, labels_for(service))
+        document = {
+            "metadata": {"resourceVersion": meta.resource_version, "labels": labels},
+            **_content(draft),
+        }
+        written = await self._slices.patch(
+            meta.name, MergePatch(document), namespace=meta.namespace
+        )
+        self._note(service, written)
+
+    async def _delete(self, item: ManagedEndpointSlice) -> None:
+        meta = item.metadata
+        try:
+            await self._slices.delete(
+                meta.name, namespace=meta.namespace, preconditions=Preconditions(uid=meta.uid)
+            )
+        except NotFound:
+            return
+
+    def _note(self, service: SelectingService, written: JsonObject) -> None:
+        meta = service.metadata
+        request = Request(meta.namespace, meta.name)
+        self.guard.wrote(request, meta.uid, SLICES, written["metadata"]["resourceVersion"])
+
+
+def _content(draft: SliceDraft) -> JsonObject:
+    return {
+        "endpoints": msgspec.to_builtins(draft.endpoints),
+        "ports": msgspec.to_builtins(draft.ports),
+    }
+
+
+def _service_index(item: ManagedEndpointSlice) -> list[str]:
+    name = item.service_name
+    return [f"{item.metadata.namespace}/{name}"] if name else []
+
+
+def _service_of(item: ManagedEndpointSlice) -> Iterable[Request]:
+    if (item.metadata.labels or {}).get(MANAGED_BY) == CONTROLLER and item.service_name:
+        yield Request(item.metadata.namespace, item.service_name)
+
+
+def make(shared: SharedInformers) -> ControllerSpec:
+    """Return the controller."""
+    reconciler = SliceReconciler(shared)
+    part = ControllerSpec.of(NAME, reconciler, workers=2, guard=reconciler.guard)
+    part.controller.watch(shared.informer(SERVICES, SelectingService))
+    part.controller.watch(
+        shared.pods, mapping=services_of_pod(shared), predicates=[concerns_endpoints]
+    )
+    part.controller.watch(
+        shared.informer(SLICES, ManagedEndpointSlice), mapping=map_func(_service_of)
+    )
+    # A pod on a node that is not there is left out; the node's coming and going matters.
+    part.controller.watch(
+        shared.informer(NODES, SlimNode),
+        mapping=map_func(lambda node: services_on_node(shared, node.metadata.name)),
+        predicates=[by_kind(updated=lambda _note: False)],
+    )
+    return part

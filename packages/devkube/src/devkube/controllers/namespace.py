@@ -1,0 +1,390 @@
+"""The controllers of namespaces: what each has from the start, and how one ends.
+
+A namespace that is being deleted is emptied, pods first; its conditions say what is left, and it goes when
+nothing is. Every other one has a ServiceAccount `default` and the certificate of the API server.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from devkube.controllers.context import ControllerSpec
+from devkube.controllers.pod_control import is_namespace_ending
+from kubeloop.client.errors import (
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    KubeError,
+    MethodNotAllowed,
+    NotFound,
+)
+from kubeloop.client.request import Preconditions
+from kubeloop.controller.predicates import by_kind
+from kubeloop.controller.reconcile import Request, Result
+from kubeloop.controller.sources import map_func
+from kubeloop.objects.conditions import Condition, with_condition
+from kubeloop.objects.gvk import GroupVersionResource
+from kubeloop.objects.meta import STRUCT_ACCESS, ObjectMeta, PartialObjectMetadata
+from kubeloop.objects.patches import MergePatch
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterable
+
+    from devkube.controllers.context import SharedInformers
+    from devkube.controllers.objects import SlimPod
+    from kubeloop.client.discovery import ResourceInfo
+    from kubeloop.client.resource import Resource
+    from kubeloop.objects.meta import JsonObject
+
+
+NAMESPACES = GroupVersionResource("", "v1", "namespaces")
+CONFIG_MAPS = GroupVersionResource("", "v1", "configmaps")
+SERVICE_ACCOUNTS = GroupVersionResource("", "v1", "serviceaccounts")
+KUBERNETES = "kubernetes"
+
+
+class NamespaceSpec(msgspec.Struct, frozen=True, gc=False):
+    """Who has to agree to its end."""
+
+    finalizers: tuple[str, ...] | None = None
+
+
+class NamespaceStatus(msgspec.Struct, omit_defaults=True, frozen=True, gc=False):
+    """Whether it is in use, and what holds up its end."""
+
+    phase: str = ""
+    conditions: tuple[Condition, ...] | None = None
+
+
+class Namespace(msgspec.Struct, frozen=True, gc=False):
+    """A namespace."""
+
+    metadata: ObjectMeta
+    spec: NamespaceSpec = NamespaceSpec()
+    status: NamespaceStatus = NamespaceStatus()
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it is being deleted."""
+        return self.metadata.deletion_timestamp is not None
+
+
+class RootCaConfigMap(msgspec.Struct, frozen=True, gc=False):
+    """A ConfigMap."""
+
+    metadata: ObjectMeta
+    data: dict[str, str] | None = None
+
+
+_PODS = GroupVersionResource("", "v1", "pods")
+# Each condition's type, and its reason and message where there is nothing to complain of.
+_FINE = {
+    "NamespaceDeletionDiscoveryFailure": (
+        "ResourcesDiscovered",
+        "All resources successfully discovered",
+    ),
+    "NamespaceDeletionGroupVersionParsingFailure": (
+        "ParsedGroupVersions",
+        "All legacy kube types successfully parsed",
+    ),
+    "NamespaceDeletionContentFailure": (
+        "ContentDeleted",
+        "All content successfully deleted, may be waiting on finalization",
+    ),
+    "NamespaceContentRemaining": ("ContentRemoved", "All content successfully removed"),
+    "NamespaceFinalizersRemaining": (
+        "ContentHasNoFinalizers",
+        "All content-preserving finalizers finished",
+    ),
+}
+
+
+@dataclasses.dataclass(slots=True)
+class RemainingContent:
+    """What is still there, by kind and by finalizer, and what went wrong."""
+
+    objects: dict[GroupVersionResource, int] = dataclasses.field(default_factory=dict)
+    finalizers: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
+    discovery_error: str = ""
+    errors: list[str] = dataclasses.field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the namespace may go."""
+        return not self.objects and not self.errors and not self.discovery_error
+
+    def complaints(self) -> dict[str, tuple[str, str]]:
+        """Return reason and message of the conditions that are true."""
+        found: dict[str, tuple[str, str]] = {}
+        if self.discovery_error:
+            found["NamespaceDeletionDiscoveryFailure"] = ("DiscoveryFailed", self.discovery_error)
+        if self.errors:
+            text = ", ".join(sorted(self.errors))
+            found["NamespaceDeletionContentFailure"] = (
+                "ContentDeletionFailed",
+                f"Failed to delete all resource types, {len(self.errors)} remaining: {text}",
+            )
+        if self.objects:
+            parts = (
+                f"{gvr.resource}.{gvr.group} has {number} resource instances"
+                for gvr, number in self.objects.items()
+            )
+            text = f"Some resources are remaining: {', '.join(sorted(parts))}"
+            found["NamespaceContentRemaining"] = ("SomeResourcesRemain", text)
+        if self.finalizers:
+            held = (f"{name} in {n} resource instances" for name, n in self.finalizers.items())
+            found["NamespaceFinalizersRemaining"] = (
+                "SomeFinalizersRemain",
+                "Some content in the namespace has finalizers remaining: "
+                + ", ".join(sorted(held)),
+            )
+        return found
+
+
+def conditions_for(
+    remains: RemainingContent, present: tuple[Condition, ...] | None, now: dt.datetime
+) -> tuple[Condition, ...]:
+    """Return the five conditions of a namespace that is being deleted."""
+    complaints = remains.complaints()
+    conditions = tuple(present or ())
+    for kind, fine in _FINE.items():
+        reason, message = complaints.get(kind, fine)
+        status = "True" if kind in complaints else "False"
+        new = Condition(type=kind, status=status, reason=reason, message=message)  # type: ignore[arg-type]  # one of the two words
+        conditions = with_condition(conditions, new, now=now)
+    return conditions
+
+
+def stages(resources: Iterable[ResourceInfo]) -> list[list[ResourceInfo]]:
+    """Return what to delete, in order: pods first, so that nothing vanishes under a running one."""
+    chosen: dict[tuple[str, str], ResourceInfo] = {}
+    for info in resources:
+        if info.namespaced and info.verbs >= {"list", "delete"}:
+            chosen.setdefault((info.gvr.group, info.gvr.resource), info)
+    pods = [info for info in chosen.values() if info.gvr == _PODS]
+    return [pods, [info for info in chosen.values() if info.gvr != _PODS]]
+
+
+NAME = "namespace"
+# Pods that go wake us; for everything else that takes its time we look again.
+_AGAIN_SECONDS = 0.5
+
+
+class NamespaceReconciler:
+    """Brings one namespace to its end."""
+
+    def __init__(self, shared: SharedInformers) -> None:
+        self._shared = shared
+        self._cache = shared.informer(NAMESPACES, Namespace)
+        self._namespaces = shared.resource(NAMESPACES)
+
+    async def __call__(self, request: Request) -> Result | None:
+        """Empty it, tell what is left, and let it go when nothing is."""
+        namespace = self._cache.lister.find("", request.name)
+        if namespace is None or not namespace.is_ending:
+            return None
+        if KUBERNETES not in (namespace.spec.finalizers or ()):
+            return None
+        remains = await self._empty(request.name)
+        await self._report(namespace, remains)
+        if not remains.is_empty:
+            return Result(requeue_after=_AGAIN_SECONDS)
+        await self._finalize(namespace)
+        return None
+
+    async def _empty(self, namespace: str) -> RemainingContent:
+        remains = RemainingContent()
+        try:
+            found = await self._shared.client.discovery.fetch()
+        except KubeError as error:
+            remains.discovery_error = str(error)
+            return remains
+        if found.failures:
+            groups = ", ".join(f"{group}: {why}" for group, why in found.failures.items())
+            remains.discovery_error = (
+                f"Discovery failed for some groups, {len(found.failures)} failing: {groups}"
+            )
+        for stage in stages(found.resources):
+            for info in stage:
+                await self._clear(info, namespace, remains)
+            if remains.objects:
+                break
+        return remains
+
+    async def _clear(self, info: ResourceInfo, namespace: str, remains: RemainingContent) -> None:
+        resource = self._shared.client.resource(info.gvr, PartialObjectMetadata)
+        try:
+            if not [item async for item in resource.items(namespace=namespace)]:
+                return
+            await self._delete_all(resource, info, namespace)
+            left = [item async for item in resource.items(namespace=namespace)]
+        except (NotFound, MethodNotAllowed):
+            return  # the kind went away meanwhile, or has no objects of its own
+        except KubeError as error:
+            remains.errors.append(f"{info.gvr}: {error}")
+            return
+        if left:
+            remains.objects[info.gvr] = len(left)
+        for item in left:
+            remains.finalizers.update(item.metadata.finalizers or ())
+
+    async def _delete_all(
+        self, resource: Resource[PartialObjectMetadata], info: ResourceInfo, namespace: str
+    ) -> None:
+        if "deletecollection" in info.verbs:
+            await resource.delete_collection(namespace=namespace, propagation="Background")
+            return
+        async for item in resource.items(namespace=namespace):
+            try:
+                await resource.delete(
+                    item.metadata.name,
+                    namespace=namespace,
+                    preconditions=Preconditions(uid=item.metadata.uid),
+                    propagation="Background",
+                )
+            except (NotFound, Conflict):
+                continue
+
+    async def _report(self, namespace: Namespace, remains: RemainingContent) -> None:
+        status = namespace.status
+        conditions = conditions_for(remains, status.conditions, self._shared.clock.now())
+        if conditions == (status.conditions or ()) and status.phase == "Terminating":
+            return
+        document = {
+            "metadata": {"uid": namespace.metadata.uid},
+            "status": {"phase": "Terminating", "conditions": msgspec.to_builtins(conditions)},
+        }
+        try:
+            await self._namespaces.subresource("status").patch(
+                namespace.metadata.name, MergePatch(document)
+            )
+        except NotFound:
+            return
+
+    async def _finalize(self, namespace: Namespace) -> None:
+        """Take our name from the finalizers; the server removes the namespace when none is left."""
+        try:
+            fresh = await self._namespaces.get(namespace.metadata.name)
+            if fresh["metadata"]["uid"] != namespace.metadata.uid:
+                return
+            finalizers = fresh["spec"].get("finalizers") or []
+            fresh["spec"]["finalizers"] = [name for name in finalizers if name != KUBERNETES]
+            await self._namespaces.subresource("finalize").replace(fresh)
+        except NotFound:
+            return
+
+
+def make(shared: SharedInformers) -> ControllerSpec:
+    """Return the controller."""
+    part = ControllerSpec.of(NAME, NamespaceReconciler(shared), workers=2)
+    part.controller.watch(shared.informer(NAMESPACES, Namespace))
+    gone = by_kind(added=lambda _note: False, updated=lambda _note: False)
+    part.controller.watch(shared.pods, mapping=map_func(_namespace_of), predicates=[gone])
+    return part
+
+
+def _namespace_of(pod: SlimPod) -> list[Request]:
+    return [Request("", pod.metadata.namespace)]
+
+
+ROOT_CA = "kube-root-ca.crt"
+_NOTE = "kubernetes.io/description"
+_DESCRIPTION = (
+    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal"
+    " endpoints such as the internal service IP or kubernetes.default.svc."
+)
+
+
+class ServiceAccounts:
+    """Makes the account that pods have unless they name another."""
+
+    def __init__(self, shared: SharedInformers) -> None:
+        self._namespaces = shared.informer(NAMESPACES, Namespace)
+        self._accounts = shared.informer(SERVICE_ACCOUNTS, PartialObjectMetadata)
+        self._writer = shared.resource(SERVICE_ACCOUNTS)
+
+    async def __call__(self, request: Request) -> None:
+        """Make it where it is missing."""
+        namespace = self._namespaces.lister.find("", request.name)
+        if namespace is None or namespace.is_ending:
+            return
+        if self._accounts.lister.find(request.name, "default") is None:
+            await _create(
+                self._writer,
+                {
+                    "apiVersion": "v1",
+                    "kind": "ServiceAccount",
+                    "metadata": {"name": "default", "namespace": request.name},
+                },
+            )
+
+
+class RootCertificates:
+    """Publishes the server's certificate authority in every namespace."""
+
+    def __init__(self, shared: SharedInformers, certificate: str) -> None:
+        self._certificate = certificate
+        self._namespaces = shared.informer(NAMESPACES, Namespace)
+        self.maps = shared.factory.informer(
+            CONFIG_MAPS, RootCaConfigMap, field_selector=f"metadata.name={ROOT_CA}"
+        )
+        self._writer = shared.resource(CONFIG_MAPS)
+
+    async def __call__(self, request: Request) -> None:
+        """Make it where it is missing, mend it where it was changed."""
+        namespace = self._namespaces.lister.find("", request.name)
+        if namespace is None or namespace.is_ending:
+            return
+        data = {"ca.crt": self._certificate}
+        present = self.maps.lister.find(request.name, ROOT_CA)
+        if present is None:
+            metadata = {
+                "name": ROOT_CA,
+                "namespace": request.name,
+                "annotations": {_NOTE: _DESCRIPTION},
+            }
+            await _create(
+                self._writer,
+                {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data},
+            )
+        elif present.data != data:
+            wrong = {name: None for name in present.data or () if name not in data}
+            patch = MergePatch({"data": {**wrong, **data}})
+            await self._writer.patch(ROOT_CA, patch, namespace=request.name)
+
+
+async def _create(resource: Resource[JsonObject], document: JsonObject) -> None:
+    try:
+        await resource.create(document)
+    except AlreadyExists:
+        return
+    except ApiError as error:
+        if not is_namespace_ending(error):
+            raise
+
+
+def make_accounts(shared: SharedInformers) -> ControllerSpec:
+    """Return the controller of ServiceAccounts."""
+    part = ControllerSpec.of("serviceaccount", ServiceAccounts(shared))
+    part.controller.watch(shared.informer(NAMESPACES, Namespace))
+    accounts = shared.informer(SERVICE_ACCOUNTS, PartialObjectMetadata)
+    part.controller.watch(accounts, mapping=map_func(_to_namespace))
+    return part
+
+
+def make_certificates(shared: SharedInformers, certificate: str) -> ControllerSpec:
+    """Return the controller of root certificates."""
+    reconciler = RootCertificates(shared, certificate)
+    part = ControllerSpec.of("root-ca", reconciler)
+    part.controller.watch(shared.informer(NAMESPACES, Namespace))
+    part.controller.watch(reconciler.maps, mapping=map_func(_to_namespace))
+    return part
+
+
+def _to_namespace(obj: Any) -> list[Request]:
+    return [Request("", STRUCT_ACCESS.namespace(obj))]

@@ -1,0 +1,239 @@
+"""Pods, nodes and node leases, as much of them as controllers read."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from kubeloop.objects.gvk import GroupVersionKind, GroupVersionResource
+from kubeloop.objects.meta import JsonObject, ObjectMeta
+from kubeloop.objects.owners import controller_of
+from kubeloop.objects.times import parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+PODS = GroupVersionResource("", "v1", "pods")
+_TERMINAL = ("Succeeded", "Failed")
+
+
+class SlimPodCondition(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """One condition of a pod."""
+
+    type: str
+    status: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class SlimContainerPort(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """A port that a container names."""
+
+    container_port: int
+    name: str = ""
+    protocol: str = "TCP"
+
+
+class SlimContainer(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """What matters of a container: its ports, and whether an init container stays."""
+
+    name: str = ""
+    ports: tuple[SlimContainerPort, ...] | None = None
+    restart_policy: str | None = None
+
+
+class Toleration(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """A taint that a pod does not mind."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class SlimPodSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """What controllers read of a pod's spec."""
+
+    node_name: str = ""
+    hostname: str = ""
+    subdomain: str = ""
+    scheduler_name: str = ""
+    containers: tuple[SlimContainer, ...] = ()
+    init_containers: tuple[SlimContainer, ...] | None = None
+    node_selector: dict[str, str] | None = None
+    tolerations: tuple[Toleration, ...] | None = None
+    scheduling_gates: tuple[JsonObject, ...] | None = None
+
+
+class PodIP(msgspec.Struct, frozen=True, gc=False):
+    """One address of a pod."""
+
+    ip: str = ""
+
+
+class SlimContainerStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """How often a container was started again."""
+
+    restart_count: int = 0
+
+
+class SlimPodStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """What controllers read of a pod's status."""
+
+    phase: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    pod_ips: tuple[PodIP, ...] | None = msgspec.field(default=None, name="podIPs")
+    conditions: tuple[SlimPodCondition, ...] | None = None
+    container_statuses: tuple[SlimContainerStatus, ...] | None = None
+
+
+class SlimPod(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """A pod."""
+
+    metadata: ObjectMeta
+    spec: SlimPodSpec = SlimPodSpec()
+    status: SlimPodStatus = SlimPodStatus()
+
+    @property
+    def is_deleting(self) -> bool:
+        """Whether its deletion has begun."""
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether all its containers have ended for good."""
+        return self.status.phase in _TERMINAL
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it counts as a replica."""
+        return not self.is_deleting and not self.is_terminal
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether its Ready condition is true."""
+        found = self.condition("Ready")
+        return found is not None and found.status == "True"
+
+    @property
+    def controller_uid(self) -> str:
+        """The uid of the object that controls it; empty where none does."""
+        owner = controller_of(self.metadata.owner_references or ())
+        return owner.uid if owner is not None else ""
+
+    @property
+    def restarts(self) -> int:
+        """The restarts of its most restless container."""
+        return max((s.restart_count for s in self.status.container_statuses or ()), default=0)
+
+    def condition(self, kind: str) -> SlimPodCondition | None:
+        """Return the condition of a type."""
+        return next((c for c in self.status.conditions or () if c.type == kind), None)
+
+    def ready_since(self) -> dt.datetime | None:
+        """Return since when it is ready; None where it is not, or nobody wrote it down."""
+        found = self.condition("Ready")
+        if found is None or found.status != "True" or not found.last_transition_time:
+            return None
+        return parse_time(found.last_transition_time)
+
+    def available_in(self, min_ready_seconds: int, now: dt.datetime) -> float | None:
+        """Return the seconds until it counts as available, 0 where it does; None if not ready."""
+        if not self.is_ready:
+            return None
+        if min_ready_seconds == 0:
+            return 0.0
+        since = self.ready_since()
+        if since is None:
+            return None
+        due = since + dt.timedelta(seconds=min_ready_seconds)
+        return max(0.0, (due - now).total_seconds())
+
+
+def is_available(pod: SlimPod, min_ready_seconds: int, now: dt.datetime) -> bool:
+    """Whether a pod has been ready for long enough."""
+    return pod.available_in(min_ready_seconds, now) == 0.0
+
+
+def next_availability(
+    pods: Iterable[SlimPod], min_ready_seconds: int, now: dt.datetime
+) -> float | None:
+    """Return the seconds until the next of them becomes available; None where none will."""
+    waits = [pod.available_in(min_ready_seconds, now) for pod in pods]
+    return min((wait for wait in waits if wait), default=None)
+
+
+NODES = GroupVersionResource("", "v1", "nodes")
+NODE = GroupVersionKind("", "v1", "Node")
+LEASES = GroupVersionResource("coordination.k8s.io", "v1", "leases")
+LEASE_NAMESPACE = "kube-node-lease"
+
+
+class Taint(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """A mark that keeps pods away which do not tolerate it."""
+
+    key: str
+    value: str = ""
+    effect: str = ""
+    time_added: str | None = None
+
+
+class NodeSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """What keeps pods away from a node."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] | None = None
+
+
+class NodeCondition(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """One condition of a node."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    last_heartbeat_time: str | None = None
+    last_transition_time: str | None = None
+
+
+class NodeStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """What a node says of itself."""
+
+    conditions: tuple[NodeCondition, ...] | None = None
+    allocatable: dict[str, str | int] | None = None
+
+
+class SlimNode(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """A node."""
+
+    metadata: ObjectMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def ready(self) -> NodeCondition | None:
+        """The Ready condition."""
+        return next((c for c in self.status.conditions or () if c.type == "Ready"), None)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it says that it can run pods."""
+        return self.ready is not None and self.ready.status == "True"
+
+
+class NodeLeaseSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """When a node was last heard of."""
+
+    renew_time: str | None = None
+    lease_duration_seconds: int | None = None
+
+
+class NodeLease(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """A node's lease."""
+
+    metadata: ObjectMeta
+    spec: NodeLeaseSpec = NodeLeaseSpec()

@@ -1,0 +1,223 @@
+"""The StatefulSet controller."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from devkube.controllers.context import BY_CONTROLLER, ControllerSpec
+from devkube.controllers.objects import PODS, next_availability
+from devkube.controllers.pod_control import (
+    PodControl,
+    PodEventMessages,
+    claim,
+    is_namespace_ending,
+    orphans_of,
+)
+from devkube.controllers.stateful_set_plan import (
+    ObservedStatefulSet,
+    RevisionHistory,
+    StatefulSetPlan,
+    count_status,
+    ordinal_of,
+    plan_stateful_set,
+    pod_of,
+    read_history,
+    surplus,
+)
+from devkube.controllers.workloads import (
+    REVISIONS,
+    STATEFUL_SET,
+    STATEFUL_SETS,
+    normal_form,
+    status_patch,
+    write_status,
+)
+from kubeloop.client.errors import AlreadyExists, ApiError, NotFound
+from kubeloop.controller.reconcile import Request, Result
+from kubeloop.controller.sources import map_func
+from kubeloop.controller.writes import ConsistencyGuard
+from kubeloop.objects.owners import controller_of, is_of_kind
+from kubeloop.objects.patches import MergePatch
+from kubeloop.objects.selectors import LabelSelector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from devkube.controllers.context import SharedInformers
+    from devkube.controllers.objects import SlimPod
+    from devkube.controllers.workloads import ControllerRevision, StatefulSet
+    from kubeloop.objects.gvk import GroupVersionResource
+    from kubeloop.objects.meta import JsonObject
+
+NAME = "statefulset"
+_COMPONENT = "statefulset-controller"
+_WORDING = PodEventMessages(
+    created="create Pod {pod} in StatefulSet {owner} successful",
+    deleted="delete Pod {pod} in StatefulSet {owner} successful",
+    not_created="create Pod {pod} in StatefulSet {owner} failed error: {error}",
+    not_deleted="delete Pod {pod} in StatefulSet {owner} failed error: {error}",
+)
+
+
+class StatefulSetReconciler:
+    """Takes one StatefulSet one step further."""
+
+    def __init__(self, shared: SharedInformers) -> None:
+        self._shared = shared
+        self._sets = shared.resource(STATEFUL_SETS)
+        self._revisions = shared.resource(REVISIONS)
+        self._events = shared.recorder.events(_COMPONENT, STATEFUL_SET)
+        self.guard = ConsistencyGuard()
+        self.guard.follow(PODS, shared.pods.store)
+        self.guard.follow(STATEFUL_SETS, shared.stateful_sets.store)
+        self.guard.follow(REVISIONS, shared.revisions.store)
+        self._control = PodControl(
+            shared, component=_COMPONENT, kind=STATEFUL_SET, guard=self.guard, wording=_WORDING
+        )
+
+    async def __call__(self, request: Request) -> Result | None:
+        """Observe, plan, write."""
+        stateful_set = self._shared.stateful_sets.lister.find(*request)
+        if stateful_set is None:
+            self.guard.clear(request)
+            return None
+        pods = await self._claim(stateful_set)
+        revisions = self._known_revisions(stateful_set)
+        history = read_history(stateful_set, revisions)
+        if stateful_set.metadata.deletion_timestamp is None and not await self._remember(
+            stateful_set, history
+        ):
+            return None
+        now = self._shared.clock.now()
+        seen = ObservedStatefulSet(stateful_set=stateful_set, pods=pods, history=history, now=now)
+        await self._carry_out(stateful_set, plan_stateful_set(seen))
+        await self._write_status(stateful_set, seen)
+        await self._forget(surplus(stateful_set, revisions, pods, history))
+        wait = next_availability(pods, stateful_set.spec.min_ready_seconds, now)
+        return Result(requeue_after=wait) if wait else None
+
+    # Observing
+
+    async def _claim(self, stateful_set: StatefulSet) -> list[SlimPod]:
+        meta, store = stateful_set.metadata, self._shared.pods.store
+        controlled = store.by_index(BY_CONTROLLER, meta.uid)
+        orphans = store.by_index(BY_CONTROLLER, orphans_of(meta.namespace))
+        self._control.tombstones.living(meta.uid, controlled)
+        candidates = [
+            *controlled,
+            *(pod for pod in orphans if ordinal_of(stateful_set, pod) >= 0),
+        ]
+        selector = LabelSelector.from_json(stateful_set.spec.selector)
+        claims = claim(stateful_set, selector, candidates)
+        for pod in claims.release:
+            await self._control.release(stateful_set, pod)
+        for pod in claims.adopt:
+            await self._control.adopt(stateful_set, pod)
+        return [*claims.owned, *claims.adopt]
+
+    def _known_revisions(self, stateful_set: StatefulSet) -> list[ControllerRevision]:
+        return self._shared.revisions.store.by_index(BY_CONTROLLER, stateful_set.metadata.uid)
+
+    # Writing
+
+    async def _remember(self, stateful_set: StatefulSet, history: RevisionHistory) -> bool:
+        """Write the present revision; False where the namespace is going."""
+        if history.create is not None:
+            return await self._create_revision(stateful_set, history.create)
+        if history.renumber is not None:
+            revision, number = history.renumber
+            meta = revision.metadata
+            document = {
+                "metadata": {"resourceVersion": meta.resource_version},
+                "revision": number,
+            }
+            written = await self._revisions.patch(
+                meta.name, MergePatch(document), namespace=meta.namespace
+            )
+            self._note(stateful_set, REVISIONS, written)
+        return True
+
+    async def _create_revision(self, stateful_set: StatefulSet, body: JsonObject) -> bool:
+        try:
+            made = await self._revisions.create(body)
+        except AlreadyExists:
+            await self._check_collision(stateful_set, body)
+            return True
+        except ApiError as error:
+            if is_namespace_ending(error):
+                return False
+            raise
+        self._note(stateful_set, REVISIONS, made)
+        if stateful_set.spec.volume_claim_templates:
+            message = "volumeClaimTemplates give empty directories: this cluster has no storage"
+            self._events.warning(stateful_set, "NoStorage", message)
+        return True
+
+    async def _check_collision(self, stateful_set: StatefulSet, body: JsonObject) -> None:
+        meta = stateful_set.metadata
+        found = await self._revisions.get(body["metadata"]["name"], namespace=meta.namespace)
+        owners = found["metadata"].get("ownerReferences") or ()
+        ours = any(owner["uid"] == meta.uid for owner in owners)
+        if ours and normal_form(found.get("data")) == normal_form(body["data"]):
+            self._note(stateful_set, REVISIONS, found)
+            return
+        count = (stateful_set.status.collision_count or 0) + 1
+        await write_status(self._sets, stateful_set, {"collisionCount": count})
+        raise RuntimeError(f"revision {body['metadata']['name']} is another one's; trying again")
+
+    async def _carry_out(self, stateful_set: StatefulSet, plan: StatefulSetPlan) -> None:
+        for number, revision in plan.create:
+            pod = pod_of(stateful_set, number, template=revision.template, revision=revision.name)
+            await self._control.create(stateful_set, pod)
+        uid, tombstones = stateful_set.metadata.uid, self._control.tombstones
+        for victim in plan.delete:
+            # One that the cache still shows keeps its name, so its place is not free yet.
+            if not tombstones.holds(uid, victim):
+                await self._control.delete(stateful_set, victim)
+
+    async def _write_status(self, stateful_set: StatefulSet, seen: ObservedStatefulSet) -> None:
+        always = ("replicas", "availableReplicas")
+        patch = status_patch(stateful_set.status, count_status(seen), always=always)
+        if patch:
+            written = await write_status(self._sets, stateful_set, patch)
+            if written is not None:
+                self._note(stateful_set, STATEFUL_SETS, written)
+
+    async def _forget(self, revisions: Iterable[ControllerRevision]) -> None:
+        for revision in revisions:
+            meta = revision.metadata
+            with contextlib.suppress(NotFound):
+                await self._revisions.delete(meta.name, namespace=meta.namespace)
+
+    def _note(
+        self, stateful_set: StatefulSet, resource: GroupVersionResource, written: JsonObject
+    ) -> None:
+        meta = stateful_set.metadata
+        request = Request(meta.namespace, meta.name)
+        self.guard.wrote(request, meta.uid, resource, written["metadata"]["resourceVersion"])
+
+
+def make(shared: SharedInformers) -> ControllerSpec:
+    """Return the controller."""
+    reconciler = StatefulSetReconciler(shared)
+    part = ControllerSpec.of(NAME, reconciler, workers=2, guard=reconciler.guard)
+    part.controller.watch(shared.stateful_sets)
+    part.controller.watch(shared.pods, mapping=map_func(lambda pod: _owners(shared, pod)))
+    return part
+
+
+def _owners(shared: SharedInformers, pod: SlimPod) -> Iterable[Request]:
+    namespace = pod.metadata.namespace
+    owner = controller_of(pod.metadata.owner_references or ())
+    if owner is not None:
+        ours = is_of_kind(owner, STATEFUL_SET.group, STATEFUL_SET.kind)
+        return [Request(namespace, owner.name)] if ours else []
+    if pod.is_deleting or not pod.metadata.labels:
+        return []
+    return [
+        Request(namespace, found.metadata.name)
+        for found in shared.stateful_sets.lister.namespace(namespace).list()
+        if ordinal_of(found, pod) >= 0
+        and LabelSelector.from_json(found.spec.selector).matches(pod.metadata.labels)
+    ]

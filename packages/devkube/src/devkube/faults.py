@@ -1,0 +1,205 @@
+"""Faults of the whole cluster on demand, for administrators on the machine itself.
+
+    POST /_dev/controllers  {"pause": ["deployment"], "resume": []}
+    POST /_dev/nodes        {"partition": ["node-1"], "heal": []}
+    POST /_dev/proxy        {"delay": 2.0, "jitter": 1.0}
+
+GET, and every POST, answers with what holds now. `/_dev/faults` is the API server's own.
+
+A partitioned node's requests get no answer until the partition is healed, and the watches it had
+are gone: as when a cable is pulled, and not as when a server says no.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import msgspec
+
+from devkube.apiserver import status
+from devkube.apiserver.calls import ApiResponse
+from devkube.apiserver.core import check_private
+from devkube.auth.gate import NODE_PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from aiohttp import web
+
+    from devkube.apiserver.auth import RequestCredentials, UserInfo
+    from devkube.apiserver.calls import Attributes
+    from devkube.apiserver.core import NonResourcePaths
+    from devkube.apiserver.faults import FaultInjector
+    from devkube.serviceproxy.proxy import PropagationDelay
+    from kubeloop.objects.meta import JsonObject
+
+
+CONTROLLERS, NODES, PROXY = "/_dev/controllers", "/_dev/nodes", "/_dev/proxy"
+C = TypeVar("C", bound=msgspec.Struct)
+
+
+class PausableControllers(Protocol):
+    """Controllers that can be told to stand still."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What there is to pause."""
+
+    def pause(self, name: str) -> None:
+        """Let one stand still. Raises KeyError."""
+
+    def resume(self, name: str) -> None:
+        """Let it go on. Raises KeyError."""
+
+    def is_paused(self, name: str) -> bool:
+        """Whether it stands still."""
+
+
+class ControllersCommand(msgspec.Struct, forbid_unknown_fields=True):
+    """Which controllers to stop and start."""
+
+    pause: list[str] = []
+    resume: list[str] = []
+
+
+class NodesCommand(msgspec.Struct, forbid_unknown_fields=True):
+    """Which nodes to cut off and to let through."""
+
+    partition: list[str] = []
+    heal: list[str] = []
+
+
+class ProxyCommand(msgspec.Struct, forbid_unknown_fields=True):
+    """How late the service proxy hears of changes, in seconds; what is left out stays."""
+
+    delay: float | None = None
+    jitter: float | None = None
+
+
+class ClusterFaults:
+    """Answers the private paths."""
+
+    def __init__(
+        self,
+        *,
+        controllers: PausableControllers,
+        partitions: NodePartitions,
+        nodes: Sequence[str],
+        propagation: PropagationDelay,
+    ) -> None:
+        self._controllers = controllers
+        self._partitions = partitions
+        self._nodes = nodes
+        self._propagation = propagation
+
+    def serve(self, paths: NonResourcePaths) -> None:
+        """Answer from now on."""
+        for path, handle in (
+            (CONTROLLERS, self._set_controllers),
+            (NODES, self._set_nodes),
+            (PROXY, self._set_proxy),
+        ):
+            paths.serve(path, _PrivateEndpoint(handle).answer)
+
+    def _set_controllers(self, body: bytes) -> JsonObject:
+        command = _read_command(body, ControllersCommand)
+        try:
+            for name in command.pause:
+                self._controllers.pause(name)
+            for name in command.resume:
+                self._controllers.resume(name)
+        except KeyError as error:
+            raise status.bad_request(str(error.args[0])) from error
+        states = {
+            name: "paused" if self._controllers.is_paused(name) else "running"
+            for name in self._controllers.names
+        }
+        return {"controllers": states}
+
+    def _set_nodes(self, body: bytes) -> JsonObject:
+        command = _read_command(body, NodesCommand)
+        for name in (*command.partition, *command.heal):
+            if name not in self._nodes:
+                known = ", ".join(self._nodes)
+                raise status.bad_request(f"no node {name!r}; there are: {known}")
+        for name in command.partition:
+            self._partitions.cut(name)
+        for name in command.heal:
+            self._partitions.heal(name)
+        cut = self._partitions.nodes
+        return {"nodes": {n: "partitioned" if n in cut else "connected" for n in self._nodes}}
+
+    def _set_proxy(self, body: bytes) -> JsonObject:
+        command = _read_command(body, ProxyCommand)
+        for field in ("delay", "jitter"):
+            value = getattr(command, field)
+            if value is not None and value < 0:
+                raise status.bad_request(f"{field}: {value} is negative; give seconds, 0 or more")
+        if command.delay is not None:
+            self._propagation.delay = command.delay
+        if command.jitter is not None:
+            self._propagation.jitter = command.jitter
+        return {"delay": self._propagation.delay, "jitter": self._propagation.jitter}
+
+
+class _PrivateEndpoint:
+    """One knob behind the check that keeps others away from it."""
+
+    def __init__(self, handle: Callable[[bytes], JsonObject]) -> None:
+        self._handle = handle
+
+    async def answer(
+        self, request: web.BaseRequest, attributes: Attributes, user: UserInfo
+    ) -> ApiResponse:
+        check_private(request, attributes, user)
+        body = await request.read() if attributes.verb == "post" else b""
+        return ApiResponse(body=msgspec.json.encode(self._handle(body)))
+
+
+def _read_command(body: bytes, kind: type[C]) -> C:
+    try:
+        return msgspec.json.decode(body or b"{}", type=kind)
+    except msgspec.MsgspecError as error:
+        raise status.bad_request(f"the command cannot be read: {error}") from error
+
+
+class NodePartitions:
+    """Stands first in the row of authenticators; knows nobody, but lets some wait."""
+
+    def __init__(self, faults: FaultInjector) -> None:
+        self._faults = faults
+        self._cut: dict[str, asyncio.Event] = {}
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes that are cut off."""
+        return tuple(self._cut)
+
+    def cut(self, node: str) -> None:
+        """Let a node hear nothing from now on. Other clients' watches begin anew."""
+        if node not in self._cut:
+            self._cut[node] = asyncio.Event()
+            self._faults.drop_watches()
+
+    def heal(self, node: str) -> None:
+        """Let a node through again; what it asked meanwhile is answered now."""
+        event = self._cut.pop(node, None)
+        if event is not None:
+            event.set()
+
+    async def authenticate(self, credentials: RequestCredentials) -> UserInfo | None:
+        """Return None, after as long as the caller is cut off."""
+        while self._cut:
+            healed = self._cut.get(_node_of(credentials))
+            if healed is None:
+                break
+            await healed.wait()
+        return None
+
+
+def _node_of(credentials: RequestCredentials) -> str:
+    subject = (credentials.certificate or {}).get("subject", ())
+    names = [value for part in subject for key, value in part if key == "commonName"]
+    name = names[0] if names else ""
+    return name.removeprefix(NODE_PREFIX) if name.startswith(NODE_PREFIX) else ""

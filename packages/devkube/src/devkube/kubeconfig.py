@@ -1,0 +1,146 @@
+"""How to reach a cluster, and as which user: kubeconfig files, and the clients of the components.
+
+A kubeconfig file gets one context put in; everything else in it is left as it is. Every component of
+the cluster has a client certificate of its own and a client that presents it.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from devkube.auth.gate import NODE_PREFIX, NODES
+from devkube.auth.install import CONTROLLER_MANAGER, SERVICE_PROXY
+from kubeloop.client.auth.credentials import ComposedCredentials, FixedHeaders, PemCertificate
+from kubeloop.client.auth.tls import PemSource, TlsContexts
+from kubeloop.client.config.client_config import ClientConfig
+from kubeloop.client.config.endpoint import Endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from devkube.apiserver.server import ApiServer
+    from devkube.certificates import PemKeyPair
+    from kubeloop.objects.meta import JsonObject
+
+
+class KubeconfigError(Exception):
+    """A file that is no kubeconfig, and must not be overwritten."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterAccess:
+    """How to reach a cluster, and as whom."""
+
+    name: str
+    server: str
+    authority: bytes
+    identity: PemKeyPair
+
+    def document(self) -> JsonObject:
+        """Return a kubeconfig with this context alone."""
+        return merged({}, self)
+
+
+def merged(document: JsonObject, access: ClusterAccess) -> JsonObject:
+    """Return a kubeconfig with one context added, or replaced, and nothing else changed.
+
+    The current context stays; only where there is none does the new one become it.
+    """
+    name = access.name
+    cluster = {"server": access.server, "certificate-authority-data": _text(access.authority)}
+    user = {
+        "client-certificate-data": _text(access.identity.certificate),
+        "client-key-data": _text(access.identity.key),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        **document,
+        "clusters": _put(document.get("clusters"), {"name": name, "cluster": cluster}),
+        "users": _put(document.get("users"), {"name": name, "user": user}),
+        "contexts": _put(
+            document.get("contexts"), {"name": name, "context": {"cluster": name, "user": name}}
+        ),
+        "current-context": document.get("current-context") or name,
+    }
+
+
+def write(path: Path, access: ClusterAccess) -> bool:
+    """Put the context into a file, made where it is missing; whether it is the current one now.
+
+    The file is replaced in one step and readable by its owner only. Raises KubeconfigError.
+    """
+    path = path.resolve()
+    document = merged(_read(path), access)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            yaml.safe_dump(document, file, sort_keys=False)
+        Path(draft).replace(path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
+    return bool(document["current-context"] == access.name)
+
+
+def _read(path: Path) -> JsonObject:
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise KubeconfigError(f"{path} is not YAML, so it is left alone: {error}") from error
+    if document is None:
+        return {}
+    if not isinstance(document, dict) or document.get("kind", "Config") != "Config":
+        raise KubeconfigError(f"{path} is not a kubeconfig, so it is left alone; name another file")
+    return document
+
+
+def _put(entries: Any, entry: JsonObject) -> list[Any]:
+    found = [other for other in entries or () if other.get("name") != entry["name"]]
+    return [*found, entry]
+
+
+def _text(pem: bytes) -> str:
+    return base64.b64encode(pem).decode()
+
+
+def controller_manager_config(server: ApiServer) -> ClientConfig:
+    """Return the identity of the controllers."""
+    return client_config(server, CONTROLLER_MANAGER)
+
+
+def service_proxy_config(server: ApiServer) -> ClientConfig:
+    """Return the identity of the service proxy."""
+    return client_config(server, SERVICE_PROXY)
+
+
+def node_config(server: ApiServer, name: str) -> ClientConfig:
+    """Return the identity of a node's kubelet."""
+    return client_config(server, f"{NODE_PREFIX}{name}", [NODES])
+
+
+def client_config(server: ApiServer, user: str, groups: Sequence[str] = ()) -> ClientConfig:
+    """Return how to be somebody at a server."""
+    pair = server.client_certificate(user, groups)
+    return ClientConfig(
+        endpoint=Endpoint.parse(server.url),
+        credentials=ComposedCredentials(
+            headers=FixedHeaders({}),
+            certificates=PemCertificate(
+                certificate=PemSource(origin=user, data=pair.certificate),
+                key=PemSource(origin=user, data=pair.key),
+            ),
+            tls=TlsContexts(authority=PemSource(origin="dev cluster", data=server.ca_pem)),
+        ),
+        source=f"dev cluster, as {user}",
+    )

@@ -1,0 +1,291 @@
+"""Containers, probes, hooks and volumes, as much of them as a kubelet reads."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import msgspec
+
+PortOrName: TypeAlias = int | str
+"""A number, or the name of one of the container's ports."""
+
+
+class KeySelector(msgspec.Struct, frozen=True, gc=False):
+    """One key of a ConfigMap or a Secret."""
+
+    name: str = ""
+    key: str = ""
+    optional: bool | None = None
+
+
+class ObjectFieldSelector(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """A field of the pod itself."""
+
+    field_path: str
+    api_version: str = "v1"
+
+
+class ResourceFieldSelector(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """A request or limit of a container."""
+
+    resource: str
+    container_name: str = ""
+    divisor: str | int = "0"
+
+
+class EnvVarSource(msgspec.Struct, rename="camel", frozen=True):
+    """Where a variable's value comes from."""
+
+    field_ref: ObjectFieldSelector | None = None
+    resource_field_ref: ResourceFieldSelector | None = None
+    config_map_key_ref: KeySelector | None = None
+    secret_key_ref: KeySelector | None = None
+
+
+class EnvVar(msgspec.Struct, rename="camel", frozen=True):
+    """One environment variable."""
+
+    name: str
+    value: str = ""
+    value_from: EnvVarSource | None = None
+
+
+class NamedSource(msgspec.Struct, frozen=True, gc=False):
+    """A whole ConfigMap or Secret."""
+
+    name: str = ""
+    optional: bool | None = None
+
+
+class EnvFromSource(msgspec.Struct, rename="camel", frozen=True):
+    """Variables from all keys of an object."""
+
+    prefix: str = ""
+    config_map_ref: NamedSource | None = None
+    secret_ref: NamedSource | None = None
+
+
+class ProbeHeader(msgspec.Struct, frozen=True, gc=False):
+    """One header of a probe's request."""
+
+    name: str
+    value: str = ""
+
+
+class HttpGetAction(msgspec.Struct, rename="camel", frozen=True):
+    """A GET that must succeed."""
+
+    port: PortOrName
+    path: str = "/"
+    host: str = ""
+    scheme: str = "HTTP"
+    http_headers: tuple[ProbeHeader, ...] = ()
+
+
+class TcpSocketAction(msgspec.Struct, frozen=True, gc=False):
+    """A connection that must be accepted."""
+
+    port: PortOrName
+    host: str = ""
+
+
+class ExecAction(msgspec.Struct, frozen=True):
+    """A command that must exit with 0."""
+
+    command: tuple[str, ...] = ()
+
+
+class GrpcAction(msgspec.Struct, frozen=True, gc=False):
+    """A gRPC health check."""
+
+    port: int
+    service: str | None = None
+
+
+class SleepAction(msgspec.Struct, frozen=True, gc=False):
+    """A pause."""
+
+    seconds: int = 0
+
+
+class ProbeSpec(msgspec.Struct, rename="camel", frozen=True):
+    """How and how often to ask."""
+
+    exec: ExecAction | None = None
+    http_get: HttpGetAction | None = None
+    tcp_socket: TcpSocketAction | None = None
+    grpc: GrpcAction | None = None
+    initial_delay_seconds: int = 0
+    timeout_seconds: int = 1
+    period_seconds: int = 10
+    success_threshold: int = 1
+    failure_threshold: int = 3
+    termination_grace_period_seconds: int | None = None
+
+
+class LifecycleHandler(msgspec.Struct, rename="camel", frozen=True):
+    """What to do after a start, or before a stop."""
+
+    exec: ExecAction | None = None
+    http_get: HttpGetAction | None = None
+    tcp_socket: TcpSocketAction | None = None
+    sleep: SleepAction | None = None
+
+
+class Lifecycle(msgspec.Struct, rename="camel", frozen=True):
+    """A container's hooks."""
+
+    post_start: LifecycleHandler | None = None
+    pre_stop: LifecycleHandler | None = None
+
+
+class ContainerPortSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """A port that the container says it listens on."""
+
+    container_port: int
+    name: str = ""
+
+
+class VolumeMount(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """Where a volume appears."""
+
+    name: str
+    mount_path: str
+    read_only: bool = False
+    sub_path: str = ""
+    sub_path_expr: str = ""
+
+
+class ResourceRequirements(msgspec.Struct, frozen=True):
+    """Requests and limits; shown to containers that ask, never enforced."""
+
+    limits: dict[str, str | int | float] = {}
+    requests: dict[str, str | int | float] = {}
+
+
+class ContainerSpec(msgspec.Struct, rename="camel", frozen=True):
+    """One container."""
+
+    name: str
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    working_dir: str = ""
+    ports: tuple[ContainerPortSpec, ...] = ()
+    env: tuple[EnvVar, ...] = ()
+    env_from: tuple[EnvFromSource, ...] = ()
+    resources: ResourceRequirements = ResourceRequirements()
+    volume_mounts: tuple[VolumeMount, ...] = ()
+    liveness_probe: ProbeSpec | None = None
+    readiness_probe: ProbeSpec | None = None
+    startup_probe: ProbeSpec | None = None
+    lifecycle: Lifecycle = Lifecycle()
+    restart_policy: str = ""
+    termination_message_policy: str = "File"
+
+    @property
+    def is_sidecar(self) -> bool:
+        """Whether, as an init container, it goes on running beside the others."""
+        return self.restart_policy == "Always"
+
+
+_MODE = 0o644
+
+
+class KeyToPath(msgspec.Struct, frozen=True, gc=False):
+    """Where one key's file goes."""
+
+    key: str
+    path: str
+    mode: int | None = None
+
+
+class ConfigMapVolume(msgspec.Struct, rename="camel", frozen=True):
+    """Files from a ConfigMap."""
+
+    name: str = ""
+    items: tuple[KeyToPath, ...] | None = None
+    default_mode: int = _MODE
+    optional: bool | None = None
+
+
+class SecretVolume(msgspec.Struct, rename="camel", frozen=True):
+    """Files from a Secret."""
+
+    secret_name: str = ""
+    items: tuple[KeyToPath, ...] | None = None
+    default_mode: int = _MODE
+    optional: bool | None = None
+
+
+class DownwardItem(msgspec.Struct, rename="camel", frozen=True):
+    """A file with one field of the pod."""
+
+    path: str
+    field_ref: ObjectFieldSelector | None = None
+    resource_field_ref: ResourceFieldSelector | None = None
+    mode: int | None = None
+
+
+class DownwardVolume(msgspec.Struct, rename="camel", frozen=True):
+    """Files with fields of the pod."""
+
+    items: tuple[DownwardItem, ...] = ()
+    default_mode: int = _MODE
+
+
+class TokenProjection(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """A file with a ServiceAccount token."""
+
+    path: str
+    audience: str = ""
+    expiration_seconds: int = 3600
+
+
+class SecretProjection(msgspec.Struct, frozen=True):
+    """Files from a Secret, among others."""
+
+    name: str = ""
+    items: tuple[KeyToPath, ...] | None = None
+    optional: bool | None = None
+
+
+class Projection(msgspec.Struct, rename="camel", frozen=True):
+    """One source of a projected volume."""
+
+    config_map: SecretProjection | None = None
+    secret: SecretProjection | None = None
+    downward_api: DownwardVolume | None = msgspec.field(default=None, name="downwardAPI")
+    service_account_token: TokenProjection | None = None
+
+
+class ProjectedVolume(msgspec.Struct, rename="camel", frozen=True):
+    """Files from several sources."""
+
+    sources: tuple[Projection, ...] = ()
+    default_mode: int = _MODE
+
+
+class HostPath(msgspec.Struct, frozen=True, gc=False):
+    """A directory or file of the machine."""
+
+    path: str
+    type: str = ""
+
+
+class EmptyDir(msgspec.Struct, frozen=True, gc=False):
+    """A directory that lives as long as the pod."""
+
+    medium: str = ""
+
+
+class Volume(msgspec.Struct, rename="camel", frozen=True):
+    """One volume of a pod; without any known source it is of a kind that is not supported."""
+
+    name: str
+    config_map: ConfigMapVolume | None = None
+    secret: SecretVolume | None = None
+    empty_dir: EmptyDir | None = None
+    host_path: HostPath | None = None
+    downward_api: DownwardVolume | None = msgspec.field(default=None, name="downwardAPI")
+    projected: ProjectedVolume | None = None

@@ -1,0 +1,180 @@
+"""The environment of a container, and the fields of its pod that it may read. Pure.
+
+Variables are set in order; a value may name earlier ones as `$(NAME)`, `$$` stands for a dollar
+sign, and a reference to nothing stays as it is written.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from typing import TYPE_CHECKING
+
+from kubeloop.objects.quantities import Quantity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from devkube.kubelet.container_types import (
+        ContainerSpec,
+        EnvFromSource,
+        EnvVarSource,
+        KeySelector,
+        ResourceFieldSelector,
+    )
+    from devkube.kubelet.pod_types import KubeletPod
+    from devkube.kubelet.volume_sources import References
+
+
+_SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]\Z")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DownwardContext:
+    """A pod, and where it runs."""
+
+    pod: KubeletPod
+    address: str
+    host: str
+    capacity: Mapping[str, str]
+    """Of the node: what a container without a limit is told."""
+
+
+def read_field(facts: DownwardContext, path: str) -> str:
+    """Return the field as text. Raises ValueError for a path that nobody may read."""
+    pod, meta = facts.pod, facts.pod.metadata
+    subscript = _SUBSCRIPT.match(path)
+    if subscript is not None:
+        return _mapping(pod, subscript.group(1)).get(subscript.group(2), "")
+    if path in ("metadata.labels", "metadata.annotations"):
+        return _lines(_mapping(pod, path.partition(".")[2]))
+    known = {
+        "metadata.name": meta.name,
+        "metadata.namespace": meta.namespace,
+        "metadata.uid": meta.uid,
+        "spec.nodeName": pod.spec.node_name,
+        "spec.serviceAccountName": pod.spec.service_account_name,
+        "status.podIP": facts.address,
+        "status.podIPs": facts.address,
+        "status.hostIP": facts.host,
+        "status.hostIPs": facts.host,
+    }
+    try:
+        return known[path]
+    except KeyError:
+        raise ValueError(f"unsupported fieldPath: {path}") from None
+
+
+def _mapping(pod: KubeletPod, name: str) -> Mapping[str, str]:
+    return (pod.metadata.labels if name == "labels" else pod.metadata.annotations) or {}
+
+
+def _lines(values: Mapping[str, str]) -> str:
+    return "\n".join(f"{key}={json.dumps(values[key])}" for key in sorted(values))
+
+
+def read_resource(facts: DownwardContext, selector: ResourceFieldSelector, container: str) -> str:
+    """Return a request or limit in units of the divisor, rounded up."""
+    chosen = facts.pod.container(selector.container_name or container)
+    kind, _, name = selector.resource.partition(".")
+    given = (chosen.resources.limits if kind == "limits" else chosen.resources.requests).get(name)
+    if given is None:
+        given = facts.capacity.get(name, "0") if kind == "limits" else "0"
+    amount = Quantity.parse(given).nanos
+    divisor = Quantity.parse(selector.divisor).nanos or Quantity.parse(1).nanos
+    return str(-(-amount // divisor))
+
+
+_REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
+_NAME = re.compile(r"[^=\x00]+\Z")
+
+
+class ConfigurationError(Exception):
+    """A container that cannot be made from what there is; the text is shown to people."""
+
+
+def expand(text: str, variables: Mapping[str, str]) -> str:
+    """Replace `$(NAME)` by values."""
+
+    def value(match: re.Match[str]) -> str:
+        name = match.group(1)
+        if name is None:
+            return "$"
+        return variables.get(name, match.group(0))
+
+    return _REFERENCE.sub(value, text)
+
+
+def environment(
+    container: ContainerSpec, facts: DownwardContext, objects: References, base: Mapping[str, str]
+) -> dict[str, str]:
+    """Return a container's variables over those of the node. Raises ConfigurationError."""
+    result = dict(base)
+    for source in container.env_from:
+        result.update(_all_keys(source, objects))
+    for variable in container.env:
+        if variable.value_from is None:
+            result[variable.name] = expand(variable.value, result)
+        else:
+            value = _value(variable.value_from, container, facts, objects)
+            if value is not None:
+                result[variable.name] = value
+    return result
+
+
+def command(
+    container: ContainerSpec, variables: Mapping[str, str], entrypoint: tuple[str, ...] = ()
+) -> tuple[str, ...]:
+    """Return the program and its arguments. Raises ConfigurationError where there is none."""
+    given = (*(container.command or entrypoint), *container.args)
+    if not given:
+        raise ConfigurationError(
+            f'no command specified: image "{container.image}" is not pulled here, so container'
+            f' "{container.name}" needs `command` (or `args`) in the pod'
+        )
+    return tuple(expand(part, variables) for part in given)
+
+
+def _all_keys(source: EnvFromSource, objects: References) -> Iterator[tuple[str, str]]:
+    if source.config_map_ref is not None:
+        ref = source.config_map_ref
+        found = objects.config_map(ref.name, optional=bool(ref.optional))
+    elif source.secret_ref is not None:
+        ref = source.secret_ref
+        found = objects.secret(ref.name, optional=bool(ref.optional))
+    else:
+        return
+    for key, value in found.items():
+        name = source.prefix + key
+        if _NAME.match(name):
+            yield name, value.decode(errors="surrogateescape")
+
+
+def _value(
+    source: EnvVarSource, container: ContainerSpec, facts: DownwardContext, objects: References
+) -> str | None:
+    if source.field_ref is not None:
+        try:
+            return read_field(facts, source.field_ref.field_path)
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from error
+    if source.resource_field_ref is not None:
+        return read_resource(facts, source.resource_field_ref, container.name)
+    if source.config_map_key_ref is not None:
+        ref = source.config_map_key_ref
+        found = objects.config_map(ref.name, optional=bool(ref.optional))
+        return _key(ref, found, objects.describe("ConfigMap", ref.name))
+    if source.secret_key_ref is not None:
+        ref = source.secret_key_ref
+        found = objects.secret(ref.name, optional=bool(ref.optional))
+        return _key(ref, found, objects.describe("Secret", ref.name))
+    return None
+
+
+def _key(ref: KeySelector, found: Mapping[str, bytes], where: str) -> str | None:
+    if ref.key in found:
+        return found[ref.key].decode(errors="surrogateescape")
+    if ref.optional:
+        return None
+    raise ConfigurationError(f"couldn't find key {ref.key} in {where}")

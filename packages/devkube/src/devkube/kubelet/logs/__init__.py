@@ -1,0 +1,3 @@
+"""What containers print: stored, read, and served."""
+
+from __future__ import annotations

@@ -1,0 +1,214 @@
+"""The logs of a pod's containers, written: lines with their times, in files that stay small.
+
+Each line is `TIME STREAM TAG TEXT`, as Kubernetes' container runtimes write it; TAG is P where a
+long line goes on in the next entry, F otherwise. A full file becomes the old one, and the old one
+before it is removed. Of every container the present run and the one before are kept. Output is read
+from a pipe without a thread and without waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from kubeloop.aio.clock import Clock
+
+
+_LONGEST_LINE = 16 * 1024
+
+
+class LogFile:
+    """Written by one, read by many; readers that follow wait on `grown`."""
+
+    def __init__(self, path: Path, *, clock: Clock, limit: int = 10 * 1024 * 1024) -> None:
+        self.path = path
+        self._clock = clock
+        self._limit = limit
+        self._rest = b""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("ab", buffering=0)
+        self._size = path.stat().st_size
+        self._waiting: set[asyncio.Future[None]] = set()
+        self.is_closed = False
+        self.turns = 0
+        """How often a full file was put aside."""
+
+    @classmethod
+    def left_by(cls, path: Path, *, clock: Clock) -> LogFile:
+        """Return the log that an earlier kubelet wrote; nothing is added to it."""
+        log = cls(path, clock=clock)
+        log.close()
+        return log
+
+    @property
+    def old_path(self) -> Path:
+        """Where the entries before the present file's are."""
+        return self.path.with_name(self.path.name + ".1")
+
+    def feed(self, data: bytes) -> None:
+        """Take what was printed."""
+        lines = (self._rest + data).split(b"\n")
+        self._rest = lines.pop()
+        stamp = _stamp(self._clock.now())
+        entries = [entry for line in lines for entry in _entries(stamp, line, ended=True)]
+        while len(self._rest) >= _LONGEST_LINE:
+            entries.append(stamp + b" stdout P " + self._rest[:_LONGEST_LINE] + b"\n")
+            self._rest = self._rest[_LONGEST_LINE:]
+        self._append(b"".join(entries))
+
+    def close(self) -> None:
+        """Take no more; a last line without an end is kept as it is."""
+        if self.is_closed:
+            return
+        if self._rest:
+            self._append(b"".join(_entries(_stamp(self._clock.now()), self._rest, ended=False)))
+            self._rest = b""
+        self._file.close()
+        self.is_closed = True
+        self._wake()
+
+    def remove(self) -> None:
+        """Forget it all."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+        self.old_path.unlink(missing_ok=True)
+
+    async def grown(self) -> None:
+        """Wait until there is more, or there will be none."""
+        if self.is_closed:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        try:
+            await future
+        finally:
+            self._waiting.discard(future)
+
+    def _append(self, data: bytes) -> None:
+        if not data or self.is_closed:
+            return
+        if self._size and self._size + len(data) > self._limit:
+            self._turn()
+        with contextlib.suppress(OSError):  # a full disk must not end the kubelet
+            self._file.write(data)
+        self._size += len(data)
+        self._wake()
+
+    def _turn(self) -> None:
+        self._file.close()
+        self.path.replace(self.old_path)
+        self._file = self.path.open("ab", buffering=0)
+        self._size = 0
+        self.turns += 1
+
+    def _wake(self) -> None:
+        for future in self._waiting:
+            if not future.done():
+                future.set_result(None)
+
+
+def _stamp(now: dt.datetime) -> bytes:
+    return now.strftime("%Y-%m-%dT%H:%M:%S.%f000Z").encode()
+
+
+def _entries(stamp: bytes, line: bytes, *, ended: bool) -> list[bytes]:
+    parts = [line[at : at + _LONGEST_LINE] for at in range(0, len(line), _LONGEST_LINE)] or [b""]
+    tags = [b"P"] * (len(parts) - 1) + [b"F" if ended else b"P"]
+    return [
+        b"%s stdout %s %s\n" % (stamp, tag, part) for tag, part in zip(tags, parts, strict=True)
+    ]
+
+
+_CHUNK = 64 * 1024
+
+
+class OutputPipe:
+    """The reading end of a container's output. `writer` is for the container; close it afterwards."""
+
+    def __init__(self, take: Callable[[bytes], None]) -> None:
+        self._take = take
+        self._reader, self.writer = os.pipe2(os.O_CLOEXEC)
+        os.set_blocking(self._reader, False)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._reader, self._readable)
+
+    def close_writer(self) -> None:
+        """Leave the writing end to the container."""
+        if self.writer >= 0:
+            os.close(self.writer)
+            self.writer = -1
+
+    def close(self) -> None:
+        """Take what is there and stop."""
+        self.close_writer()
+        if self._reader >= 0:
+            while self._read():
+                pass
+            self._stop()
+
+    def _readable(self) -> None:
+        if self._read() is None:
+            self._stop()
+
+    def _read(self) -> bool | None:
+        """Take one piece: True where there was one, False for not now, None at the end."""
+        try:
+            data = os.read(self._reader, _CHUNK)
+        except BlockingIOError:
+            return False
+        if not data:
+            return None
+        self._take(data)
+        return True
+
+    def _stop(self) -> None:
+        if self._reader >= 0:
+            self._loop.remove_reader(self._reader)
+            os.close(self._reader)
+            self._reader = -1
+
+
+_KEPT = 2
+
+
+class PodLogStore:
+    """Opens, keeps and forgets logs; what an earlier kubelet left is there from the beginning."""
+
+    def __init__(self, directory: Path, *, clock: Clock, limit: int) -> None:
+        self._directory = directory
+        self._clock = clock
+        self._limit = limit
+        self._logs: dict[str, list[LogFile]] = {}
+        for path in sorted(directory.glob("*/*.log"), key=lambda path: int(path.stem)):
+            log = LogFile.left_by(path, clock=clock)
+            self._logs.setdefault(path.parent.name, []).append(log)
+
+    def find(self, container: str, *, previous: bool = False) -> LogFile | None:
+        """Return the log of a container's present run, or of the one before."""
+        logs = self._logs.get(container, [])
+        at = 2 if previous else 1
+        return logs[-at] if len(logs) >= at else None
+
+    def open(self, container: str, attempt: int) -> LogFile:
+        """Begin the log of a run; the oldest is forgotten."""
+        path = self._directory / container / f"{attempt}.log"
+        log = LogFile(path, clock=self._clock, limit=self._limit)
+        logs = self._logs.setdefault(container, [])
+        logs[:] = [known for known in logs if known.path != path]
+        logs.append(log)
+        while len(logs) > _KEPT:
+            logs.pop(0).remove()
+        return log
+
+    def close(self) -> None:
+        """Close every log."""
+        for logs in self._logs.values():
+            for log in logs:
+                log.close()

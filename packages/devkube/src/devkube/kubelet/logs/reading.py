@@ -1,0 +1,245 @@
+"""Reading a log: what a request asks for, the last lines, since a time, as it grows.
+
+`NodeLogs` is the small seam between a kubelet and the API server: in one process it is called
+directly, over the network it is behind `server`.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import datetime as dt
+from typing import TYPE_CHECKING, Protocol
+
+from kubeloop.objects.times import parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from devkube.kubelet.logs.files import LogFile
+    from devkube.kubelet.pod_types import KubeletPod, PodStatus
+
+
+_CHUNK = 64 * 1024
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LogOptions:
+    """What to read of a log."""
+
+    follow: bool = False
+    previous: bool = False
+    timestamps: bool = False
+    tail: int | None = None
+    since: dt.datetime | None = None
+    limit: int | None = None
+    """Bytes, at most."""
+
+
+class _Shape:
+    """Turns entries into the bytes that a reader wants, up to the limit."""
+
+    def __init__(self, options: LogOptions) -> None:
+        self._options = options
+        self._left = options.limit
+        self._since = b"" if options.since is None else _stamp(options.since)
+        self._continues = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more fits."""
+        return self._left is not None and self._left <= 0
+
+    def wanted(self, entry: bytes) -> bool:
+        """Whether an entry is young enough."""
+        return entry >= self._since
+
+    def show(self, entries: Iterable[bytes]) -> bytes:
+        """Return what entries look like."""
+        shown = b"".join(map(self._one, entries))
+        if self._left is not None:
+            shown = shown[: max(0, self._left)]
+            self._left -= len(shown)
+        return shown
+
+    def _one(self, entry: bytes) -> bytes:
+        stamp, _, rest = entry.partition(b" ")
+        _, _, rest = rest.partition(b" ")
+        tag, _, text = rest.partition(b" ")
+        first, self._continues = not self._continues, tag == b"P"
+        end = b"" if tag == b"P" else b"\n"
+        prefix = stamp + b" " if self._options.timestamps and first else b""
+        return prefix + text + end
+
+
+async def read_log(log: LogFile, options: LogOptions) -> AsyncIterator[bytes]:
+    """Yield a log piece by piece; with `follow` until its container has ended."""
+    shape = _Shape(options)
+    position, turns = log.path.stat().st_size, log.turns
+    present = _entries(_lines(log.path, 0, position))
+    past = _entries(_lines(log.old_path, 0, None)) if log.old_path.exists() else iter(())
+    for piece in _grouped(_selected((*past, *present), shape, options.tail)):
+        yield shape.show(piece)
+    while options.follow and not shape.is_full:
+        if turns != log.turns:
+            yield shape.show(_entries(_lines(log.old_path, position, None)))
+            position, turns = 0, log.turns
+        size = log.path.stat().st_size
+        if size > position:
+            yield shape.show(_entries(_lines(log.path, position, size)))
+            position = size
+        elif log.is_closed:
+            return
+        else:
+            await log.grown()
+
+
+def tail_of(log: LogFile, *, lines: int, limit: int) -> str:
+    """Return a log's last lines, for a message."""
+    shape = _Shape(LogOptions(tail=lines))
+    entries = _selected(_entries(_lines(log.path, 0, None)), shape, lines)
+    return shape.show(entries)[-limit:].decode(errors="replace")
+
+
+def _selected(entries: Iterable[bytes], shape: _Shape, tail: int | None) -> Iterable[bytes]:
+    young = (entry for entry in entries if shape.wanted(entry))
+    return young if tail is None else collections.deque(young, maxlen=tail)
+
+
+def _grouped(entries: Iterable[bytes]) -> Iterator[list[bytes]]:
+    group: list[bytes] = []
+    size = 0
+    for entry in entries:
+        group.append(entry)
+        size += len(entry)
+        if size > _CHUNK:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _entries(lines: Iterable[bytes]) -> Iterator[bytes]:
+    return (line.rstrip(b"\n") for line in lines)
+
+
+def _lines(path: Path, start: int, end: int | None) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        file.seek(start)
+        if end is None:
+            yield from file
+            return
+        for line in file:
+            start += len(line)
+            yield line
+            if start >= end:
+                return
+
+
+def _stamp(moment: dt.datetime) -> bytes:
+    return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z").encode()
+
+
+class LogError(Exception):
+    """A log that cannot be read; `code` is the HTTP status that says so."""
+
+    def __init__(self, message: str, *, code: int = 400) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+def read_log_options(query: Mapping[str, str], *, now: dt.datetime) -> LogOptions:
+    """Read the query of a log request. Raises LogError that names the parameter."""
+    return LogOptions(
+        follow=_flag(query, "follow"),
+        previous=_flag(query, "previous"),
+        timestamps=_flag(query, "timestamps"),
+        tail=_number(query, "tailLines", least=0),
+        since=_since(query, now),
+        limit=_number(query, "limitBytes", least=1),
+    )
+
+
+def _since(query: Mapping[str, str], now: dt.datetime) -> dt.datetime | None:
+    seconds = _number(query, "sinceSeconds", least=1)
+    text = query.get("sinceTime", "")
+    if seconds is not None and text:
+        raise LogError("at most one of `sinceTime` or `sinceSeconds` may be specified")
+    if seconds is not None:
+        return now - dt.timedelta(seconds=seconds)
+    if not text:
+        return None
+    try:
+        return parse_time(text)
+    except ValueError as error:
+        raise LogError(f"sinceTime: {error}") from error
+
+
+def _flag(query: Mapping[str, str], name: str) -> bool:
+    return query.get(name, "").lower() in ("true", "1")
+
+
+def _number(query: Mapping[str, str], name: str, *, least: int) -> int | None:
+    text = query.get(name, "")
+    if not text:
+        return None
+    if not text.lstrip("-").isdecimal() or int(text) < least:
+        raise LogError(f"{name}: {text!r} is not a number of at least {least}")
+    return int(text)
+
+
+class HasLogs(Protocol):
+    """A pod's worker, as seen from here."""
+
+    @property
+    def pod(self) -> KubeletPod:
+        """The pod."""
+
+    @property
+    def status(self) -> PodStatus:
+        """Its newest status."""
+
+    def log(self, container: str, *, previous: bool = False) -> LogFile | None:
+        """Return a container's log."""
+
+
+class LogSource(Protocol):
+    """Where logs come from."""
+
+    def open(
+        self, namespace: str, pod: str, container: str, options: LogOptions
+    ) -> AsyncIterator[bytes]:
+        """Return a log piece by piece. Raises LogError, before the first piece."""
+
+
+class NodeLogs:
+    """The logs of one kubelet's pods."""
+
+    def __init__(self, find: Callable[[str, str], HasLogs | None]) -> None:
+        self._find = find
+
+    def open(
+        self, namespace: str, pod: str, container: str, options: LogOptions
+    ) -> AsyncIterator[bytes]:
+        """Return a log piece by piece. Raises LogError."""
+        worker = self._find(namespace, pod)
+        if worker is None:
+            raise LogError(f'pod "{pod}" cannot be found - no logs available', code=404)
+        log = worker.log(container, previous=options.previous)
+        if log is None:
+            raise LogError(_why_not(worker, container, options))
+        return read_log(log, options)
+
+
+def _why_not(worker: HasLogs, container: str, options: LogOptions) -> str:
+    name = worker.pod.metadata.name
+    status = worker.status.container(container)
+    if status is None:
+        return f'container "{container}" in pod "{name}" is not available'
+    if options.previous:
+        return f'previous terminated container "{container}" in pod "{name}" not found'
+    reason = status.state.waiting.reason if status.state.waiting is not None else ""
+    if reason:
+        return f'container "{container}" in pod "{name}" is waiting to start: {reason}'
+    return f'container "{container}" in pod "{name}" is waiting to start - no logs yet'

@@ -1,0 +1,278 @@
+"""The Node object and its lease: created, renewed, created again where they were deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kubeloop.client.errors import AlreadyExists, KubeError, NotFound
+from kubeloop.objects.patches import MergePatch, StrategicMergePatch
+from kubeloop.objects.times import format_micro_time, format_time
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from devkube.kubelet.kubelet import KubeletSettings
+    from kubeloop.aio.clock import Clock
+    from kubeloop.client.client import Client
+    from kubeloop.objects.meta import JsonObject
+
+
+LEASE_NAMESPACE = "kube-node-lease"
+_ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+_PRESSURES = (
+    ("MemoryPressure", "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
+    ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
+    ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+)
+
+
+def machine_capacity(settings: KubeletSettings) -> dict[str, str]:
+    """Return what the machine has, as far as the settings do not say otherwise."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    found = {
+        "cpu": str(os.cpu_count() or 1),
+        "memory": f"{memory // 1024}Ki",
+        "ephemeral-storage": "100Gi",
+        "pods": str(settings.max_pods),
+    }
+    return found | dict(settings.capacity)
+
+
+def node_object(name: str, settings: KubeletSettings) -> JsonObject:
+    """Return the node as it is first created, without a status."""
+    system, machine = platform.system().lower(), architecture()
+    labels = {
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": system,
+        "kubernetes.io/arch": machine,
+        **settings.labels,
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+    }
+
+
+def node_status(
+    name: str,
+    settings: KubeletSettings,
+    capacity: Mapping[str, str],
+    *,
+    port: int,
+    known: JsonObject,
+    now: dt.datetime,
+) -> JsonObject:
+    """Return the node's status; `known` is the one before, whose transition times go on."""
+    conditions = [
+        _condition(kind, "False", reason, message, known=known, now=now)
+        for kind, reason, message in _PRESSURES
+    ]
+    ready = "kubelet is posting ready status"
+    conditions.append(_condition("Ready", "True", "KubeletReady", ready, known=known, now=now))
+    status: JsonObject = {
+        "capacity": dict(capacity),
+        "allocatable": dict(capacity),
+        "conditions": conditions,
+        "addresses": [
+            {"type": "InternalIP", "address": settings.node_address},
+            {"type": "Hostname", "address": name},
+        ],
+        "nodeInfo": _information(settings),
+    }
+    if port:
+        status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": port}}
+    return status
+
+
+def lease_object(
+    name: str, settings: KubeletSettings, *, node_uid: str, now: dt.datetime
+) -> JsonObject:
+    """Return the lease that says that the node lives."""
+    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node_uid}
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {
+            "name": name,
+            "namespace": LEASE_NAMESPACE,
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            "holderIdentity": name,
+            "leaseDurationSeconds": settings.lease_seconds,
+            "renewTime": format_micro_time(now),
+        },
+    }
+
+
+def architecture() -> str:
+    """Return the machine's architecture by Kubernetes' name for it."""
+    return _ARCHITECTURES.get(platform.machine(), platform.machine())
+
+
+def _condition(
+    kind: str, status: str, reason: str, message: str, *, known: JsonObject, now: dt.datetime
+) -> JsonObject:
+    stamp = format_time(now)
+    times = {
+        (item.get("type"), item.get("status")): item.get("lastTransitionTime", stamp)
+        for item in known.get("conditions") or ()
+    }
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastHeartbeatTime": stamp,
+        "lastTransitionTime": times.get((kind, status), stamp),
+    }
+
+
+def _information(settings: KubeletSettings) -> JsonObject:
+    return {
+        "machineID": _first_line("/etc/machine-id"),
+        "systemUUID": _first_line("/etc/machine-id"),
+        "bootID": _first_line("/proc/sys/kernel/random/boot_id"),
+        "kernelVersion": platform.release(),
+        "osImage": _system_name(),
+        "containerRuntimeVersion": "elasti://local-processes",
+        "kubeletVersion": settings.version,
+        "kubeProxyVersion": "",
+        "operatingSystem": platform.system().lower(),
+        "architecture": architecture(),
+    }
+
+
+def _first_line(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
+
+
+def _system_name() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
+    except OSError:
+        return platform.system()
+
+
+_log = logging.getLogger(__name__)
+_PATIENCE = 10.0
+
+
+class NodeAgent:
+    """One node's object and lease; `run` is its task."""
+
+    def __init__(
+        self,
+        client: Client,
+        settings: KubeletSettings,
+        *,
+        name: str,
+        capacity: Mapping[str, str],
+        port: int,
+        clock: Clock,
+    ) -> None:
+        self._nodes = client.resource("v1/nodes")
+        self._leases = client.resource("coordination.k8s.io/v1/leases")
+        self._settings = settings
+        self._name = name
+        self._capacity = capacity
+        self._port = port
+        self._clock = clock
+        self._node: JsonObject = {}
+        self._has_lease = False
+
+    async def register(self) -> None:
+        """Make the node known and ready; tried until the server has it."""
+        await self._insist(self._post_status)
+        await self._insist(self._renew)
+
+    async def run(self) -> None:
+        """Renew lease and status until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._every(self._settings.lease_renewed_every, self._renew))
+            group.create_task(self._every(self._settings.status_every, self._post_status))
+
+    async def _every(self, period: float, act: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(period)
+            await self._insist(act)
+
+    async def _insist(self, act: Callable[[], Awaitable[None]]) -> None:
+        delays = self._settings.retry.start()
+        while True:
+            try:
+                await act()
+            except KubeError as error:
+                _log.info("node %s: %s", self._name, error)
+                await asyncio.sleep(delays.next_delay())
+            else:
+                return
+
+    async def _post_status(self) -> None:
+        try:
+            self._node = await self._nodes.get(self._name, timeout=_PATIENCE)
+        except NotFound:
+            self._node = await self._create()
+        patch = StrategicMergePatch({"status": self._status(self._node)})
+        self._node = await self._nodes.subresource("status").patch(
+            self._name, patch, timeout=_PATIENCE
+        )
+
+    def _status(self, node: JsonObject) -> JsonObject:
+        return node_status(
+            self._name,
+            self._settings,
+            self._capacity,
+            port=self._port,
+            known=node.get("status") or {},
+            now=self._clock.now(),
+        )
+
+    async def _create(self) -> JsonObject:
+        # With its status at once, as kubelets do: nobody ever sees a node without a condition.
+        node = node_object(self._name, self._settings)
+        node["status"] = self._status(node)
+        try:
+            return await self._nodes.create(node, timeout=_PATIENCE)
+        except AlreadyExists:
+            return await self._nodes.get(self._name, timeout=_PATIENCE)
+
+    async def _renew(self) -> None:
+        if self._has_lease:
+            stamp = format_micro_time(self._clock.now())
+            patch = MergePatch({"spec": {"renewTime": stamp}})
+            try:
+                await self._leases.patch(
+                    self._name, patch, namespace=LEASE_NAMESPACE, timeout=_PATIENCE
+                )
+            except NotFound:
+                self._has_lease = False
+            else:
+                return
+        await self._make_lease()
+
+    async def _make_lease(self) -> None:
+        lease = lease_object(
+            self._name,
+            self._settings,
+            node_uid=self._node["metadata"]["uid"],
+            now=self._clock.now(),
+        )
+        try:
+            await self._leases.create(lease, timeout=_PATIENCE)
+        except AlreadyExists:
+            patch = MergePatch({"spec": lease["spec"]})
+            await self._leases.patch(
+                self._name, patch, namespace=LEASE_NAMESPACE, timeout=_PATIENCE
+            )
+        self._has_lease = True

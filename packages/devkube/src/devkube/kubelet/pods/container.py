@@ -1,0 +1,367 @@
+"""One run of one container: from its environment to its exit.
+
+`run` is a task of the pod's worker and reports everything to it as facts. A stop is a hook, SIGTERM, and
+SIGKILL at the deadline; it may be asked for again with an earlier one. After SIGTERM a program has two
+seconds at least, however late it is.
+
+A few times after a start, /proc is searched for programs that listen on all addresses, where they must
+use their pod's own; an event reports one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from devkube.kubelet.environment import ConfigurationError
+from devkube.kubelet.logs.files import OutputPipe
+from devkube.kubelet.logs.reading import tail_of
+from devkube.kubelet.pod_types import ContainerStateWaiting
+from devkube.kubelet.pods.state import (
+    Blocked,
+    Exited,
+    HookFailed,
+    Probed,
+    ProbeKind,
+    Started,
+    StartFailed,
+)
+from devkube.kubelet.probes import ContainerChecks, ProbeLoop
+from devkube.kubelet.supervisor import linux
+from devkube.kubelet.supervisor.processes import StartError
+from kubeloop.aio.tasks import BackgroundTasks, finish
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Iterator
+    from typing import Any
+
+    import aiohttp
+
+    from devkube.kubelet.container_types import ContainerSpec
+    from devkube.kubelet.logs.files import LogFile
+    from devkube.kubelet.pods.reporting import PodEvents
+    from devkube.kubelet.pods.state import Moment, PodFact, StopReason
+    from devkube.kubelet.probe_checks import ProbeOutcome
+    from devkube.kubelet.supervisor.processes import Process, Processes
+    from devkube.kubelet.supervisor.spec import ProcessSpec
+
+
+_LEAST_GRACE = 2.0
+
+
+class ContainerStop:
+    """One stop; `deadline` is when patience ends (loop time)."""
+
+    def __init__(self, process: Process, *, deadline: float) -> None:
+        self._process = process
+        self._deadline = deadline
+        self._hurried = asyncio.Event()
+
+    def hurry(self, deadline: float) -> None:
+        """Have less patience."""
+        self._deadline = min(deadline, self._deadline)
+        self._hurried.set()
+
+    async def first(self, hook: Coroutine[Any, Any, ProbeOutcome]) -> str:
+        """Run a hook, as long as there is time and the program runs; returns what went wrong."""
+        running = asyncio.create_task(hook)
+        ended = asyncio.create_task(self._process.wait())
+        try:
+            while not running.done() and not ended.done():
+                if not await self._wait(self._deadline, running, ended):
+                    return "it did not end within the grace period"
+            if not running.done():
+                return ""
+            outcome = await running
+            return "" if outcome.healthy else outcome.message or "it failed"
+        finally:
+            await finish([running, ended])
+
+    async def end(self) -> None:
+        """Signal the program, and return when it has ended."""
+        asked = asyncio.get_running_loop().time()
+        self._process.stop()
+        ended = asyncio.create_task(self._process.wait())
+        try:
+            while not ended.done():
+                if not await self._wait(max(self._deadline, asked + _LEAST_GRACE), ended):
+                    self._process.kill()
+                    await self._process.wait()
+                    return
+        finally:
+            await finish([ended])
+
+    async def _wait(self, deadline: float, *tasks: asyncio.Task[Any]) -> bool:
+        """Wait for one of them or for a hurry; False when the deadline came first."""
+        self._hurried.clear()
+        hurried = asyncio.create_task(self._hurried.wait())
+        patience = max(0.0, deadline - asyncio.get_running_loop().time())
+        try:
+            done, _ = await asyncio.wait(
+                [*tasks, hurried], timeout=patience, return_when=asyncio.FIRST_COMPLETED
+            )
+            return bool(done)
+        finally:
+            await finish([hurried])
+
+
+_LOOKS = (0.3, 0.7, 2.0, 7.0)
+"""Seconds between looks: programs take their time to listen."""
+_LISTENING = "0A"
+_ANY = ("00000000", "0" * 32)
+
+
+async def find_wildcard(pid: int) -> int | None:
+    """Return the port that a process tree listens on everywhere; None where it does not."""
+    for pause in _LOOKS:
+        await asyncio.sleep(pause)
+        port = await asyncio.to_thread(scan_listening, pid)
+        if port is not None:
+            return port
+    return None
+
+
+def scan_listening(pid: int) -> int | None:
+    """Look once."""
+    found = dict(_wildcards(pid))
+    if not found:
+        return None
+    for inode in sockets((pid, *linux.descendants(pid))):
+        if inode in found:
+            return found[inode]
+    return None
+
+
+def _wildcards(pid: int) -> Iterator[tuple[str, int]]:
+    for name in ("tcp", "tcp6"):
+        with contextlib.suppress(OSError), Path(f"/proc/{pid}/net/{name}").open() as table:
+            yield from wildcards(table)
+
+
+def wildcards(table: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Yield inode and port of every socket of a kernel's table that listens on all addresses.
+
+    The kernel lists those that listen first. The rest is not read: after a burst of traffic it has
+    tens of thousands of lines, most of them of connections that are over.
+    """
+    for line in itertools.islice(table, 1, None):
+        fields = line.split()
+        if fields[3] != _LISTENING:
+            return
+        address, _, port = fields[1].partition(":")
+        if address in _ANY:
+            yield fields[9], int(port, 16)
+
+
+def sockets(pids: Iterable[int]) -> Iterator[str]:
+    """Yield the inodes of the sockets that processes hold."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+                with contextlib.suppress(OSError):
+                    target = str(descriptor.readlink())
+                    if target.startswith("socket:["):
+                        yield target[8:-1]
+
+
+_START_ERROR = (
+    "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc"
+    " create failed: unable to start container process: "
+)
+_CONFIG_RETRY = 10.0
+_MESSAGE_LINES, _MESSAGE_BYTES = 80, 2048
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext:
+    """What a run needs of its node and its pod."""
+
+    processes: Processes
+    session: aiohttp.ClientSession
+    events: PodEvents
+    report: Callable[[PodFact], None]
+    now: Callable[[], Moment]
+    address: str
+    origin: Callable[[float], float]
+    """When probes of a period began to tick (loop time)."""
+    version: str
+    is_ending: Callable[[], bool]
+    """Whether the whole pod is being stopped."""
+
+
+class ContainerRunner:
+    """One run. `configure` says what to run; raises ConfigurationError where it cannot be said."""
+
+    def __init__(
+        self,
+        container: ContainerSpec,
+        context: RunContext,
+        open_log: Callable[[], LogFile],
+        configure: Callable[[], ProcessSpec],
+    ) -> None:
+        self._container = container
+        self._context = context
+        self._configure = configure
+        self._process: Process | None = None
+        self._spec: ProcessSpec | None = None
+        self._stop: ContainerStop | None = None
+        self._open_log = open_log
+        self.container_id = f"elasti://{uuid.uuid4().hex}{uuid.uuid4().hex}"
+
+    @property
+    def name(self) -> str:
+        """The container's name."""
+        return self._container.name
+
+    @property
+    def pid(self) -> int:
+        """Its first process; 0 where none runs."""
+        process = self._process
+        return process.pid if process is not None and process.is_running else 0
+
+    async def run(self) -> None:
+        """Start it and stay until it has ended."""
+        context = self._context
+        try:
+            self._spec = self._configure()
+        except ConfigurationError as error:
+            context.events.failed(self.name, str(error))
+            waiting = ContainerStateWaiting("CreateContainerConfigError", str(error))
+            context.report(Blocked(self.name, waiting, context.now().loop + _CONFIG_RETRY))
+            return
+        log = self._open_log()
+        output = OutputPipe(log.feed)
+        try:
+            await self._start(self._spec, output)
+            await self._live()
+        except StartError as error:
+            message = f"{_START_ERROR}{error}: unknown"
+            context.events.failed(self.name, message)
+            context.report(StartFailed(self.name, self.container_id, message, context.now()))
+        finally:
+            if self._process is not None and self._process.is_running:
+                self._process.kill()
+            output.close()
+            log.close()
+        if self._process is not None:
+            code = await self._process.wait()
+            message = self._last_words(code, log)
+            context.report(Exited(self.name, code, context.now(), message))
+
+    async def _start(self, spec: ProcessSpec, output: OutputPipe) -> None:
+        self._context.events.created(self.name)
+        try:
+            self._process = await self._context.processes.start(spec, output=output.writer)
+        finally:
+            output.close_writer()
+
+    async def _live(self) -> None:
+        assert self._process is not None
+        container, context = self._container, self._context
+        started = container.startup_probe is None
+        ready = started and container.readiness_probe is None
+        context.report(Started(self.name, self.container_id, context.now(), started, ready))
+        context.events.started(self.name)
+        async with BackgroundTasks() as helpers:
+            helpers.start(self._after_start(), name=f"postStart {self.name}")
+            helpers.start(self._probe_loop().run(), name=f"probes {self.name}")
+            helpers.start(self._watch_sockets(), name=f"sockets {self.name}")
+            await self._process.wait()
+
+    def _last_words(self, code: int, log: LogFile) -> str:
+        policy = self._container.termination_message_policy
+        if code == 0 or policy != "FallbackToLogsOnError":
+            return ""
+        return tail_of(log, lines=_MESSAGE_LINES, limit=_MESSAGE_BYTES)
+
+    # Beside it
+
+    def _probe_loop(self) -> ProbeLoop:
+        return ProbeLoop(
+            container=self._container,
+            origin=self._context.origin,
+            ask=self._checks().probe,
+            decided=self._decided,
+            complained=self._complained,
+            is_ending=self._context.is_ending,
+        )
+
+    def _checks(self) -> ContainerChecks:
+        return ContainerChecks(
+            container=self._container,
+            address=self._context.address,
+            session=self._context.session,
+            execute=self.execute,
+            version=self._context.version,
+        )
+
+    def _decided(self, kind: ProbeKind, healthy: bool) -> None:  # noqa: FBT001 -- a verdict
+        at_once = kind is ProbeKind.STARTUP and self._container.readiness_probe is None
+        self._context.report(Probed(self.name, kind, healthy, at_once))
+
+    def _complained(self, kind: ProbeKind, message: str, warning: bool) -> None:  # noqa: FBT001 -- a callback
+        del kind
+        if warning:
+            self._context.events.probe_warning(self.name, message)
+        else:
+            self._context.events.unhealthy(self.name, message)
+
+    async def _after_start(self) -> None:
+        hook = self._container.lifecycle.post_start
+        if hook is None:
+            return
+        outcome = await self._checks().hook(hook)
+        if not outcome.healthy:
+            text = f"PostStartHook failed: {outcome.message}"
+            self._context.events.hook_failed(self.name, "FailedPostStartHook", text)
+            self._context.report(HookFailed(self.name))
+
+    async def _watch_sockets(self) -> None:
+        assert self._process is not None
+        port = await find_wildcard(self._process.pid)
+        if port is not None:
+            self._context.events.listens_everywhere(self.name, port, self._context.address)
+
+    async def execute(self, argv: tuple[str, ...], timeout: float | None) -> tuple[int, str]:
+        """Run a command in the container; exit code and output. Raises TimeoutError."""
+        process = self._process
+        if process is None or self._spec is None or not process.is_running:
+            return 126, "the container is not running"
+        collected = bytearray()
+        output = OutputPipe(collected.extend)
+        spec = dataclasses.replace(self._spec, argv=argv, mounts=(), join=process.pid)
+        beside: Process | None = None
+        try:
+            async with asyncio.timeout(timeout):
+                beside = await self._context.processes.start(spec, output=output.writer)
+                output.close_writer()
+                code = await beside.wait()
+        except StartError as error:
+            return 126, f"OCI runtime exec failed: {error}"
+        finally:
+            if beside is not None:
+                beside.kill()
+            output.close()
+        return code, collected.decode(errors="replace")
+
+    async def stop(self, why: StopReason, deadline: float) -> None:
+        """Stop it; again with an earlier deadline (loop time) it hurries a stop under way."""
+        if self._process is None or not self._process.is_running:
+            return
+        if self._stop is not None:
+            self._stop.hurry(deadline)
+            return
+        self._stop = ContainerStop(self._process, deadline=deadline)
+        self._context.events.killing(self.name, why)
+        hook = self._container.lifecycle.pre_stop
+        if hook is not None:
+            problem = await self._stop.first(self._checks().hook(hook))
+            if problem:
+                text = f"PreStopHook failed: {problem}"
+                self._context.events.hook_failed(self.name, "FailedPreStopHook", text)
+        await self._stop.end()

@@ -1,0 +1,246 @@
+"""What the API server learns of a pod: its status, and events.
+
+The newest status wins, and it is tried until the server has it. Only what differs from what the server is
+known to have is sent. The pod's uid goes along, so that a pod of the same name that came later is never
+touched. A condition of ours that another client changed is written again: a controller that takes a node
+for lost marks its pods not ready, and only the node itself can take that back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from devkube.kubelet.pod_types import KubeletPod
+from devkube.kubelet.pods.state import StopReason
+from kubeloop.client.errors import ApiError, Conflict, Invalid, KubeError, NotFound
+from kubeloop.client.request import Preconditions
+from kubeloop.objects.patches import StrategicMergePatch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from devkube.kubelet.pod_types import PodCondition, PodStatus
+    from kubeloop.aio.backoff import Backoff
+    from kubeloop.client.resource import Resource
+    from kubeloop.objects.owners import ObjectReference
+
+
+_log = logging.getLogger(__name__)
+
+
+class StatusWriter:
+    """The one writer of one pod's status; `run` is its task."""
+
+    def __init__(self, pods: Resource[KubeletPod], pod: KubeletPod, *, retry: Backoff) -> None:
+        self._pods = pods
+        self._status = pods.subresource("status", KubeletPod)
+        self._meta = pod.metadata
+        self._retry = retry
+        self._written = pod.status
+        self._wanted = pod.status
+        self._changed = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._settled.set()
+        self.is_gone = False
+        """The server said that there is no such pod."""
+
+    @property
+    def wanted(self) -> PodStatus:
+        """The newest status, written or not."""
+        return self._wanted
+
+    def set(self, status: PodStatus) -> None:
+        """Want a status; returns at once."""
+        if status == self._wanted:
+            return
+        self._wanted = status
+        self._settled.clear()
+        self._changed.set()
+
+    def heard(self, status: PodStatus) -> None:
+        """Hear what the server has. An old version may come late; it costs a patch without effect."""
+        if self._wanted != self._written:
+            return
+        if all(_holds(status, condition) for condition in self._written.conditions):
+            return
+        self._written = msgspec.structs.replace(self._written, conditions=status.conditions)
+        self._settled.clear()
+        self._changed.set()
+
+    async def settled(self) -> None:
+        """Wait until the newest status is written, or the pod is gone."""
+        await self._settled.wait()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._write()
+            if not self._changed.is_set():
+                self._settled.set()
+
+    async def remove(self) -> None:
+        """Take the pod's object away for good. Tried until the server has answered."""
+        delays = self._retry.start()
+        while not self.is_gone:
+            try:
+                await self._pods.delete(
+                    self._meta.name,
+                    namespace=self._meta.namespace,
+                    grace_period=0,
+                    preconditions=Preconditions(uid=self._meta.uid),
+                )
+            except (NotFound, Conflict):
+                self.is_gone = True
+            except KubeError as error:
+                _log.info("pod %s is not removed yet: %s", self._meta.name, error)
+                await asyncio.sleep(delays.next_delay())
+            else:
+                return
+
+    async def _write(self) -> None:
+        delays = self._retry.start()
+        while not self.is_gone and self._wanted != self._written:
+            wanted = self._wanted
+            try:
+                await self._send(wanted)
+            except NotFound:
+                self.is_gone = True
+            except Conflict:
+                # Another pod has the name now; or many wrote at once, and it is worth another try.
+                self.is_gone = await self._is_another()
+            except Invalid as error:
+                _log.error("the status of pod %s is refused: %s", self._meta.name, error)
+                return
+            except KubeError as error:
+                level = logging.WARNING if isinstance(error, ApiError) else logging.INFO
+                _log.log(level, "the status of pod %s is not written: %s", self._meta.name, error)
+                await asyncio.sleep(delays.next_delay())
+            else:
+                self._written = wanted
+
+    async def _is_another(self) -> bool:
+        """Whether the name belongs to another pod; what the server cannot say now is no."""
+        try:
+            found = await self._pods.get(self._meta.name, namespace=self._meta.namespace)
+        except NotFound:
+            return True
+        except KubeError:
+            return False
+        return found.uid != self._meta.uid
+
+    async def _send(self, wanted: PodStatus) -> None:
+        patch = {
+            "metadata": {"uid": self._meta.uid},
+            "status": status_difference(self._written, wanted),
+        }
+        await self._status.patch(
+            self._meta.name, StrategicMergePatch(patch), namespace=self._meta.namespace
+        )
+
+
+def _holds(status: PodStatus, condition: PodCondition) -> bool:
+    found = status.condition(condition.type)
+    return found is not None and found.status == condition.status
+
+
+def status_difference(old: PodStatus, new: PodStatus) -> dict[str, Any]:
+    """Return the fields of a strategic merge patch that makes `new` of `old`.
+
+    Conditions are merged by type, so that those of others stay.
+    """
+    before: dict[str, Any] = msgspec.to_builtins(old)
+    after: dict[str, Any] = msgspec.to_builtins(new)
+    patch: dict[str, Any] = {name: None for name in before if name not in after}
+    patch |= {name: value for name, value in after.items() if before.get(name) != value}
+    if before.get("podIPs") and patch.get("podIPs"):
+        # A list that is merged by key, unless told otherwise.
+        patch["podIPs"] = [{"$patch": "replace"}, *patch["podIPs"]]
+    return patch
+
+
+_KILLING = {
+    StopReason.LIVENESS: "Container {name} failed liveness probe, will be restarted",
+    StopReason.STARTUP: "Container {name} failed startup probe, will be restarted",
+    StopReason.POST_START: "FailedPostStartHook",
+}
+
+
+class PodEventRecorder(Protocol):
+    """Takes events."""
+
+    def normal(self, obj: ObjectReference, reason: str, message: str) -> None:
+        """Record that all is as it should be."""
+
+    def warning(self, obj: ObjectReference, reason: str, message: str) -> None:
+        """Record that something is wrong."""
+
+
+class PodEvents:
+    """Tells about one pod."""
+
+    def __init__(self, recorder: PodEventRecorder, pod: Callable[[], KubeletPod]) -> None:
+        self._recorder = recorder
+        self._pod = pod
+
+    def created(self, name: str) -> None:
+        """A container was made."""
+        self._normal(name, "Created", "Container created")
+
+    def started(self, name: str) -> None:
+        """A container runs."""
+        self._normal(name, "Started", "Container started")
+
+    def killing(self, name: str, why: StopReason) -> None:
+        """A container is being stopped."""
+        text = _KILLING.get(why, "Stopping container {name}")
+        self._normal(name, "Killing", text.format(name=name))
+
+    def failed(self, name: str, message: str) -> None:
+        """A container could not be made or started."""
+        self._warning(name, "Failed", f"Error: {message}")
+
+    def backing_off(self, name: str) -> None:
+        """A container rests before its next start."""
+        text = f"Back-off restarting failed container {name} in pod {self._pod().title}"
+        self._warning(name, "BackOff", text)
+
+    def unhealthy(self, name: str, message: str) -> None:
+        """A probe failed."""
+        self._warning(name, "Unhealthy", message)
+
+    def probe_warning(self, name: str, message: str) -> None:
+        """A probe succeeded, but."""
+        self._warning(name, "ProbeWarning", message)
+
+    def hook_failed(self, name: str, reason: str, message: str) -> None:
+        """A hook failed; `reason` is FailedPostStartHook or FailedPreStopHook."""
+        self._warning(name, reason, message)
+
+    def listens_everywhere(self, name: str, port: int, address: str) -> None:
+        """A container bound a port of every pod."""
+        text = (
+            f"Container {name} listens on port {port} of all addresses (0.0.0.0); pods share this"
+            f" machine's network, so it must bind $POD_IP ({address}) instead: no other pod can use"
+            " the port now"
+        )
+        self._warning(name, "BindsAllAddresses", text)
+
+    def failed_mount(self, message: str) -> None:
+        """A volume could not be made."""
+        self._warning("", "FailedMount", message)
+
+    def no_address(self, message: str) -> None:
+        """The pod has no address."""
+        self._warning("", "FailedCreatePodSandBox", message)
+
+    def _normal(self, name: str, reason: str, message: str) -> None:
+        self._recorder.normal(self._pod().reference(name), reason, message)
+
+    def _warning(self, name: str, reason: str, message: str) -> None:
+        self._recorder.warning(self._pod().reference(name), reason, message)

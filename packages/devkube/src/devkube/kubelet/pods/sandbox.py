@@ -1,0 +1,190 @@
+"""What a pod has before and around its containers: an address, volumes, a way to configure them.
+
+`run` is a task: it gets all of it, reports that, and keeps the volumes up to date until it is cancelled.
+`NodeContext` is what the pods of a node share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from typing import TYPE_CHECKING
+
+from devkube.addresses import NoAddressLeft
+from devkube.kubelet.environment import DownwardContext, command, environment
+from devkube.kubelet.pods.state import Changed, Prepared
+from devkube.kubelet.supervisor.spec import ProcessSpec
+from devkube.kubelet.volume_sources import PodTokens
+from devkube.kubelet.volumes import PodVolumes, VolumeError
+from kubeloop.aio.backoff import Backoff
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    import aiohttp
+
+    from devkube.addresses import AddressPool
+    from devkube.kubelet.container_types import ContainerSpec
+    from devkube.kubelet.kubelet import KubeletSettings
+    from devkube.kubelet.pod_types import KubeletPod
+    from devkube.kubelet.pods.reporting import PodEventRecorder, PodEvents
+    from devkube.kubelet.pods.state import PodFact
+    from devkube.kubelet.supervisor.processes import Processes
+    from devkube.kubelet.volume_sources import ObjectCache, References
+    from kubeloop.aio.clock import Clock
+    from kubeloop.client.client import Client
+    from kubeloop.client.resource import Resource
+
+
+_RETRY = Backoff(duration=0.5, factor=2.0, cap=60.0)
+
+
+class PodSandbox:
+    """One pod's surroundings. `pod` gives the newest version of it."""
+
+    def __init__(
+        self,
+        pod: Callable[[], KubeletPod],
+        node: NodeContext,
+        directory: Path,
+        *,
+        events: PodEvents,
+        report: Callable[[PodFact], None],
+    ) -> None:
+        self._pod = pod
+        self._node = node
+        self._events = events
+        self._report = report
+        self._changed = asyncio.Event()
+        self._references: References | None = None
+        self._address = ""
+        self._taken = ""
+        tokens = PodTokens(node.client, pod(), clock=node.clock)
+        self._volumes = PodVolumes(directory, tokens=tokens, clock=node.clock)
+
+    @property
+    def address(self) -> str:
+        """The pod's address; empty until it has one."""
+        return self._address
+
+    def recheck(self) -> None:
+        """Something that volumes show changed."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Get ready, say so, and keep the volumes up to date."""
+        self._address = await self._take_address()
+        async with self._node.objects.references(self._pod(), self._changed.set) as objects:
+            self._references = objects
+            await self._mount(objects)
+            self._volumes.write_hosts(self._pod(), self._address)
+            self._report(Prepared(self._address))
+            while True:
+                await self._wait_for_changes()
+                with contextlib.suppress(VolumeError):
+                    await self._volumes.refresh(self._facts(), objects)
+                self._report(Changed())
+
+    def give_back(self) -> None:
+        """Free the address; it may be repeated."""
+        taken, self._taken = self._taken, ""
+        if taken:
+            self._node.addresses.free(taken)
+
+    def remove(self) -> None:
+        """Free the address and remove the volumes."""
+        self.give_back()
+        self._volumes.remove()
+
+    async def _take_address(self) -> str:
+        if self._pod().spec.host_network:
+            return self._node.settings.node_address
+        delays = _RETRY.start()
+        while True:
+            try:
+                self._taken = self._node.addresses.take()
+            except NoAddressLeft as error:
+                self._events.no_address(f"Failed to create pod sandbox: {error}")
+                await asyncio.sleep(delays.next_delay())
+            else:
+                return self._taken
+
+    async def _mount(self, objects: References) -> None:
+        delays = _RETRY.start()
+        while True:
+            self._changed.clear()
+            try:
+                await self._volumes.refresh(self._facts(), objects)
+            except VolumeError as error:
+                self._events.failed_mount(str(error))
+            else:
+                return
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(delays.next_delay()):
+                    await self._changed.wait()
+
+    async def _wait_for_changes(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(self._volumes.renew_at):
+                await self._changed.wait()
+        self._changed.clear()
+
+    # Containers
+
+    def configure(self, container: ContainerSpec) -> ProcessSpec:
+        """Return what to run. Raises ConfigurationError."""
+        assert self._references is not None
+        pod, isolated = self._pod(), self._node.processes.isolation.has_namespaces
+        base = self._base_environment(pod)
+        if not isolated:
+            base |= dict(self._volumes.variables(pod, container))
+        variables = environment(container, self._facts(), self._references, base)
+        if not isolated:
+            variables = self._volumes.located(pod, container, variables)
+        entrypoint = self._node.settings.entrypoints.get(container.image, ())
+        return ProcessSpec(
+            argv=command(container, variables, entrypoint),
+            env=variables,
+            cwd=container.working_dir or "/",
+            hostname=pod.hostname,
+            mounts=self._volumes.mounts(pod, container, variables) if isolated else (),
+        )
+
+    def _base_environment(self, pod: KubeletPod) -> dict[str, str]:
+        host, port = self._node.api_server
+        return {
+            **self._node.settings.environment,
+            "HOSTNAME": pod.hostname,
+            "POD_IP": self._address,
+            # Pods share the machine's addresses here; who would listen on all takes others' ports.
+            "ELASTI_LISTEN_ADDRESS": self._address,
+            "KUBERNETES_SERVICE_HOST": host,
+            "KUBERNETES_SERVICE_PORT": str(port),
+            "KUBERNETES_SERVICE_PORT_HTTPS": str(port),
+        }
+
+    def _facts(self) -> DownwardContext:
+        host = self._node.settings.node_address
+        return DownwardContext(self._pod(), self._address, host, self._node.capacity)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class NodeContext:
+    """One node, as its pods' workers see it."""
+
+    root_dir: Path
+    settings: KubeletSettings
+    client: Client
+    pods: Resource[KubeletPod]
+    processes: Processes
+    session: aiohttp.ClientSession
+    objects: ObjectCache
+    addresses: AddressPool
+    recorder: PodEventRecorder
+    clock: Clock
+    capacity: Mapping[str, str]
+    api_server: tuple[str, int]
+    started_at: float
+    """When the kubelet began (loop time)."""

@@ -1,0 +1,359 @@
+"""A pod's status, computed from what is known of it, and the state restored from a status. Pure.
+
+Conditions of others, which readiness gates wait for, are read and never written.
+
+A pod that ran under a kubelet before this one has lost its processes with that one: what its status
+calls running has ended with an unknown result, and runs again if its policy says so, after the init
+containers. A pod that had come to its end stays as it is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from devkube.kubelet.pod_types import (
+    TERMINAL,
+    ContainerState,
+    ContainerStateRunning,
+    ContainerStateTerminated,
+    ContainerStateWaiting,
+    ContainerStatus,
+    PodAddress,
+    PodCondition,
+    PodStatus,
+)
+from devkube.kubelet.pods.plan import should_restart
+from devkube.kubelet.pods.state import (
+    ContainerExit,
+    ContainerRun,
+    ContainerStage,
+    Moment,
+    PodState,
+    StopReason,
+)
+from kubeloop.objects.times import format_time, parse_time
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterator
+
+    from devkube.kubelet.container_types import ContainerSpec
+    from devkube.kubelet.pod_types import KubeletPod
+
+
+def conditions(
+    pod: KubeletPod, state: PodState, status: PodStatus, *, before: PodStatus, now: str
+) -> tuple[PodCondition, ...]:
+    """Return this kubelet's conditions; one that did not change keeps its time."""
+    made = (
+        _ready_to_start(state),
+        _initialized(pod, state, status.phase),
+        _ready(pod, status),
+        _containers_ready(pod, status),
+        PodCondition("PodScheduled", "True"),
+    )
+    return tuple(_timed(item, before, now, pod.metadata.generation) for item in made)
+
+
+def _timed(made: PodCondition, before: PodStatus, now: str, generation: int) -> PodCondition:
+    known = before.condition(made.type)
+    since = now
+    if known is not None and known.status == made.status and known.last_transition_time:
+        since = known.last_transition_time
+    return PodCondition(made.type, made.status, made.reason, made.message, since, generation)
+
+
+def _ready_to_start(state: PodState) -> PodCondition:
+    there = state.is_prepared and not state.finished
+    return PodCondition("PodReadyToStartContainers", "True" if there else "False")
+
+
+def _initialized(pod: KubeletPod, state: PodState, phase: str) -> PodCondition:
+    if phase == "Succeeded":
+        return PodCondition("Initialized", "True", "PodCompleted")
+    incomplete = [] if state.initialized else list(_incomplete(pod, state))
+    if not incomplete:
+        return PodCondition("Initialized", "True")
+    text = f"containers with incomplete status: [{' '.join(incomplete)}]"
+    return PodCondition("Initialized", "False", "ContainersNotInitialized", text)
+
+
+def _incomplete(pod: KubeletPod, state: PodState) -> Iterator[str]:
+    for container in pod.spec.init_containers:
+        run = state.containers[container.name]
+        done = (
+            run.started and run.stage is ContainerStage.RUNNING
+            if container.is_sidecar
+            else run.succeeded
+        )
+        if not done:
+            yield container.name
+
+
+def _containers_ready(pod: KubeletPod, status: PodStatus) -> PodCondition:
+    match status.phase:
+        case "Succeeded":
+            return PodCondition("ContainersReady", "False", "PodCompleted")
+        case "Failed":
+            return PodCondition("ContainersReady", "False", "PodFailed")
+    sidecars = {container.name for container in pod.spec.init_containers if container.is_sidecar}
+    watched = [item for item in status.init_container_statuses if item.name in sidecars]
+    unready = [item.name for item in (*watched, *status.container_statuses) if not item.ready]
+    if not unready:
+        return PodCondition("ContainersReady", "True")
+    text = f"containers with unready status: [{' '.join(unready)}]"
+    return PodCondition("ContainersReady", "False", "ContainersNotReady", text)
+
+
+def _ready(pod: KubeletPod, status: PodStatus) -> PodCondition:
+    containers = _containers_ready(pod, status)
+    if not containers.is_true:
+        return PodCondition("Ready", "False", containers.reason, containers.message)
+    problems = [
+        text for gate in pod.spec.readiness_gates if (text := _gate(pod, gate.condition_type))
+    ]
+    if problems:
+        return PodCondition("Ready", "False", "ReadinessGatesNotReady", ", ".join(problems))
+    return PodCondition("Ready", "True")
+
+
+def _gate(pod: KubeletPod, kind: str) -> str:
+    """Say what keeps a gate shut; nothing where it is open."""
+    found = pod.status.condition(kind)
+    if found is None:
+        return f'corresponding condition of pod readiness gate "{kind}" does not exist.'
+    if not found.is_true:
+        return f'the status of pod readiness gate "{kind}" is not "True", but {found.status}'
+    return ""
+
+
+_DEADLINE = "DeadlineExceeded"
+_DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
+
+
+def compute_status(
+    pod: KubeletPod, state: PodState, *, before: PodStatus, host: str, now: dt.datetime
+) -> PodStatus:
+    """Return the status; `before` is the one last written, whose transition times go on."""
+    overdue = state.ending is not None and state.ending.why is StopReason.DEADLINE
+    phase = _phase(pod, state)
+    status = PodStatus(
+        phase=phase,
+        reason=_DEADLINE if overdue else before.reason,
+        message=_DEADLINE_MESSAGE if overdue else before.message,
+        host_ip=host,
+        host_ips=(PodAddress(host),),
+        pod_ip=state.address or before.pod_ip,
+        pod_ips=(PodAddress(state.address),) if state.address else before.pod_ips,
+        start_time=before.start_time or format_time(state.started_at.wall),
+        observed_generation=pod.metadata.generation,
+        init_container_statuses=_statuses(pod, state, init=True),
+        container_statuses=_statuses(pod, state, init=False),
+    )
+    return _with_conditions(pod, state, status, before, now)
+
+
+def _with_conditions(
+    pod: KubeletPod, state: PodState, status: PodStatus, before: PodStatus, now: dt.datetime
+) -> PodStatus:
+    made = conditions(pod, state, status, before=before, now=format_time(now))
+    fields = {name: getattr(status, name) for name in PodStatus.__struct_fields__}
+    return PodStatus(**{**fields, "conditions": made})
+
+
+# Containers
+
+
+def _statuses(pod: KubeletPod, state: PodState, *, init: bool) -> tuple[ContainerStatus, ...]:
+    containers = pod.spec.init_containers if init else pod.spec.containers
+    return tuple(
+        _container(pod, state, container, state.containers[container.name], init=init)
+        for container in containers
+    )
+
+
+def _container(
+    pod: KubeletPod, state: PodState, container: ContainerSpec, run: ContainerRun, *, init: bool
+) -> ContainerStatus:
+    present, last = _states(pod, state, container, run, init=init)
+    ready = run.ready or (init and not container.is_sidecar and run.succeeded)
+    return ContainerStatus(
+        name=container.name,
+        state=present,
+        last_state=last,
+        ready=ready,
+        restart_count=run.attempt,
+        image=container.image,
+        container_id=run.container_id,
+        started=run.started,
+    )
+
+
+def _states(
+    pod: KubeletPod, state: PodState, container: ContainerSpec, run: ContainerRun, *, init: bool
+) -> tuple[ContainerState, ContainerState]:
+    last = ContainerState(terminated=_terminated(run.last)) if run.last else ContainerState()
+    if run.stage is ContainerStage.RUNNING:
+        since = format_time(run.started_at) if run.started_at else None
+        return ContainerState(running=ContainerStateRunning(since)), last
+    if run.stage is ContainerStage.EXITED and run.exit is not None:
+        ended = ContainerState(terminated=_terminated(run.exit))
+        again = should_restart(pod, container, run.exit.code, init=init)
+        if run.waiting is not None and again and state.ending is None:
+            return ContainerState(waiting=run.waiting), ended
+        return ended, last
+    waiting = run.waiting or ContainerStateWaiting(_default_reason(pod, state, init=init))
+    return ContainerState(waiting=waiting), last
+
+
+def _default_reason(pod: KubeletPod, state: PodState, *, init: bool) -> str:
+    pending = bool(pod.spec.init_containers) and not state.initialized
+    return "PodInitializing" if pending or (init and not state.address) else "ContainerCreating"
+
+
+def _terminated(ended: ContainerExit) -> ContainerStateTerminated:
+    return ContainerStateTerminated(
+        exit_code=ended.code,
+        reason=ended.reason,
+        message=ended.message,
+        started_at=format_time(ended.started_at) if ended.started_at else None,
+        finished_at=format_time(ended.at.wall),
+        container_id=ended.container_id,
+    )
+
+
+# Phase
+
+
+@dataclasses.dataclass(slots=True)
+class _Count:
+    waiting: int = 0
+    running: int = 0
+    stopped: int = 0
+    succeeded: int = 0
+
+
+def _phase(pod: KubeletPod, state: PodState) -> str:
+    if state.finished or (state.ending is not None and state.ending.why is StopReason.DEADLINE):
+        return _final_phase(pod, state)
+    if not state.initialized and _init_is_pending(pod, state):
+        return "Pending"
+    count = _count(pod, state)
+    if count.waiting:
+        return "Pending"
+    over = state.ending is not None and not count.running and pod.spec.restart_policy != "Always"
+    if over and count.stopped == count.succeeded:
+        return "Succeeded"
+    if over and pod.spec.restart_policy == "Never":
+        return "Failed"
+    return "Running"
+
+
+def _init_is_pending(pod: KubeletPod, state: PodState) -> bool:
+    for container in pod.spec.init_containers:
+        run = state.containers[container.name]
+        if container.is_sidecar:
+            if not run.started:
+                return True
+        elif not run.succeeded:
+            return True
+    return False
+
+
+def _count(pod: KubeletPod, state: PodState) -> _Count:
+    count = _Count()
+    for container in pod.spec.containers:
+        run = state.containers[container.name]
+        if run.stage is ContainerStage.RUNNING:
+            count.running += 1
+        elif run.exit is not None or run.last is not None:
+            count.stopped += 1
+            count.succeeded += run.succeeded
+        else:
+            count.waiting += 1
+    return count
+
+
+def _final_phase(pod: KubeletPod, state: PodState) -> str:
+    if state.ending is None:
+        return pod.status.phase  # it had ended before this kubelet saw it
+    if state.ending.why in (StopReason.DEADLINE, StopReason.INIT_FAILED):
+        return "Failed"
+    runs = [state.containers[container.name] for container in pod.spec.containers]
+    return "Succeeded" if all(run.succeeded for run in runs) else "Failed"
+
+
+_LOST_CODE = 137
+_LOST_REASON = "ContainerStatusUnknown"
+_LOST_MESSAGE = "The container could not be located when the pod was terminated"
+
+
+def restore_state(pod: KubeletPod, now: Moment) -> PodState:
+    """Return the state to begin with."""
+    is_terminal = pod.status.phase in TERMINAL
+    runs = {c.name: _run(pod.status.container(c.name), now) for c in pod.spec.containers}
+    for container in pod.spec.init_containers:
+        run = _run(pod.status.container(container.name), now)
+        again = not is_terminal and not container.is_sidecar
+        runs[container.name] = ContainerRun(attempt=run.attempt) if again else run
+    return PodState(
+        containers=runs,
+        started_at=now,
+        initialized=is_terminal,
+        # One that is being deleted still has to be removed.
+        finished=is_terminal and not pod.is_deleted,
+    )
+
+
+def _run(status: ContainerStatus | None, now: Moment) -> ContainerRun:
+    if status is None:
+        return ContainerRun()
+    state, last = status.state, status.last_state.terminated
+    before = None if last is None else _exit(last, now)
+    if state.running is not None:
+        return _over(status, _lost(status, now), before)
+    if state.terminated is not None:
+        return _over(status, _exit(state.terminated, now), before)
+    if before is not None:
+        return _over(status, before, None)
+    return ContainerRun(attempt=status.restart_count)
+
+
+def _over(
+    status: ContainerStatus, ended: ContainerExit, last: ContainerExit | None
+) -> ContainerRun:
+    return ContainerRun(
+        stage=ContainerStage.EXITED,
+        attempt=status.restart_count,
+        container_id=ended.container_id,
+        exit=ended,
+        last=last,
+    )
+
+
+def _lost(status: ContainerStatus, now: Moment) -> ContainerExit:
+    assert status.state.running is not None
+    return ContainerExit(
+        code=_LOST_CODE,
+        reason=_LOST_REASON,
+        message=_LOST_MESSAGE,
+        at=now,
+        container_id=status.container_id,
+        started_at=_time(status.state.running.started_at),
+    )
+
+
+def _exit(seen: ContainerStateTerminated, now: Moment) -> ContainerExit:
+    return ContainerExit(
+        code=seen.exit_code,
+        reason=seen.reason,
+        message=seen.message,
+        at=Moment(now.loop, _time(seen.finished_at) or now.wall),
+        container_id=seen.container_id,
+        started_at=_time(seen.started_at),
+    )
+
+
+def _time(text: str | None) -> dt.datetime | None:
+    return parse_time(text) if text else None

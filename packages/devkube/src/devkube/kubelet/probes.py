@@ -1,0 +1,215 @@
+"""The probes and hooks of one run of a container.
+
+The startup probe comes first; the others begin when it has succeeded. Readiness is probed at once, so
+that a quick container is quickly ready, then every period; the other two keep the phase that the pod
+began with. A startup probe that succeeded, or a liveness probe that failed, ends: the next run of the
+container has probes of its own.
+
+Ticks keep their phase: a probe that takes longer than its period is followed at once by the tick it
+missed, and the ticks it missed before that are lost. A verdict needs a run of equal results, as long
+as the threshold for that result.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+from devkube.kubelet import probe_checks
+from devkube.kubelet.pods.state import ProbeKind
+from devkube.kubelet.probe_checks import ProbeError, ProbeOutcome, format_timeout
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    import aiohttp
+
+    from devkube.kubelet.container_types import ContainerSpec, LifecycleHandler, ProbeSpec
+
+
+def first_tick(origin: float, period: float, now: float) -> float:
+    """Return the first tick that is not over, of those that began at `origin`."""
+    if now <= origin:
+        return origin
+    return origin + math.ceil((now - origin) / period) * period
+
+
+def next_tick(tick: float, period: float, now: float) -> float:
+    """Return the tick to wait for after the probe of one tick; it may be due already."""
+    following = tick + period
+    if following >= now:
+        return following
+    return tick + math.floor((now - tick) / period) * period
+
+
+def is_delayed(spec: ProbeSpec, *, started: float, now: float) -> bool:
+    """Whether a container is too young to be probed; whole seconds count."""
+    return int(now - started) < spec.initial_delay_seconds
+
+
+class ProbeThresholds:
+    """Turns results into verdicts."""
+
+    def __init__(self, spec: ProbeSpec, *, initial: bool | None) -> None:
+        self._thresholds = {True: spec.success_threshold, False: spec.failure_threshold}
+        self._verdict = initial
+        self._last: bool | None = None
+        self._run = 0
+
+    def feed(self, result: bool) -> bool | None:  # noqa: FBT001 -- the result of one probe
+        """Take a result; returns a verdict where it is a new one."""
+        self._run = self._run + 1 if result is self._last else 1
+        self._last = result
+        if self._run < self._thresholds[result] or result is self._verdict:
+            return None
+        self._verdict = result
+        return result
+
+
+_INITIAL = {ProbeKind.READINESS: False, ProbeKind.LIVENESS: True, ProbeKind.STARTUP: None}
+# A probe that could not be made is tried again before its result is thrown away.
+_TRIES = 3
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeLoop:
+    """Asks one container as long as it runs.
+
+    `decided` hears verdicts, `complained` what was wrong with one probe, before any verdict;
+    `origin` says when ticks of a period began (loop time).
+    """
+
+    container: ContainerSpec
+    origin: Callable[[float], float]
+    ask: Callable[[ProbeSpec], Awaitable[ProbeOutcome]]
+    decided: Callable[[ProbeKind, bool], None]
+    complained: Callable[[ProbeKind, str, bool], None]
+    is_ending: Callable[[], bool]
+    """Whether the pod is going: only readiness is of interest then."""
+
+    async def run(self) -> None:
+        """Probe until cancelled."""
+        started = asyncio.get_running_loop().time()
+        startup = self.container.startup_probe
+        if startup is not None and not await self._watch(ProbeKind.STARTUP, startup, started):
+            return
+        async with asyncio.TaskGroup() as group:
+            if self.container.readiness_probe is not None:
+                group.create_task(
+                    self._watch(ProbeKind.READINESS, self.container.readiness_probe, started)
+                )
+            if self.container.liveness_probe is not None:
+                group.create_task(
+                    self._watch(ProbeKind.LIVENESS, self.container.liveness_probe, started)
+                )
+
+    async def _watch(self, kind: ProbeKind, spec: ProbeSpec, started: float) -> bool:
+        """Probe at every tick; returns the verdict after which there is no more to ask.
+
+        Where the pod goes, that is False without having decided anything.
+        """
+        loop = asyncio.get_running_loop()
+        verdicts = ProbeThresholds(spec, initial=_INITIAL[kind])
+        period = float(max(1, spec.period_seconds))
+        origin = loop.time() if kind is ProbeKind.READINESS else self.origin(period)
+        tick = first_tick(origin, period, loop.time())
+        while True:
+            await asyncio.sleep(tick - loop.time())
+            if kind is not ProbeKind.READINESS and self.is_ending():
+                return False
+            if not is_delayed(spec, started=started, now=loop.time()):
+                result = await self._ask(kind, spec)
+                verdict = None if result is None else verdicts.feed(result)
+                if verdict is not None:
+                    self.decided(kind, verdict)
+                    if kind is ProbeKind.STARTUP or (kind is ProbeKind.LIVENESS and not verdict):
+                        return verdict
+            tick = next_tick(tick, period, loop.time())
+
+    async def _ask(self, kind: ProbeKind, spec: ProbeSpec) -> bool | None:
+        for remaining in reversed(range(_TRIES)):
+            try:
+                outcome = await self.ask(spec)
+            except ProbeError as error:
+                if remaining == 0:
+                    text = f"{kind.value} probe errored and resulted in unknown state: {error}"
+                    self.complained(kind, text, False)  # noqa: FBT003 -- a plain callback
+                    return None
+            else:
+                if outcome.warning:
+                    text = f"{kind.value} probe warning: {outcome.message}"
+                    self.complained(kind, text, True)  # noqa: FBT003 -- a plain callback
+                elif not outcome.healthy:
+                    text = f"{kind.value} probe failed: {outcome.message}"
+                    self.complained(kind, text, False)  # noqa: FBT003 -- a plain callback
+                return outcome.healthy
+        return None
+
+
+if TYPE_CHECKING:
+    Execute = Callable[[tuple[str, ...], float | None], Awaitable[tuple[int, str]]]
+    """Runs a command in the container: exit code and output. TimeoutError when time is up."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerChecks:
+    """Asks one container."""
+
+    container: ContainerSpec
+    address: str
+    session: aiohttp.ClientSession
+    execute: Execute
+    version: str
+
+    async def probe(self, spec: ProbeSpec) -> ProbeOutcome:
+        """Probe once. Raises ProbeError for a probe that cannot be made."""
+        timeout = float(spec.timeout_seconds)
+        if spec.http_get is not None:
+            return await probe_checks.http_get(
+                self.session,
+                spec.http_get,
+                self.container,
+                address=self.address,
+                timeout=timeout,
+                agent=f"kube-probe/{self.version}",
+            )
+        if spec.tcp_socket is not None:
+            return await probe_checks.tcp_connect(
+                spec.tcp_socket, self.container, address=self.address, timeout=timeout
+            )
+        if spec.grpc is not None:
+            agent = f"kube-probe/{self.version}"
+            return await probe_checks.grpc_check(
+                spec.grpc, address=self.address, timeout=timeout, agent=agent
+            )
+        if spec.exec is not None:
+            return await self._execute(spec.exec.command, timeout)
+        raise ProbeError(f"missing probe handler for {self.container.name}")
+
+    async def hook(self, hook: LifecycleHandler) -> ProbeOutcome:
+        """Run a hook to its end; the caller limits its time."""
+        if hook.exec is not None:
+            code, output = await self.execute(hook.exec.command, None)
+            return ProbeOutcome(healthy=code == 0, message=output)
+        if hook.http_get is not None:
+            return await probe_checks.http_get(
+                self.session,
+                hook.http_get,
+                self.container,
+                address=self.address,
+                timeout=30.0,
+                agent=f"kube-lifecycle/{self.version}",
+            )
+        if hook.sleep is not None:
+            await asyncio.sleep(hook.sleep.seconds)
+        return ProbeOutcome(healthy=True)
+
+    async def _execute(self, command: tuple[str, ...], timeout: float) -> ProbeOutcome:
+        try:
+            code, output = await self.execute(command, timeout)
+        except TimeoutError:
+            text = f'command "{" ".join(command)}" timed out after {format_timeout(timeout)}'
+            return ProbeOutcome(healthy=False, message=text)
+        return ProbeOutcome(healthy=code == 0, message=output)

@@ -1,0 +1,361 @@
+"""The proxy of one node: Services and slices in, listening sockets out.
+
+Handlers only note which Service changed; one task works through the notes and brings that Service's
+listeners to what routing says. So there is one writer, however fast the changes come.
+
+A userspace proxy can refuse a connection only by not listening. So a socket is opened when the
+first backend appears and closed when the last one goes; connections that run are left alone, as
+kube-proxy leaves them. Session affinity keeps a client address at the same endpoint for a while.
+
+Real nodes see endpoint changes after a delay, and not all in the same order. For tests a
+`PropagationDelay` keeps each change back for its delay plus a random part of its jitter; changes to the
+same object stay in order, changes to different ones may overtake each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import dataclasses
+import functools
+import logging
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from devkube.serviceproxy.routing import (
+    Frontend,
+    ProxiedService,
+    ProxyEndpointSlice,
+    backends,
+    family_of,
+    frontends,
+)
+from kubeloop.aio.relay import RelayEnd
+from kubeloop.informer import SharedInformerFactory
+from kubeloop.objects.gvk import GroupVersionKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from devkube.serviceproxy.routing import Backend, ProxiedServiceSpec
+    from kubeloop.controller.events.recorder import EventRecorder
+    from kubeloop.informer import Notification
+    from kubeloop.informer.factory import ResourceClient
+
+
+class PropagationDelay:
+    """Delays changes; with no delay and no jitter they pass at once."""
+
+    def __init__(self, *, delay: float = 0.0, jitter: float = 0.0) -> None:
+        self.delay = delay
+        self.jitter = jitter
+        self._coming: dict[str, collections.deque[Callable[[], None]]] = {}
+        self._timers: set[asyncio.TimerHandle] = set()
+
+    def pass_on(self, key: str, apply: Callable[[], None]) -> None:
+        """Call `apply` when the change of the object `key` has arrived here."""
+        if not self.delay and not self.jitter and key not in self._coming:
+            apply()
+            return
+        self._coming.setdefault(key, collections.deque()).append(apply)
+        self._after(self.delay + self.jitter * random.random(), key)
+
+    def _after(self, seconds: float, key: str) -> None:
+        def arrive() -> None:
+            self._timers.discard(timer)
+            # Whichever timer fires, it is the oldest change that arrives.
+            coming = self._coming[key]
+            apply = coming.popleft()
+            if not coming:
+                del self._coming[key]
+            apply()
+
+        timer = asyncio.get_running_loop().call_later(seconds, arrive)
+        self._timers.add(timer)
+
+    def close(self) -> None:
+        """Forget what has not arrived."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers.clear()
+        self._coming.clear()
+
+
+_log = logging.getLogger(__name__)
+
+_BACKLOG = 4096
+_FIRST_PORT = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+
+
+class PortListener:
+    """Accepts connections for one frontend and relays them to its backends."""
+
+    def __init__(
+        self,
+        frontend: Frontend,
+        *,
+        affinity: SessionAffinity,
+        counters: ConnectionCounters,
+        complain: Callable[[str], None] = _log.warning,
+        choose: Callable[[Sequence[Backend]], Backend] = random.choice,
+    ) -> None:
+        self.frontend = frontend
+        self._affinity = affinity
+        self._counters = counters
+        self._complain = complain
+        self._choose = choose
+        self._backends: list[Backend] = []
+        self._server: asyncio.Server | None = None
+        self._joining: set[asyncio.Task[None]] = set()
+        self._open: set[RelayEnd] = set()
+
+    def __repr__(self) -> str:
+        state = "listening" if self._server else "refusing"
+        return f"<PortListener {self.frontend.host}:{self.frontend.port} {state}, {self._backends}>"
+
+    async def route_to(self, backends: list[Backend]) -> None:
+        """Send new connections to these; listen only where there are any."""
+        self._backends = backends
+        if backends and self._server is None:
+            await self._listen()
+        elif not backends and self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def close(self) -> None:
+        """Stop listening and break what is open."""
+        await self.route_to([])
+        for task in self._joining:
+            task.cancel()
+        if self._joining:
+            await asyncio.wait(self._joining)
+        for end in list(self._open):
+            end.abort()
+
+    async def _listen(self) -> None:
+        loop = asyncio.get_running_loop()
+        host, port = self.frontend
+        try:
+            self._server = await loop.create_server(self._accept, host, port, backlog=_BACKLOG)
+        except PermissionError:
+            self._complain(
+                f"nothing listens on {host}:{port}: ports below {_unprivileged()} take a privilege"
+                " here; give the Service a higher port, start the cluster with --netns, or as root"
+            )
+        except OSError as error:
+            self._complain(f"nothing listens on {host}:{port}: {error}")
+
+    def _accept(self) -> RelayEnd:
+        end = _ClientEnd(self._accepted, self._forget)
+        self._open.add(end)
+        return end
+
+    def _forget(self, end: RelayEnd) -> None:
+        self._open.discard(end)
+
+    def _accepted(self, client: RelayEnd, peer: str) -> None:
+        self._counters.accepted += 1
+        backend = self._affinity.of(peer, self._backends) or (
+            self._choose(self._backends) if self._backends else None
+        )
+        if backend is None:
+            self._counters.refused += 1
+            client.abort()
+            return
+        self._affinity.remember(peer, backend)
+        task = asyncio.get_running_loop().create_task(self._join(client, backend))
+        self._joining.add(task)
+        task.add_done_callback(self._joining.discard)
+
+    async def _join(self, client: RelayEnd, backend: Backend) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            _, pod = await loop.create_connection(RelayEnd, backend.host, backend.port)
+        except OSError:
+            # The kernel's NAT would have let the client see the pod's own refusal.
+            self._counters.refused += 1
+            client.abort()
+            return
+        self._counters.relayed += 1
+        client.join(pod)
+
+
+def _unprivileged() -> int:
+    """Return the first port that any user may listen on."""
+    try:
+        return int(_FIRST_PORT.read_text())
+    except (OSError, ValueError):
+        return 1024
+
+
+class _ClientEnd(RelayEnd):
+    """A client's end, which says that it came and that it went."""
+
+    __slots__ = ("_accepted",)
+
+    def __init__(
+        self,
+        accepted: Callable[[RelayEnd, str], None],
+        lost: Callable[[RelayEnd], None],
+    ) -> None:
+        super().__init__(lambda: lost(self))
+        self._accepted = accepted
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        peer = transport.get_extra_info("peername")
+        self._accepted(self, peer[0] if peer else "")
+
+
+_DEFAULT_SECONDS = 10_800
+
+
+class SessionAffinity:
+    """Remembers where each client went; forgets after `seconds`, or at once where that is 0."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._last: dict[str, tuple[Backend, float]] = {}
+
+    @classmethod
+    def for_service(cls, spec: ProxiedServiceSpec) -> SessionAffinity:
+        """Return what the Service asks for."""
+        if spec.session_affinity != "ClientIP":
+            return cls(0)
+        config = spec.session_affinity_config
+        if config is None or config.client_ip is None:
+            return cls(_DEFAULT_SECONDS)
+        return cls(config.client_ip.timeout_seconds)
+
+    def of(self, client: str, backends: Sequence[Backend]) -> Backend | None:
+        """Return where the client went last, where that is still to be had."""
+        backend, until = self._last.get(client, (None, 0.0))
+        if backend in backends and asyncio.get_running_loop().time() < until:
+            return backend
+        return None
+
+    def remember(self, client: str, backend: Backend) -> None:
+        """Note where the client goes now."""
+        if self._seconds:
+            until = asyncio.get_running_loop().time() + self._seconds
+            self._last[client] = (backend, until)
+
+
+@dataclasses.dataclass(slots=True)
+class ConnectionCounters:
+    """Connections of one Service: accepted from clients, relayed to pods, refused."""
+
+    accepted: int = 0
+    relayed: int = 0
+    refused: int = 0
+
+
+_SERVICE = GroupVersionKind("", "v1", "Service")
+
+
+class ServiceProxy:
+    """Makes cluster IPs lead somewhere; runs until cancelled."""
+
+    def __init__(
+        self,
+        client: ResourceClient,
+        *,
+        node: str = "",
+        propagation: PropagationDelay | None = None,
+        recorder: EventRecorder | None = None,
+    ) -> None:
+        self._factory = SharedInformerFactory(client, name=f"service proxy {node}")
+        self._services = self._factory.informer("v1/services", ProxiedService)
+        self._slices = self._factory.informer(
+            "discovery.k8s.io/v1/endpointslices", ProxyEndpointSlice
+        )
+        self._node = node
+        self._recorder = recorder
+        self.propagation = propagation or PropagationDelay()
+        self._seen_services: dict[str, ProxiedService] = {}
+        self._seen_slices: dict[str, dict[str, ProxyEndpointSlice]] = {}
+        self._slice_owners: dict[str, str] = {}
+        self._listeners: dict[str, dict[Frontend, PortListener]] = {}
+        self._counters: dict[str, ConnectionCounters] = {}
+        self._changed: asyncio.Queue[str] = asyncio.Queue()
+
+    def counters(self, namespace: str, name: str) -> ConnectionCounters:
+        """Return the connection counts of a Service; zeros where it was never reached."""
+        return self._counters.setdefault(f"{namespace}/{name}", ConnectionCounters())
+
+    async def run(self) -> None:
+        """Follow the cluster until cancelled; every socket is closed then."""
+        self._services.add_handler(on_event=self._service_event)
+        self._slices.add_handler(on_event=self._slice_event)
+        try:
+            async with self._factory.running():
+                await self._factory.wait_for_sync()
+                while True:
+                    await self._update(await self._changed.get())
+        finally:
+            self.propagation.close()
+            for key in list(self._listeners):
+                await self._drop(key)
+
+    # What the cluster says, as late as this node hears of it
+
+    def _service_event(self, note: Notification[ProxiedService]) -> None:
+        obj = self._services.store.get(note.key)
+        self.propagation.pass_on(f"service {note.key}", lambda: self._see_service(note.key, obj))
+
+    def _slice_event(self, note: Notification[ProxyEndpointSlice]) -> None:
+        obj = self._slices.store.get(note.key)
+        self.propagation.pass_on(f"slice {note.key}", lambda: self._see_slice(note.key, obj))
+
+    def _see_service(self, key: str, service: ProxiedService | None) -> None:
+        if service is None:
+            self._seen_services.pop(key, None)
+        else:
+            self._seen_services[key] = service
+        self._changed.put_nowait(key)
+
+    def _see_slice(self, key: str, endpoint_slice: ProxyEndpointSlice | None) -> None:
+        owner = self._slice_owners.pop(key, "")
+        if owner:
+            del self._seen_slices[owner][key]
+            self._changed.put_nowait(owner)
+        if endpoint_slice is not None and endpoint_slice.service_key:
+            self._slice_owners[key] = endpoint_slice.service_key
+            self._seen_slices.setdefault(endpoint_slice.service_key, {})[key] = endpoint_slice
+            self._changed.put_nowait(endpoint_slice.service_key)
+
+    # Sockets
+
+    async def _update(self, key: str) -> None:
+        service = self._seen_services.get(key)
+        if service is None:
+            await self._drop(key)
+            return
+        listeners = self._listeners.setdefault(key, {})
+        wanted = dict(frontends(service))
+        for frontend in listeners.keys() - wanted.keys():
+            await listeners.pop(frontend).close()
+        slices = list(self._seen_slices.get(key, {}).values())
+        for frontend, port in wanted.items():
+            if frontend not in listeners:
+                listeners[frontend] = PortListener(
+                    frontend,
+                    affinity=SessionAffinity.for_service(service.spec),
+                    counters=self._counters.setdefault(key, ConnectionCounters()),
+                    complain=functools.partial(self._complain, service),
+                )
+            family = family_of(frontend.host)
+            await listeners[frontend].route_to(
+                backends(service, port, slices, family=family, node=self._node)
+            )
+
+    def _complain(self, service: ProxiedService, message: str) -> None:
+        meta = service.metadata
+        _log.warning("Service %s/%s: %s", meta.namespace, meta.name, message)
+        if self._recorder is not None:
+            self._recorder.warning(service, "CannotListen", message, gvk=_SERVICE)
+
+    async def _drop(self, key: str) -> None:
+        for listener in self._listeners.pop(key, {}).values():
+            await listener.close()

@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+from typing import Any
+
+from tests.controllers.support import Cluster, deployment, eventually
+
+from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.patches import JsonPatch, MergePatch
+
+REVISION = "deployment.kubernetes.io/revision"
+
+
+async def settled(cluster: Cluster, name: str = "web", replicas: int = 3) -> JsonObject:
+    """Wait until a rollout is complete and its history is written."""
+
+    async def complete() -> JsonObject | None:
+        found = await cluster.get("deployments", name)
+        assert found is not None
+        status = found.get("status", {})
+        counts = [status.get(f, 0) for f in ("replicas", "updatedReplicas", "availableReplicas")]
+        seen = status.get("observedGeneration") == found["metadata"]["generation"]
+        reason = conditions(found).get("Progressing", ("", ""))[1]
+        done = seen and counts == [replicas] * 3 and reason == "NewReplicaSetAvailable"
+        return found if done and not status.get("terminatingReplicas") else None
+
+    found: JsonObject = await eventually(complete)
+    return found
+
+
+def conditions(found: JsonObject) -> dict[str, tuple[str, str]]:
+    listed = found.get("status", {}).get("conditions") or []
+    return {c["type"]: (c["status"], c["reason"]) for c in listed}
+
+
+async def set_image(cluster: Cluster, image: str, name: str = "web") -> None:
+    path = "/spec/template/spec/containers/0/image"
+    await cluster.deployments.patch(
+        name, JsonPatch([{"op": "replace", "path": path, "value": image}])
+    )
+
+
+async def sizes(cluster: Cluster) -> dict[str, int]:
+    """The ReplicaSets' sizes by revision."""
+    return {
+        item["metadata"]["annotations"][REVISION]: item["spec"]["replicas"]
+        for item in await cluster.list("replicasets")
+    }
+
+
+async def test_a_deployment_becomes_available(cluster: Cluster) -> None:
+    await cluster.deployments.create(deployment(replicas=3))
+    found = await settled(cluster)
+    assert conditions(found) == {
+        "Available": ("True", "MinimumReplicasAvailable"),
+        "Progressing": ("True", "NewReplicaSetAvailable"),
+    }
+    status = {k: v for k, v in found["status"].items() if k != "conditions"}
+    assert status == {
+        "observedGeneration": 1,
+        "replicas": 3,
+        "updatedReplicas": 3,
+        "readyReplicas": 3,
+        "availableReplicas": 3,
+        "terminatingReplicas": 0,
+    }
+    assert found["metadata"]["generation"] == 1
+    assert found["metadata"]["annotations"] == {REVISION: "1"}
+
+
+async def test_a_replica_set_is_named_and_marked_by_its_template(cluster: Cluster) -> None:
+    body = deployment(replicas=1)
+    body["metadata"]["annotations"] = {"example.com/note": "hello"}
+    made = await cluster.deployments.create(body)
+    await settled(cluster, replicas=1)
+    (item,) = await cluster.list("replicasets")
+    digest = item["metadata"]["labels"]["pod-template-hash"]
+    assert item["metadata"]["name"] == f"web-{digest}"
+    assert item["metadata"]["labels"] == {"app": "web", "pod-template-hash": digest}
+    assert item["spec"]["selector"] == {"matchLabels": {"app": "web", "pod-template-hash": digest}}
+    assert item["spec"]["template"]["metadata"]["labels"]["pod-template-hash"] == digest
+    assert item["metadata"]["annotations"] == {
+        "example.com/note": "hello",
+        REVISION: "1",
+        "deployment.kubernetes.io/desired-replicas": "1",
+        "deployment.kubernetes.io/max-replicas": "2",
+    }
+    assert item["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "name": "web",
+            "uid": made["metadata"]["uid"],
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+    (pod,) = await cluster.list("pods")
+    assert pod["metadata"]["name"].startswith(f"web-{digest}-")
+    assert pod["metadata"]["generateName"] == f"web-{digest}-"
+    assert pod["metadata"]["labels"] == {"app": "web", "pod-template-hash": digest}
+
+
+async def test_a_new_template_replaces_all_pods_and_raises_the_revision(cluster: Cluster) -> None:
+    await cluster.deployments.create(deployment(replicas=3))
+    await settled(cluster)
+    await set_image(cluster, "web:2")
+    found = await settled(cluster)
+    assert found["metadata"]["annotations"][REVISION] == "2"
+    assert await sizes(cluster) == {"1": 0, "2": 3}
+    pods = await cluster.list("pods")
+    assert {pod["spec"]["containers"][0]["image"] for pod in pods} == {"web:2"}
+
+
+async def test_an_old_template_gets_its_replica_set_back_with_a_new_number(
+    cluster: Cluster,
+) -> None:
+    await cluster.deployments.create(deployment(replicas=1))
+    await settled(cluster, replicas=1)
+    await set_image(cluster, "web:2")
+    await settled(cluster, replicas=1)
+    await set_image(cluster, "web:1")
+    found = await settled(cluster, replicas=1)
+    assert found["metadata"]["annotations"][REVISION] == "3"
+    assert await sizes(cluster) == {"2": 0, "3": 1}
+    histories = [
+        item["metadata"]["annotations"].get("deployment.kubernetes.io/revision-history")
+        for item in await cluster.list("replicasets")
+    ]
+    assert sorted(filter(None, histories)) == ["1"]
+
+
+async def test_a_rollout_that_never_gets_ready_keeps_the_old_pods(cluster: Cluster) -> None:
+    await cluster.deployments.create(
+        deployment(
+            replicas=4,
+            strategy={"rollingUpdate": {"maxSurge": 1, "maxUnavailable": 1}},
+            progressDeadlineSeconds=2,
+        )
+    )
+    await settled(cluster, replicas=4)
+    cluster.kubelet.may_be_ready = lambda pod: pod["spec"]["containers"][0]["image"] == "web:1"
+    await set_image(cluster, "web:2")
+
+    async def stuck() -> JsonObject | None:
+        found = await cluster.get("deployments", "web")
+        assert found is not None
+        late = conditions(found)["Progressing"] == ("False", "ProgressDeadlineExceeded")
+        return found if late else None
+
+    found = await eventually(stuck)
+    assert conditions(found)["Available"] == ("True", "MinimumReplicasAvailable")
+    assert await sizes(cluster) == {"1": 3, "2": 2}
+    assert found["status"]["unavailableReplicas"] == 2
+    messages = [c["message"] for c in found["status"]["conditions"] if c["type"] == "Progressing"]
+    assert "has timed out progressing." in messages[0]
+    cluster.kubelet.may_be_ready = lambda pod: True
+    cluster.kubelet.look_again()
+    await settled(cluster, replicas=4)
+
+
+async def test_recreate_starts_no_new_pod_while_an_old_one_runs(cluster: Cluster) -> None:
+    await cluster.deployments.create(deployment(replicas=2, strategy={"type": "Recreate"}))
+    await settled(cluster, replicas=2)
+    cluster.kubelet.may_end = lambda pod: False
+    await set_image(cluster, "web:2")
+
+    async def all_ending() -> bool:
+        pods = await cluster.list("pods")
+        return all(pod["metadata"].get("deletionTimestamp") for pod in pods)
+
+    await eventually(all_ending)
+    assert await sizes(cluster) == {"1": 0}
+    cluster.kubelet.may_end = lambda pod: True
+    cluster.kubelet.look_again()
+    await settled(cluster, replicas=2)
+    assert await sizes(cluster) == {"1": 0, "2": 2}
+
+
+async def test_a_paused_deployment_scales_but_does_not_roll_out(cluster: Cluster) -> None:
+    await cluster.deployments.create(deployment(replicas=1))
+    await settled(cluster, replicas=1)
+    await cluster.deployments.patch("web", MergePatch({"spec": {"paused": True}}))
+    await set_image(cluster, "web:2")
+    await cluster.deployments.patch("web", MergePatch({"spec": {"replicas": 2}}))
+
+    async def scaled() -> JsonObject | None:
+        found = await cluster.get("deployments", "web")
+        assert found is not None
+        return found if found["status"].get("availableReplicas") == 2 else None
+
+    found = await eventually(scaled)
+    assert conditions(found)["Progressing"] == ("Unknown", "DeploymentPaused")
+    assert await sizes(cluster) == {"1": 2}
+    assert not found["status"].get("updatedReplicas")
+    await cluster.deployments.patch("web", MergePatch({"spec": {"paused": False}}))
+    await settled(cluster, replicas=2)
+    assert await sizes(cluster) == {"1": 0, "2": 2}
+
+
+async def test_history_beyond_its_limit_is_removed(cluster: Cluster) -> None:
+    await cluster.deployments.create(deployment(replicas=1, revisionHistoryLimit=1))
+    for number in (1, 2, 3, 4):
+        await set_image(cluster, f"web:{number}")
+        await settled(cluster, replicas=1)
+
+    async def trimmed() -> bool:
+        return await sizes(cluster) == {"3": 0, "4": 1}
+
+    await eventually(trimmed)
+
+
+async def test_min_ready_seconds_delay_availability(cluster: Cluster) -> None:
+    await cluster.deployments.create(deployment(replicas=1, minReadySeconds=2))
+
+    async def ready() -> JsonObject | None:
+        found = await cluster.get("deployments", "web")
+        status = (found or {}).get("status", {})
+        return found if status.get("readyReplicas") == 1 else None
+
+    found = await eventually(ready)
+    assert not found["status"].get("availableReplicas")
+    assert conditions(found)["Available"] == ("False", "MinimumReplicasUnavailable")
+    await settled(cluster, replicas=1)
+
+
+async def test_scaling_to_zero_and_back(cluster: Cluster) -> None:
+    await cluster.deployments.create(deployment(replicas=2))
+    await settled(cluster, replicas=2)
+    scale = cluster.deployments.subresource("scale")
+    await scale.patch("web", MergePatch({"spec": {"replicas": 0}}))
+    found = await settled(cluster, replicas=0)
+    assert conditions(found)["Available"] == ("True", "MinimumReplicasAvailable")
+    assert await cluster.list("pods") == []
+    await scale.patch("web", MergePatch({"spec": {"replicas": 3}}))
+    await settled(cluster, replicas=3)
+    assert await sizes(cluster) == {"1": 3}
+
+
+async def test_scaling_during_a_rollout_keeps_the_shares(cluster: Cluster) -> None:
+    await cluster.deployments.create(
+        deployment(replicas=10, strategy={"rollingUpdate": {"maxSurge": 3, "maxUnavailable": 2}})
+    )
+    await settled(cluster, replicas=10)
+    cluster.kubelet.may_be_ready = lambda pod: pod["spec"]["containers"][0]["image"] == "web:1"
+    await set_image(cluster, "web:2")
+
+    async def stands_at(wanted: dict[str, int]) -> bool:
+        return await sizes(cluster) == wanted
+
+    await eventually(lambda: stands_at({"1": 8, "2": 5}))
+    await cluster.deployments.patch("web", MergePatch({"spec": {"replicas": 20}}))
+    await eventually(lambda: stands_at({"1": 14, "2": 9}))
+
+
+async def test_events_tell_what_was_scaled(cluster: Cluster) -> None:
+    await cluster.deployments.create(deployment(replicas=2))
+    await settled(cluster, replicas=2)
+
+    async def told() -> Any:
+        events = await cluster.list("events")
+        return {(e["involvedObject"]["kind"], e["reason"]): e["message"] for e in events}
+
+    async def all_told() -> Any:
+        found = await told()
+        wanted = {("Deployment", "ScalingReplicaSet"), ("ReplicaSet", "SuccessfulCreate")}
+        return found if wanted <= found.keys() else None
+
+    found = await eventually(all_told)
+    (item,) = await cluster.list("replicasets")
+    name = item["metadata"]["name"]
+    assert found["Deployment", "ScalingReplicaSet"] == f"Scaled up replica set {name} from 0 to 2"
+    assert found["ReplicaSet", "SuccessfulCreate"].startswith(f"Created pod: {name}-")
+
+
+async def test_kubectl_follows_restarts_and_undoes_rollouts(cluster: Cluster) -> None:
+    await cluster.deployments.create(deployment(replicas=2))
+    told = await cluster.kubectl("rollout", "status", "deployment/web", "--timeout=30s")
+    assert 'deployment "web" successfully rolled out' in told
+    await cluster.kubectl("set", "image", "deployment/web", "web=web:2")
+    await cluster.kubectl("rollout", "status", "deployment/web", "--timeout=30s")
+    await cluster.kubectl("rollout", "undo", "deployment/web")
+    await cluster.kubectl("rollout", "status", "deployment/web", "--timeout=30s")
+    found = await settled(cluster, replicas=2)
+    assert found["spec"]["template"]["spec"]["containers"][0]["image"] == "web:1"
+    assert await sizes(cluster) == {"2": 0, "3": 2}
+    await cluster.kubectl("rollout", "restart", "deployment/web")
+    await cluster.kubectl("rollout", "status", "deployment/web", "--timeout=30s")
+    await cluster.kubectl("scale", "deployment/web", "--replicas=1")
+    await cluster.kubectl("rollout", "status", "deployment/web", "--timeout=30s")
+    history = await cluster.kubectl("rollout", "history", "deployment/web")
+    assert [line.split()[0] for line in history.splitlines() if line[:1].isdigit()] == [
+        "2",
+        "3",
+        "4",
+    ]

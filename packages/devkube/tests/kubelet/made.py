@@ -1,0 +1,84 @@
+"""Pods and moments for tests of pure functions."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import msgspec
+
+from devkube.kubelet.pod_types import KubeletPod
+from devkube.kubelet.pods.plan import RestartPolicy, WorkerPlan, plan_pod
+from devkube.kubelet.pods.state import Exited, Moment, PodFact, PodState, Prepared, Started, observe
+from devkube.kubelet.pods.status import restore_state
+
+EPOCH = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
+
+
+def at(seconds: float) -> Moment:
+    return Moment(seconds, EPOCH + dt.timedelta(seconds=seconds))
+
+
+def pod(*containers: Any, **fields: Any) -> KubeletPod:
+    """A pod; containers are names or dictionaries, fields go to metadata, status or the spec."""
+    made = [{"name": item} if isinstance(item, str) else item for item in containers]
+    metadata = {"name": "web", "namespace": "default", "uid": "u1", **fields.pop("metadata", {})}
+    status = fields.pop("status", {})
+    spec = {"containers": made or [{"name": "main"}], "nodeName": "n", **fields}
+    return msgspec.convert({"metadata": metadata, "spec": spec, "status": status}, KubeletPod)
+
+
+def deleted(pod: KubeletPod, grace: int) -> KubeletPod:
+    meta = msgspec.structs.replace(
+        pod.metadata,
+        deletion_timestamp="2030-01-01T00:00:00Z",
+        deletion_grace_period_seconds=grace,
+    )
+    return msgspec.structs.replace(pod, metadata=meta)
+
+
+class Story:
+    """A pod's life told fact by fact; `actions` is what the last plan asked for."""
+
+    def __init__(self, pod: KubeletPod, *, policy: RestartPolicy | None = None) -> None:
+        self.pod = pod
+        self.policy = policy or RestartPolicy()
+        self.now = 0.0
+        self.state: PodState = restore_state(pod, at(0))
+        self.last = WorkerPlan(self.state)
+        self.look()
+
+    @property
+    def actions(self) -> tuple[Any, ...]:
+        return self.last.actions
+
+    def look(self, now: float | None = None) -> tuple[Any, ...]:
+        self.now = self.now if now is None else now
+        self.last = plan_pod(self.pod, self.state, at(self.now), self.policy)
+        self.state = self.last.state
+        return self.last.actions
+
+    def tell(self, fact: PodFact, now: float | None = None) -> tuple[Any, ...]:
+        self.now = self.now if now is None else now
+        self.state = observe(self.state, fact)
+        return self.look()
+
+    def prepared(self) -> tuple[Any, ...]:
+        return self.tell(Prepared("127.20.0.1"))
+
+    def started(
+        self,
+        name: str = "main",
+        now: float | None = None,
+        *,
+        started: bool = True,
+        ready: bool = True,
+    ) -> tuple[Any, ...]:
+        self.now = self.now if now is None else now
+        return self.tell(Started(name, f"elasti://{name}", at(self.now), started, ready))
+
+    def exited(
+        self, name: str = "main", code: int = 0, now: float | None = None
+    ) -> tuple[Any, ...]:
+        self.now = self.now if now is None else now
+        return self.tell(Exited(name, code, at(self.now)))

@@ -1,0 +1,192 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from devkube.kubelet.container_types import ContainerSpec, ProbeSpec
+from devkube.kubelet.pods.state import ProbeKind
+from devkube.kubelet.probe_checks import ProbeError, ProbeOutcome, port_number
+from devkube.kubelet.probes import ProbeLoop, ProbeThresholds, first_tick, is_delayed, next_tick
+from kubeloop.aio.tasks import finish
+
+pytestmark = pytest.mark.virtual_time
+
+
+def spec(**fields: Any) -> ProbeSpec:
+    return msgspec.convert({"exec": {}, **fields}, ProbeSpec)
+
+
+def test_a_verdict_needs_a_run_of_equal_results():
+    verdicts = ProbeThresholds(spec(failureThreshold=3, successThreshold=2), initial=False)
+    results = [True, True, False, False, True, False, False, False, False, True, True]
+    given_ = [verdicts.feed(result) for result in results]
+    assert given_ == [None, True, None, None, None, None, None, False, None, None, True]
+
+
+def test_ticks_keep_their_phase_and_the_last_missed_one_is_made_up_for():
+    assert first_tick(5, 10, 3) == 5
+    assert first_tick(5, 10, 6) == 15
+    assert first_tick(5, 10, 15) == 15
+    assert next_tick(10, 10, 12) == 20
+    assert next_tick(10, 10, 21) == 20
+    assert next_tick(10, 10, 45) == 40
+
+
+@given(st.floats(0, 1000), st.integers(1, 60), st.floats(0, 1000))
+def test_a_first_tick_is_never_over_and_at_most_a_period_away(origin, period, now):
+    tick = first_tick(origin, period, now)
+    assert tick >= min(now, origin) - 1e-6
+    assert tick - max(now, origin) <= period + 1e-6
+
+
+def test_only_whole_seconds_of_a_containers_age_count():
+    probe = spec(initialDelaySeconds=5)
+    assert is_delayed(probe, started=0, now=4.99)
+    assert not is_delayed(probe, started=0, now=5)
+
+
+def test_named_ports_are_looked_up():
+    made = msgspec.convert(
+        {"name": "c", "ports": [{"name": "http", "containerPort": 8080}]}, ContainerSpec
+    )
+    assert [port_number(p, made) for p in ("http", "81", 82)] == [8080, 81, 82]
+    with pytest.raises(ProbeError, match="invalid port number: nope"):
+        port_number("nope", made)
+
+
+class Rig:
+    """A container whose answers are scripted; everything is noted with its time."""
+
+    def __init__(self, answers: dict[int, bool] | bool = True, *, takes: float = 0.0) -> None:
+        self.answers = answers
+        self.takes = takes
+        self.asked: list[float] = []
+        self.verdicts: list[tuple[float, str, bool]] = []
+        self.complaints: list[str] = []
+        self.ending = False
+
+    async def ask(self, probe: ProbeSpec) -> ProbeOutcome:
+        now = asyncio.get_running_loop().time() - self.began
+        self.asked.append(now)
+        await asyncio.sleep(self.takes)
+        healthy = self.answers
+        if isinstance(healthy, dict):
+            healthy = [v for t, v in sorted(healthy.items()) if t <= now][-1]
+        return ProbeOutcome(healthy=healthy, message="no")
+
+    async def run(self, seconds: float, *, origin: float = 0.0, **probes: Any) -> None:
+        loop = asyncio.get_running_loop()
+        self.began = loop.time()
+        container = msgspec.convert({"name": "c", **probes}, ContainerSpec)
+        probing = ProbeLoop(
+            container=container,
+            origin=lambda _: self.began + origin,
+            ask=self.ask,
+            decided=lambda kind, ok: self.verdicts.append(
+                (loop.time() - self.began, kind.value, ok)
+            ),
+            complained=lambda kind, text, warning: self.complaints.append(text),
+            is_ending=lambda: self.ending,
+        )
+        task = asyncio.create_task(probing.run())
+        await asyncio.sleep(seconds)
+        await finish([task])
+
+
+async def test_readiness_is_asked_at_once_and_then_every_period():
+    rig = Rig()
+    await rig.run(25, readinessProbe={"exec": {}, "periodSeconds": 10})
+    assert rig.asked == [0, 10, 20]
+    assert rig.verdicts == [(0, "Readiness", True)]
+
+
+async def test_liveness_keeps_the_phase_that_the_pod_began_with():
+    rig = Rig()
+    await rig.run(25, origin=-3, livenessProbe={"exec": {}, "periodSeconds": 10})
+    assert rig.asked == [7, 17]
+    assert rig.verdicts == []
+
+
+async def test_an_initial_delay_skips_ticks():
+    rig = Rig()
+    await rig.run(35, readinessProbe={"exec": {}, "initialDelaySeconds": 12, "periodSeconds": 10})
+    assert rig.asked == [20, 30]
+
+
+async def test_a_startup_probe_gates_the_others_and_is_asked_no_more():
+    rig = Rig({0: False, 5: True})
+    await rig.run(
+        15.5,
+        startupProbe={"exec": {}, "periodSeconds": 2, "failureThreshold": 30},
+        readinessProbe={"exec": {}, "periodSeconds": 10},
+        livenessProbe={"exec": {}, "periodSeconds": 5},
+    )
+    assert rig.asked == [0, 2, 4, 6, 6, 10, 15]
+    assert rig.verdicts == [(6, "Startup", True), (6, "Readiness", True)]
+
+
+async def test_a_startup_probe_that_fails_for_good_ends_the_asking():
+    rig = Rig(False)
+    await rig.run(
+        60,
+        startupProbe={"exec": {}, "periodSeconds": 3, "failureThreshold": 4},
+        readinessProbe={"exec": {}},
+    )
+    assert rig.asked == [0, 3, 6, 9]
+    assert rig.verdicts == [(9, "Startup", False)]
+    assert rig.complaints[0] == "Startup probe failed: no"
+
+
+async def test_liveness_fails_after_the_threshold_and_asks_no_more():
+    rig = Rig({0: True, 12: False})
+    await rig.run(100, livenessProbe={"exec": {}, "periodSeconds": 5, "failureThreshold": 2})
+    assert rig.verdicts == [(20, "Liveness", False)]
+    assert rig.asked[-1] == 20
+
+
+async def test_readiness_comes_and_goes():
+    rig = Rig({0: True, 3: False, 9: True})
+    probe = {"exec": {}, "periodSeconds": 1, "failureThreshold": 2, "successThreshold": 3}
+    await rig.run(15, readinessProbe=probe)
+    assert rig.verdicts == [
+        (2, "Readiness", True),
+        (4, "Readiness", False),
+        (11, "Readiness", True),
+    ]
+
+
+async def test_slow_probes_do_not_pile_up():
+    rig = Rig(takes=25)
+    await rig.run(100, readinessProbe={"exec": {}, "periodSeconds": 10})
+    assert rig.asked == [0, 25, 50, 75]
+
+
+async def test_a_pod_that_goes_is_asked_for_readiness_only():
+    rig = Rig()
+    rig.ending = True
+    await rig.run(25, readinessProbe={"exec": {}}, livenessProbe={"exec": {}, "periodSeconds": 10})
+    assert rig.asked == [0, 10, 20]
+
+
+async def test_a_probe_that_cannot_be_made_counts_for_nothing():
+    class Broken(Rig):
+        async def ask(self, probe: ProbeSpec) -> ProbeOutcome:
+            await super().ask(probe)
+            raise ProbeError("invalid port number: x")
+
+    rig = Broken()
+    await rig.run(5, readinessProbe={"exec": {}, "failureThreshold": 1})
+    assert rig.asked == [0, 0, 0]
+    assert rig.verdicts == []
+    assert rig.complaints == [
+        "Readiness probe errored and resulted in unknown state: invalid port number: x"
+    ]
+
+
+def test_kinds_have_the_names_that_events_use():
+    assert {kind.value for kind in ProbeKind} == {"Startup", "Liveness", "Readiness"}

@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import msgspec
+from tests.kubelet.made import Story, at, deleted, pod
+
+from devkube.kubelet.pod_types import ContainerStateWaiting, PodAddress, PodStatus
+from devkube.kubelet.pods.reporting import status_difference
+from devkube.kubelet.pods.state import Blocked, Probed, ProbeKind, StartFailed
+from devkube.kubelet.pods.status import compute_status, restore_state
+
+
+def status_of(story: Story, before: PodStatus | None = None) -> PodStatus:
+    known = story.pod.status if before is None else before
+    return compute_status(
+        story.pod, story.state, before=known, host="10.0.0.1", now=at(story.now).wall
+    )
+
+
+def conditions(status: PodStatus) -> dict[str, str]:
+    return {c.type: c.status for c in status.conditions}
+
+
+def test_a_new_pod_is_pending_and_its_containers_are_being_created():
+    status = status_of(Story(pod()))
+    assert status.phase == "Pending"
+    assert status.start_time == "2030-01-01T00:00:00Z"
+    assert status.host_ips == (PodAddress("10.0.0.1"),)
+    assert status.container_statuses[0].state.waiting == ContainerStateWaiting("ContainerCreating")
+    assert conditions(status) == {
+        "PodReadyToStartContainers": "False",
+        "Initialized": "True",
+        "Ready": "False",
+        "ContainersReady": "False",
+        "PodScheduled": "True",
+    }
+
+
+def test_a_running_pod_says_where_it_is_and_since_when():
+    story = Story(pod())
+    story.prepared()
+    story.started(now=3)
+    status = status_of(story)
+    assert (status.phase, status.pod_ip, status.pod_ips) == (
+        "Running",
+        "127.20.0.1",
+        (PodAddress("127.20.0.1"),),
+    )
+    container = status.container_statuses[0]
+    assert container.state.running is not None
+    assert container.state.running.started_at == "2030-01-01T00:00:03Z"
+    assert (container.ready, container.started, container.restart_count) == (True, True, 0)
+    assert set(conditions(status).values()) == {"True"}
+
+
+def test_conditions_keep_their_time_until_they_change():
+    story = Story(pod())
+    story.prepared()
+    story.started(now=3, ready=False)
+    first = status_of(story)
+    story.tell(Probed("main", ProbeKind.READINESS, healthy=True), now=9)
+    second = status_of(story, before=first)
+    times = {c.type: c.last_transition_time for c in second.conditions}
+    assert times["PodScheduled"] == "2030-01-01T00:00:03Z"
+    assert times["Ready"] == "2030-01-01T00:00:09Z"
+
+
+def test_the_ready_condition_names_the_containers_that_are_not():
+    story = Story(pod("a", "b"))
+    story.prepared()
+    story.started("a")
+    story.started("b", ready=False)
+    ready = status_of(story).condition("Ready")
+    assert ready is not None
+    assert (ready.reason, ready.message) == (
+        "ContainersNotReady",
+        "containers with unready status: [b]",
+    )
+
+
+def test_readiness_gates_need_conditions_of_others():
+    gate = [{"conditionType": "example.com/ok"}]
+    story = Story(pod(readinessGates=gate))
+    story.prepared()
+    story.started()
+    ready = status_of(story).condition("Ready")
+    assert ready is not None
+    assert ready.reason == "ReadinessGatesNotReady"
+    assert 'readiness gate "example.com/ok" does not exist' in ready.message
+    theirs = [{"type": "example.com/ok", "status": "True"}]
+    story.pod = msgspec.structs.replace(
+        story.pod, status=msgspec.convert({"conditions": theirs}, PodStatus)
+    )
+    status = status_of(story)
+    assert conditions(status)["Ready"] == "True"
+    assert "example.com/ok" not in conditions(status)
+
+
+def test_init_containers_hold_the_phase_and_the_condition():
+    story = Story(pod("main", initContainers=[{"name": "one"}]))
+    story.prepared()
+    story.started("one")
+    status = status_of(story)
+    assert status.phase == "Pending"
+    found = status.condition("Initialized")
+    assert found is not None
+    assert found.message == "containers with incomplete status: [one]"
+    assert status.container_statuses[0].state.waiting == ContainerStateWaiting("PodInitializing")
+    story.exited("one", 0)
+    status = status_of(story)
+    assert conditions(status)["Initialized"] == "True"
+    assert status.init_container_statuses[0].ready
+
+
+def test_a_crash_loop_shows_why_it_waits_and_how_it_ended():
+    story = Story(pod())
+    story.prepared()
+    for second in (1, 2):
+        story.started()
+        story.exited(code=3, now=second)
+    container = status_of(story).container_statuses[0]
+    assert container.state.waiting is not None
+    assert container.state.waiting.reason == "CrashLoopBackOff"
+    assert container.last_state.terminated is not None
+    assert (container.last_state.terminated.exit_code, container.last_state.terminated.reason) == (
+        3,
+        "Error",
+    )
+    assert container.restart_count == 1
+    assert status_of(story).phase == "Running"
+
+
+def test_a_program_that_did_not_start_is_shown_as_kubernetes_does():
+    story = Story(pod(restartPolicy="Never"))
+    story.prepared()
+    story.tell(StartFailed("main", "elasti://x", "exec: nope", at(1)))
+    status = status_of(story)
+    ended = status.container_statuses[0].state.terminated
+    assert ended is not None
+    assert (ended.exit_code, ended.reason, ended.message) == (128, "StartError", "exec: nope")
+    assert ended.started_at == "1970-01-01T00:00:00Z"
+    assert status.phase == "Failed"
+
+
+def test_a_container_that_cannot_be_configured_waits_and_says_so():
+    story = Story(pod())
+    story.prepared()
+    story.tell(Blocked("main", ContainerStateWaiting("CreateContainerConfigError", "no"), 10))
+    status = status_of(story)
+    assert status.container_statuses[0].state.waiting == ContainerStateWaiting(
+        "CreateContainerConfigError", "no"
+    )
+    assert status.phase == "Pending"
+
+
+def test_phases_of_pods_that_end():
+    for policy, codes, phase in (
+        ("Never", (0, 0), "Succeeded"),
+        ("Never", (0, 1), "Failed"),
+        ("OnFailure", (0, 0), "Succeeded"),
+    ):
+        story = Story(pod("a", "b", restartPolicy=policy))
+        story.prepared()
+        for name, code in zip("ab", codes, strict=True):
+            story.started(name)
+            story.exited(name, code)
+        status = status_of(story)
+        assert status.phase == phase
+        assert conditions(status)["Ready"] == "False"
+        reason = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}[phase]
+        assert status.condition("ContainersReady").reason == reason  # type: ignore[union-attr]
+        assert conditions(status)["PodReadyToStartContainers"] == "False"
+
+
+def test_a_pod_past_its_deadline_has_failed_with_that_reason():
+    story = Story(pod(activeDeadlineSeconds=5, restartPolicy="Never"))
+    story.prepared()
+    story.started()
+    story.look(5)
+    status = status_of(story)
+    assert (status.phase, status.reason) == ("Failed", "DeadlineExceeded")
+
+
+def test_a_pod_that_is_going_keeps_its_address_and_readiness():
+    story = Story(pod())
+    story.prepared()
+    story.started()
+    story.pod = deleted(story.pod, 30)
+    story.look()
+    status = status_of(story)
+    assert (status.phase, status.pod_ip) == ("Running", "127.20.0.1")
+    assert conditions(status)["Ready"] == "True"
+    story.exited(code=0)
+    assert status_of(story).phase == "Succeeded"
+
+
+# What an earlier kubelet left.
+
+RUNNING = {
+    "phase": "Running",
+    "podIP": "127.20.0.9",
+    "containerStatuses": [
+        {
+            "name": "main",
+            "restartCount": 2,
+            "containerID": "elasti://old",
+            "state": {"running": {"startedAt": "2029-12-31T00:00:00Z"}},
+        }
+    ],
+}
+
+
+def test_what_ran_under_an_earlier_kubelet_is_lost_and_starts_again():
+    story = Story(pod(status=RUNNING))
+    assert story.prepared() != ()
+    container = status_of(story).container_statuses[0]
+    assert container.restart_count == 3
+    last = container.last_state.terminated
+    assert last is not None
+    assert (last.reason, last.exit_code, last.container_id) == (
+        "ContainerStatusUnknown",
+        137,
+        "elasti://old",
+    )
+
+
+def test_a_lost_container_that_never_restarts_has_failed():
+    story = Story(pod(status=RUNNING, restartPolicy="Never"))
+    story.prepared()
+    assert status_of(story).phase == "Failed"
+
+
+def test_a_pod_that_had_ended_stays_as_it_is():
+    ended = {
+        "phase": "Succeeded",
+        "containerStatuses": [{"name": "main", "state": {"terminated": {"exitCode": 0}}}],
+    }
+    story = Story(pod(status=ended))
+    assert story.actions == ()
+    assert status_of(story).phase == "Succeeded"
+    gone = deleted(story.pod, 0)
+    assert not restore_state(gone, at(0)).finished
+
+
+def test_init_containers_run_again_under_a_new_kubelet():
+    status = {
+        **RUNNING,
+        "initContainerStatuses": [{"name": "one", "state": {"terminated": {"exitCode": 0}}}],
+    }
+    story = Story(pod("main", initContainers=[{"name": "one"}], status=status))
+    actions = story.prepared()
+    assert [a.name for a in actions] == ["one"]
+
+
+# Patches.
+
+
+def test_a_patch_has_what_changed_and_nulls_what_is_gone():
+    old = PodStatus(phase="Pending", message="x", host_ip="1")
+    new = PodStatus(phase="Running", host_ip="1", pod_ips=(PodAddress("2"),))
+    assert status_difference(old, new) == {
+        "phase": "Running",
+        "message": None,
+        "podIPs": ({"ip": "2"},),
+    }
+
+
+def test_addresses_are_replaced_not_added_to():
+    old, new = PodStatus(pod_ips=(PodAddress("1"),)), PodStatus(pod_ips=(PodAddress("2"),))
+    assert status_difference(old, new) == {"podIPs": [{"$patch": "replace"}, {"ip": "2"}]}

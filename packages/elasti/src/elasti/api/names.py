@@ -1,0 +1,48 @@
+"""Names of the objects that we make, the same as KubeElasti's, so that its objects are found.
+
+The hash is of the Service's whole name; the visible part is cut so that the result fits the limit
+of its kind (63 characters for a Service, 253 for an EndpointSlice).
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+GROUP = "elasti.truefoundry.com"
+VERSION = "v1alpha1"
+API_VERSION = f"{GROUP}/{VERSION}"
+KIND = "ElastiService"
+PLURAL = "elastiservices"
+
+FINALIZER = f"{GROUP}/finalizer"
+LEASE_NAME = "acf50383.truefoundry.io"
+QUARANTINE_CONFIG_MAP = "elasti-resting-ports"
+"""The ConfigMap in the operator's namespace that outlives it."""
+MANAGED_BY = "elasti"
+PRIVATE_LABEL = f"{GROUP}/private"
+WAKE_ANNOTATION = f"{GROUP}/wake-requested-at"
+SLEEP_ANNOTATION = f"{GROUP}/sleep-requested-at"
+PAUSED_BY_US_ANNOTATION = f"{GROUP}/paused-keda"
+PAUSED_OBJECTS_ANNOTATION = f"{GROUP}/paused-scaledobjects"
+"""On an ElastiService: the ScaledObjects that were paused for it, with commas between them."""
+AGGREGATE_LABEL = f"{GROUP}/aggregate-to-operator"
+
+_HASH_LENGTH = 10
+_SERVICE_LIMIT = 63
+_SLICE_LIMIT = 253
+
+
+def private_service_name(service: str) -> str:
+    """Return the name of the private Service beside a public one."""
+    return _bounded(service, "pvt", _SERVICE_LIMIT)
+
+
+def resolver_slice_name(service: str) -> str:
+    """Return the name of the EndpointSlice that points a public Service at the resolver."""
+    return _bounded(service, "endpointslice-to-resolver", _SLICE_LIMIT)
+
+
+def _bounded(service: str, purpose: str, limit: int) -> str:
+    digest = hashlib.sha256(service.encode()).hexdigest()[:_HASH_LENGTH]
+    room = limit - len(f"elasti--{purpose}-{digest}")
+    return f"elasti-{service[:room].rstrip('-')}-{purpose}-{digest}"

@@ -1,0 +1,96 @@
+"""Text that people write, as values: Go's durations, and environment variables.
+
+Durations are as Go writes them: `300ms`, `1h30m`, `-2s`. Variables are read strictly, and all
+complaints are reported at once. Pure.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+_SECONDS_PER_UNIT = {
+    "ns": 1e-9,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "μs": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3600.0,
+}
+_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_WHOLE = re.compile(rf"[+-]?(?:{_PART.pattern})+\Z")
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds; raises ValueError with an example for what is no duration."""
+    if text in {"0", "+0", "-0"}:
+        return 0.0
+    if not _WHOLE.match(text):
+        raise ValueError(f"{text!r} is not a duration; write it like '8h', '90m' or '1h30m'")
+    total = sum(float(number) * _SECONDS_PER_UNIT[unit] for number, unit in _PART.findall(text))
+    return -total if text.startswith("-") else total
+
+
+VariableReader: TypeAlias = Callable[[str], Any]
+Variables: TypeAlias = Mapping[str, tuple[str, VariableReader]]
+"""From a variable's name to the setting that it gives, and how its text is read."""
+
+
+class SettingsError(ValueError):
+    """Variables that cannot be used; the message names each."""
+
+
+def read_variables(variables: Variables, environ: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings that variables give; empty ones count as not there.
+
+    Raises SettingsError with every complaint.
+    """
+    values: dict[str, Any] = {}
+    complaints = []
+    for name, (setting, read) in variables.items():
+        if text := environ.get(name, ""):
+            try:
+                values[setting] = read(text)
+            except ValueError as error:
+                complaints.append(f"{name}: {error}")
+    if complaints:
+        raise SettingsError("; ".join(complaints))
+    return values
+
+
+def parse_list(text: str) -> tuple[str, ...]:
+    """Read a list with commas; what is repeated counts once."""
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def parse_port(text: str) -> int:
+    """Read a port. Raises ValueError."""
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise ValueError(f"{text!r} is not a port; write a number from 1 to 65535")
+    return int(text)
+
+
+def parse_count(text: str) -> int:
+    """Read a number above zero. Raises ValueError."""
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"{text!r} is not a number above zero")
+    return int(text)
+
+
+def parse_seconds(text: str) -> float:
+    """Read seconds, or a duration like '15s'. Raises ValueError."""
+    seconds = float(text) if text.replace(".", "", 1).isdecimal() else parse_duration(text)
+    if seconds < 0:
+        raise ValueError(f"{text!r} is below zero; write a duration like '15s'")
+    return seconds
+
+
+def parse_bool(text: str) -> bool:
+    """Read a yes or a no. Raises ValueError."""
+    answers = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+    if text.lower() not in answers:
+        raise ValueError(f"{text!r} is neither 'true' nor 'false'")
+    return answers[text.lower()]

@@ -1,0 +1,120 @@
+"""What a schema cannot check, with messages for people.
+
+An object that passed the API server's schema may still ask for the impossible: a cron expression
+that never fires, an unknown time zone, a pattern that does not compile. `problems()` finds all of
+it at once; the operator puts it into a condition and goes on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import re
+import zoneinfo
+from typing import TYPE_CHECKING
+
+from cronsim import CronSim, CronSimError
+
+from elasti.api.parsing import parse_duration
+from elasti.api.triggers import trigger_metadata
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from elasti.api.types import ElastiService, ElastiServiceSpec, EnabledPeriod, ProbeResponse
+
+# Any moment will do: the expression is only parsed.
+_SOME_TIME = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
+_CRON_FIELDS = 5
+_LONGEST_PERIOD = 366 * 24 * 3600.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SpecProblem:
+    """One field that cannot be used, and what to write instead."""
+
+    field: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.field}: {self.message}"
+
+
+def problems_of(service: ElastiService) -> list[SpecProblem]:
+    """Return everything that is wrong with an object, also with one that could not be read whole."""
+    if service.unreadable:
+        field, _, words = service.unreadable.partition(": ")
+        return [SpecProblem(field, words)]
+    return problems(service.spec)
+
+
+def problems(spec: ElastiServiceSpec) -> list[SpecProblem]:
+    """Return everything that is wrong with a spec, in the order of its fields."""
+    return [
+        *_trigger_problems(spec),
+        *(_period_problems(spec.enabled_period) if spec.enabled_period else ()),
+        *_probe_problems(spec.probe_response),
+    ]
+
+
+def _trigger_problems(spec: ElastiServiceSpec) -> Iterator[SpecProblem]:
+    for index, trigger in enumerate(spec.triggers):
+        try:
+            trigger_metadata(trigger)
+        except ValueError as error:
+            yield SpecProblem(f"spec.triggers[{index}].metadata", str(error))
+
+
+def _period_problems(period: EnabledPeriod) -> Iterator[SpecProblem]:
+    if complaint := _schedule_complaint(period.schedule):
+        yield SpecProblem("spec.enabledPeriod.schedule", complaint)
+    if complaint := _duration_complaint(period.duration):
+        yield SpecProblem("spec.enabledPeriod.duration", complaint)
+    try:
+        zoneinfo.ZoneInfo(period.timezone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        yield SpecProblem(
+            "spec.enabledPeriod.timezone",
+            f"{period.timezone!r} is not a known time zone; write an IANA name like 'Europe/Berlin'",
+        )
+
+
+def _duration_complaint(text: str) -> str | None:
+    try:
+        seconds = parse_duration(text)
+    except ValueError as error:
+        return str(error)
+    if seconds <= 0:
+        return f"{text!r} must be above zero"
+    if seconds > _LONGEST_PERIOD:
+        return f"{text!r} is too long; write at most 8784h, which is a year"
+    return None
+
+
+def _schedule_complaint(schedule: str) -> str | None:
+    if len(schedule.split()) != _CRON_FIELDS:
+        return f"{schedule!r} must have five fields, like '0 9 * * 1-5' (minute hour day month weekday)"
+    try:
+        CronSim(schedule, _SOME_TIME)
+    except CronSimError as error:
+        return f"{schedule!r} is not a cron expression ({error}); write it like '0 9 * * 1-5'"
+    return None
+
+
+def _probe_problems(rules: tuple[ProbeResponse, ...]) -> Iterator[SpecProblem]:
+    for index, rule in enumerate(rules):
+        where = f"spec.probeResponse[{index}]"
+        patterns = [(f"{where}.path", rule.path.type, rule.path.value)]
+        patterns += [(f"{where}.headers", item.type, item.value) for item in rule.headers]
+        patterns += [(f"{where}.queryParams", item.type, item.value) for item in rule.query_params]
+        for field, kind, value in patterns:
+            if kind == "RegularExpression" and (complaint := _pattern_complaint(value)):
+                yield SpecProblem(f"{field}.value", complaint)
+
+
+def _pattern_complaint(pattern: str) -> str | None:
+    try:
+        re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        return f"{pattern!r} is not a regular expression: {error}"
+    return None

@@ -1,0 +1,218 @@
+"""Authenticates callers by their token, and admits those on the list.
+
+Any pod may have a token made for any audience, so the audience proves only that the token was
+meant for us; who the caller is decides. Decisions are cached for a minute under a hash of the
+token: callers ask often, and a dump of this process's memory shows no token. Refusals are
+cached too, so that a flood of one bad token is no flood of reviews; the cache is bounded.
+
+`authenticator_for` makes one from settings: by TokenReview, by the cluster's keys (JWKS), or by
+the first with the second as fallback.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import math
+from collections import OrderedDict
+from pathlib import Path
+from typing import TYPE_CHECKING, assert_never
+
+import structlog
+
+from elasti.authn.jwks import ClusterKeySource, FileKeySource, JwksVerifier
+from elasti.authn.settings import AuthenticationMode
+from elasti.authn.token_review import TokenReviewForbidden, TokenReviewVerifier
+from elasti.authn.tokens import MAX_TOKEN_BYTES, VerifierUnavailable
+from kubeloop.aio.backoff import Backoff
+from kubeloop.aio.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from elasti.authn.jwks import KeySource
+    from elasti.authn.settings import AuthnSettings
+    from elasti.authn.tokens import TokenDecision, TokenVerifier
+    from kubeloop.aio.clock import Clock
+    from kubeloop.client.client import Client
+
+
+DECISION_TTL = 60.0
+MAX_CACHED_DECISIONS = 1000
+
+_WARN_EVERY = 10.0
+_RETRY = Backoff(duration=1.0, factor=2.0, jitter=0.2, cap=60.0)
+
+_log = structlog.get_logger(__name__)
+
+
+class AccessDenied(Exception):
+    """A caller that may not ask; `status` is the answer it deserves: 401, 403, or 503 for now."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class CallerAuthenticator:
+    """Lets some users in. `allowed` are user names; a trailing `*` stands for any ending."""
+
+    def __init__(
+        self, verifier: TokenVerifier, *, audience: str, allowed: Sequence[str], clock: Clock
+    ) -> None:
+        self._verifier = verifier
+        self._audience = audience
+        self._clock = clock
+        self._exact = frozenset(name for name in allowed if not name.endswith("*"))
+        self._prefixes = tuple(name[:-1] for name in allowed if name.endswith("*"))
+        self._known: OrderedDict[bytes, tuple[float, TokenDecision]] = OrderedDict()
+        self._quiet_until = -math.inf
+
+    def __repr__(self) -> str:
+        return f"<Callers for {self._audience}, {len(self._known)} remembered>"
+
+    async def admit(self, authorization: str) -> str:
+        """Check an Authorization header; returns the user. Raises Denied."""
+        scheme, _, token = authorization.partition(" ")
+        token = token.strip()
+        if (
+            scheme.lower() != "bearer"
+            or not 0 < len(token) <= MAX_TOKEN_BYTES
+            or not token.isascii()
+        ):
+            raise AccessDenied(
+                401,
+                "send a ServiceAccount token for audience"
+                f" {self._audience}: Authorization: Bearer TOKEN",
+            )
+        verdict = await self._decide(token)
+        if not verdict.user:
+            raise AccessDenied(
+                401, f"the token is not valid for audience {self._audience}: {verdict.why}"
+            )
+        if not self._allows(verdict.user):
+            raise AccessDenied(
+                403, f"user {verdict.user} may not ask; allow it with ELASTI_ALLOWED_CALLERS"
+            )
+        return verdict.user
+
+    async def run(self) -> None:
+        """Say how callers are checked as soon as that is known, then wait until cancelled."""
+        delays, reported = _RETRY.start(), ""
+        while True:
+            try:
+                way = await self._verifier.ready()
+            except VerifierUnavailable as error:
+                if str(error) != reported:
+                    reported = str(error)
+                    _log.error("callers cannot be checked, so none is let in", why=reported)
+                await asyncio.sleep(delays.next_delay())
+            else:
+                _log.info("callers are checked", way=way, audience=self._audience)
+                break
+        await asyncio.get_running_loop().create_future()
+
+    def _allows(self, user: str) -> bool:
+        return user in self._exact or any(map(user.startswith, self._prefixes))
+
+    async def _decide(self, token: str) -> TokenDecision:
+        digest = hashlib.sha256(token.encode()).digest()
+        now = asyncio.get_running_loop().time()
+        known = self._known.get(digest)
+        if known is not None and now < known[0]:
+            return known[1]
+        try:
+            verdict = await self._verifier.verify(token)
+        except VerifierUnavailable as error:
+            self._warn(error)
+            raise AccessDenied(503, f"the token cannot be checked now: {error}") from error
+        left = verdict.expires - self._clock.now().timestamp()
+        self._known[digest] = (now + min(DECISION_TTL, max(left, 0.0)), verdict)
+        self._known.move_to_end(digest)
+        if len(self._known) > MAX_CACHED_DECISIONS:
+            self._known.popitem(last=False)
+        return verdict
+
+    def _warn(self, error: VerifierUnavailable) -> None:
+        """Say it, but not once for each caller."""
+        now = asyncio.get_running_loop().time()
+        if now >= self._quiet_until:
+            self._quiet_until = now + _WARN_EVERY
+            _log.warning("a token cannot be checked", why=str(error))
+
+
+_RETRY_REVIEWS_AFTER = 600.0
+
+
+class FallbackVerifier:
+    """Reviews where they are allowed, else signatures; a `Verifier`.
+
+    A review that is forbidden is not tried again for ten minutes: rights seldom change, and a program
+    without them should not knock at every call.
+    """
+
+    def __init__(self, reviews: TokenVerifier, signatures: TokenVerifier) -> None:
+        self._reviews = reviews
+        self._signatures = signatures
+        self._reviews_from = -math.inf
+
+    async def verify(self, token: str) -> TokenDecision:
+        """Judge a token for our audience. Raises Unverifiable."""
+        if self._may_review():
+            try:
+                return await self._reviews.verify(token)
+            except TokenReviewForbidden as error:
+                self._forbidden(error)
+        return await self._signatures.verify(token)
+
+    async def ready(self) -> str:
+        """Find out which of the two it is."""
+        try:
+            return await self._reviews.ready()
+        except TokenReviewForbidden as error:
+            self._forbidden(error)
+            why = str(error)
+        try:
+            return f"{await self._signatures.ready()}, since TokenReviews are not allowed"
+        except VerifierUnavailable as error:
+            raise VerifierUnavailable(f"{why}; and {error}") from error
+
+    def _may_review(self) -> bool:
+        return asyncio.get_running_loop().time() >= self._reviews_from
+
+    def _forbidden(self, error: TokenReviewForbidden) -> None:
+        self._reviews_from = asyncio.get_running_loop().time() + _RETRY_REVIEWS_AFTER
+        _log.debug("tokens are checked by the cluster's keys", why=str(error))
+
+
+def authenticator_for(
+    client: Client,
+    settings: AuthnSettings,
+    *,
+    audience: str,
+    allowed: Sequence[str],
+    clock: Clock | None = None,
+) -> CallerAuthenticator | None:
+    """Return who is let in for an audience; None where anybody is."""
+    clock = clock or SystemClock()
+    reviews = TokenReviewVerifier(client, audience=audience)
+    signatures = JwksVerifier(_key_source(client, settings), audience=audience, clock=clock)
+    verifier: TokenVerifier
+    match settings.authentication:
+        case AuthenticationMode.NONE:
+            return None
+        case AuthenticationMode.TOKEN_REVIEW:
+            verifier = reviews
+        case AuthenticationMode.JWKS:
+            verifier = signatures
+        case AuthenticationMode.AUTO:
+            verifier = FallbackVerifier(reviews, signatures)
+        case _:
+            assert_never(settings.authentication)
+    return CallerAuthenticator(verifier, audience=audience, allowed=allowed, clock=clock)
+
+
+def _key_source(client: Client, settings: AuthnSettings) -> KeySource:
+    if settings.keys_file:
+        return FileKeySource(Path(settings.keys_file), issuers=settings.issuers)
+    return ClusterKeySource(client, issuers=settings.issuers)

@@ -1,0 +1,207 @@
+"""The demo's output: a line for every event, a live board on a terminal, and the sums at the end.
+
+On a terminal a board with the present state stays below the lines; anywhere else there are the lines
+alone. The timeline at the end shows where the time of a wake-up went, between the first request and the
+last response.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import statistics
+from typing import TYPE_CHECKING, NamedTuple
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from kubeloop.aio.tasks import BackgroundTasks
+from kubeloop.aio.wait import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+
+    from rich.console import RenderableType
+
+    from elasti.cli.demo.load import RequestResult
+
+
+_WIDTH = 40
+# What happens to a target, in the order of a wake-up, and how it is told.
+_POD_MOMENTS = (
+    ("pod pending", "it is scaled up: its pod exists"),
+    ("pod running", "its process runs"),
+)
+READY = "Kubernetes calls the pod ready"
+
+
+class WakeMoment(NamedTuple):
+    """One moment, in seconds after the first request."""
+
+    at: float
+    what: str
+
+
+def timeline(
+    moments: Mapping[str, float], answers: Iterable[RequestResult], *, began: float
+) -> list[WakeMoment]:
+    """Return the steps of a wake-up that began with the first request, in order."""
+    steps = [WakeMoment(0.0, "the first request arrives at the sleeping Service")]
+    steps += [
+        WakeMoment(moments[name] - began, what)
+        for name, what in _POD_MOMENTS
+        if moments.get(name, 0.0) >= began
+    ]
+    took = sorted(answer.took for answer in answers if answer.ok)
+    if took:
+        steps.append(WakeMoment(took[0], "the first held request is answered"))
+        steps.append(WakeMoment(took[-1], "the last held request is answered"))
+    if moments.get("pod ready", 0.0) >= began:
+        steps.append(WakeMoment(moments["pod ready"] - began, READY))
+    return sorted(steps)
+
+
+def drawn(steps: list[WakeMoment]) -> Iterator[str]:
+    """Yield a line for each step, with a bar that shows how long the one before it took."""
+    longest = max((step.at for step in steps), default=0.0) or 1.0
+    before = 0.0
+    for step in steps:
+        start, end = (round(_WIDTH * at / longest) for at in (before, step.at))
+        bar = " " * start + "━" * max(end - start, 0)
+        yield f"{step.at:6.2f} s  {bar:<{_WIDTH}}  {step.what}"
+        before = step.at
+
+
+_SOURCE_STYLES = {"you": "bold cyan", "elasti": "bold green", "pods": "yellow", "slices": "magenta"}
+_REFRESH_EVERY = 0.125
+
+
+class Story:
+    """Prints for a terminal, and plainly for anything else."""
+
+    def __init__(self, console: Console | None = None) -> None:
+        self._console = console or Console(highlight=False)
+        self._began = asyncio.get_running_loop().time()
+
+    @contextlib.asynccontextmanager
+    async def showing(self, board: Callable[[], RenderableType]) -> AsyncIterator[None]:
+        """Keep a board below the lines during the block, where there is a terminal."""
+        if not self._console.is_terminal:
+            yield
+            return
+        # Refreshed from here and not by its own thread: what it shows changes in this one.
+        live = Live(console=self._console, get_renderable=board, auto_refresh=False, transient=True)
+        with live:
+            async with BackgroundTasks() as tasks:
+                tasks.start(until(live.refresh, _REFRESH_EVERY), name="board")
+                yield
+
+    def heading(self, words: str) -> None:
+        """Begin a part."""
+        self._console.print(f"\n[bold]{escape(words)}[/bold]")
+
+    def report(self, who: str, words: str) -> None:
+        """Say what somebody did, and when."""
+        elapsed = asyncio.get_running_loop().time() - self._began
+        style = _SOURCE_STYLES.get(who, "dim")
+        self._console.print(
+            f"{elapsed:7.2f} s  [{style}]{who:<7}[/] {escape(words)}", soft_wrap=True
+        )
+
+    def line(self, words: str) -> None:
+        """Say something as it is."""
+        self._console.print(escape(words), soft_wrap=True)
+
+    def table(self, answers: Sequence[RequestResult]) -> None:
+        """Show every request with its hold time."""
+        table = Table("request", "answer", "held", "in all", box=None, padding=(0, 3, 0, 0))
+        for answer in answers:
+            held = f"{answer.held * 1000:.0f} ms" if answer.held else "-"
+            words = escape(answer.words) if answer.ok else f"[red]{escape(answer.words)}[/]"
+            table.add_row(answer.what, words, held, f"{answer.took * 1000:.0f} ms")
+        self._console.print(table)
+
+    def sums(self, answers: Sequence[RequestResult], steps: list[WakeMoment]) -> int:
+        """Say what was lost and where the time went; return the number of lost requests."""
+        lost = sum(not answer.ok for answer in answers)
+        held = [answer.held for answer in answers if answer.held]
+        self.heading("In all")
+        self._console.print(f"  {len(answers)} requests, [bold]{lost} lost[/bold]")
+        if held:
+            self.line(
+                f"  {len(held)} were held: median {statistics.median(held):.2f} s,"
+                f" longest {max(held):.2f} s"
+            )
+        self.heading("Where the time of web's wake-up went")
+        for words in drawn(steps):
+            self.line(f"  {words}")
+        self._compare(steps)
+        return lost
+
+    def _compare(self, steps: list[WakeMoment]) -> None:
+        first = next((step.at for step in steps if "first held" in step.what), None)
+        ready = next((step.at for step in steps if step.what == READY), None)
+        if first is not None and ready is not None and ready > first:
+            self.line(
+                f"  The resolver found the app answering {ready - first:.2f} s before Kubernetes did."
+            )
+
+
+_STATE_STYLES = {
+    "Serve": "green",
+    "Engaging": "yellow",
+    "Parking": "yellow",
+    "Proxy": "blue",
+    "Waking": "bold yellow",
+    "Releasing": "yellow",
+}
+MEANINGS = {
+    "Serve": "traffic goes straight to its pods",
+    "Engaging": "idle; the resolver joins the pods for a last look",
+    "Parking": "nobody came: its replicas are set to 0",
+    "Proxy": "asleep; the resolver takes its traffic",
+    "Waking": "no pod is ready yet; the resolver holds whoever comes",
+    "Releasing": "pods are ready; the resolver leaves",
+}
+
+
+class AppState(NamedTuple):
+    """One app as it is now."""
+
+    name: str
+    state: str
+    pods: Sequence[str]
+    """A word for each: pending, running, ready, leaving."""
+    via_resolver: bool
+
+
+def board(apps: Sequence[AppState], *, sent: int, answered: int) -> RenderableType:
+    """Return what to show."""
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in ("app", "state", "pods", "its traffic goes to"):
+        table.add_column(heading, header_style="dim")
+    for app in apps:
+        state = Text(app.state or "...", style=_STATE_STYLES.get(app.state, "dim"))
+        table.add_row(app.name, state, ", ".join(app.pods) or "none", _route(app))
+    return Panel(Group(table, Text(_requests(sent, answered))), width=78, border_style="dim")
+
+
+def _route(app: AppState) -> str:
+    ready = "ready" in app.pods
+    match app.via_resolver, ready:
+        case True, True:
+            return "pods and resolver"
+        case True, False:
+            return "resolver"
+        case _:
+            return "pods" if ready else "nobody yet"
+
+
+def _requests(sent: int, answered: int) -> str:
+    waiting = sent - answered
+    held = f", {waiting} held" if waiting else ""
+    return f"requests: {sent} sent, {answered} answered{held}" if sent else "requests: none yet"

@@ -1,0 +1,210 @@
+"""What is known of one ElastiService and everything around it, as values. Pure.
+
+Whatever could not be read is an `Unknown` that says why; it is never an empty list, which would mean
+that there is none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import msgspec
+
+from elasti.cli.view import moment
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from elasti.api.types import ElastiService
+    from kubeloop.objects.meta import JsonObject
+
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Something that could not be read, and why."""
+
+    why: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class TargetSummary:
+    """The workload: what is wanted of it and what is there."""
+
+    wanted: int
+    present: int
+    selector: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PodSummary:
+    """A pod of the target; `trouble` is what keeps it from being ready."""
+
+    name: str
+    phase: str
+    ready: bool
+    restarts: int
+    node: str
+    trouble: str
+    created: dt.datetime | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceSummary:
+    """A Service: the public one, or the private one beside it. `exists` is False where it lacks."""
+
+    role: str
+    name: str
+    exists: bool
+    kind: str = ""
+    address: str = ""
+    ports: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SliceSummary:
+    """An EndpointSlice: whose endpoints it lists, and how many of them are ready."""
+
+    name: str
+    service: str
+    of: str
+    ready: int
+    total: int
+    ports: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EventSummary:
+    """Something that happened."""
+
+    at: dt.datetime | None
+    kind: str
+    reason: str
+    message: str
+    count: int
+    about: str
+
+
+MaybeTarget: TypeAlias = TargetSummary | Unreadable
+Pods: TypeAlias = tuple[PodSummary, ...] | Unreadable
+Services: TypeAlias = tuple[ServiceSummary, ...] | Unreadable
+Slices: TypeAlias = tuple[SliceSummary, ...] | Unreadable
+Events: TypeAlias = tuple[EventSummary, ...] | Unreadable
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Description:
+    """Everything about one ElastiService; `held` is None where `held_why` says why."""
+
+    es: ElastiService
+    now: dt.datetime
+    target: MaybeTarget
+    pods: Pods
+    services: Services
+    slices: Slices
+    events: Events
+    held: int | None
+    held_why: str = ""
+    advice: tuple[str, ...] = ()
+
+    def to_json(self) -> JsonObject:
+        """Return it for scripts."""
+        parts: dict[str, Any] = {
+            "target": self.target,
+            "pods": self.pods,
+            "services": self.services,
+            "slices": self.slices,
+            "events": self.events,
+        }
+        return {
+            "elastiService": msgspec.to_builtins(self.es),
+            **{name: _built(part) for name, part in parts.items()},
+            "held": self.held,
+            "advice": list(self.advice),
+        }
+
+
+def pod_from(obj: JsonObject) -> PodSummary:
+    """Read a pod."""
+    meta, status = obj["metadata"], obj.get("status") or {}
+    containers = status.get("containerStatuses") or []
+    return PodSummary(
+        name=meta["name"],
+        phase="Terminating" if meta.get("deletionTimestamp") else status.get("phase", ""),
+        ready=_condition(status, "Ready").get("status") == "True",
+        restarts=sum(entry.get("restartCount", 0) for entry in containers),
+        node=(obj.get("spec") or {}).get("nodeName", ""),
+        trouble=_trouble(status, containers),
+        created=moment(meta.get("creationTimestamp")),
+    )
+
+
+def service_from(obj: JsonObject, role: str) -> ServiceSummary:
+    """Read a Service."""
+    spec = obj.get("spec") or {}
+    return ServiceSummary(
+        role=role,
+        name=obj["metadata"]["name"],
+        exists=True,
+        kind=spec.get("type", "ClusterIP"),
+        address=spec.get("clusterIP", ""),
+        ports=tuple(_port(port) for port in spec.get("ports") or ()),
+    )
+
+
+def slice_from(obj: JsonObject, *, resolver_names: frozenset[str]) -> SliceSummary:
+    """Read an EndpointSlice; those that point at the resolver are known by their names."""
+    meta = obj["metadata"]
+    endpoints = obj.get("endpoints") or []
+    ready = [e for e in endpoints if (e.get("conditions") or {}).get("ready") is not False]
+    return SliceSummary(
+        name=meta["name"],
+        service=(meta.get("labels") or {}).get("kubernetes.io/service-name", ""),
+        of="resolver" if meta["name"] in resolver_names else "pods",
+        ready=len(ready),
+        total=len(endpoints),
+        ports=tuple(port["port"] for port in obj.get("ports") or () if port.get("port")),
+    )
+
+
+def event_from(obj: JsonObject) -> EventSummary:
+    """Read an event, of either generation."""
+    about = obj.get("involvedObject") or {}
+    last = (obj.get("series") or {}).get("lastObservedTime") or obj.get("lastTimestamp")
+    return EventSummary(
+        at=moment(last or obj.get("eventTime") or obj["metadata"].get("creationTimestamp")),
+        kind=obj.get("type", ""),
+        reason=obj.get("reason", ""),
+        message=(obj.get("message") or "").strip(),
+        count=(obj.get("series") or {}).get("count") or obj.get("count") or 1,
+        about=f"{about.get('kind', '')}/{about.get('name', '')}",
+    )
+
+
+def _condition(status: JsonObject, kind: str) -> JsonObject:
+    found = (c for c in status.get("conditions") or () if c.get("type") == kind)
+    return next(found, {})
+
+
+def _trouble(status: JsonObject, containers: list[JsonObject]) -> str:
+    for entry in containers:
+        waiting = (entry.get("state") or {}).get("waiting") or {}
+        if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
+            return f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
+    scheduled = _condition(status, "PodScheduled")
+    if scheduled.get("status") == "False":
+        return f"{scheduled.get('reason', '')}: {scheduled.get('message', '')}".strip(": ")
+    return ""
+
+
+def _port(port: JsonObject) -> str:
+    name = f" ({port['name']})" if port.get("name") else ""
+    return f"{port.get('port')}/{port.get('protocol', 'TCP')}{name}"
+
+
+def _built(part: Any) -> Any:
+    if isinstance(part, Unreadable):
+        return {"unknown": part.why}
+    return msgspec.to_builtins(part)

@@ -1,0 +1,190 @@
+"""One ElastiService as text for a person. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
+from elasti.cli.describe.model import Unreadable
+from elasti.cli.rendering import NOTHING, ago, duration, table
+from elasti.cli.view import moment, why_of, with_time_left
+from elasti.operator.idleness.decisions import cooldown_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from elasti.api.types import ElastiServiceSpec, ScaleTrigger
+    from elasti.cli.describe.model import Description, MaybeTarget
+
+_INDENT = "  "
+_LABEL = 16
+
+
+def as_text(found: Description) -> str:
+    """Return everything, section by section."""
+    return "".join(
+        [
+            *(_field(label, value) for label, value in _summary(found)),
+            *_conditions(found),
+            *_pods(found),
+            *_services(found),
+            *_slices(found),
+            *_events(found),
+            *_advice(found),
+        ]
+    )
+
+
+def _summary(found: Description) -> Iterator[tuple[str, str]]:
+    es, spec, status = found.es, found.es.spec, found.es.status
+    ref = spec.scale_target_ref
+    yield "Name", es.metadata.name
+    yield "Namespace", es.metadata.namespace
+    yield "Service", spec.service
+    yield "Target", f"{ref.kind}/{ref.name} ({ref.api_version}): {_replicas(found.target)}"
+    yield from _wanted(spec)
+    yield "State", f"{status.state or NOTHING} (mode {status.mode or NOTHING})"
+    yield "Held", str(found.held) if found.held is not None else f"not known: {found.held_why}"
+    woken = moment(status.last_scaled_up_time)
+    yield "Last wake", NOTHING if woken is None else f"{ago(woken, found.now)} ago"
+    yield "Why not asleep", with_time_left(str(why_of(es)) or "it is asleep", found.now)
+    for wish, annotation in (("Wake asked", WAKE_ANNOTATION), ("Sleep asked", SLEEP_ANNOTATION)):
+        if text := (es.metadata.annotations or {}).get(annotation):
+            asked = moment(text)
+            yield wish, f"{ago(asked, found.now)} ago" if asked else text
+
+
+def _wanted(spec: ElastiServiceSpec) -> Iterator[tuple[str, str]]:
+    yield "Cooldown", duration(cooldown_of(spec))
+    if not spec.triggers:
+        yield "Triggers", "none: it is never put to sleep by itself"
+    for index, trigger in enumerate(spec.triggers):
+        yield f"Trigger {index}", _trigger(trigger)
+    if spec.autoscaler is not None:
+        yield "Autoscaler", f"{spec.autoscaler.type} {spec.autoscaler.name}"
+    if spec.enabled_period is not None:
+        period = spec.enabled_period
+        yield "Enabled", f"{period.schedule} for {period.duration} ({period.timezone})"
+    wake = spec.wake
+    limits = f"connections held for {wake.timeout_seconds} s at most, {wake.max_held} a resolver"
+    yield "Wake", f"to {spec.min_target_replicas}, {limits}, probe {wake.probe}"
+
+
+def _trigger(trigger: ScaleTrigger) -> str:
+    # Headers may hold secrets; these fields say what is measured, and nothing else does.
+    shown = ("query", "metric", "threshold", "serverAddress", "port", "path")
+    said = [f"{name} {trigger.metadata[name]}" for name in shown if name in trigger.metadata]
+    return f"{trigger.type}: {', '.join(said)}"
+
+
+def _replicas(target: MaybeTarget) -> str:
+    if isinstance(target, Unreadable):
+        return f"not known: {target.why}"
+    return f"{target.wanted} wanted, {target.present} there"
+
+
+def _conditions(found: Description) -> Iterator[str]:
+    rows = [
+        (
+            entry.type,
+            entry.status,
+            entry.reason,
+            ago(moment(entry.last_transition_time), found.now),
+            with_time_left(entry.message or NOTHING, found.now),
+        )
+        for entry in found.es.status.conditions
+    ]
+    return _section("Conditions", ("TYPE", "STATUS", "REASON", "FOR", "MESSAGE"), rows)
+
+
+def _pods(found: Description) -> Iterator[str]:
+    if isinstance(found.pods, Unreadable):
+        return _unreadable("Pods", found.pods)
+    rows = [
+        (
+            pod.name,
+            "yes" if pod.ready else "no",
+            pod.phase,
+            str(pod.restarts),
+            pod.node or NOTHING,
+            ago(pod.created, found.now),
+            pod.trouble or NOTHING,
+        )
+        for pod in found.pods
+    ]
+    heads = ("NAME", "READY", "PHASE", "RESTARTS", "NODE", "AGE", "TROUBLE")
+    return _section("Pods", heads, rows)
+
+
+def _services(found: Description) -> Iterator[str]:
+    if isinstance(found.services, Unreadable):
+        return _unreadable("Services", found.services)
+    ports = {port.port: port.resolver_port for port in found.es.status.resolver_ports}
+    shown = ", ".join(f"{port} -> {resolver}" for port, resolver in ports.items())
+    rows = [
+        (
+            service.role,
+            service.name,
+            service.kind if service.exists else "missing",
+            service.address or NOTHING,
+            ", ".join(service.ports) or NOTHING,
+            (shown or NOTHING) if service.role == "public" else NOTHING,
+        )
+        for service in found.services
+    ]
+    heads = ("ROLE", "NAME", "TYPE", "ADDRESS", "PORTS", "RESOLVER PORTS")
+    return _section("Services", heads, rows)
+
+
+def _slices(found: Description) -> Iterator[str]:
+    if isinstance(found.slices, Unreadable):
+        return _unreadable("Endpoints", found.slices)
+    rows = [
+        (
+            endpoint_slice.service,
+            endpoint_slice.of,
+            f"{endpoint_slice.ready} of {endpoint_slice.total}",
+            ", ".join(map(str, endpoint_slice.ports)) or NOTHING,
+            endpoint_slice.name,
+        )
+        for endpoint_slice in found.slices
+    ]
+    return _section("Endpoints", ("SERVICE", "OF", "READY", "PORTS", "SLICE"), rows)
+
+
+def _events(found: Description) -> Iterator[str]:
+    if isinstance(found.events, Unreadable):
+        return _unreadable("Events", found.events)
+    rows = [
+        (
+            ago(event.at, found.now),
+            event.kind,
+            event.reason,
+            str(event.count),
+            event.about,
+            event.message,
+        )
+        for event in found.events
+    ]
+    heads = ("AGE", "TYPE", "REASON", "COUNT", "ABOUT", "MESSAGE")
+    return _section("Events", heads, rows)
+
+
+def _advice(found: Description) -> Iterator[str]:
+    yield "\nAdvice:\n"
+    for sentence in found.advice or ("Nothing is wrong.",):
+        yield f"{_INDENT}{sentence}\n"
+
+
+def _field(label: str, value: str) -> str:
+    return f"{label + ':':<{_LABEL}}{value}\n"
+
+
+def _section(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    body = list(rows)
+    yield f"\n{title}:\n"
+    yield table(heads, body, indent=_INDENT) if body else f"{_INDENT}none\n"
+
+
+def _unreadable(title: str, part: Unreadable) -> Iterator[str]:
+    yield f"\n{title}:\n{_INDENT}not known: {part.why}\n"

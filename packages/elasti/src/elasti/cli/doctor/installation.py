@@ -1,0 +1,225 @@
+"""Whether the definition fits, and operator and resolver run, agree and have a leader. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from elasti.api.crd import custom_resource_definition
+from elasti.api.names import GROUP, PLURAL
+from elasti.cli.doctor.findings import DoctorFinding, FindingLevel
+from elasti.cli.rendering import duration
+from elasti.cli.view import moment
+from elasti.operator.report.crd_check import missing_fields, schema_hash
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from kubeloop.objects.meta import JsonObject
+
+
+PROGRAMS = ("operator", "resolver")
+INSTALL = "Install it: elasti install"
+_COMPONENT_LABEL = "app.kubernetes.io/component"
+_VERSION_LABEL = "app.kubernetes.io/version"
+_HANDOVER = 30.0
+# KubeElasti's operator; ours may have the name too, but then it carries our label.
+_KUBEELASTI = "elasti-operator-controller-manager"
+
+
+def program_of(deployment: JsonObject) -> str:
+    """Return which program a Deployment runs; "" where it is none of ours."""
+    meta = deployment["metadata"]
+    component = (meta.get("labels") or {}).get(_COMPONENT_LABEL, "")
+    if component in PROGRAMS and meta["name"].startswith("elasti"):
+        return str(component)
+    return next((name for name in PROGRAMS if meta["name"] == f"elasti-{name}"), "")
+
+
+def judge_programs(
+    deployments: Iterable[JsonObject], namespace: str, version: str
+) -> Iterator[DoctorFinding]:
+    """Judge the Deployments of Elasti's namespace."""
+    found: dict[str, list[JsonObject]] = {name: [] for name in PROGRAMS}
+    for deployment in deployments:
+        if name := program_of(deployment):
+            found[name].append(deployment)
+        elif deployment["metadata"]["name"] == _KUBEELASTI:
+            yield DoctorFinding(
+                FindingLevel.WARNING,
+                "operator",
+                f"KubeElasti's operator ({_KUBEELASTI}) runs here too; only one of both can lead",
+                "Remove it once Elasti is installed; its ElastiServices are taken over as they are.",
+            )
+    for name, running in found.items():
+        if not running:
+            yield DoctorFinding(
+                FindingLevel.PROBLEM,
+                name,
+                f"there is no Deployment of the {name} in namespace {namespace}",
+                f"{INSTALL}, or name its namespace with --elasti-namespace",
+            )
+        for deployment in running:
+            yield _judge_deployment(deployment, name)
+    yield from _judge_versions([d for running in found.values() for d in running], version)
+
+
+def found_elsewhere(deployments: Iterable[JsonObject], namespace: str) -> Iterator[DoctorFinding]:
+    """Say where else Elasti is installed, for who looked in the wrong namespace."""
+    places = {item["metadata"]["namespace"] for item in deployments} - {namespace}
+    if places:
+        yield DoctorFinding(
+            FindingLevel.HINT,
+            "programs",
+            f"Elasti is installed in namespace {', '.join(sorted(places))}",
+            f"Look there: elasti doctor --elasti-namespace {min(places)}",
+        )
+
+
+def judge_lease(lease: JsonObject | None, now: dt.datetime) -> DoctorFinding:
+    """Judge who leads; None where there is no lease."""
+    if lease is None:
+        return DoctorFinding(
+            FindingLevel.PROBLEM,
+            "leader",
+            "no operator has ever led: there is no lease",
+            "Look at the operator's logs; with --no-leader-elect there is none, and none is needed.",
+        )
+    spec = lease.get("spec") or {}
+    holder, renewed = spec.get("holderIdentity") or "", moment(spec.get("renewTime"))
+    age = (now - renewed).total_seconds() if renewed is not None else float("inf")
+    if holder and age <= 2 * spec.get("leaseDurationSeconds", 15):
+        return DoctorFinding(FindingLevel.OK, "leader", f"{holder} leads")
+    when = "never" if renewed is None else f"{duration(age)} ago"
+    return DoctorFinding(
+        # Given back a moment ago, as in a rollout: the next one takes it at once.
+        FindingLevel.PROBLEM if holder or age > _HANDOVER else FindingLevel.WARNING,
+        "leader",
+        f"nobody leads: the lease of {holder} was last renewed {when}"
+        if holder
+        else f"nobody leads: the lease was given back, and last renewed {when}",
+        "Nothing is put to sleep meanwhile; look at the operator's pods and logs.",
+    )
+
+
+def judge_resolvers(slices: Sequence[JsonObject], service: str) -> DoctorFinding:
+    """Judge the endpoints behind the resolver's Service."""
+    endpoints = [
+        endpoint for endpoint_slice in slices for endpoint in endpoint_slice.get("endpoints") or ()
+    ]
+    ready = [e for e in endpoints if (e.get("conditions") or {}).get("ready") is not False]
+    if not ready:
+        return DoctorFinding(
+            FindingLevel.PROBLEM,
+            "resolver endpoints",
+            f"no endpoint of Service {service} is ready: nothing is put to sleep, and what sleeps is"
+            " not reachable",
+            "Look at the resolver's pods: do their readiness probes pass?",
+        )
+    return DoctorFinding(
+        FindingLevel.OK, "resolver endpoints", f"{len(ready)} of {len(endpoints)} are ready"
+    )
+
+
+def _judge_deployment(deployment: JsonObject, program: str) -> DoctorFinding:
+    meta, status = deployment["metadata"], deployment.get("status") or {}
+    wanted = (deployment.get("spec") or {}).get("replicas", 1)
+    available = status.get("availableReplicas", 0)
+    said = f"Deployment {meta['namespace']}/{meta['name']}: {available} of {wanted} available"
+    if available >= wanted > 0:
+        return DoctorFinding(FindingLevel.OK, program, said)
+    reasons = [c.get("message", "") for c in status.get("conditions") or () if _is_bad(c)]
+    look = f"kubectl describe -n {meta['namespace']} deployment {meta['name']}"
+    return DoctorFinding(
+        FindingLevel.WARNING if available else FindingLevel.PROBLEM,
+        program,
+        "; ".join([said, *filter(None, reasons)]),
+        f"See why: {look}",
+    )
+
+
+def _is_bad(condition: JsonObject) -> bool:
+    kind, status = condition.get("type"), condition.get("status")
+    return (kind in ("Available", "Progressing") and status == "False") or (
+        kind == "ReplicaFailure" and status == "True"
+    )
+
+
+def _judge_versions(deployments: Iterable[JsonObject], version: str) -> Iterator[DoctorFinding]:
+    versions = {
+        d["metadata"]["name"]: (d["metadata"].get("labels") or {}).get(_VERSION_LABEL, "")
+        for d in deployments
+    }
+    known = {name: found for name, found in versions.items() if found}
+    if any(found != version for found in known.values()):
+        said = ", ".join(f"{name} {found}" for name, found in sorted(known.items()))
+        yield DoctorFinding(
+            FindingLevel.WARNING,
+            "versions",
+            f"{said}, this program {version}",
+            "Use one version of all: elasti install upgrades the cluster.",
+        )
+    elif known:
+        yield DoctorFinding(FindingLevel.OK, "versions", f"all {version}")
+
+
+DEFINITION_TOPIC = "definition"
+UPGRADE = "Upgrade it: elasti crd | kubectl apply --server-side --force-conflicts -f -"
+_SERVER_VERSION = re.compile(r"v?(\d+)\.(\d+)")
+_OLDEST = (1, 21)
+"""The first with EndpointSlices that are not beta."""
+
+
+def judge_server(version: str) -> DoctorFinding:
+    """Judge the API server by its version."""
+    found = _SERVER_VERSION.match(version)
+    if found is not None and (int(found[1]), int(found[2])) < _OLDEST:
+        return DoctorFinding(
+            FindingLevel.PROBLEM,
+            "API server",
+            f"version {version} has no discovery.k8s.io/v1",
+            f"Upgrade Kubernetes to {_OLDEST[0]}.{_OLDEST[1]} or newer.",
+        )
+    return DoctorFinding(FindingLevel.OK, "API server", f"reachable, version {version}")
+
+
+def judge_definition(definition: JsonObject | None) -> Iterator[DoctorFinding]:
+    """Judge the CustomResourceDefinition; None where there is none."""
+    name = f"{PLURAL}.{GROUP}"
+    if definition is None:
+        yield DoctorFinding(
+            FindingLevel.PROBLEM,
+            DEFINITION_TOPIC,
+            f"there is no {name}",
+            "Install Elasti: elasti install",
+        )
+        return
+    conditions = (definition.get("status") or {}).get("conditions") or ()
+    if not any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
+        said = "; ".join(c.get("message", "") for c in conditions if c["status"] == "False")
+        yield DoctorFinding(
+            FindingLevel.PROBLEM,
+            DEFINITION_TOPIC,
+            f"{name} is not served: {said or 'not established'}",
+        )
+    if missing := missing_fields(definition):
+        yield DoctorFinding(
+            FindingLevel.PROBLEM,
+            DEFINITION_TOPIC,
+            f"{name} is older and drops {', '.join(missing)}",
+            UPGRADE,
+        )
+        return
+    here, there = schema_hash(custom_resource_definition()), schema_hash(definition)
+    if here != there:
+        yield DoctorFinding(
+            FindingLevel.WARNING,
+            DEFINITION_TOPIC,
+            f"{name} has another schema ({there}) than this program's ({here})",
+            UPGRADE,
+        )
+        return
+    yield DoctorFinding(
+        FindingLevel.OK, DEFINITION_TOPIC, f"{name} is the one of this version (schema {here})"
+    )

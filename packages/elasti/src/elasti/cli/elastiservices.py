@@ -1,0 +1,154 @@
+"""ElastiServices for commands: read, patched and watched, with errors that help.
+
+An ElastiService that is not there, and a cluster that has no ElastiServices at all, are both 404 to
+the server; here they are two different failures with two different remedies.
+
+A watch is an informer: it lists, watches and resumes for as long as it takes. What it would retry without
+effect, since the user lacks a permission, ends the wait instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import difflib
+from typing import TYPE_CHECKING, NamedTuple
+
+from elasti.api.names import API_VERSION, PLURAL
+from elasti.api.types import ElastiService
+from elasti.cli.exits import ExitCode, Failure
+from elasti.cli.running import is_not_installed, not_installed
+from kubeloop.client.errors import Forbidden, KubeError, NotFound, Unauthorized
+from kubeloop.informer import Deleted, SharedInformerFactory, Updated
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from kubeloop.client import Client, Resource
+    from kubeloop.informer import Notification
+    from kubeloop.objects.patches import Patch
+
+
+RESOURCE = f"{API_VERSION}/{PLURAL}"
+FIELD_MANAGER = "elasti-cli"
+_MOST_NAMES = 8
+
+
+class ElastiServices:
+    """The ElastiServices of one namespace; of all of them where it is empty."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._objects: Resource[ElastiService] = client.resource(
+            RESOURCE, ElastiService, namespace=namespace
+        )
+        self.namespace = namespace
+
+    @property
+    def resource(self) -> Resource[ElastiService]:
+        """The resource itself, for watches."""
+        return self._objects
+
+    async def all(self) -> list[ElastiService]:
+        """Return all, by namespace and name. Raises Failure or KubeError."""
+        with definition_needed():
+            found = [item async for item in self._objects.items()]
+        return sorted(found, key=lambda es: (es.metadata.namespace, es.metadata.name))
+
+    async def get(self, name: str) -> ElastiService:
+        """Return one. Raises Failure or KubeError."""
+        try:
+            with definition_needed():
+                return await self._objects.get(name)
+        except NotFound:
+            raise await self._unknown(name) from None
+
+    async def named(self, names: tuple[str, ...]) -> list[ElastiService]:
+        """Return those named, in that order; all where none is. Raises Failure or KubeError."""
+        if not names:
+            return await self.all()
+        return [await self.get(name) for name in dict.fromkeys(names)]
+
+    async def patch(self, name: str, patch: Patch) -> ElastiService:
+        """Change one. Raises Failure or KubeError."""
+        try:
+            with definition_needed():
+                return await self._objects.patch(name, patch, field_manager=FIELD_MANAGER)
+        except NotFound:
+            raise await self._unknown(name) from None
+
+    async def _unknown(self, name: str) -> Failure:
+        try:
+            others = [es.metadata.name for es in await self.all()]
+        except KubeError:
+            others = []
+        return Failure(ExitCode.NOT_FOUND, no_such(name, self.namespace, others))
+
+
+def no_such(name: str, namespace: str, others: list[str]) -> str:
+    """Say that there is no such ElastiService, and what there is."""
+    near = difflib.get_close_matches(name, others, n=3) or others[:_MOST_NAMES]
+    there = (
+        f"; there is {', '.join(near)}" if near else "; -n names another, elasti get -A shows all"
+    )
+    return f"there is no ElastiService {name} in namespace {namespace}{there}"
+
+
+@contextlib.contextmanager
+def definition_needed() -> Iterator[None]:
+    """Turn the 404 of a server without our definition into the failure that says so."""
+    try:
+        yield
+    except NotFound as error:
+        if is_not_installed(error):
+            raise not_installed() from error
+        raise
+
+
+PERMANENT_ERRORS = (Forbidden, Unauthorized, NotFound)
+"""What does not pass by itself."""
+
+
+class ElastiServiceChange(NamedTuple):
+    """What an ElastiService is now, or was when it was deleted."""
+
+    es: ElastiService
+    deleted: bool
+
+
+class ElastiServiceWatch:
+    """Changes, in their order; made by `following`."""
+
+    def __init__(self) -> None:
+        self._changes: asyncio.Queue[ElastiServiceChange | Exception] = asyncio.Queue()
+
+    async def next(self) -> ElastiServiceChange:
+        """Wait for the next change. Raises KubeError where there cannot be one."""
+        change = await self._changes.get()
+        if isinstance(change, Exception):
+            raise change
+        return change
+
+    def on_event(self, note: Notification[ElastiService]) -> None:
+        """Take in what the informer says."""
+        obj = note.new if isinstance(note, Updated) else note.obj
+        self._changes.put_nowait(ElastiServiceChange(obj, isinstance(note, Deleted)))
+
+    def on_error(self, error: Exception) -> None:
+        """Take in what went wrong, where it will not pass by itself."""
+        if isinstance(error.__cause__, PERMANENT_ERRORS):
+            self._changes.put_nowait(error.__cause__)
+
+
+@contextlib.asynccontextmanager
+async def watch_elastiservices(
+    client: Client, namespace: str, name: str = ""
+) -> AsyncIterator[ElastiServiceWatch]:
+    """Follow the ElastiServices of a namespace, or of all; or only one by its name."""
+    factory = SharedInformerFactory(client, namespace=namespace)
+    selector = f"metadata.name={name}" if name else ""
+    informer = factory.informer(RESOURCE, ElastiService, field_selector=selector)
+    followed = ElastiServiceWatch()
+    informer.set_error_handler(followed.on_error)
+    informer.add_handler(on_event=followed.on_event)
+    async with factory.running():
+        yield followed

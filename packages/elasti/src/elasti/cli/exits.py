@@ -1,0 +1,48 @@
+"""How a command ends: exit codes that scripts can use, and the error that carries one."""
+
+from __future__ import annotations
+
+import enum
+from typing import IO, Any
+
+import click
+
+
+class ExitCode(enum.IntEnum):
+    """The codes of every command; `main` documents them."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    NOT_FOUND = 3
+    NOT_ALLOWED = 4
+    NO_CLUSTER = 5
+    NOT_INSTALLED = 6
+    TIMED_OUT = 7
+    INTERRUPTED = 130
+
+
+class Failure(click.ClickException):
+    """An end that a person can act on: what is wrong, the remedy, and no traceback."""
+
+    def __init__(self, code: ExitCode, message: str, *, remedy: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.remedy = remedy
+
+    @property
+    def exit_code(self) -> int:  # type: ignore[override]  # click has one code for each class
+        """The code as click asks for it."""
+        return int(self.code)
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the message, and the remedy on lines of its own."""
+        super().show(file)
+        if self.remedy:
+            click.echo(self.remedy, file=file, err=file is None)
+
+
+def os_error_message(error: OSError) -> str:
+    """Return an operating system's error for a person: what, and about which file."""
+    words = error.strerror or str(error)
+    return f"{error.filename}: {words}" if error.filename else words

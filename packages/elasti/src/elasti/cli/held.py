@@ -1,0 +1,158 @@
+"""How many connections the resolvers hold, as far as that can be known from here.
+
+The operator does not count them, so the resolvers are asked: their open `/metrics`, through the API
+server's proxy to pods, which works from wherever the API server can be reached. It needs the right
+`get pods/proxy` in Elasti's namespace, and a policy of the network may still keep the API server away
+from the pods. A pod with a loopback address, as a development cluster has, is on this machine and is
+asked itself. Held is known only where every resolver answered; where not, the reason is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import ipaddress
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
+
+from kubeloop.client.errors import Forbidden, KubeError, NotFound
+from kubeloop.client.request import get
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject
+
+RESOLVER_SERVICE = "elasti-resolver-service"
+ADMIN_PORT = 8013
+_SLICES = "discovery.k8s.io/v1/endpointslices"
+_METRIC = "elasti_resolver_queued_count"
+_TIMEOUT = 3.0
+_AT_ONCE = 16
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HeldCounts:
+    """Connections that wait, by namespace and Service; None where that is not known, and why."""
+
+    counts: Mapping[tuple[str, str], int] | None
+    why: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ResolverPod:
+    """A resolver, by its pod and its address."""
+
+    name: str
+    address: str
+    port: int
+
+
+async def read_held(client: Client, namespace: str) -> HeldCounts:
+    """Ask every resolver in Elasti's namespace. Never raises for what it cannot know."""
+    try:
+        slices = client.resource(_SLICES, namespace=namespace)
+        selector = f"kubernetes.io/service-name={RESOLVER_SERVICE}"
+        found = [item async for item in slices.items(selector=selector, timeout=_TIMEOUT)]
+    except KubeError as error:
+        return HeldCounts(None, f"the resolvers cannot be listed: {error}")
+    pods = resolver_pods(found)
+    if not pods:
+        return HeldCounts(
+            None, f"no resolver was found behind Service {namespace}/{RESOLVER_SERVICE}"
+        )
+    gate = asyncio.Semaphore(_AT_ONCE)
+
+    async def ask(pod: ResolverPod) -> str | Exception:
+        async with gate:
+            return await _metrics(client, namespace, pod)
+
+    return sum_of(pods, await asyncio.gather(*map(ask, pods)))
+
+
+def resolver_pods(slices: Iterable[JsonObject]) -> list[ResolverPod]:
+    """Return the resolvers that slices list, each once."""
+    found: dict[str, ResolverPod] = {}
+    for endpoint_slice in slices:
+        ports = {port.get("name"): port.get("port") for port in endpoint_slice.get("ports") or ()}
+        for endpoint in endpoint_slice.get("endpoints") or ():
+            name = (endpoint.get("targetRef") or {}).get("name", "")
+            address = (endpoint.get("addresses") or [""])[0]
+            found.setdefault(name or address, ResolverPod(name, address, _admin(ports)))
+    return list(found.values())
+
+
+def sum_of(pods: Iterable[ResolverPod], answers: Iterable[str | Exception]) -> HeldCounts:
+    """Add the resolvers' counts up; one that did not answer leaves the sum unknown."""
+    total: Counter[tuple[str, str]] = Counter()
+    for pod, answer in zip(pods, answers, strict=True):
+        try:
+            if isinstance(answer, Exception):
+                raise answer
+            total.update(dict(counts(answer)))
+        except (KubeError, ValueError, OSError, aiohttp.ClientError, TimeoutError) as error:
+            return HeldCounts(
+                None, f"resolver {pod.name or pod.address} was not reached: {_message(error)}"
+            )
+    return HeldCounts(total)
+
+
+def counts(metrics: str) -> Iterator[tuple[tuple[str, str], int]]:
+    """Read how many connections wait from a resolver's metrics. Raises ValueError."""
+    for family in text_string_to_metric_families(metrics):
+        if family.name == _METRIC:
+            for sample in family.samples:
+                labels = sample.labels
+                yield (labels["namespace"], labels["service"]), int(sample.value)
+
+
+async def _metrics(client: Client, namespace: str, pod: ResolverPod) -> str | Exception:
+    path = f"/api/v1/namespaces/{namespace}/pods/{pod.name}:{pod.port}/proxy/metrics"
+    try:
+        response = await client.send(get(path, accept="*/*"), timeout=_TIMEOUT)
+    except KubeError as error:
+        if not _is_here(pod.address):
+            return error
+    else:
+        return response.body.decode(errors="replace")
+    try:
+        return await _directly(pod)
+    except (aiohttp.ClientError, OSError, TimeoutError) as error:
+        return error
+
+
+async def _directly(pod: ResolverPod) -> str:
+    timeout = aiohttp.ClientTimeout(total=_TIMEOUT)
+    async with (
+        aiohttp.ClientSession(timeout=timeout, trust_env=False) as session,
+        session.get(f"http://{pod.address}:{pod.port}/metrics") as response,
+    ):
+        response.raise_for_status()
+        return await response.text()
+
+
+def _admin(ports: Mapping[str | None, int | None]) -> int:
+    return ports.get("admin") or ADMIN_PORT
+
+
+def _is_here(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _message(error: Exception) -> str:
+    match error:
+        case Forbidden():
+            return f"{error} (needs get pods/proxy)"
+        case NotFound():
+            return "it is gone, or the API server has no proxy to pods"
+        case TimeoutError():
+            return "no answer in time"
+        case _:
+            return str(error) or type(error).__name__

@@ -1,0 +1,252 @@
+"""Accounts, roles and bindings; Services, network policies, disruption budgets. Pure.
+
+Roles come from the programs' own rules. Either by ClusterRoles, or, where nothing may be cluster-wide, by one
+Role in each namespace. An aggregated ClusterRole lets users add kinds of targets without changing ours.
+
+The network policies are about the ports of our own pods; policies of the workloads see the resolver as the
+client while they wake, and must let it in themselves.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from elasti.api.names import AGGREGATE_LABEL
+from elasti.cli.install.choices import (
+    ADMIN_PORT,
+    DATA_PORTS,
+    OPERATOR_SERVICE,
+    RESOLVER_SERVICE,
+    SHARED_PORT,
+    WAKE_PORT,
+    Manifest,
+    Program,
+    account,
+    metadata,
+    selector,
+)
+from elasti.operator import rbac as operator
+from elasti.resolver import rbac as resolver
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from elasti.api.rbac import PolicyRule
+    from elasti.cli.install.choices import Choices
+    from kubeloop.objects.meta import JsonObject
+
+
+_GROUP = "rbac.authorization.k8s.io"
+_VERSION = f"{_GROUP}/v1"
+TARGETS = "elasti-operator-targets"
+LEADER = "elasti-operator-leader"
+_RULES = {
+    Program.OPERATOR: operator.NAMESPACED_RULES,
+    Program.RESOLVER: resolver.NAMESPACED_RULES,
+}
+_CLUSTER_RULES = {
+    Program.OPERATOR: operator.CLUSTER_RULES,
+    Program.RESOLVER: resolver.CLUSTER_RULES,
+}
+
+
+def accounts(choices: Choices) -> Iterator[Manifest]:
+    """Yield the programs' ServiceAccounts."""
+    for program in Program:
+        meta = metadata(account(program), choices, program=program, namespace=choices.namespace)
+        obj = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}
+        yield Manifest(f"Who the {program.value} is.", obj)
+
+
+def roles(choices: Choices) -> Iterator[Manifest]:
+    """Yield every role and binding."""
+    if choices.namespaced:
+        yield from _namespaced(choices)
+    else:
+        yield from _clusterwide(choices)
+    yield from _leader(choices)
+
+
+def _clusterwide(choices: Choices) -> Iterator[Manifest]:
+    for program in Program:
+        rules = (*_RULES[program], *_CLUSTER_RULES[program])
+        why = f"What the {program.value} may do in every namespace."
+        yield Manifest(why, _role(account(program), rules, program, choices))
+        yield Manifest(
+            f"The {program.value} may do it.", _bound(account(program), program, choices)
+        )
+    yield Manifest(
+        f'More kinds of targets: label a ClusterRole {AGGREGATE_LABEL}: "true", and its rules'
+        " are the operator's too.",
+        _collecting(choices),
+    )
+    yield Manifest("The operator may do it.", _bound(TARGETS, Program.OPERATOR, choices))
+
+
+def _namespaced(choices: Choices) -> Iterator[Manifest]:
+    for namespace in choices.watch_namespaces:
+        for program in Program:
+            name = account(program)
+            why = f"What the {program.value} may do in {namespace}."
+            yield Manifest(why, _role(name, _RULES[program], program, choices, namespace))
+            yield Manifest(
+                f"The {program.value} may do it.", _bound(name, program, choices, namespace)
+            )
+
+
+def _leader(choices: Choices) -> Iterator[Manifest]:
+    rules = (*operator.OWN_RULES, *operator.RESOLVER_NAMESPACE_RULES)
+    role = _role(LEADER, rules, Program.OPERATOR, choices, choices.namespace)
+    yield Manifest("The lease of the replica that leads, and where the resolvers are.", role)
+    bound = _bound(LEADER, Program.OPERATOR, choices, choices.namespace)
+    yield Manifest("The operator may do it.", bound)
+
+
+def _role(
+    name: str, rules: Iterable[PolicyRule], program: Program, choices: Choices, namespace: str = ""
+) -> JsonObject:
+    return {
+        "apiVersion": _VERSION,
+        "kind": "Role" if namespace else "ClusterRole",
+        "metadata": metadata(name, choices, program=program, namespace=namespace),
+        "rules": [rule.to_json() for rule in rules],
+    }
+
+
+def _collecting(choices: Choices) -> JsonObject:
+    # No rules here: a controller of the cluster writes them, and would be contradicted.
+    chosen = {"matchLabels": {AGGREGATE_LABEL: "true"}}
+    return {
+        "apiVersion": _VERSION,
+        "kind": "ClusterRole",
+        "metadata": metadata(TARGETS, choices, program=Program.OPERATOR),
+        "aggregationRule": {"clusterRoleSelectors": [chosen]},
+    }
+
+
+def _bound(name: str, program: Program, choices: Choices, namespace: str = "") -> JsonObject:
+    subject = {
+        "kind": "ServiceAccount",
+        "name": account(program),
+        "namespace": choices.namespace,
+    }
+    scope = "" if namespace else "Cluster"
+    return {
+        "apiVersion": _VERSION,
+        "kind": f"{scope}RoleBinding",
+        "metadata": metadata(name, choices, program=program, namespace=namespace),
+        "roleRef": {"apiGroup": _GROUP, "kind": f"{scope}Role", "name": name},
+        "subjects": [subject],
+    }
+
+
+# The convention of controllers' scaffolds for namespaces whose pods may scrape.
+SCRAPERS = {"metrics": "enabled"}
+
+
+def services(choices: Choices) -> Iterator[Manifest]:
+    """Yield the programs' Services, under KubeElasti's names."""
+    wake = [_port("http", WAKE_PORT)]
+    yield Manifest(
+        "Where resolvers ask any operator replica for a wake-up.",
+        _service(OPERATOR_SERVICE, Program.OPERATOR, wake, choices),
+    )
+    ports = [_port("admin", ADMIN_PORT), _port("proxy", SHARED_PORT)]
+    resolver = _service(RESOLVER_SERVICE, Program.RESOLVER, ports, choices)
+    # Services of either family sleep; the resolvers must have an address in each that there is.
+    resolver["spec"]["ipFamilyPolicy"] = "PreferDualStack"
+    yield Manifest(
+        "Where the operator finds the resolvers; 8012 is for those who send by the Host header.",
+        resolver,
+    )
+
+
+def policies(choices: Choices) -> Iterator[Manifest]:
+    """Yield who may reach which port. The kubelet's probes are let in by every policy engine."""
+    first, last = DATA_PORTS
+    scrapers: JsonObject = {"namespaceSelector": {"matchLabels": SCRAPERS}}
+    yield Manifest(
+        f"Wake-ups and metrics ({WAKE_PORT}): the resolvers, and pods of namespaces labelled"
+        " metrics: enabled.",
+        _policy(
+            Program.OPERATOR,
+            [{"from": [_pods(Program.RESOLVER), scrapers], "ports": [_allowed(WAKE_PORT)]}],
+            choices,
+        ),
+    )
+    yield Manifest(
+        f"Data ports ({first}-{last}, {SHARED_PORT}): everybody, since they stand for Services that"
+        f" sleep. Admin port ({ADMIN_PORT}): the operator, and pods of namespaces labelled"
+        " metrics: enabled.",
+        _policy(
+            Program.RESOLVER,
+            [
+                {"ports": [_allowed(first, last), _allowed(SHARED_PORT)]},
+                {"from": [_pods(Program.OPERATOR), scrapers], "ports": [_allowed(ADMIN_PORT)]},
+            ],
+            choices,
+        ),
+    )
+
+
+def budgets(choices: Choices) -> Iterator[Manifest]:
+    """Yield how many pods of a program may be evicted at once."""
+    for program in Program:
+        meta = metadata(account(program), choices, program=program, namespace=choices.namespace)
+        yield Manifest(
+            f"Nodes are drained one {program.value} at a time.",
+            {
+                "apiVersion": "policy/v1",
+                "kind": "PodDisruptionBudget",
+                "metadata": meta,
+                "spec": {
+                    # Not minAvailable: with one replica no node could ever be drained.
+                    "maxUnavailable": 1,
+                    "selector": {"matchLabels": selector(program)},
+                    # A pod that is not ready protects nobody.
+                    "unhealthyPodEvictionPolicy": "AlwaysAllow",
+                },
+            },
+        )
+
+
+def _service(name: str, program: Program, ports: list[JsonObject], choices: Choices) -> JsonObject:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": metadata(name, choices, program=program, namespace=choices.namespace),
+        "spec": {"type": "ClusterIP", "selector": selector(program), "ports": ports},
+    }
+
+
+def _port(name: str, number: int) -> JsonObject:
+    return {
+        "name": name,
+        "port": number,
+        "targetPort": name,
+        "protocol": "TCP",
+        "appProtocol": "http",
+    }
+
+
+def _policy(program: Program, ingress: list[JsonObject], choices: Choices) -> JsonObject:
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata(
+            account(program), choices, program=program, namespace=choices.namespace
+        ),
+        "spec": {
+            "podSelector": {"matchLabels": selector(program)},
+            "policyTypes": ["Ingress"],
+            "ingress": ingress,
+        },
+    }
+
+
+def _pods(program: Program) -> JsonObject:
+    return {"podSelector": {"matchLabels": selector(program)}}
+
+
+def _allowed(first: int, last: int | None = None) -> JsonObject:
+    return {"protocol": "TCP", "port": first} | ({"endPort": last} if last else {})

@@ -1,0 +1,203 @@
+"""One object at a time, by server-side apply: what it is now, what becomes of it, what differs.
+
+A dry run asks the server the same question without the write. An object whose namespace does not
+exist yet cannot be asked about; where that namespace is part of what is being installed, the question
+is about the same object in the namespace `default`, which the server judges by the same rules.
+
+In a difference, items of a list are matched by their `name` where they have one, else by their index, so that
+a variable that comes in between does not show as a change of all that follow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from elasti.cli.exits import ExitCode, Failure
+from elasti.cli.install.choices import MANAGER
+from kubeloop.client.errors import Invalid, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject
+
+
+# What the server keeps for itself, and changes with every write.
+_SERVERS_OWN = frozenset(
+    {"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"}
+)
+_LONGEST = 60
+
+
+class Difference(NamedTuple):
+    """One field; None where it is not there."""
+
+    path: str
+    before: Any
+    after: Any
+
+    def __str__(self) -> str:
+        return f"{self.path}: {_shown(self.before)} -> {_shown(self.after)}"
+
+
+def differences(before: JsonObject, after: JsonObject) -> list[Difference]:
+    """Return the fields that differ, in order; the status and the server's own fields aside."""
+    return list(_between("", _stripped(before), _stripped(after)))
+
+
+def _stripped(obj: JsonObject) -> JsonObject:
+    meta = {k: v for k, v in obj.get("metadata", {}).items() if k not in _SERVERS_OWN}
+    return {**{k: v for k, v in obj.items() if k != "status"}, "metadata": meta}
+
+
+def _between(path: str, before: Any, after: Any) -> Iterator[Difference]:
+    if before == after:
+        return
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in (*before, *(key for key in after if key not in before)):
+            yield from _between(_joined(path, key), before.get(key), after.get(key))
+    elif isinstance(before, list) and isinstance(after, list):
+        yield from _between_lists(path, before, after)
+    else:
+        yield Difference(path, before, after)
+
+
+def _between_lists(path: str, before: list[Any], after: list[Any]) -> Iterator[Difference]:
+    old, new = _keyed(before), _keyed(after)
+    for key in (*old, *(key for key in new if key not in old)):
+        yield from _between(f"{path}[{key}]", old.get(key), new.get(key))
+
+
+def _keyed(items: list[Any]) -> dict[str, Any]:
+    names = [item.get("name") for item in items if isinstance(item, dict)]
+    if len(names) == len(items) == len({*names} - {None}):
+        return dict(zip(map(str, names), items, strict=True))
+    return {str(place): item for place, item in enumerate(items)}
+
+
+def _joined(path: str, key: str) -> str:
+    shown = f"[{key}]" if "." in key or "/" in key else f".{key}"
+    return f"{path}{shown}".removeprefix(".")
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "(none)"
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+_ANYWHERE = "default"
+
+
+class ApplyOutcome(enum.Enum):
+    """What became of an object, or would."""
+
+    CREATED = "created"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+    REMOVED = "removed"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class AppliedObject:
+    """An object that was applied; `unchecked` says what the server could not be asked."""
+
+    ref: str
+    outcome: ApplyOutcome
+    changes: tuple[Difference, ...] = ()
+    unchecked: str = ""
+
+
+def reference(obj: JsonObject) -> str:
+    """Return how people name an object: kind, and namespace/name."""
+    meta = obj["metadata"]
+    place = f"{meta['namespace']}/" if meta.get("namespace") else ""
+    return f"{obj['kind']} {place}{meta['name']}"
+
+
+class ServerSideApplier:
+    """Applies objects as the field manager `elasti`; or asks, in a dry run."""
+
+    def __init__(self, client: Client, *, dry_run: bool = False) -> None:
+        self._client = client
+        self._dry_run = dry_run
+        self._missing_namespaces: set[str] = set()
+
+    async def apply(self, obj: JsonObject) -> AppliedObject:
+        """Make an object so. Raises KubeError, and Failure where it can never become so."""
+        before = await self._present(obj)
+        asked, unchecked = obj, ""
+        if obj["metadata"].get("namespace") in self._missing_namespaces:
+            asked = {**obj, "metadata": {**obj["metadata"], "namespace": _ANYWHERE}}
+        try:
+            after = await self._write(asked)
+        except NotFound as error:
+            if _names_namespace(error):
+                raise _no_namespace(obj) from error
+            # A binding of a role that is not there yet, for somebody who may not bind all.
+            if not self._dry_run:
+                raise
+            after, unchecked = asked, str(error)
+        except Invalid as error:
+            raise _immutable(obj, error) from error
+        if before is None:
+            return self._created(obj, unchecked)
+        changes = tuple(differences(before, after))
+        outcome = ApplyOutcome.CHANGED if changes else ApplyOutcome.UNCHANGED
+        return AppliedObject(reference(obj), outcome, changes, unchecked)
+
+    def _created(self, obj: JsonObject, unchecked: str) -> AppliedObject:
+        if self._dry_run and obj["kind"] == "Namespace":
+            self._missing_namespaces.add(obj["metadata"]["name"])
+        return AppliedObject(reference(obj), ApplyOutcome.CREATED, unchecked=unchecked)
+
+    async def _present(self, obj: JsonObject) -> JsonObject | None:
+        resource = await self._client.resource_for(obj["apiVersion"], obj["kind"])
+        meta = obj["metadata"]
+        try:
+            return await resource.get(meta["name"], namespace=meta.get("namespace"))
+        except NotFound:
+            return None
+
+    async def _write(self, obj: JsonObject) -> JsonObject:
+        resource = await self._client.resource_for(obj["apiVersion"], obj["kind"])
+        # Fields that somebody changed by hand are ours again: this is what was asked for.
+        return await resource.apply(
+            obj,
+            field_manager=MANAGER,
+            force=True,
+            dry_run=self._dry_run,
+            field_validation="Strict",
+        )
+
+
+def _names_namespace(error: NotFound) -> bool:
+    details = error.status.details
+    return details is not None and details.kind == "namespaces"
+
+
+def _no_namespace(obj: JsonObject) -> Failure:
+    namespace = obj["metadata"]["namespace"]
+    return Failure(
+        ExitCode.NOT_FOUND,
+        f"namespace {namespace} does not exist",
+        remedy=f"Make it: kubectl create namespace {namespace}",
+    )
+
+
+def _immutable(obj: JsonObject, error: Invalid) -> Failure:
+    remedy = ""
+    if "immutable" in str(error):
+        meta = obj["metadata"]
+        remedy = (
+            "Another installer made it, and it cannot become ours. Let go of it without stopping its"
+            f" pods, then try again:\n  kubectl delete {obj['kind'].lower()} {meta['name']}"
+            f" -n {meta.get('namespace', '')} --cascade=orphan"
+        )
+    return Failure(ExitCode.FAILED, f"{reference(obj)} is refused: {error}", remedy=remedy)

@@ -1,0 +1,268 @@
+"""Everything of an installation, in order; its Deployments; and all of it as text. Pure.
+
+What others need comes first: the namespace, the definition, accounts with their roles, Services and policies,
+and the programs last.
+
+Both Deployments run one image, the command says which program. They need no root, no capability and no
+writable file system. A rollout never has fewer pods than before: a new one is ready first. They listen on every
+address, of both families where a pod has both; a cluster for development, whose pods share their
+machine's addresses, tells them by ELASTI_LISTEN_ADDRESS which one is theirs.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from typing import TYPE_CHECKING
+
+from elasti.api.crd import custom_resource_definition
+from elasti.api.wire import OPERATOR_AUDIENCE, RESOLVER_AUDIENCE
+from elasti.cli.install.access import accounts, budgets, policies, roles, services
+from elasti.cli.install.choices import (
+    ADMIN_PORT,
+    DEFINITION_LABELS,
+    HEALTH_PORT,
+    SHARED_PORT,
+    WAKE_PORT,
+    Manifest,
+    Program,
+    account,
+    labels,
+    metadata,
+    selector,
+)
+from elasti.cli.rendering import render
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from elasti.cli.install.choices import Choices
+    from kubeloop.objects.meta import JsonObject
+
+
+USER = 65532
+TOKENS = "/var/run/secrets/elasti"
+SCRATCH = "/run/elasti"
+# A resolver serves what it holds before it ends, for up to ELASTI_DRAIN_TIMEOUT (600 s).
+GRACE_SECONDS = {Program.OPERATOR: 30, Program.RESOLVER: 660}
+
+_CALLED = {Program.OPERATOR: Program.RESOLVER, Program.RESOLVER: Program.OPERATOR}
+_AUDIENCES = {Program.OPERATOR: OPERATOR_AUDIENCE, Program.RESOLVER: RESOLVER_AUDIENCE}
+_HEALTH = {Program.OPERATOR: "health", Program.RESOLVER: "admin"}
+_PORTS = {
+    Program.OPERATOR: {"http": WAKE_PORT, "health": HEALTH_PORT},
+    Program.RESOLVER: {"admin": ADMIN_PORT, "proxy": SHARED_PORT},
+}
+# No limit of CPU: throttling would come when a wake-up is most in a hurry.
+_RESOURCES: Mapping[Program, JsonObject] = {
+    Program.OPERATOR: {
+        "requests": {"cpu": "50m", "memory": "128Mi"},
+        "limits": {"memory": "512Mi"},
+    },
+    Program.RESOLVER: {
+        "requests": {"cpu": "100m", "memory": "128Mi"},
+        "limits": {"memory": "1Gi"},
+    },
+}
+
+
+def deployments(choices: Choices) -> Iterator[Manifest]:
+    """Yield the two Deployments."""
+    for program, why in (
+        (Program.OPERATOR, "Decides who sleeps; one replica leads, every one wakes."),
+        (Program.RESOLVER, "Holds connections while their workload wakes."),
+    ):
+        yield Manifest(why, _deployment(program, choices))
+
+
+def _deployment(program: Program, choices: Choices) -> JsonObject:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata(
+            account(program), choices, program=program, namespace=choices.namespace
+        ),
+        "spec": {
+            "replicas": choices.replicas(program),
+            "selector": {"matchLabels": selector(program)},
+            "strategy": {
+                "type": "RollingUpdate",
+                "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1},
+            },
+            "template": {
+                "metadata": {"labels": labels(choices, program), "annotations": _scraped(program)},
+                "spec": _pod(program, choices),
+            },
+        },
+    }
+
+
+def _scraped(program: Program) -> dict[str, str]:
+    port = WAKE_PORT if program is Program.OPERATOR else ADMIN_PORT
+    prefix = "prometheus.io"
+    return {f"{prefix}/scrape": "true", f"{prefix}/path": "/metrics", f"{prefix}/port": str(port)}
+
+
+def _pod(program: Program, choices: Choices) -> JsonObject:
+    return {
+        "serviceAccountName": account(program),
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": GRACE_SECONDS[program],
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "topologySpreadConstraints": [
+            _spread(program, topology)
+            for topology in ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
+        ],
+        "containers": [_container(program, choices)],
+        "volumes": _volumes(program, choices),
+    }
+
+
+def _spread(program: Program, topology: str) -> JsonObject:
+    return {
+        "maxSkew": 1,
+        "topologyKey": topology,
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": selector(program)},
+    }
+
+
+def _container(program: Program, choices: Choices) -> JsonObject:
+    return {
+        "name": program.value,
+        "image": choices.image,
+        "command": ["elasti", program.value],
+        "env": _environment(program, choices),
+        "ports": [
+            {"name": name, "containerPort": number, "protocol": "TCP"}
+            for name, number in _PORTS[program].items()
+        ],
+        "startupProbe": _probe(program, "/healthz", every=1, failures=120),
+        "readinessProbe": _probe(program, "/readyz", every=2, failures=3),
+        "livenessProbe": _probe(program, "/healthz", every=10, failures=6),
+        "resources": _RESOURCES[program],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": _mounts(program, choices),
+    }
+
+
+def _probe(program: Program, path: str, *, every: int, failures: int) -> JsonObject:
+    # An answer may take its time when ten thousand connections are held on one core.
+    return {
+        "httpGet": {"path": path, "port": _HEALTH[program]},
+        "periodSeconds": every,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def _environment(program: Program, choices: Choices) -> list[JsonObject]:
+    """Return the variables: what the pod knows of itself first, so that values may name it."""
+    given = choices.variables.get(program, {})
+    known = {
+        "POD_NAME": "metadata.name",
+        "POD_NAMESPACE": "metadata.namespace",
+        "POD_IP": "status.podIP",
+    }
+    variables = {**_settings(program, choices), **given}
+    return [
+        *(_from_pod(name, path) for name, path in known.items() if name not in given),
+        *({"name": name, "value": value} for name, value in variables.items()),
+    ]
+
+
+def _settings(program: Program, choices: Choices) -> dict[str, str]:
+    other = _CALLED[program]
+    settings = {
+        "ELASTI_OPERATOR_NAMESPACE": choices.namespace,
+        "ELASTI_RESOLVER_NAMESPACE": choices.namespace,
+    }
+    if program is Program.RESOLVER:
+        settings["TMPDIR"] = SCRATCH
+    if choices.watch_namespaces:
+        settings["WATCH_NAMESPACES"] = ",".join(choices.watch_namespaces)
+    if not choices.authentication:
+        return settings | {"ELASTI_AUTHENTICATE": "false"}
+    if choices.namespaced:
+        # Only a ClusterRole can let a program ask the API server about tokens.
+        settings["ELASTI_AUTHENTICATION"] = "JWKS"
+    caller = f"system:serviceaccount:{choices.namespace}:{account(other)}"
+    return settings | {
+        "ELASTI_ALLOWED_CALLERS": caller,
+        f"ELASTI_{other.name}_TOKEN_FILE": f"{TOKENS}/{other.value}",
+    }
+
+
+def _from_pod(name: str, path: str) -> JsonObject:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _mounts(program: Program, choices: Choices) -> list[JsonObject]:
+    mounts: list[JsonObject] = []
+    if choices.authentication:
+        mounts.append({"name": "elasti-token", "mountPath": TOKENS, "readOnly": True})
+    if program is Program.RESOLVER:
+        mounts.append({"name": "scratch", "mountPath": SCRATCH})
+    return mounts
+
+
+def _volumes(program: Program, choices: Choices) -> list[JsonObject]:
+    volumes: list[JsonObject] = []
+    if choices.authentication:
+        volumes.append({"name": "elasti-token", "projected": {"sources": [_token(program)]}})
+    if program is Program.RESOLVER:
+        volumes.append({"name": "scratch", "emptyDir": {"sizeLimit": "16Mi"}})
+    return volumes
+
+
+def _token(program: Program) -> JsonObject:
+    """Return the token with which a program calls the other one."""
+    other = _CALLED[program]
+    token = {"audience": _AUDIENCES[other], "expirationSeconds": 3600, "path": other.value}
+    return {"serviceAccountToken": token}
+
+
+def bundle(choices: Choices) -> tuple[Manifest, ...]:
+    """Return the objects, each with its reason."""
+    return tuple(_parts(choices))
+
+
+def _parts(choices: Choices) -> Iterator[Manifest]:
+    if choices.with_namespace:
+        namespace = {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": metadata(choices.namespace, choices),
+        }
+        yield Manifest("Where the programs live.", namespace)
+    if choices.with_definition:
+        yield Manifest("What an ElastiService is.", definition())
+    for parts in (accounts, roles, services, policies, budgets, deployments):
+        yield from parts(choices)
+
+
+def definition() -> JsonObject:
+    """Return the CustomResourceDefinition, marked as ours; it belongs to no one installation."""
+    found = custom_resource_definition()
+    return {**found, "metadata": {**found["metadata"], "labels": dict(DEFINITION_LABELS)}}
+
+
+def as_text(parts: Sequence[Manifest], output: str) -> str:
+    """Return the parts as `yaml` or `json`."""
+    if output == "json":
+        items = [part.obj for part in parts]
+        return render({"apiVersion": "v1", "kind": "List", "items": items}, output)
+    return "".join(f"---\n{_comment(part.why)}{render(part.obj, output)}" for part in parts)
+
+
+def _comment(why: str) -> str:
+    return "".join(f"# {line}\n" for line in textwrap.wrap(why, 96))

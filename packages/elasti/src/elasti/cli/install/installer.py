@@ -1,0 +1,213 @@
+"""Installing, and upgrading, which is the same: look who is there, ask, apply, wait, tidy up.
+
+Everything is asked for in a dry run first, so that a right which is missing, or an object that cannot
+become ours, is found before anything has changed. What an earlier installation had and this one does
+not need goes last, when no old pod lives on it any more.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+from typing import TYPE_CHECKING
+
+from elasti.api.names import API_VERSION, GROUP, KIND, PLURAL
+from elasti.cli.exits import ExitCode, Failure
+from elasti.cli.install.apply import AppliedObject, ApplyOutcome, ServerSideApplier
+from elasti.cli.install.bundle import bundle
+from elasti.cli.install.choices import OPERATOR_SERVICE, WAKE_PORT, Program
+from elasti.cli.install.inventory import (
+    installed_operator,
+    installed_operators,
+    is_held,
+    list_elastiservices,
+    name_some,
+    objects_of,
+)
+from elasti.cli.install.rollout import definition_served, programs_available
+from kubeloop.client.errors import Forbidden, NoMatch, NotFound
+
+if TYPE_CHECKING:
+    from elasti.cli.install.choices import Choices
+    from elasti.cli.install.inventory import InstalledObject, InstalledOperator
+    from elasti.cli.progress import Progress
+    from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject
+
+_URL = "ELASTI_OPERATOR_URL"
+_DNS = "k8s-app=kube-dns"
+
+
+class Installer:
+    """One call of `elasti install`. Raises Failure, KubeError."""
+
+    def __init__(self, client: Client, choices: Choices, progress: Progress) -> None:
+        self._client = client
+        self._choices = choices
+        self._progress = progress
+
+    async def ask(self) -> None:
+        """Say what would change, and change nothing."""
+        previous = await self._previous()
+        await self._refuse_other_operators()
+        await self._refuse_to_abandon(previous)
+        asking = ServerSideApplier(self._client, dry_run=True)
+        for part in bundle(await self._addressed()):
+            self._report(await asking.apply(part.obj), would=True)
+        for found in await self._leftovers(previous):
+            self._progress.done(str(found), "would be removed")
+
+    async def install(self, *, wait: float | None) -> None:
+        """Make it so; with `wait`, until it works, for at most so many seconds."""
+        previous = await self._previous()
+        await self._refuse_other_operators()
+        await self._refuse_to_abandon(previous)
+        if wait is not None and not self._choices.with_definition:
+            await self._need_definition()
+        asking = ServerSideApplier(self._client, dry_run=True)
+        for part in bundle(self._choices):
+            await asking.apply(part.obj)
+        await self._apply(wait)
+        leftovers = await self._leftovers(previous)
+        if wait is None:
+            for found in leftovers:
+                self._progress.done(str(found), "is no longer needed: install without --no-wait")
+            return
+        await programs_available(self._client, self._choices.namespace, wait, self._progress)
+        for found in leftovers:
+            await self._remove(found)
+
+    async def _apply(self, wait: float | None) -> None:
+        applier = ServerSideApplier(self._client)
+        for part in bundle(self._choices):
+            if part.obj["kind"] != "Deployment":
+                self._report(await applier.apply(part.obj))
+            if part.obj["kind"] == "CustomResourceDefinition" and wait is not None:
+                await definition_served(self._client, wait)
+        for part in bundle(await self._addressed()):
+            if part.obj["kind"] == "Deployment":
+                self._report(await applier.apply(part.obj))
+
+    async def _addressed(self) -> Choices:
+        """Return the choices; where the cluster has no DNS, with the operator's address in them."""
+        given = self._choices.variables.get(Program.RESOLVER, {})
+        if _URL in given or await self._has_dns():
+            return self._choices
+        services = self._client.resource("v1/services", namespace=self._choices.namespace)
+        try:
+            address = ipaddress.ip_address(
+                (await services.get(OPERATOR_SERVICE))["spec"]["clusterIP"]
+            )
+        except NotFound:
+            # A dry run before there is anything.
+            return self._choices
+        host = f"[{address}]" if address.version == 6 else str(address)
+        variables = {_URL: f"http://{host}:{WAKE_PORT}", **given}
+        return dataclasses.replace(
+            self._choices, variables={**self._choices.variables, Program.RESOLVER: variables}
+        )
+
+    async def _has_dns(self) -> bool:
+        services = self._client.resource("v1/services", namespace="kube-system")
+        try:
+            return bool([item async for item in services.items(selector=_DNS)])
+        except Forbidden:
+            return True
+
+    async def _previous(self) -> InstalledOperator | None:
+        return await installed_operator(self._client, self._choices.namespace)
+
+    async def _refuse_other_operators(self) -> None:
+        """Two operators would undo each other's work. Raises Failure."""
+        for other in await installed_operators(self._client):
+            if other.namespace == self._choices.namespace:
+                continue
+            if other.overlaps(self._choices.watch_namespaces):
+                raise _rival(other)
+
+    async def _refuse_to_abandon(self, previous: InstalledOperator | None) -> None:
+        """Who was watched and is not any more would sleep for ever. Raises Failure."""
+        if previous is None or not self._choices.watch_namespaces:
+            return
+        watched = {*self._choices.watch_namespaces}
+        dropped = [name for name in previous.watches if name not in watched]
+        if previous.watches and not dropped:
+            return
+        found = await list_elastiservices(self._client, dropped) or []
+        left = [es for es in found if is_held(es) and es["metadata"]["namespace"] not in watched]
+        if left:
+            raise _abandoned(left)
+
+    async def _need_definition(self) -> None:
+        """Without it the programs never get ready, and the wait would be in vain. Raises Failure."""
+        try:
+            await self._client.mapper.by_kind(API_VERSION, KIND)
+        except NoMatch:
+            raise Failure(
+                ExitCode.NOT_INSTALLED,
+                f"this cluster has no {PLURAL}.{GROUP}, and --no-crd leaves it out",
+                remedy="An administrator applies it: elasti crd | kubectl apply --server-side -f -\n"
+                "With --no-wait that may come later.",
+            ) from None
+
+    async def _leftovers(self, previous: InstalledOperator | None) -> list[InstalledObject]:
+        watched = (*self._choices.watch_namespaces, *(previous.watches if previous else ()))
+        wanted = {
+            (
+                part.obj["kind"],
+                part.obj["metadata"].get("namespace", ""),
+                part.obj["metadata"]["name"],
+            )
+            for part in bundle(self._choices)
+        }
+        return [
+            found
+            async for found in objects_of(self._client, self._choices.namespace, watched)
+            if (found.kind.kind, found.namespace, found.name) not in wanted
+        ]
+
+    async def _remove(self, found: InstalledObject) -> None:
+        resource = self._client.resource(found.kind.resource)
+        try:
+            await resource.delete(found.name, namespace=found.namespace or None)
+        except NotFound:
+            return
+        self._progress.done(str(found), ApplyOutcome.REMOVED.value)
+
+    def _report(self, applied: AppliedObject, *, would: bool = False) -> None:
+        word = applied.outcome.value
+        if would and applied.outcome is not ApplyOutcome.UNCHANGED:
+            word = f"would be {word}"
+        self._progress.done(applied.ref, word)
+        if would:
+            for change in applied.changes:
+                self._progress.say(f"  {change}")
+            if applied.unchecked:
+                self._progress.say(f"  not checked: {applied.unchecked}")
+
+
+def _abandoned(left: list[JsonObject]) -> Failure:
+    return Failure(
+        ExitCode.FAILED,
+        f"nobody would watch these ElastiServices any more: {name_some(left)}",
+        remedy="Watch their namespaces too (--watch-namespace), or delete them first; deleting wakes"
+        " their targets.",
+    )
+
+
+def _rival(other: InstalledOperator) -> Failure:
+    what = "Elasti" if other.is_ours else "KubeElasti"
+    where = f"watches {', '.join(other.watches)}" if other.watches else "watches every namespace"
+    remedy = (
+        f"Upgrade that one: elasti install --namespace {other.namespace}\n"
+        f"Or remove it first: elasti uninstall --namespace {other.namespace}"
+        if other.is_ours
+        else f"Take its place: elasti install --namespace {other.namespace}, where one lease keeps the"
+        " two from working at the same time"
+    )
+    return Failure(
+        ExitCode.FAILED,
+        f"{what} is installed in namespace {other.namespace} and {where}: two operators would undo"
+        " each other's work",
+        remedy=remedy,
+    )

@@ -1,0 +1,187 @@
+"""What is in the cluster already: installations, their objects, and ElastiServices.
+
+Everything of ours carries the labels of its installation. Where the user may not list the whole
+cluster, the namespaces that an installation is known to watch are listed instead. ElastiServices are read as
+plain objects: also those that our types cannot decode.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, NamedTuple
+
+from elasti.api.names import API_VERSION, FINALIZER, PLURAL
+from elasti.api.parsing import parse_list
+from elasti.cli.install.choices import MANAGER, Program, account, installation
+from kubeloop.client.errors import Forbidden, NotFound
+from kubeloop.objects.meta import PartialObjectMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+
+    from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject
+
+
+_RBAC = "rbac.authorization.k8s.io/v1"
+_DEPLOYMENTS = "apps/v1/deployments"
+_OPERATOR_LABELS = "app.kubernetes.io/part-of=elasti"
+_KUBEELASTI = {"control-plane": "controller-manager"}
+
+
+class InstalledKind(NamedTuple):
+    """A kind that an installation consists of."""
+
+    resource: str
+    kind: str
+    is_spread: bool = False
+    """Whether it is in watched namespaces too, not only in the installation's own."""
+    is_clusters: bool = False
+
+
+# In the order in which they go: programs first, rights when nobody needs them any more.
+KINDS = (
+    InstalledKind(_DEPLOYMENTS, "Deployment"),
+    InstalledKind("policy/v1/poddisruptionbudgets", "PodDisruptionBudget"),
+    InstalledKind("networking.k8s.io/v1/networkpolicies", "NetworkPolicy"),
+    InstalledKind("v1/services", "Service"),
+    InstalledKind(f"{_RBAC}/rolebindings", "RoleBinding", is_spread=True),
+    InstalledKind(f"{_RBAC}/roles", "Role", is_spread=True),
+    InstalledKind(f"{_RBAC}/clusterrolebindings", "ClusterRoleBinding", is_clusters=True),
+    InstalledKind(f"{_RBAC}/clusterroles", "ClusterRole", is_clusters=True),
+    InstalledKind("v1/serviceaccounts", "ServiceAccount"),
+)
+
+
+class InstalledObject(NamedTuple):
+    """One object of an installation."""
+
+    kind: InstalledKind
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        place = f"{self.namespace}/" if self.namespace else ""
+        return f"{self.kind.kind} {place}{self.name}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class InstalledOperator:
+    """An operator that is there, with its variables; `watches` is empty for the whole cluster."""
+
+    namespace: str
+    watches: tuple[str, ...]
+    is_ours: bool
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def overlaps(self, watches: tuple[str, ...]) -> bool:
+        """Whether it and an operator that watches these namespaces meet somewhere."""
+        return not watches or not self.watches or bool({*watches} & {*self.watches})
+
+
+async def installed_operators(client: Client) -> list[InstalledOperator]:
+    """Return every operator that can be seen, KubeElasti's too; none where nobody may look."""
+    deployments = client.resource(_DEPLOYMENTS)
+    try:
+        found = [item async for item in deployments.items(selector=_OPERATOR_LABELS)]
+    except Forbidden:
+        return []
+    return [_read(item) for item in found if _is_operator(item)]
+
+
+async def installed_operator(client: Client, namespace: str) -> InstalledOperator | None:
+    """Return our operator of one namespace."""
+    name = account(Program.OPERATOR)
+    try:
+        found = await client.resource(_DEPLOYMENTS).get(name, namespace=namespace)
+    except NotFound:
+        return None
+    return _read(found)
+
+
+async def objects_of(
+    client: Client, namespace: str, watched: Iterable[str]
+) -> AsyncIterator[InstalledObject]:
+    """Iterate over the objects of an installation, in the order in which they should go."""
+    selector = ",".join(f"{key}={value}" for key, value in installation(namespace).items())
+    places = [namespace, *watched]
+    for kind in KINDS:
+        for item in await _listed(client, kind, selector, places):
+            yield InstalledObject(kind, item.metadata.namespace, item.metadata.name)
+
+
+async def _listed(
+    client: Client, kind: InstalledKind, selector: str, places: list[str]
+) -> list[PartialObjectMetadata]:
+    resource = client.resource(kind.resource, PartialObjectMetadata)
+    if not kind.is_spread and not kind.is_clusters:
+        return [item async for item in resource.items(selector=selector, namespace=places[0])]
+    try:
+        return [item async for item in resource.items(selector=selector, namespace="")]
+    except Forbidden:
+        # Who may not see the cluster's own roles has made none of them.
+        known = () if kind.is_clusters else dict.fromkeys(places)
+    return [
+        item for place in known async for item in resource.items(selector=selector, namespace=place)
+    ]
+
+
+def _is_operator(deployment: JsonObject) -> bool:
+    labels = deployment["metadata"].get("labels") or {}
+    if labels.get("app.kubernetes.io/managed-by") == MANAGER:
+        return labels.get("app.kubernetes.io/component") == Program.OPERATOR.value
+    return bool(_KUBEELASTI.items() <= labels.items())
+
+
+def _read(deployment: JsonObject) -> InstalledOperator:
+    meta = deployment["metadata"]
+    containers = deployment["spec"]["template"]["spec"]["containers"]
+    variables = {
+        item["name"]: item.get("value", "")
+        for container in containers
+        for item in container.get("env") or ()
+    }
+    ours = (meta.get("labels") or {}).get("app.kubernetes.io/managed-by") == MANAGER
+    watches = parse_list(variables.get("WATCH_NAMESPACES", ""))
+    return InstalledOperator(meta["namespace"], watches, ours, variables)
+
+
+RESOURCE = f"{API_VERSION}/{PLURAL}"
+_MOST_NAMES = 5
+
+
+async def list_elastiservices(client: Client, namespaces: Sequence[str]) -> list[JsonObject] | None:
+    """Return the ElastiServices of namespaces, of all where none is named.
+
+    None where nobody may look at all of them; without a definition there are none.
+    """
+    resource = client.resource(RESOURCE)
+    try:
+        return [
+            item
+            for namespace in namespaces or ("",)
+            async for item in resource.items(namespace=namespace)
+        ]
+    except NotFound:
+        return []
+    except Forbidden:
+        if namespaces:
+            raise
+        return None
+
+
+def key_of(es: JsonObject) -> str:
+    """Return how people name an ElastiService."""
+    return f"{es['metadata']['namespace']}/{es['metadata']['name']}"
+
+
+def is_held(es: JsonObject) -> bool:
+    """Whether an operator of ours has to let go of it before it can be deleted."""
+    return FINALIZER in (es["metadata"].get("finalizers") or ())
+
+
+def name_some(found: Sequence[JsonObject]) -> str:
+    """Name them, but not all where there are many."""
+    names = ", ".join(key_of(es) for es in found[:_MOST_NAMES])
+    more = len(found) - _MOST_NAMES
+    return f"{names} and {more} more" if more > 0 else names

@@ -1,0 +1,120 @@
+"""The root of the command line: finds a command's file only when it is called.
+
+Exit codes, the same for every command (`exits.ExitCode`):
+
+| code | meaning |
+|---|---|
+| 0 | done |
+| 1 | it failed, and the message says why; `doctor` found a problem; `sleep --wait` was refused |
+| 2 | the call itself was wrong |
+| 3 | there is no such object |
+| 4 | not allowed: a right is missing, or the credentials are not accepted |
+| 5 | no cluster: no usable configuration, or nobody answers |
+| 6 | the cluster has no ElastiService definition: Elasti is not installed |
+| 7 | `--wait` ran out of time |
+| 130 | interrupted before it was done |
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import io
+import os
+import sys
+from typing import Any, NamedTuple, cast
+
+import click
+
+from elasti._version import __version__
+from elasti.cli.exits import ExitCode, Failure, os_error_message
+
+
+class _Entry(NamedTuple):
+    module: str
+    help: str
+
+
+# The help texts stand here, so that `elasti --help` loads no command at all.
+_COMMANDS = {
+    "completion": _Entry("elasti.cli.completion", "Print a script that completes commands."),
+    "crd": _Entry("elasti.cli.crd", "Print the ElastiService CustomResourceDefinition."),
+    "demo": _Entry("elasti.cli.demo.command", "Show the whole loop in a cluster of its own."),
+    "describe": _Entry("elasti.cli.describe.command", "Describe one ElastiService, with advice."),
+    "dev": _Entry("elasti.cli.dev", "Run a development cluster on this machine."),
+    "doctor": _Entry("elasti.cli.doctor.command", "Examine a cluster: can Elasti work on it?"),
+    "get": _Entry("elasti.cli.get", "Show ElastiServices, and why they are not asleep."),
+    "informer": _Entry("elasti.cli.informer", "Watch a resource and print what happens to it."),
+    "install": _Entry("elasti.cli.install.command", "Install or upgrade Elasti in a cluster."),
+    "manifests": _Entry("elasti.cli.manifests", "Print everything that `elasti install` applies."),
+    "resolver": _Entry("elasti.cli.resolver", "Hold connections while their workload wakes."),
+    "operator": _Entry("elasti.cli.operator", "Run the operator: sleep, wake, switch traffic."),
+    "sleep": _Entry("elasti.cli.sleep", "Put targets to sleep now, without losing a request."),
+    "uninstall": _Entry("elasti.cli.uninstall.command", "Remove Elasti, with every target awake."),
+    "version": _Entry("elasti.cli.version", "Print the version."),
+    "wake": _Entry("elasti.cli.wake", "Wake targets, as traffic would."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands live in modules of their own, each named `command` there."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Name the commands."""
+        del ctx
+        return sorted(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load one command."""
+        del ctx
+        entry = _COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        return cast("click.Command", importlib.import_module(entry.module).command)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run a command; Ctrl-C before it began, and what the system refuses, end without traceback."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
+        except OSError as error:
+            if error.errno == errno.EPIPE:
+                raise  # whoever read has gone, as after `| head`: click ends without a word
+            raise Failure(ExitCode.FAILED, os_error_message(error)) from error
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands with their help, without loading them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _COMMANDS[name].help) for name in sorted(_COMMANDS)])
+
+
+def _suit_the_terminal(ctx: click.Context) -> None:
+    """Write no colours where none are wanted, and no traceback where a letter cannot be shown."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        ctx.color = False
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="elasti %(version)s")
+@click.pass_context
+def main(ctx: click.Context) -> None:
+    """Elasti puts idle Kubernetes workloads to sleep and wakes them on the first connection.
+
+    \b
+    Examples:
+      elasti demo
+      elasti install && elasti doctor
+      elasti get -A
+
+    \b
+    Exit codes:
+      0 done         3 no such object   6 Elasti is not installed
+      1 failed       4 not allowed      7 out of time
+      2 wrong call   5 no cluster       130 interrupted
+    """
+    _suit_the_terminal(ctx)

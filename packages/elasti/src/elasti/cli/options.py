@@ -1,0 +1,137 @@
+"""The options and arguments that commands share: cluster, namespace, names, form of output.
+
+Names are checked before the cluster is asked: a wrong one is a usage error. Loads nothing but click, so
+that a command's help stays quick.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from elasti.cli.completion import complete_contexts, complete_names
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LONGEST = 253
+# What `elasti get -o name` and `kubectl get -o name` print before the name.
+_KIND = re.compile(r"elastiservices?(\.elasti\.truefoundry\.com)?/")
+
+
+def namespace(text: str) -> str:
+    """Return a namespace as it is; empty where an option means all. Raises BadParameter."""
+    if text and not _LABEL.fullmatch(text):
+        raise click.BadParameter(
+            f"{text!r} is no namespace: lower-case letters, digits and '-', at most 63, beginning"
+            " and ending with a letter or digit."
+        )
+    return text
+
+
+def name(text: str) -> str:
+    """Return an ElastiService's name, also from what `-o name` prints. Raises BadParameter."""
+    found = _KIND.match(text)
+    bare = text[found.end() :] if found else text
+    if len(bare) > _LONGEST or not _SUBDOMAIN.fullmatch(bare):
+        hint = " Name its namespace with -n." if bare.count("/") == 1 else ""
+        raise click.BadParameter(
+            f"{text!r} is no name: lower-case letters, digits, '-' and '.', beginning and ending"
+            f" with a letter or digit.{hint}"
+        )
+    return bare
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class AccessOptions:
+    """Which cluster to speak to, as whom; nothing given means what kubectl would use."""
+
+    context: str | None = None
+    kubeconfig: Path | None = None
+
+
+def cluster_options(function: Callable[..., T]) -> Callable[..., T]:
+    """Add `--context` and `--kubeconfig`; the command gets them as one `access`."""
+
+    @functools.wraps(function)
+    def called(*, context: str | None, kubeconfig: Path | None, **others: Any) -> T:
+        return function(access=AccessOptions(context=context, kubeconfig=kubeconfig), **others)
+
+    called = click.option(
+        "--kubeconfig",
+        type=click.Path(dir_okay=False, path_type=Path),
+        default=None,
+        help="The kubeconfig file to use.  [default: KUBECONFIG, else ~/.kube/config]",
+    )(called)
+    return click.option(
+        "--context",
+        default=None,
+        shell_complete=complete_contexts,
+        help="The kubeconfig context to use.",
+    )(called)
+
+
+def names_argument(*, required: bool) -> Callable[[F], F]:
+    """Add `names`, of ElastiServices."""
+    return click.argument(
+        "names",
+        metavar="NAME..." if required else "[NAME]...",
+        nargs=-1,
+        required=required,
+        type=name,
+        shell_complete=complete_names,
+    )
+
+
+def namespace_option(function: F) -> F:
+    """Add `-n`."""
+    return click.option(
+        "-n",
+        "--namespace",
+        type=namespace,
+        default=None,
+        help="The namespace; the context's by default.",
+    )(function)
+
+
+def elasti_namespace_option(function: F) -> F:
+    """Add `--elasti-namespace`."""
+    return click.option(
+        "--elasti-namespace",
+        type=namespace,
+        default="elasti",
+        show_default=True,
+        help="Where operator and resolver run.",
+    )(function)
+
+
+def output_option(*formats: str) -> Callable[[F], F]:
+    """Add `-o` with these forms, the first by default."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        help="The form of the output.",
+    )
+
+
+def timeout_option(default: float) -> Callable[[F], F]:
+    """Add `--timeout`, in seconds."""
+    return click.option(
+        "--timeout",
+        type=click.FloatRange(min=0, min_open=True),
+        default=default,
+        show_default=True,
+        help="How long --wait waits, in seconds.",
+    )

@@ -1,0 +1,154 @@
+"""What there is to remove, what of it must stay because others need it, and the plan in words.
+
+Everything is read from the cluster, nothing is remembered: an uninstall that was killed half-way
+finds, when it is called again, just what is left to do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from elasti.api.names import GROUP, PLURAL
+from elasti.cli.exits import ExitCode, Failure
+from elasti.cli.install.choices import MANAGER
+from elasti.cli.install.inventory import (
+    installed_operator,
+    installed_operators,
+    is_held,
+    key_of,
+    list_elastiservices,
+    name_some,
+    objects_of,
+)
+from elasti.cli.uninstall.targets import sleeps
+from kubeloop.client.errors import Forbidden, NotFound
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from elasti.cli.install.inventory import InstalledObject, InstalledOperator
+    from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject
+
+
+DEFINITIONS = "apiextensions.k8s.io/v1/customresourcedefinitions"
+DEFINITION = f"{PLURAL}.{GROUP}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class UninstallSurvey:
+    """What was found.
+
+    watches: the installation's namespaces, empty for all. variables: its operator's, if it has one.
+    needed_by: why the definition cannot go, for people; empty where it can. has_definition: whether
+    there is one that was installed with the programs.
+    """
+
+    namespace: str
+    watches: tuple[str, ...]
+    elastiservices: tuple[JsonObject, ...]
+    objects: tuple[InstalledObject, ...]
+    has_definition: bool
+    needed_by: str = ""
+    foreign_definition: bool = False
+    variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def is_done(self, *, keep: bool) -> bool:
+        """Whether nothing is left to remove; to let go of, where ElastiServices are kept."""
+        if self.objects:
+            return False
+        if keep:
+            return not any(map(is_held, self.elastiservices))
+        goes = self.has_definition and not self.needed_by
+        return not (self.elastiservices or goes)
+
+
+async def survey(client: Client, namespace: str) -> UninstallSurvey:
+    """Look at an installation. Raises KubeError."""
+    ours = await installed_operator(client, namespace)
+    others = [item for item in await installed_operators(client) if item.namespace != namespace]
+    watches = ours.watches if ours else ()
+    everywhere = await list_elastiservices(client, ())
+    objects = [item async for item in objects_of(client, namespace, watches)]
+    mine = await _mine(client, ours, others, everywhere)
+    definition = await _definition(client)
+    labels = (definition or {}).get("metadata", {}).get("labels") or {}
+    foreign = definition is not None and labels.get("app.kubernetes.io/managed-by") != MANAGER
+    return UninstallSurvey(
+        namespace=namespace,
+        watches=watches,
+        elastiservices=tuple(mine),
+        objects=tuple(objects),
+        has_definition=definition is not None and not foreign,
+        needed_by=_needed_by(others, everywhere, mine),
+        foreign_definition=foreign,
+        variables=ours.variables if ours else {},
+    )
+
+
+async def _mine(
+    client: Client,
+    ours: InstalledOperator | None,
+    others: list[InstalledOperator],
+    everywhere: list[JsonObject] | None,
+) -> list[JsonObject]:
+    """Return the ElastiServices that end with this installation."""
+    if ours is not None and ours.watches:
+        return await list_elastiservices(client, ours.watches) or []
+    if ours is None and others:
+        return []
+    return everywhere or []
+
+
+async def _definition(client: Client) -> JsonObject | None:
+    try:
+        return await client.resource(DEFINITIONS).get(DEFINITION)
+    except (NotFound, Forbidden):
+        return None
+
+
+def _needed_by(
+    others: list[InstalledOperator], everywhere: list[JsonObject] | None, mine: list[JsonObject]
+) -> str:
+    if others:
+        places = ", ".join(sorted(item.namespace for item in others))
+        return f"another installation needs it (namespace {places})"
+    if everywhere is None:
+        return "nobody may see here whether others have ElastiServices"
+    known = {key_of(es) for es in mine}
+    left = [es for es in everywhere if key_of(es) not in known]
+    if not left:
+        return ""
+    return f"ElastiServices outside of this installation would be lost with it: {name_some(left)}"
+
+
+def refusal(survey: UninstallSurvey, *, keep: bool) -> Failure | None:
+    """Return why nothing may be removed: others would lose what is theirs."""
+    if keep or not survey.has_definition or not survey.needed_by:
+        return None
+    return Failure(
+        ExitCode.FAILED,
+        f"the CustomResourceDefinition cannot go: {survey.needed_by}",
+        remedy="Keep it, and everybody's ElastiServices: --keep-crd",
+    )
+
+
+def announcement(survey: UninstallSurvey, *, keep: bool) -> Iterator[str]:
+    """Yield what will happen, a line for each thing."""
+    yield f"From namespace {survey.namespace} this removes Elasti:"
+    count = len(survey.elastiservices)
+    asleep = sum(map(sleeps, survey.elastiservices))
+    if count:
+        fate = "kept, with their targets awake" if keep else "deleted"
+        woken = f" (asleep, and woken first: {asleep})" if asleep else ""
+        yield f"  ElastiServices {fate}: {count}{woken}"
+    if survey.objects:
+        yield f"  {len(survey.objects)} objects: operator, resolver, their Services and rights"
+    if survey.has_definition:
+        yield f"  the CustomResourceDefinition {'is kept' if keep else 'goes last'}"
+    elif survey.foreign_definition:
+        yield "  the CustomResourceDefinition is kept: `elasti install` did not make it"
+    if count and not keep:
+        yield "To have them again later, save them first:"
+        yield "  kubectl get elastiservices -A -o yaml > elastiservices.yaml"

@@ -1,0 +1,144 @@
+"""The ElastiServices of an installation on their way out: woken, deleted, or let go.
+
+Nothing here decides a hand-over: an operator does that, the cluster's or a stand-in. Here it is asked
+for, and waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from elasti.api.names import FINALIZER, MANAGED_BY, PRIVATE_LABEL, WAKE_ANNOTATION
+from elasti.cli.install.inventory import RESOURCE, is_held, key_of, list_elastiservices, name_some
+from kubeloop.aio.clock import SystemClock
+from kubeloop.client.errors import Conflict, Invalid, NotFound
+from kubeloop.controller.finalizers import remove_finalizers
+from kubeloop.objects.meta import PartialObjectMetadata
+from kubeloop.objects.patches import MergePatch
+from kubeloop.objects.times import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+    from elasti.cli.progress import Progress
+    from elasti.cli.uninstall.survey import UninstallSurvey
+    from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject
+    from kubeloop.objects.patches import Patch
+
+_AWAKE = "Serve"
+_LOOK_EVERY = 1.0
+_COMPANIONS = (
+    ("discovery.k8s.io/v1/endpointslices", f"endpointslice.kubernetes.io/managed-by={MANAGED_BY}"),
+    ("v1/services", f"{PRIVATE_LABEL}=true"),
+)
+
+
+def sleeps(es: JsonObject) -> bool:
+    """Whether the resolver is, or may be, in the way of an ElastiService's traffic."""
+    return (es.get("status") or {}).get("state", "") not in ("", _AWAKE)
+
+
+def is_going(es: JsonObject) -> bool:
+    """Whether it is being deleted already."""
+    return bool(es["metadata"].get("deletionTimestamp"))
+
+
+class UninstallTargets:
+    """All of them. Waits return what is left when the time is over."""
+
+    def __init__(self, client: Client, survey: UninstallSurvey, progress: Progress) -> None:
+        self._client = client
+        self._survey = survey
+        self._progress = progress
+        self._objects = client.resource(RESOURCE)
+
+    async def present(self) -> list[JsonObject]:
+        """Return those that are there now."""
+        if not self._survey.elastiservices:
+            return []
+        return await list_elastiservices(self._client, self._survey.watches) or []
+
+    async def ask_to_wake(self) -> None:
+        """Ask for those that sleep."""
+        stamp = format_time(SystemClock().now())
+        asked = MergePatch({"metadata": {"annotations": {WAKE_ANNOTATION: stamp}}})
+        for es in await self.present():
+            if sleeps(es) and not is_going(es):
+                await self._patch(es, asked)
+
+    async def until_awake(self, seconds: float) -> list[JsonObject]:
+        """Wait until each was seen awake; one that falls asleep again later counts as seen."""
+        seen: set[str] = set()
+
+        def left(present: list[JsonObject]) -> list[JsonObject]:
+            waited = [es for es in present if not is_going(es)]
+            seen.update(key_of(es) for es in waited if not sleeps(es))
+            return [es for es in waited if key_of(es) not in seen]
+
+        return await self._wait(left, "waiting until they are awake", seconds)
+
+    async def until_settled(self, seconds: float) -> list[JsonObject]:
+        """Wait until all are awake at the same time."""
+        return await self._wait(
+            lambda present: [es for es in present if sleeps(es)],
+            "waiting until traffic goes to their pods",
+            seconds,
+        )
+
+    async def delete(self) -> None:
+        """Delete all; the operator ends them."""
+        for es in await self.present():
+            meta = es["metadata"]
+            try:
+                await self._objects.delete(meta["name"], namespace=meta["namespace"])
+            except NotFound:
+                continue
+
+    async def until_gone(self, seconds: float) -> list[JsonObject]:
+        """Wait until all are gone."""
+        return await self._wait(lambda present: present, "waiting until they are let go", seconds)
+
+    async def let_go(self) -> None:
+        """Remove our finalizers and whatever belongs to ElastiServices; they stay otherwise."""
+        while held := list(filter(is_held, await self.present())):
+            for es in held:
+                patch = remove_finalizers(es["metadata"]["finalizers"], [FINALIZER])
+                assert patch is not None
+                await self._patch(es, patch)
+        for resource, selector in _COMPANIONS:
+            await self._remove_all(resource, selector)
+
+    async def _remove_all(self, resource: str, selector: str) -> None:
+        objects = self._client.resource(resource, PartialObjectMetadata)
+        for namespace in self._survey.watches or ("",):
+            async for item in objects.items(selector=selector, namespace=namespace):
+                try:
+                    await objects.delete(item.metadata.name, namespace=item.metadata.namespace)
+                except NotFound:
+                    continue
+
+    async def _patch(self, es: JsonObject, patch: Patch) -> None:
+        meta = es["metadata"]
+        try:
+            await self._objects.patch(meta["name"], patch, namespace=meta["namespace"])
+        except (NotFound, Conflict, Invalid):
+            # It went or changed meanwhile; whoever waits looks again.
+            return
+
+    async def _wait(
+        self,
+        left_of: Callable[[list[JsonObject]], Collection[JsonObject]],
+        words: str,
+        seconds: float,
+    ) -> list[JsonObject]:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        with self._progress.waiting() as waiting:
+            while True:
+                left = list(left_of(await self.present()))
+                if not left or loop.time() >= until:
+                    return left
+                waiting.show("ElastiServices", f"{words}: {name_some(left)}")
+                await asyncio.sleep(_LOOK_EVERY)

@@ -1,0 +1,208 @@
+"""Uninstalling, in the order in which nothing gets lost.
+
+1. Every target that sleeps is woken, and waited for: from here on Services do without us.
+2. ElastiServices are deleted, and the operator lets go of them; or, where they are kept, the operator
+   stops and they are let go of.
+3. The programs go, then their Services, policies, rights and accounts.
+4. The definition goes last.
+
+Where the cluster's operator does not work, a stand-in does steps 1 and 2. Each step looks at what
+is there, so calling again goes on where a call ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from elasti.api.names import LEASE_NAME, QUARANTINE_CONFIG_MAP
+from elasti.cli.exits import ExitCode, Failure
+from elasti.cli.install.choices import Program, account, selector
+from elasti.cli.install.inventory import name_some
+from elasti.cli.uninstall.standin import standin_operator
+from elasti.cli.uninstall.survey import DEFINITION, DEFINITIONS
+from elasti.cli.uninstall.targets import UninstallTargets
+from kubeloop.client.errors import Forbidden, NotFound
+from kubeloop.objects.meta import PartialObjectMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from elasti.cli.progress import Progress
+    from elasti.cli.uninstall.survey import UninstallSurvey
+    from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject
+
+_DEPLOYMENTS = "apps/v1/deployments"
+_LOOK_EVERY = 0.5
+# No manifest has them, so no label of an installation finds them.
+_MADE_BY_THE_OPERATOR = (
+    ("coordination.k8s.io/v1/leases", LEASE_NAME),
+    ("v1/configmaps", QUARANTINE_CONFIG_MAP),
+)
+
+
+class Uninstaller:
+    """One call of `elasti uninstall`. Raises Failure, KubeError.
+
+    keep: ElastiServices and their definition stay. force: go on although a target cannot be woken.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        survey: UninstallSurvey,
+        progress: Progress,
+        *,
+        keep: bool,
+        force: bool,
+        seconds: float,
+    ) -> None:
+        self._client = client
+        self._survey = survey
+        self._progress = progress
+        self._keep = keep
+        self._force = force
+        self._seconds = seconds
+        self._targets = UninstallTargets(client, survey, progress)
+
+    async def run(self) -> None:
+        """Remove it."""
+        if self._survey.elastiservices:
+            if await self._operator_works():
+                await self._end(works=True)
+            else:
+                self._progress.say("no operator works in the cluster: one runs here meanwhile")
+                async with self._standin_operator():
+                    await self._end(works=False)
+            if self._keep:
+                await self._let_go()
+        await self._remove_objects()
+        if not self._keep:
+            await self._remove_definition()
+
+    # ElastiServices
+
+    async def _end(self, *, works: bool) -> None:
+        await self._wake()
+        if not self._keep:
+            await self._delete(works=works)
+
+    async def _wake(self) -> None:
+        await self._targets.ask_to_wake()
+        asleep = await self._targets.until_awake(self._seconds)
+        if asleep and not self._force:
+            raise _not_woken(asleep, self._seconds)
+
+    async def _delete(self, *, works: bool) -> None:
+        await self._targets.delete()
+        left = await self._targets.until_gone(self._seconds)
+        if left and works:
+            left = await self._instead(left)
+        if left and not self._force:
+            raise _not_let_go(left)
+        if left:
+            await self._targets.let_go()
+        self._progress.done("ElastiServices", "removed")
+
+    async def _instead(self, left: list[JsonObject]) -> list[JsonObject]:
+        """End them from here, where the cluster's operator had its time."""
+        self._progress.say(f"the operator does not let go of {len(left)}: it is stopped")
+        await self._stop(Program.OPERATOR)
+        async with self._standin_operator():
+            return await self._targets.until_gone(self._seconds)
+
+    async def _let_go(self) -> None:
+        """Stop the operator, so that nobody falls asleep again, and leave all awake.
+
+        Private Services go after the resolvers: those still take connections from nodes that have not
+        heard yet, and find the pods by them.
+        """
+        await self._stop(Program.OPERATOR)
+        async with self._standin_operator():
+            asleep = await self._targets.until_settled(self._seconds)
+        if asleep and not self._force:
+            raise _not_woken(asleep, self._seconds)
+        await self._stop(Program.RESOLVER)
+        await self._targets.let_go()
+        self._progress.done("ElastiServices", "awake, and kept")
+
+    def _standin_operator(self) -> contextlib.AbstractAsyncContextManager[None]:
+        return standin_operator(self._client.config, self._survey)
+
+    async def _operator_works(self) -> bool:
+        deployments = self._client.resource(_DEPLOYMENTS, namespace=self._survey.namespace)
+        try:
+            found = await deployments.get(account(Program.OPERATOR))
+        except NotFound:
+            return False
+        return bool((found.get("status") or {}).get("availableReplicas"))
+
+    # Everything else
+
+    async def _stop(self, program: Program) -> None:
+        deployments = self._client.resource(_DEPLOYMENTS, namespace=self._survey.namespace)
+        try:
+            await deployments.delete(account(program), propagation="Background")
+        except NotFound:
+            return
+        self._progress.done(f"Deployment {self._survey.namespace}/{account(program)}", "removed")
+        await self._until_gone([program])
+
+    async def _until_gone(self, programs: Iterable[Program]) -> None:
+        """Wait until the pods are gone; those that still serve a connection are not waited out."""
+        namespace, left = self._survey.namespace, 0
+        pods = self._client.resource("v1/pods", PartialObjectMetadata, namespace=namespace)
+        # Who may not look at pods does not wait for them.
+        with contextlib.suppress(TimeoutError, Forbidden), self._progress.waiting() as waiting:
+            async with asyncio.timeout(self._seconds):
+                for program in programs:
+                    chosen = ",".join(f"{k}={v}" for k, v in selector(program).items())
+                    while left := len([pod async for pod in pods.items(selector=chosen)]):
+                        waiting.show(account(program), f"{left} pods end what they serve")
+                        await asyncio.sleep(_LOOK_EVERY)
+        if left:
+            self._progress.say(f"{left} pods still serve connections, and end when those do")
+
+    async def _remove_objects(self) -> None:
+        programs_gone = False
+        for found in self._survey.objects:
+            if found.kind.kind != "Deployment" and not programs_gone:
+                await self._until_gone(Program)
+                programs_gone = True
+            resource = self._client.resource(found.kind.resource)
+            try:
+                await resource.delete(
+                    found.name, namespace=found.namespace or None, propagation="Background"
+                )
+            except NotFound:
+                continue
+            self._progress.done(str(found), "removed")
+        for kind, name in _MADE_BY_THE_OPERATOR:
+            with contextlib.suppress(NotFound, Forbidden):
+                await self._client.resource(kind).delete(name, namespace=self._survey.namespace)
+
+    async def _remove_definition(self) -> None:
+        if not self._survey.has_definition or self._survey.needed_by:
+            return
+        with contextlib.suppress(NotFound):
+            await self._client.resource(DEFINITIONS).delete(DEFINITION)
+            self._progress.done(f"CustomResourceDefinition {DEFINITION}", "removed")
+
+
+def _not_woken(asleep: list[JsonObject], seconds: float) -> Failure:
+    return Failure(
+        ExitCode.TIMED_OUT,
+        f"not awake after {seconds:.0f} s: {name_some(asleep)}. Without Elasti their Services would answer nobody",
+        remedy="See why: elasti describe NAME. Then try again, with a longer --timeout; or --force"
+        " leaves them as they are.",
+    )
+
+
+def _not_let_go(left: list[JsonObject]) -> Failure:
+    return Failure(
+        ExitCode.TIMED_OUT,
+        f"not let go of in time: {name_some(left)}",
+        remedy="Call again to go on; --force removes their finalizers.",
+    )

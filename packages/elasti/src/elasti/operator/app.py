@@ -1,0 +1,200 @@
+"""The operator, put together.
+
+Every replica serves wake-ups and keeps warm caches; the leader reconciles. Losing the lease ends the
+leader's work and nothing else.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import TYPE_CHECKING
+
+from elasti.api.wire import OPERATOR_AUDIENCE
+from elasti.authn.authenticator import authenticator_for
+from elasti.operator.autoscalers.keda import Keda
+from elasti.operator.handover.resolver_client import HttpResolverClient
+from elasti.operator.leader import Leader, OperatorContext
+from elasti.operator.metrics import OperatorMetrics
+from elasti.operator.scale_handler import ScaleHandler
+from elasti.operator.server import Server
+from elasti.operator.wake import TargetWaker
+from elasti.operator.watch.caches import OperatorCaches
+from elasti.operator.watch.directory import Directory
+from elasti.operator.watch.targets import KindWarmer, known_scale
+from kubeloop.aio.clock import SystemClock
+from kubeloop.controller import (
+    ApiEventSink,
+    ElectionConfig,
+    ElectionThread,
+    EventRecorder,
+    Group,
+    HealthChecks,
+    HealthServer,
+    Manager,
+    own_connection,
+)
+from kubeloop.controller.events.event_types import Reporter as EventSource
+from kubeloop.controller.reconcile import Request
+from kubeloop.informer import Deleted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from elasti.api.types import ElastiService
+    from elasti.operator.handover.resolver_client import ResolverClientFactory
+    from elasti.operator.settings import OperatorSettings
+    from kubeloop.aio.clock import Clock
+    from kubeloop.client.client import Client
+    from kubeloop.informer.handlers import Notification
+
+_COMPONENT = "elasti-operator"
+
+
+class OperatorApp:
+    """One replica. `run` goes on until `stop`, or until something fails for good.
+
+    `open_client` makes a client on any loop: the election has a connection of its own.
+    `resolver_port` opens the way to resolvers; by default their pods' addresses.
+    """
+
+    def __init__(
+        self,
+        settings: OperatorSettings,
+        *,
+        client: Client,
+        open_client: Callable[[], Client],
+        clock: Clock | None = None,
+        resolver_port: ResolverClientFactory | None = None,
+    ) -> None:
+        self.settings = settings
+        self._clock = clock or SystemClock()
+        self._identity = settings.identity or socket.gethostname()
+        self.metrics = OperatorMetrics()
+        self.directory = Directory()
+        self.caches = OperatorCaches.of(client, settings)
+        manager = self.caches.manager
+        self.metrics.observe_watches(manager.counts, manager.restarts)
+        handles = self.caches.elastiservices.add_handler(self.directory.on_event, name="directory")
+        self._directory_gates = [handle.gate for _, handle in handles]
+        self.caches.elastiservices.add_handler(self._forget, name="metrics")
+        scales, keda = ScaleHandler(client), Keda(client)
+        self.waker = TargetWaker(
+            client=client,
+            directory=self.directory,
+            scales=scales,
+            keda=keda,
+            metrics=self.metrics,
+            clock=self._clock,
+            is_synced=lambda: self.is_synced,
+            known=lambda target: known_scale(manager, scales, target),
+        )
+        recorder = EventRecorder(
+            EventSource(_COMPONENT, self._identity), ApiEventSink(client), clock=self._clock
+        )
+        self._context = OperatorContext(
+            client=client,
+            settings=settings,
+            clock=self._clock,
+            caches=self.caches,
+            directory=self.directory,
+            scales=scales,
+            keda=keda,
+            waker=self.waker,
+            metrics=self.metrics,
+            recorder=recorder,
+            resolver_port=resolver_port or self._resolver_port,
+        )
+        self.callers = authenticator_for(
+            client,
+            settings.authn_settings,
+            audience=OPERATOR_AUDIENCE,
+            allowed=settings.callers,
+            clock=self._clock,
+        )
+        self.server = self._make_server()
+        warmer = KindWarmer(client=client, manager=manager, directory=self.directory, scales=scales)
+        self.manager = Manager(election=self._election(open_client), on_lost="standby")
+        self._fill_manager(recorder, warmer)
+
+    def _fill_manager(self, recorder: EventRecorder, warmer: KindWarmer) -> None:
+        add = self.manager.add
+        add(recorder, group=Group.RECORDERS, name="events")
+        add(self.server, group=Group.SERVERS, name="server")
+        if self.callers is not None:
+            add(self.callers, group=Group.OTHERS, name="callers")
+        if self.settings.health_port:
+            add(self._health_server(), group=Group.SERVERS, name="health")
+        add(self.caches.manager, group=Group.CACHES, name="caches")
+        add(warmer, group=Group.OTHERS, name="kinds")
+        add(self._lead, group=Group.LEADER, name="leader")
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether caches and directory are filled, so that "not found" is true."""
+        known = all(gate.synced for gate in self._directory_gates)
+        return known and self.caches.manager.is_ready
+
+    async def run(self) -> None:
+        """Run until stopped. Raises what failed."""
+        await self.manager.run()
+
+    def stop(self) -> None:
+        """Ask `run` to end in order."""
+        self.manager.stop()
+
+    def _forget(self, event: Notification[ElastiService]) -> None:
+        """Let the series of an ElastiService go with it, on every replica."""
+        if isinstance(event, Deleted):
+            meta = event.obj.metadata
+            self.metrics.forget(Request(meta.namespace, meta.name))
+
+    def _resolver_port(self) -> HttpResolverClient:
+        return HttpResolverClient(
+            admin_port=self.settings.resolver_admin_port, token_file=self.settings.token_file
+        )
+
+    async def _lead(self) -> None:
+        # Handlers lag behind their cache; to a leader, who owns what must not be half known.
+        for gate in self._directory_gates:
+            await gate.wait()
+        await Leader(self._context).run()
+
+    def _election(self, open_client: Callable[[], Client]) -> ElectionThread | None:
+        if not self.settings.leader_elect:
+            return None
+        config = ElectionConfig(
+            namespace=self.settings.operator_namespace,
+            name=self.settings.lease_name,
+            identity=self._identity,
+        )
+        return ElectionThread(config=config, lease=own_connection(config, open_client))
+
+    def _make_server(self) -> Server:
+        settings = self.settings
+        return Server(
+            waker=self.waker,
+            directory=self.directory,
+            callers=self.callers,
+            metrics=self.metrics,
+            healthz=HealthChecks("healthz"),
+            readyz=self._readiness(),
+            is_synced=lambda: self.is_synced,
+            host=settings.host,
+            port=settings.port,
+        )
+
+    def _health_server(self) -> HealthServer:
+        return HealthServer(
+            healthz=HealthChecks("healthz"),
+            readyz=self._readiness(),
+            host=self.settings.host,
+            port=self.settings.health_port,
+        )
+
+    def _readiness(self) -> HealthChecks:
+        def caches() -> None:
+            if not self.is_synced:
+                missing = "; ".join(self.caches.manager.missing()) or "not begun"
+                raise RuntimeError(f"the caches are not filled yet: {missing}")
+
+        return HealthChecks("readyz", {"caches": caches})

@@ -1,0 +1,1 @@
+"""Autoscalers that share a target with Elasti: paused while it sleeps, resumed before it wakes."""

@@ -1,0 +1,1 @@
+"""The hand-over of a Service's traffic between its pods and the resolver."""

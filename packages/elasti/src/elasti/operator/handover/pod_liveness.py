@@ -1,0 +1,92 @@
+"""Whether the pods behind ready endpoints are really there.
+
+A slice is what a controller last wrote, and a controller that is behind leaves dead pods in it as ready:
+after a restart, or while its own watches break. Traffic must not be given to those, so before the
+resolver steps aside, the pods themselves are read. One that lives is enough to know; they are asked a
+few at a time, in the same order each time, until one does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+from kubeloop.client.errors import Forbidden, NotFound
+from kubeloop.objects.meta import ObjectMeta
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from elasti.operator.watch.projections import ServiceEndpoint
+    from kubeloop.client.client import Client
+
+_PODS = "v1/pods"
+_AT_ONCE = 4
+
+_log = structlog.get_logger(__name__)
+
+
+class _PodCondition(msgspec.Struct, frozen=True, gc=False):
+    type: str
+    status: str
+
+
+class _PodStatus(msgspec.Struct, frozen=True, gc=False):
+    conditions: tuple[_PodCondition, ...] | None = None
+
+
+class PodReadiness(msgspec.Struct, frozen=True, gc=False):
+    """What matters of a pod here."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    status: _PodStatus = _PodStatus()
+
+    @property
+    def lives(self) -> bool:
+        """Whether it is ready and not told to go."""
+        ready = any(c.type == "Ready" and c.status == "True" for c in self.status.conditions or ())
+        return ready and not self.metadata.deletion_timestamp
+
+
+class PodLiveness:
+    """Reads pods. Raises KubeError where the server does not answer."""
+
+    def __init__(self, client: Client) -> None:
+        self._pods = client.resource(_PODS, PodReadiness)
+        self._reported = False
+
+    async def living(self, namespace: str, endpoints: Iterable[ServiceEndpoint]) -> frozenset[str]:
+        """Return the identities of some endpoints that are really ready; empty where none is."""
+        ordered = sorted(endpoints, key=lambda endpoint: endpoint.identity)
+        for first in range(0, len(ordered), _AT_ONCE):
+            if found := await self._living(namespace, ordered[first : first + _AT_ONCE]):
+                return found
+        return frozenset()
+
+    async def _living(self, namespace: str, endpoints: Sequence[ServiceEndpoint]) -> frozenset[str]:
+        answers = await asyncio.gather(*(self._lives(namespace, e) for e in endpoints))
+        pairs = zip(endpoints, answers, strict=True)
+        return frozenset(endpoint.identity for endpoint, lives in pairs if lives)
+
+    async def _lives(self, namespace: str, endpoint: ServiceEndpoint) -> bool:
+        reference = endpoint.target_ref
+        if reference is None or reference.kind != "Pod":
+            return True  # somebody lists addresses by hand, and knows
+        try:
+            pod = await self._pods.get(reference.name, namespace=namespace)
+        except NotFound:
+            return False
+        except Forbidden as error:
+            self._warn_once(error)
+            return True
+        return pod.lives and reference.uid in ("", pod.metadata.uid)
+
+    def _warn_once(self, error: Forbidden) -> None:
+        if not self._reported:
+            self._reported = True
+            _log.warning(
+                "slices are trusted as they are, since pods cannot be read", why=str(error)
+            )

@@ -1,0 +1,150 @@
+"""The book of resolver ports: which port of the resolver stands for which port of which Service.
+
+A resolver knows a connection's target only by the port it came in on, so a port must never change
+its meaning while any node may still send old traffic there. Three rules see to it:
+
+- What is published (in a slice) or reported (in status) is kept; a published port wins over a
+  reported one, since traffic goes there already.
+- Where two objects claim one port, the older keeps it and the other gets a new one.
+- A freed port rests for an hour. Then the one that has rested longest is used first; ports that
+  nobody has used since the start come before all of them.
+
+Pure: the caller says what time it is. The book is rebuilt from the cluster after a restart: what is in
+use first, then what rests (`resting`). A Service's first choice is by the hash of its name, so that a
+stranger is unlikely to be given what another Service has left, even where nothing could be written down.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+FIRST_PORT = 20000
+LAST_PORT = 29999
+QUARANTINE = 3600.0
+
+
+class PortsExhausted(Exception):
+    """Every resolver port is taken or rests."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, order=True)
+class PortOwner:
+    """An ElastiService that holds ports; sorts by age."""
+
+    created: str
+    uid: str
+
+
+class PortBook:
+    """Who holds which port. One writer: the leader's reconciler."""
+
+    def __init__(self, first: int = FIRST_PORT, last: int = LAST_PORT) -> None:
+        self._first = first
+        self._size = last - first + 1
+        self._owners: dict[int, PortOwner] = {}
+        self._held: dict[PortOwner, dict[int, int]] = {}
+        self._freed: dict[int, float] = {}
+        self.unwritten: set[int] = set()
+        """Ports that were freed and are not written down as resting; the caller's to empty."""
+
+    def __repr__(self) -> str:
+        return f"<PortBook {len(self._owners)} held, {len(self._freed)} freed of {self._size}>"
+
+    def held_by(self, owner: PortOwner) -> dict[int, int]:
+        """Return the Service port to resolver port mapping of one owner."""
+        return dict(self._held.get(owner, {}))
+
+    def owners_of(self, uid: str) -> list[PortOwner]:
+        """Return the owners of that uid; one, or none."""
+        return [owner for owner in self._held if owner.uid == uid]
+
+    def claim(self, owner: PortOwner, wanted: Mapping[int, int]) -> None:
+        """Take ports that are published or reported already: the first claim for a port counts.
+
+        An older owner keeps what it has, and takes what a younger one has. What rests is not
+        claimed: a report of it can only be an old one.
+        """
+        held = self._held.setdefault(owner, {})
+        for service_port, port in wanted.items():
+            present = self._owners.get(port)
+            in_range = self._first <= port < self._first + self._size
+            if service_port in held or not in_range or port in self._freed:
+                continue
+            if present is not None and present <= owner:
+                continue
+            if present is not None:
+                self._drop(present, port)
+            self._take(owner, service_port, port)
+
+    def assign(
+        self, owner: PortOwner, service: str, ports: Sequence[int], now: float
+    ) -> dict[int, int]:
+        """Return a resolver port for each Service port, and free what is not asked for any more.
+
+        Raises PortsExhausted where there are not enough.
+        """
+        held = self._held.setdefault(owner, {})
+        for service_port in held.keys() - set(ports):
+            self._free(owner, held[service_port], now)
+        for service_port in ports:
+            if service_port not in held:
+                self._take(owner, service_port, self._choose(f"{service}:{service_port}", now))
+        return dict(held)
+
+    def release(self, owner: PortOwner, now: float) -> None:
+        """Free all ports of an owner that is gone."""
+        for port in self.held_by(owner).values():
+            self._free(owner, port, now)
+        self._held.pop(owner, None)
+
+    def quarantine(self, port: int, since: float) -> None:
+        """Let a port rest that somebody freed before this book was begun; not one that is held."""
+        in_range = self._first <= port < self._first + self._size
+        if in_range and port not in self._owners:
+            self._freed[port] = max(since, self._freed.get(port, since))
+
+    def abandon(self, port: int, now: float) -> None:
+        """Let a port rest from now on that was in use by somebody unknown; not one that is held."""
+        in_range = self._first <= port < self._first + self._size
+        if in_range and port not in self._owners:
+            self._freed[port] = now
+            self.unwritten.add(port)
+
+    def _take(self, owner: PortOwner, service_port: int, port: int) -> None:
+        self._owners[port] = owner
+        self._held[owner][service_port] = port
+        self._freed.pop(port, None)
+
+    def _free(self, owner: PortOwner, port: int, now: float) -> None:
+        self._drop(owner, port)
+        self._freed[port] = now
+        self.unwritten.add(port)
+
+    def _drop(self, owner: PortOwner, port: int) -> None:
+        del self._owners[port]
+        held = self._held[owner]
+        del held[next(service_port for service_port, taken in held.items() if taken == port)]
+
+    def _choose(self, name: str, now: float) -> int:
+        for port in self._in_order(name):
+            if port not in self._owners and port not in self._freed:
+                return port
+        quarantined = [
+            (freed, port) for port, freed in self._freed.items() if now - freed >= QUARANTINE
+        ]
+        if not quarantined:
+            raise PortsExhausted(
+                f"no resolver port is free: {len(self._owners)} are in use and {len(self._freed)}"
+                f" rest for an hour, of {self._size}; delete ElastiServices that are not needed"
+            )
+        return min(quarantined)[1]
+
+    def _in_order(self, name: str) -> Iterable[int]:
+        digest = hashlib.sha256(name.encode()).digest()
+        start = int.from_bytes(digest[:8], "big") % self._size
+        return (self._first + (start + step) % self._size for step in range(self._size))

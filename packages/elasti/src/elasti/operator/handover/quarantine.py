@@ -1,0 +1,152 @@
+"""Quarantined resolver ports, written down, so that a restart does not give them away.
+
+A freed port is quarantined for an hour (`ports`), since a node that is behind may go on sending
+a former Service's traffic there. The leader writes a port into a ConfigMap of its own namespace
+*before* the write after which nothing else names it: before the status without it, before the
+finalizer goes. The next leader reads it, after entering what is in use. Writes of many ports at
+once are one.
+
+Where the ConfigMap may not be written, or there is no such namespace, ports are quarantined in
+memory alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from elasti.api.names import QUARANTINE_CONFIG_MAP
+from elasti.operator.handover.ports import QUARANTINE
+from elasti.operator.scale_handler import FIELD_MANAGER
+from kubeloop.aio.backoff import Backoff
+from kubeloop.client.errors import AlreadyExists, Forbidden, KubeError, NotFound
+from kubeloop.objects.patches import MergePatch
+from kubeloop.objects.times import format_time, parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from kubeloop.aio.clock import Clock
+    from kubeloop.client.client import Client
+    from kubeloop.objects.meta import JsonObject
+
+
+_REWRITE_AFTER = 60.0
+_TRIES = 3
+_RETRY = Backoff(duration=0.5, factor=2.0, jitter=0.2, cap=10.0)
+
+_log = structlog.get_logger(__name__)
+
+
+class PortQuarantine:
+    """Reads and writes the ConfigMap. One writer: the leader."""
+
+    def __init__(self, client: Client, *, namespace: str, clock: Clock) -> None:
+        self._maps = client.resource("v1/configmaps", namespace=namespace)
+        self._clock = clock
+        self._written: dict[int, float] = {}
+        self._pending: set[int] = set()
+        self._lock = asyncio.Lock()
+        self._usable = True
+
+    async def load(self) -> dict[int, float]:
+        """Return for how many seconds each port has rested that still rests.
+
+        Tries until the server answers.
+        """
+        self._written = _times(await self._read())
+        now = self._now()
+        ages = {port: max(now - freed, 0.0) for port, freed in self._written.items()}
+        return {port: age for port, age in ages.items() if age < QUARANTINE}
+
+    async def _read(self) -> JsonObject:
+        delays = _RETRY.start()
+        while True:
+            try:
+                return await self._maps.get(QUARANTINE_CONFIG_MAP)
+            except NotFound:
+                return {}
+            except Forbidden as error:
+                self._give_up(error)
+                return {}
+            except KubeError as error:
+                _log.warning("resting ports cannot be read yet", error=str(error))
+                await asyncio.sleep(delays.next_delay())
+
+    async def note(self, ports: Iterable[int]) -> None:
+        """Write down that ports rest from now on; nothing where that was written just now.
+
+        Raises KubeError where it may yet succeed.
+        """
+        now = self._now()
+        fresh = {port for port in ports if now - self._written.get(port, 0.0) >= _REWRITE_AFTER}
+        if not fresh or not self._usable:
+            return
+        self._pending |= fresh
+        async with self._lock:
+            if self._pending.isdisjoint(fresh):
+                return  # written with another's
+            batch, self._pending = self._pending, set()
+            try:
+                await self._write(batch)
+            except BaseException:
+                self._pending |= batch
+                raise
+
+    async def _write(self, ports: set[int]) -> None:
+        now = self._clock.now()
+        expired = [port for port, at in self._written.items() if self._now() - at >= QUARANTINE]
+        stamp = format_time(now)
+        data = {str(port): None for port in expired} | {str(port): stamp for port in sorted(ports)}
+        try:
+            await self._put(data)
+        except (Forbidden, NotFound) as error:
+            self._give_up(error)
+            return
+        for port in expired:
+            del self._written[port]
+        self._written |= dict.fromkeys(ports, now.timestamp())
+
+    async def _put(self, data: dict[str, str | None]) -> None:
+        for tries_left in reversed(range(_TRIES)):
+            try:
+                patch = MergePatch({"data": data})
+                await self._maps.patch(QUARANTINE_CONFIG_MAP, patch, field_manager=FIELD_MANAGER)
+                return
+            except NotFound:
+                if not tries_left:
+                    raise
+            try:
+                await self._maps.create(_config_map(data), field_manager=FIELD_MANAGER)
+                return
+            except AlreadyExists:
+                continue
+
+    def _give_up(self, error: KubeError) -> None:
+        self._usable = False
+        _log.warning("freed ports rest in memory alone, until a restart", error=str(error))
+
+    def _now(self) -> float:
+        return self._clock.now().timestamp()
+
+
+def _config_map(data: dict[str, str | None]) -> JsonObject:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": QUARANTINE_CONFIG_MAP},
+        "data": {port: stamp for port, stamp in data.items() if stamp is not None},
+    }
+
+
+def _times(found: JsonObject) -> dict[int, float]:
+    """Read what is written; what is no port or no time is passed over."""
+    times = {}
+    for port, stamp in (found.get("data") or {}).items():
+        try:
+            times[int(port)] = parse_time(stamp).timestamp()
+        except ValueError:
+            continue
+    return times

@@ -1,0 +1,121 @@
+"""What the operator asks resolvers: whose port this is, and what they see.
+
+Both questions are bounded by a second, and no answer is an answer: an endpoint that says nothing is
+not published, and a target whose traffic nobody can account for is not parked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+import aiohttp
+import msgspec
+
+from elasti.api.wire import (
+    ACTIVITY_PATH,
+    PROBE_LIMIT,
+    ActivityReport,
+    ProbeIdentity,
+    probe_request,
+    read_probe_answer,
+)
+
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Self
+
+_TIMEOUT = 1.0
+_ANSWER_LIMIT = 65536
+_NO_ANSWER = (aiohttp.ClientError, OSError, msgspec.MsgspecError, UnicodeDecodeError)
+
+
+class ResolverClient(Protocol):
+    """What the reconciler asks of resolvers."""
+
+    async def owns(self, address: str, port: int, namespace: str, service: str) -> bool:
+        """Whether a data port of a resolver stands for this Service."""
+
+    async def activity(self, address: str, namespace: str, service: str) -> ActivityReport | None:
+        """What a resolver sees of a Service; None where it does not say."""
+
+
+ResolverClientFactory: TypeAlias = Callable[[], AbstractAsyncContextManager[ResolverClient]]
+
+
+class HttpResolverClient:
+    """Speaks to resolvers by their pods' addresses. Used as an `async with` block.
+
+    `token_file` holds the ServiceAccount token for the admin port; it is read for each question,
+    since it rotates.
+    """
+
+    def __init__(self, *, admin_port: int, token_file: str = "", timeout: float = _TIMEOUT) -> None:
+        self._admin_port = admin_port
+        self._token_file = token_file
+        self._timeout = timeout
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            timeout=aiohttp.ClientTimeout(total=self._timeout), auto_decompress=False
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    async def owns(self, address: str, port: int, namespace: str, service: str) -> bool:
+        """Whether a data port of a resolver stands for this Service."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                answer = await _ask(address, port, probe_request(namespace, service))
+        except (OSError, TimeoutError):
+            return False
+        return read_probe_answer(answer) == ProbeIdentity(namespace, service)
+
+    async def activity(self, address: str, namespace: str, service: str) -> ActivityReport | None:
+        """What a resolver sees of a Service; None where it does not say."""
+        assert self._session is not None
+        host = f"[{address}]" if ":" in address else address
+        url = f"http://{host}:{self._admin_port}{ACTIVITY_PATH}"
+        query = {"namespace": namespace, "service": service}
+        try:
+            async with self._session.get(
+                url, params=query, headers=self._headers(), allow_redirects=False
+            ) as response:
+                if response.status != 200:
+                    return None
+                body = await response.content.read(_ANSWER_LIMIT)
+                return msgspec.json.decode(body, type=ActivityReport)
+        except _NO_ANSWER:
+            return None
+
+    def _headers(self) -> dict[str, str]:
+        if not self._token_file:
+            return {}
+        return {"Authorization": f"Bearer {Path(self._token_file).read_text().strip()}"}
+
+
+async def _ask(address: str, port: int, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_connection(address, port, limit=PROBE_LIMIT)
+    try:
+        writer.write(request)
+        answer = b""
+        while len(answer) < PROBE_LIMIT and (data := await reader.read(PROBE_LIMIT)):
+            answer += data
+        return answer
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()

@@ -1,0 +1,177 @@
+"""Whether a target may sleep: each ElastiService's own answer, and that of all who share the target.
+
+Sleeping needs everyone's consent, waking needs one voice.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from elasti.operator.handover.sleep_request import is_in_force
+from elasti.operator.idleness.decide import (
+    Decision,
+    Evidence,
+    Obstacle,
+    Situation,
+    Verdict,
+    decide,
+    format_moment,
+    is_enabled,
+    obstacle,
+)
+from kubeloop.objects.times import parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from elasti.api.types import ElastiServiceSpec
+    from elasti.operator.handover.state import ServiceState, StateStore
+    from elasti.operator.watch.directory import CRDDetails, Directory
+    from kubeloop.aio.clock import Clock
+    from kubeloop.controller.reconcile import Request
+
+_DEFAULT_COOLDOWN = 900.0
+_STALE_POLLS = 4
+
+
+def cooldown_of(spec: ElastiServiceSpec) -> float:
+    """Return the cooldown in seconds; zero means KubeElasti's default, as it always did."""
+    return float(spec.cooldown_period) or _DEFAULT_COOLDOWN
+
+
+def unix_seconds(text: str | None) -> float:
+    """Read a Kubernetes time as seconds since 1970; minus infinity where there is none."""
+    try:
+        return parse_time(text).timestamp() if text else -math.inf
+    except ValueError:
+        return -math.inf
+
+
+def combined_decision(decisions: Iterable[Decision]) -> Decision:
+    """Return what several deciders of one target decide together."""
+    known = list(decisions)
+    for verdict in (Verdict.WAKE, Verdict.STAY):
+        for decision in known:
+            if decision.verdict is verdict:
+                return decision
+    return known[0] if known else Decision(Verdict.STAY, "nobody decides about it")
+
+
+class TriggerJudgement(NamedTuple):
+    """All that time and triggers change about one ElastiService.
+
+    Where it is as it was at the last look, nobody need look again.
+    """
+
+    verdict: Verdict
+    health: tuple[str | None, ...]
+    obstacle: Obstacle | None
+
+
+def trigger_health(evidence: Sequence[Evidence]) -> tuple[str | None, ...]:
+    """Return what is wrong with each trigger: nothing (""), an error, or None where it was not read."""
+    return tuple(item.last.error if item.last is not None else None for item in evidence)
+
+
+class Decisions:
+    """Decides from the directory, what is remembered, and the triggers' evidence."""
+
+    def __init__(
+        self,
+        *,
+        directory: Directory,
+        states: StateStore,
+        evidence: Callable[[Request], Sequence[Evidence]],
+        clock: Clock,
+        polling_interval: float,
+    ) -> None:
+        self._directory = directory
+        self._states = states
+        self._evidence = evidence
+        self._clock = clock
+        self._stale_after = max(120.0, _STALE_POLLS * polling_interval)
+
+    @property
+    def stale_after(self) -> float:
+        """After how many seconds a reading proves nothing any more."""
+        return self._stale_after
+
+    def judge(self, request: Request) -> TriggerJudgement:
+        """Judge anew."""
+        return TriggerJudgement(
+            self.together(request).verdict,
+            trigger_health(self._evidence(request)),
+            self.obstacle(request),
+        )
+
+    def together(self, request: Request) -> Decision:
+        """Decide for a target with everyone who shares it."""
+        sharing = (self._directory.get(other) for other in self._directory.sharing(request))
+        return combined_decision(self.alone(details) for details in sharing if details is not None)
+
+    def alone(self, details: CRDDetails) -> Decision:
+        """Decide for one ElastiService."""
+        found = self._standing(details)
+        if isinstance(found, Obstacle):
+            return Decision(Verdict.STAY, found.message)
+        return decide(self._situation(details, found))
+
+    def obstacle(self, request: Request) -> Obstacle | None:
+        """Return what keeps a target awake, the ElastiService's own reasons before others'."""
+        for other in sorted(self._directory.sharing(request), key=lambda one: one != request):
+            details = self._directory.get(other)
+            found = self._obstacle_alone(details) if details is not None else None
+            if found is None:
+                continue
+            if other == request:
+                return found
+            return Obstacle(
+                "SharedTarget",
+                f"ElastiService {other.name} has the same target, and there {found.message}",
+            )
+        return None
+
+    def _obstacle_alone(self, details: CRDDetails) -> Obstacle | None:
+        found = self._standing(details)
+        return found if isinstance(found, Obstacle) else obstacle(self._situation(details, found))
+
+    def _standing(self, details: CRDDetails) -> ServiceState | Obstacle:
+        """Return what is known of one that may be decided about at all, or why it may not."""
+        memory = self._states.find(details.request)
+        if memory is None or memory.refused:
+            return Obstacle(
+                "NotInOrder", f"{details.name} is not in order; its condition Ready says why"
+            )
+        if details.problems:
+            return Obstacle(
+                "NotInOrder", f"the spec of {details.name} is invalid; its condition Ready says why"
+            )
+        if self._clock.now().timestamp() < memory.contest.until:
+            return Obstacle(
+                "Contested",
+                "another writer keeps undoing it, so it is left alone until"
+                f" {format_moment(memory.contest.until)}, longer each time",
+            )
+        return memory
+
+    def _situation(self, details: CRDDetails, memory: ServiceState) -> Situation:
+        now = self._clock.now()
+        return Situation(
+            now=now.timestamp(),
+            cooldown=cooldown_of(details.spec),
+            created_at=details.created_at,
+            last_scaled_up=max(memory.last_scaled_up, details.last_scaled_up),
+            last_traffic=memory.last_traffic,
+            last_attempt=memory.last_attempt,
+            attempt_ended=memory.attempt_ended,
+            asked=is_in_force(memory),
+            enabled=is_enabled(details.spec.enabled_period, now),
+            triggers=self._evidence(details.request) or _unread(details.spec),
+            stale_after=self._stale_after,
+        )
+
+
+def _unread(spec: ElastiServiceSpec) -> tuple[Evidence, ...]:
+    """Return what triggers have shown before the first round: nothing, but they are there."""
+    return tuple(Evidence(threshold=math.inf) for _ in spec.triggers)

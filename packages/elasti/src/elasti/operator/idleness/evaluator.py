@@ -1,0 +1,274 @@
+"""Reads all triggers, again and again, and keeps what each has shown.
+
+A round asks everything concurrently, but by a fixed number of workers: thousands of triggers
+are never thousands of tasks, and others have the loop in between. Identical queries go out
+once. Each trigger's `Evidence` outlives the rounds for as long as the trigger stays what it is:
+a changed query or threshold has shown nothing yet.
+
+Which server a trigger asks is its owner's choice, and may take its time. So no tenant (a
+namespace) has more than half of the workers, and a round ends in time for no other tenant's
+evidence to grow stale; what was read longest ago is read first, so whatever a round leaves out
+begins the next.
+
+Evidence is kept under an `EvidenceKey`: one ElastiService with one Service and one target.
+Where another target or Service is named, or other triggers, nothing has been shown yet, from
+the moment at which the directory knows: not only from the next round on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import TYPE_CHECKING, NamedTuple
+
+import aiohttp
+import structlog
+
+from elasti.api.triggers import PrometheusMetadata, threshold_of, trigger_metadata
+from elasti.operator.idleness.decide import Evidence, TriggerReading
+from elasti.operator.idleness.triggers.pods import PodsReader
+from elasti.operator.idleness.triggers.prometheus import QueryRound
+from kubeloop.aio.fairness import FairQueue
+from kubeloop.aio.tasks import TimeBudget
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from elasti.api.triggers import TriggerMetadata
+    from elasti.api.types import ElastiServiceSpec, ScaleTrigger
+    from elasti.operator.idleness.triggers.pods import ScrapeTarget
+    from elasti.operator.watch.directory import Directory
+    from kubeloop.aio.clock import Clock
+    from kubeloop.controller.reconcile import Request
+
+
+_AT_ONCE = 64
+_PER_TENANT = 32
+_PODS_AT_ONCE = 32
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """One ElastiService whose triggers are to be read; `party`: with whom it shares the workers."""
+
+    key: Hashable
+    triggers: Sequence[ScaleTrigger]
+    cooldown: float
+    tenant: str = ""
+    pods: Sequence[ScrapeTarget] = ()
+    asleep: bool = False
+
+
+@dataclasses.dataclass(slots=True)
+class _EvidenceRecord:
+    triggers: tuple[ScaleTrigger, ...]
+    evidence: list[Evidence]
+
+
+class _ReadJob(NamedTuple):
+    subject: Subject
+    case: _EvidenceRecord
+    trigger: int
+
+
+class Evaluator:
+    """Reads triggers. Used as an `async with` block, which owns the connections."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        stale_after: float,
+        prometheus_address: str = "",
+        prometheus_authorization: str = "",
+    ) -> None:
+        self._clock = clock
+        self._stale_after = stale_after
+        self._longest_round = stale_after / 3
+        self._address = prometheus_address
+        self._authorization = prometheus_authorization
+        self._cases: dict[Hashable, _EvidenceRecord] = {}
+        self._session: aiohttp.ClientSession | None = None
+        self._pod_session: aiohttp.ClientSession | None = None
+        self._pods: PodsReader | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=_AT_ONCE),
+            # Addresses are the authors' of ElastiServices: none may set what another's is sent.
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+        )
+        self._pod_session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=_PODS_AT_ONCE),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            auto_decompress=False,
+            trust_env=False,
+        )
+        self._pods = PodsReader(self._pod_session, at_once=_PODS_AT_ONCE)
+        return self
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        for session in (self._session, self._pod_session):
+            assert session is not None
+            await session.close()
+
+    def evidence(
+        self, key: Hashable, triggers: Sequence[ScaleTrigger] | None = None
+    ) -> Sequence[Evidence]:
+        """Return what the triggers have shown; nothing where they were never read.
+
+        `triggers`: those that it must be about.
+        """
+        case = self._cases.get(key)
+        if case is None or (triggers is not None and case.triggers != tuple(triggers)):
+            return ()
+        return tuple(case.evidence)
+
+    def forget(self, key: Hashable) -> None:
+        """The ElastiService is gone."""
+        case = self._cases.pop(key, None)
+        if case is not None and self._pods is not None:
+            for index in range(len(case.triggers)):
+                self._pods.forget((key, index))
+
+    async def poll(
+        self, subjects: Iterable[Subject], on_read: Callable[[Hashable], None] | None = None
+    ) -> None:
+        """Read the triggers of all subjects once; `on_read` hears of each subject as it is read."""
+        assert self._session is not None
+        queries = QueryRound(
+            self._session,
+            clock=self._clock,
+            default_address=self._address,
+            authorization=self._authorization,
+        )
+        lanes = await self._queue_jobs(subjects)
+        try:
+            async with asyncio.timeout(self._longest_round), asyncio.TaskGroup() as group:
+                for _ in range(min(_AT_ONCE, len(lanes))):
+                    group.create_task(self._work(lanes, queries, on_read))
+        except TimeoutError:
+            _log.warning("some triggers are left for the next round", left=len(lanes))
+        finally:
+            await queries.close()
+
+    async def _queue_jobs(self, subjects: Iterable[Subject]) -> FairQueue[_ReadJob]:
+        """Return all that is to be read, by party, what was read longest ago first."""
+        jobs, budget = [], TimeBudget()
+        for subject in subjects:
+            case = self._case(subject)
+            jobs += [_ReadJob(subject, case, index) for index in range(len(case.triggers))]
+            if budget.spent():
+                await budget.rest()
+        jobs.sort(key=lambda job: job.case.evidence[job.trigger].read_at)
+        lanes: FairQueue[_ReadJob] = FairQueue(per_group=_PER_TENANT)
+        for job in jobs:
+            lanes.add(job.subject.tenant, job)
+        return lanes
+
+    async def _work(
+        self,
+        lanes: FairQueue[_ReadJob],
+        queries: QueryRound,
+        on_read: Callable[[Hashable], None] | None,
+    ) -> None:
+        budget = TimeBudget()
+        while (taken := lanes.take()) is not None:
+            tenant, job = taken
+            try:
+                await self._read(job.subject, job.case, job.trigger, queries)
+            finally:
+                lanes.done(tenant)
+            if on_read is not None:
+                on_read(job.subject.key)
+            if budget.spent():
+                await budget.rest()
+
+    def _case(self, subject: Subject) -> _EvidenceRecord:
+        triggers = tuple(subject.triggers)
+        case = self._cases.get(subject.key)
+        if case is None or case.triggers != triggers:
+            self.forget(subject.key)
+            evidence = [Evidence(_threshold(trigger)) for trigger in triggers]
+            case = self._cases[subject.key] = _EvidenceRecord(triggers, evidence)
+        return case
+
+    async def _read(
+        self, subject: Subject, case: _EvidenceRecord, index: int, queries: QueryRound
+    ) -> None:
+        try:
+            reading = await self._reading(subject, case.triggers[index], index, queries)
+        except Exception as error:  # noqa: BLE001 -- whoever answers is not ours, and must stop nobody else
+            # Its words may hold a credential; its class does not.
+            kind = type(error).__name__
+            _log.error("a trigger cannot be read", of=str(subject.key), index=index, error=kind)
+            reading = TriggerReading(error=f"it could not be read ({kind})")
+        now = self._clock.now().timestamp()
+        case.evidence[index] = case.evidence[index].after(
+            reading, now, stale_after=self._stale_after
+        )
+
+    async def _reading(
+        self, subject: Subject, trigger: ScaleTrigger, index: int, queries: QueryRound
+    ) -> TriggerReading:
+        try:
+            metadata: TriggerMetadata = trigger_metadata(trigger)
+        except ValueError as error:
+            return TriggerReading(error=str(error))
+        if isinstance(metadata, PrometheusMetadata):
+            return await queries.read(metadata, subject.cooldown)
+        assert self._pods is not None
+        key = (subject.key, index)
+        return await self._pods.read(key, metadata, subject.pods, asleep=subject.asleep)
+
+
+def _threshold(trigger: ScaleTrigger) -> float:
+    try:
+        return threshold_of(trigger_metadata(trigger))
+    except ValueError:
+        return 0.0
+
+
+class EvidenceKey(NamedTuple):
+    """One ElastiService and what it names; prints as the ElastiService."""
+
+    request: Request
+    uid: str
+    service: str
+    api_version: str
+    kind: str
+    target: str
+
+    def __str__(self) -> str:
+        return str(self.request)
+
+
+def evidence_key(request: Request, uid: str, spec: ElastiServiceSpec) -> EvidenceKey:
+    """Return what evidence is kept under."""
+    ref = spec.scale_target_ref
+    return EvidenceKey(request, uid, spec.service, ref.api_version, ref.kind, ref.name)
+
+
+def evidence_lookup(
+    directory: Directory, evaluator: Evaluator
+) -> Callable[[Request], Sequence[Evidence]]:
+    """Return what finds the evidence for an ElastiService as it is now."""
+
+    def evidence(request: Request) -> Sequence[Evidence]:
+        details = directory.get(request)
+        if details is None:
+            return ()
+        key = evidence_key(request, details.uid, details.spec)
+        return evaluator.evidence(key, details.spec.triggers)
+
+    return evidence

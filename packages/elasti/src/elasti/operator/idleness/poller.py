@@ -1,0 +1,132 @@
+"""Reads the triggers of all ElastiServices, and has those looked at for which something follows.
+
+Whoever sleeps and is in use is looked at as soon as its trigger says so; the rest can wait for the end of the
+round.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from elasti.api.names import private_service_name
+from elasti.operator.handover.machine import State
+from elasti.operator.handover.observe import BY_SERVICE
+from elasti.operator.idleness.decide import Verdict
+from elasti.operator.idleness.decisions import cooldown_of
+from elasti.operator.idleness.evaluator import EvidenceKey, Subject, evidence_key
+from elasti.operator.idleness.triggers.pods import ScrapeTarget
+from kubeloop.aio.tasks import TimeBudget
+from kubeloop.aio.wait import until
+from kubeloop.controller.reconcile import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterator
+
+    from elasti.api.types import ElastiService
+    from elasti.operator.handover.state import ServiceState, StateStore
+    from elasti.operator.idleness.decisions import Decisions, TriggerJudgement
+    from elasti.operator.idleness.evaluator import Evaluator
+    from elasti.operator.watch.informer_manager import Scope
+    from elasti.operator.watch.projections import EndpointSlice
+
+_CALMED = (State.SERVE, State.WAKING)
+
+
+class Poller:
+    """The leader's round of all triggers, every polling interval."""
+
+    def __init__(
+        self,
+        *,
+        elastiservices: Scope[ElastiService],
+        private_slices: Scope[EndpointSlice],
+        states: StateStore,
+        decisions: Decisions,
+        evaluator: Evaluator,
+        enqueue: Callable[[Request], None],
+        interval: float,
+    ) -> None:
+        self._elastiservices = elastiservices
+        self._private_slices = private_slices
+        self._states = states
+        self._decisions = decisions
+        self._evaluator = evaluator
+        self._enqueue = enqueue
+        self._interval = interval
+        self._known: set[EvidenceKey] = set()
+        self._woken: set[Request] = set()
+
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        await until(self.poll, self._interval, jitter=0.1)
+
+    async def poll(self) -> None:
+        """Read everything once, and enqueue whom it concerns."""
+        self._woken.clear()
+        await self._evaluator.poll(map(self._subject, self._elastiservices.all()), self._wake)
+        present: set[EvidenceKey] = set()
+        budget = TimeBudget()
+        for es in self._elastiservices.all():
+            request = Request(es.metadata.namespace, es.metadata.name)
+            present.add(evidence_key(request, es.metadata.uid, es.spec))
+            if request not in self._woken:
+                self._consider(request)
+            if budget.spent():
+                await budget.rest()
+        for key in self._known - present:
+            self._evaluator.forget(key)
+        self._known = present
+
+    def _wake(self, key: Hashable) -> None:
+        """Have a sleeper looked at whose triggers were read and want it awake."""
+        assert isinstance(key, EvidenceKey)
+        memory = self._states.find(key.request)
+        if memory is None or memory.state is not State.PROXY:
+            return
+        if self._decisions.together(key.request).verdict is Verdict.WAKE:
+            self._woken.add(key.request)
+            self._enqueue(key.request)
+
+    def _consider(self, request: Request) -> None:
+        memory = self._states.find(request)
+        if memory is None:
+            return
+        found = self._decisions.judge(request)
+        follows = (
+            memory.sleep is not None
+            or (found.verdict is Verdict.SLEEP and memory.state in _CALMED)
+            or (found.verdict is Verdict.WAKE and memory.state is State.PROXY)
+        )
+        if follows or _is_news(found, memory):
+            self._enqueue(request)
+
+    def _subject(self, es: ElastiService) -> Subject:
+        request = Request(es.metadata.namespace, es.metadata.name)
+        memory = self._states.find(request)
+        wants_pods = any(trigger.type == "pods" for trigger in es.spec.triggers)
+        return Subject(
+            key=evidence_key(request, es.metadata.uid, es.spec),
+            triggers=es.spec.triggers,
+            cooldown=cooldown_of(es.spec),
+            tenant=es.metadata.namespace,
+            pods=tuple(self._pods(es)) if wants_pods else (),
+            asleep=memory is not None and memory.state is State.PROXY,
+        )
+
+    def _pods(self, es: ElastiService) -> Iterator[ScrapeTarget]:
+        key = f"{es.metadata.namespace}/{private_service_name(es.spec.service)}"
+        for endpoint_slice in self._private_slices.by_index(BY_SERVICE, key):
+            ports = tuple(
+                (port.name, port.port) for port in endpoint_slice.ports or () if port.port
+            )
+            for endpoint in endpoint_slice.endpoints or ():
+                if endpoint.addresses:
+                    yield ScrapeTarget(endpoint.identity, endpoint.addresses[0], ports)
+
+
+def _is_news(found: TriggerJudgement, memory: ServiceState) -> bool:
+    """Whether the last look saw something else; what keeps a sleeping target awake is no news."""
+    known = memory.judged
+    if known is not None and memory.state is State.PROXY:
+        return found.health != known.health
+    return found != known

@@ -1,0 +1,212 @@
+"""Triggers that ask the target's own pods: no Prometheus needed.
+
+Every pod's `/metrics` is read, one metric summed. A counter is compared by its rate: by how much it
+grew since the last reading, pod by pod, so that a restart (the counter begins anew) or a pod that came
+meanwhile counts for what it has. A pod that cannot be read, or that went away since and took with it
+what it knew, leaves the rate unknown: an error, which never lets a target sleep.
+
+Pods are anybody's, so none may cost the others much: only so many are asked at once, of one target only a
+few, and within a time for all of them; what they say is summed as it comes, a little at a time, and never
+held or unpacked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from typing import TYPE_CHECKING
+
+import aiohttp
+from yarl import URL
+
+from elasti.operator.idleness.decide import TriggerReading
+from elasti.operator.idleness.triggers.responses import (
+    MetricSum,
+    NotExposition,
+    ResponseTooLong,
+    body_chunks,
+)
+from kubeloop.aio.tasks import TimeBudget, parallelize_until
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Mapping, Sequence
+
+    from elasti.api.triggers import PodsMetadata
+
+_TIMEOUT = 5.0
+_TOGETHER = 10.0
+_AT_ONCE = 32
+_OF_ONE_TARGET = 4
+_MAX_BYTES = 16 << 20
+_HOPS = 3
+_REDIRECTS = frozenset((301, 302, 303, 307, 308))
+_UNPACKED = {"Accept-Encoding": "identity"}
+_AT_A_STRETCH = 0.005
+
+
+class Redirected(Exception):
+    """A pod sent us on, and we do not go there."""
+
+
+class Compressed(Exception):
+    """A pod packed its answer, unasked: a little of it may be very much."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ScrapeTarget:
+    """A pod of the target; `ports` are its Service's target ports by name, in their order."""
+
+    identity: str
+    address: str
+    ports: tuple[tuple[str, int], ...]
+
+    def port(self, wanted: int | str) -> int | None:
+        """Return the port's number: one given, one by name, or the first; None for unknown."""
+        if isinstance(wanted, int) and wanted:
+            return wanted
+        for name, number in self.ports:
+            if not wanted or name == wanted:
+                return number
+        return None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CounterState:
+    """What each pod's counter was, and when."""
+
+    at: float
+    values: Mapping[str, float]
+
+
+def rate(before: CounterState | None, now: float, values: Mapping[str, float]) -> TriggerReading:
+    """Return by how much counters grew a second since they were read before."""
+    if before is None or now <= before.at:
+        return TriggerReading(error="this is the first reading; a rate needs two")
+    if gone := before.values.keys() - values.keys():
+        return TriggerReading(error=f"{len(gone)} pods went away since the last reading")
+    grown = sum(_grown(before.values.get(pod), value) for pod, value in values.items())
+    return TriggerReading(grown / (now - before.at))
+
+
+def _grown(before: float | None, now: float) -> float:
+    return now if before is None or now < before else now - before
+
+
+class PodsReader:
+    """Reads pods; remembers counters between readings, by trigger.
+
+    `timeout`: seconds for one pod; `together`: for all of a target's. `at_once`: how many are asked.
+    """
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        *,
+        timeout: float = _TIMEOUT,
+        together: float = _TOGETHER,
+        at_once: int = _AT_ONCE,
+    ) -> None:
+        self._session = session
+        self._timeout = aiohttp.ClientTimeout(total=timeout)
+        self._together = together
+        self._gate = asyncio.Semaphore(at_once)
+        self._counters: dict[Hashable, CounterState] = {}
+
+    async def read(
+        self, key: Hashable, metadata: PodsMetadata, pods: Sequence[ScrapeTarget], *, asleep: bool
+    ) -> TriggerReading:
+        """Return what a trigger says now; `asleep`: the target has no pods, and should not."""
+        if not pods:
+            self._counters.pop(key, None)
+            return TriggerReading(0.0) if asleep else TriggerReading(error="there is no pod to ask")
+        now = asyncio.get_running_loop().time()
+        answers = await self._answers(metadata, pods)
+        failed = [answer for answer in answers if isinstance(answer, str)]
+        if failed:
+            self._counters.pop(key, None)
+            return TriggerReading(error=failed[0])
+        values = {
+            pod.identity: answer
+            for pod, answer in zip(pods, answers, strict=True)
+            if isinstance(answer, float)
+        }
+        if not metadata.is_counter:
+            return TriggerReading(sum(values.values()))
+        before, self._counters[key] = self._counters.get(key), CounterState(now, values)
+        return rate(before, now, values)
+
+    async def _answers(
+        self, metadata: PodsMetadata, pods: Sequence[ScrapeTarget]
+    ) -> Sequence[float | str]:
+        """Ask all pods, a few at a time; where they take too long together, say so."""
+        answers: list[float | str] = [""] * len(pods)
+
+        async def ask(index: int) -> None:
+            async with self._gate:
+                answers[index] = await self._scrape(metadata, pods[index])
+
+        try:
+            async with asyncio.timeout(self._together):
+                await parallelize_until(_OF_ONE_TARGET, len(pods), ask)
+        except TimeoutError:
+            return [f"its {len(pods)} pods did not all answer within {self._together:g} s"]
+        return answers
+
+    def forget(self, key: Hashable) -> None:
+        """The trigger is gone, or another one now."""
+        self._counters.pop(key, None)
+
+    async def _scrape(self, metadata: PodsMetadata, pod: ScrapeTarget) -> float | str:
+        """Return a pod's value, or why there is none."""
+        port = pod.port(metadata.port)
+        if port is None:
+            return f"the Service has no port {metadata.port!r} to read metrics from"
+        try:
+            value = await self._fetch(pod.address, port, metadata)
+        except TimeoutError:
+            return f"pod {pod.address} did not answer in time at port {port}"
+        except (aiohttp.ClientError, OSError) as error:
+            return f"pod {pod.address} cannot be asked at port {port}: {error}"
+        except (NotExposition, ResponseTooLong, Redirected, Compressed) as error:
+            return f"pod {pod.address}: {error}"
+        if value is None:
+            return f"pod {pod.address} has no metric {metadata.metric} with these labels"
+        return value
+
+    async def _fetch(self, address: str, port: int, metadata: PodsMetadata) -> float | None:
+        host = f"[{address}]" if ":" in address else address
+        url = URL(f"http://{host}:{port}{metadata.path}")
+        for _ in range(_HOPS):
+            async with self._session.get(
+                url, timeout=self._timeout, allow_redirects=False, headers=_UNPACKED
+            ) as response:
+                if response.status not in _REDIRECTS:
+                    response.raise_for_status()
+                    return await _summed(response, metadata)
+                url = _redirect_within(response)
+        raise Redirected(f"more than {_HOPS} redirects from {metadata.path}")
+
+
+async def _summed(response: aiohttp.ClientResponse, metadata: PodsMetadata) -> float | None:
+    """Read an answer to its end, letting others have their turn in between."""
+    if (packed := response.headers.get("Content-Encoding", "identity")) != "identity":
+        raise Compressed(
+            f"it answers with Content-Encoding {packed[:40]!r}, which was not asked for"
+        )
+    summed, budget = MetricSum(metadata.metric, metadata.labels), TimeBudget(_AT_A_STRETCH)
+    async for piece in body_chunks(response, limit=_MAX_BYTES):
+        summed.feed(piece)
+        if budget.spent():
+            await budget.rest()
+    return summed.result()
+
+
+def _redirect_within(response: aiohttp.ClientResponse) -> URL:
+    """Return where a pod sends us on itself; nobody may send the operator to other addresses."""
+    location = response.headers.get("Location", "")
+    with contextlib.suppress(ValueError):
+        url = response.url.join(URL(location))
+        if url.origin() == response.url.origin():
+            return url
+    raise Redirected(f"it redirects to {location!r}, and metrics are read from pods only")

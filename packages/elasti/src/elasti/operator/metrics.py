@@ -1,0 +1,146 @@
+"""Metrics under KubeElasti's names, with labels that cannot grow without bound.
+
+`error` is `success`, or the class of an error and never its text. The series of an ElastiService go
+with it; only that it ended stays to be seen for a while, for those that ended last.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import TYPE_CHECKING
+
+from elasti.operator.exposition import HistogramSeries, Series
+from elasti.operator.handover.machine import HOLDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from elasti.operator.handover.machine import State
+    from kubeloop.controller.reconcile import Request
+
+_SUCCESS = "success"
+_BOUNDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0)
+_MAX_ENDED = 256
+_UNOWNED = None
+
+
+class OperatorMetrics:
+    """The operator's metrics."""
+
+    def __init__(self) -> None:
+        self._reconcile = HistogramSeries(
+            "elasti_operator_reconcile",
+            "Duration of reconciles in seconds.",
+            ["crd_name", "error"],
+            _BOUNDS,
+        )
+        self._finalizer = _counter("CRD_finalizer_counter", "Ends of ElastiServices.", "crd_name")
+        self._updates = _counter("CRD_update_counter", "Changes of mode.", "crd_name", "mode")
+        self._mode = Series(
+            "gauge", "elasti_operator_mode", "1 in proxy mode, else 0.", ["crd_name"]
+        )
+        self._informers = Series(
+            "gauge", "elasti_operator_informer_count", "Watches held.", ["informer_name"]
+        )
+        self._follows = _counter(
+            "informer_counter", "Targets that are followed from now on, or no more.",
+            "crd_name", "action",
+        )  # fmt: skip
+        self._handled = _counter(
+            "informer_handler_counter", "Changes of objects that concern an ElastiService.",
+            "crd_name", "key",
+        )  # fmt: skip
+        self._scale = _counter(
+            "scale_counter", "Writes of a target's scale.", "service_name", "namespace", "target"
+        )
+        self._wakes = Series(
+            "counter",
+            "elasti_operator_wake_requests_total",
+            "Requests for a wake-up, by what was done.",
+            ["outcome"],
+        )
+        self._rebuilt = Series(
+            "counter",
+            "elasti_operator_informer_restarts_total",
+            "Watches that were taken down and built anew.",
+            ["informer_name"],
+        )
+        self._watches: Callable[[], Mapping[str, int]] = dict
+        self._restarts: Callable[[], Mapping[str, int]] = dict
+        self._modes: dict[Request, str] = {}
+        self._ended: OrderedDict[Request, None] = OrderedDict()
+
+    def reconciled(self, request: Request, seconds: float, error: BaseException | None) -> None:
+        """A reconcile ended."""
+        self._reconcile.observe(request, str(request), _class(error), value=seconds)
+
+    def finalized(self, request: Request, error: BaseException | None) -> None:
+        """An ElastiService was let go, or that failed."""
+        self._finalizer.add(request, str(request), _class(error))
+        self._ended[request] = None
+        self._ended.move_to_end(request)
+        while len(self._ended) > _MAX_ENDED:
+            self._finalizer.remove(self._ended.popitem(last=False)[0])
+
+    def state(self, request: Request, state: State | None) -> None:
+        """An ElastiService is in a state."""
+        mode = HOLDS[state].mode if state else ""
+        if mode != self._modes.get(request, ""):
+            self._modes[request] = mode
+            self._updates.add(request, str(request), mode, _SUCCESS)
+        self._mode.put(request, str(request), value=float(mode == "proxy"))
+
+    def follows(self, request: Request, action: str, error: BaseException | None = None) -> None:
+        """An ElastiService's target is followed from now on (`add`), or no more (`stop`)."""
+        self._follows.add(request, str(request), action, _class(error))
+
+    def handled(self, request: Request, key: str) -> None:
+        """A change came of an object that concerns an ElastiService; `key` is what it is to it."""
+        self._handled.add(request, str(request), key, _SUCCESS)
+
+    def scaled(
+        self, request: Request, service: str, target: str, error: BaseException | None
+    ) -> None:
+        """A target's scale was written, or could not be."""
+        self._scale.add(request, service, request.namespace, target, _class(error))
+
+    def woken(self, outcome: str) -> None:
+        """A wake request was answered."""
+        self._wakes.add(_UNOWNED, outcome)
+
+    def observe_watches(
+        self,
+        counts: Callable[[], Mapping[str, int]],
+        restarts: Callable[[], Mapping[str, int]],
+    ) -> None:
+        """Ask these, whenever somebody looks: how many watches are held, and were built anew."""
+        self._watches, self._restarts = counts, restarts
+
+    def forget(self, request: Request) -> None:
+        """An ElastiService is gone, and its series with it."""
+        self._modes.pop(request, None)
+        for metric in (self._updates, self._mode, self._follows, self._handled, self._scale):
+            metric.remove(request)
+        self._reconcile.remove(request)
+
+    def pieces(self) -> Iterator[str]:
+        """Write everything in Prometheus' text format, piece by piece."""
+        for name, count in self._watches().items():
+            self._informers.put(_UNOWNED, name, value=count)
+        for name, count in self._restarts().items():
+            self._rebuilt.put(_UNOWNED, name, value=count)
+        for metric in vars(self).values():
+            if isinstance(metric, Series | HistogramSeries):
+                yield from metric.pieces()
+
+    def render(self) -> bytes:
+        """Return everything in Prometheus' text format."""
+        return "".join(self.pieces()).encode()
+
+
+def _counter(name: str, about: str, *labels: str) -> Series:
+    return Series("counter", f"elasti_operator_{name}", about, [*labels, "error"])
+
+
+def _class(error: BaseException | None) -> str:
+    return _SUCCESS if error is None else type(error).__name__

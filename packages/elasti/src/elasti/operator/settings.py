@@ -1,0 +1,160 @@
+"""The operator's settings: read once, at the composition root, from a mapping of variables.
+
+KubeElasti's names keep their meaning; what it demanded has its chart's values as defaults. Everything
+wrong is reported at once, each with the variable, the value and what to write instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from typing import TYPE_CHECKING, Any
+
+from elasti.api.names import LEASE_NAME
+from elasti.api.parsing import (
+    Variables,
+    parse_bool,
+    parse_count,
+    parse_list,
+    parse_port,
+    parse_seconds,
+    read_variables,
+)
+from elasti.authn.settings import AUTHN_VARIABLES, AuthenticationMode, AuthnSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+_DEFAULT_POLLING_INTERVAL = 30.0
+
+
+class OnResolverLoss(enum.Enum):
+    """What happens to sleeping targets when no resolver is ready."""
+
+    WAKE = "Wake"
+    WAIT = "Wait"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSettings:
+    """All settings; times in seconds.
+
+    engage_settle: how long resolver and pods are both in rotation before a target is parked; longer
+    than endpoints need to reach the slowest node. release_settle: how long an endpoint must have been
+    ready before the resolver steps aside. watch_namespaces: empty for the whole cluster.
+    allowed_callers: users that may ask for wake-ups, a trailing `*` for any ending.
+    """
+
+    operator_namespace: str = "elasti"
+    resolver_namespace: str = "elasti"
+    resolver_service: str = "elasti-resolver-service"
+    resolver_admin_port: int = 8013
+    resolver_proxy_port: int = 8012
+    cluster_domain: str = "cluster.local"
+    watch_namespaces: tuple[str, ...] = ()
+
+    polling_interval: float = _DEFAULT_POLLING_INTERVAL
+    prometheus_address: str = ""
+    prometheus_authorization: str = dataclasses.field(default="", repr=False)
+
+    engage_settle: float = 15.0
+    release_settle: float = 2.0
+    finalize_wait: float = 120.0
+    resolver_loss_grace: float = 30.0
+    on_resolver_loss: OnResolverLoss = OnResolverLoss.WAKE
+
+    informer_resync: float = 300.0
+    informer_health_period: float = 5.0
+    informer_stuck_after: float = 900.0
+    sweep_period: float = 60.0
+    workers: int = 16
+
+    host: str | None = None
+    port: int = 8013
+    health_port: int = 8081
+    authenticate: bool = True
+    authentication: AuthenticationMode = AuthenticationMode.AUTO
+    token_issuers: tuple[str, ...] = ()
+    token_keys_file: str = ""
+    allowed_callers: tuple[str, ...] = ()
+    token_file: str = ""
+
+    leader_elect: bool = True
+    lease_name: str = LEASE_NAME
+    identity: str = ""
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str], **overrides: Any) -> OperatorSettings:
+        """Read variables; `overrides` (from flags) win where they are not None.
+
+        Raises SettingsError with every complaint.
+        """
+        values = read_variables(_VARIABLES, environ)
+        values |= {name: value for name, value in overrides.items() if value is not None}
+        settings = cls(**values)
+        settings.authn_settings.check()
+        return settings
+
+    @property
+    def callers(self) -> tuple[str, ...]:
+        """Who may ask for wake-ups: by default every ServiceAccount of the resolver's namespace."""
+        account = f"system:serviceaccount:{self.resolver_namespace}:*"
+        return self.allowed_callers or (account,)
+
+    @property
+    def authn_settings(self) -> AuthnSettings:
+        """How callers are checked."""
+        return AuthnSettings(
+            authentication=self.authentication if self.authenticate else AuthenticationMode.NONE,
+            issuers=self.token_issuers,
+            keys_file=self.token_keys_file,
+        )
+
+
+def _parse_polling_interval(text: str) -> float:
+    # KubeElasti takes its default for what it cannot use, instead of failing.
+    try:
+        return parse_seconds(text) or _DEFAULT_POLLING_INTERVAL
+    except ValueError:
+        return _DEFAULT_POLLING_INTERVAL
+
+
+def _parse_on_resolver_loss(text: str) -> OnResolverLoss:
+    try:
+        return OnResolverLoss(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is neither 'Wake' nor 'Wait'") from None
+
+
+_VARIABLES: Variables = {
+    "ELASTI_OPERATOR_NAMESPACE": ("operator_namespace", str),
+    "ELASTI_LISTEN_ADDRESS": ("host", str),
+    "ELASTI_OPERATOR_HOST": ("host", str),
+    "ELASTI_OPERATOR_PORT": ("port", parse_port),
+    "ELASTI_RESOLVER_NAMESPACE": ("resolver_namespace", str),
+    "ELASTI_RESOLVER_SERVICE_NAME": ("resolver_service", str),
+    "ELASTI_RESOLVER_PORT": ("resolver_admin_port", parse_port),
+    "ELASTI_RESOLVER_PROXY_PORT": ("resolver_proxy_port", parse_port),
+    "KUBERNETES_CLUSTER_DOMAIN": ("cluster_domain", str),
+    "WATCH_NAMESPACES": ("watch_namespaces", parse_list),
+    "POLLING_INTERVAL": ("polling_interval", _parse_polling_interval),
+    "PROMETHEUS_TRIGGER_SERVER_ADDRESS": ("prometheus_address", str),
+    "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER": ("prometheus_authorization", str),
+    "ELASTI_ENGAGE_SETTLE": ("engage_settle", parse_seconds),
+    "ELASTI_RELEASE_SETTLE": ("release_settle", parse_seconds),
+    "ELASTI_FINALIZE_WAIT": ("finalize_wait", parse_seconds),
+    "ELASTI_RESOLVER_LOSS_GRACE": ("resolver_loss_grace", parse_seconds),
+    "ELASTI_ON_RESOLVER_LOSS": ("on_resolver_loss", _parse_on_resolver_loss),
+    "ELASTI_INFORMER_RESYNC": ("informer_resync", parse_seconds),
+    "ELASTI_INFORMER_HEALTH_PERIOD": ("informer_health_period", parse_seconds),
+    "ELASTI_INFORMER_STUCK_AFTER": ("informer_stuck_after", parse_seconds),
+    "ELASTI_WORKERS": ("workers", parse_count),
+    "ELASTI_AUTHENTICATE": ("authenticate", parse_bool),
+    "ELASTI_ALLOWED_CALLERS": ("allowed_callers", parse_list),
+    "ELASTI_RESOLVER_TOKEN_FILE": ("token_file", str),
+    "ELASTI_LEADER_ELECT": ("leader_elect", parse_bool),
+    "ELASTI_LEASE_NAME": ("lease_name", str),
+    "POD_NAME": ("identity", str),
+    **AUTHN_VARIABLES,
+}

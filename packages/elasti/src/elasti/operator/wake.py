@@ -1,0 +1,202 @@
+"""Waking a target because traffic waits. Works on every replica, leader or not.
+
+The reply is given after acting and says what is true: it comes from the API server, not from a
+cache. Many targets are woken a few at a time, over few connections, and what follows waits
+until all are. Namespaces take turns, so that one whose targets hang or are many delays no
+other's (`FairSemaphore`). Callers that ask for the same target at the same time share one
+answer. KEDA is resumed beside it and may fail; when the target was scaled is written into
+status afterwards, without keeping the caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import structlog
+
+from elasti.api.wire import IncomingReply, WakeOutcome
+from elasti.operator.idleness.decisions import cooldown_of
+from elasti.operator.pacing import DeferredWork
+from elasti.operator.scale_handler import FIELD_MANAGER, NotScalable, ScaleTarget, ScaleUp
+from kubeloop.aio.fairness import FairSemaphore
+from kubeloop.aio.tasks import BackgroundTasks
+from kubeloop.client.errors import KubeError
+from kubeloop.objects.patches import MergePatch
+from kubeloop.objects.times import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from types import TracebackType
+    from typing import Self
+
+    from elasti.operator.autoscalers.keda import Keda
+    from elasti.operator.metrics import OperatorMetrics
+    from elasti.operator.scale_handler import ScaleHandler, ScaleView
+    from elasti.operator.watch.directory import CRDDetails, Directory
+    from kubeloop.aio.clock import Clock
+    from kubeloop.client.client import Client
+    from kubeloop.controller.reconcile import Request
+    from kubeloop.objects.meta import JsonObject
+
+
+_TIMEOUT = 10.0
+_FRESH = 60.0
+_LONGEST_WAIT = 0.5
+_NOTES_AT_ONCE = 4
+_RESOURCE = "elasti.truefoundry.com/v1alpha1/elastiservices"
+
+_log = structlog.get_logger(__name__)
+
+
+class TargetWaker:
+    """Wakes targets. Used as an `async with` block, which owns what is done after a reply.
+
+    `known` is what a cache has of a target's scale: enough to write onto, never enough to answer by.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: Client,
+        directory: Directory,
+        scales: ScaleHandler,
+        keda: Keda,
+        metrics: OperatorMetrics,
+        clock: Clock,
+        is_synced: Callable[[], bool],
+        known: Callable[[ScaleTarget], Awaitable[ScaleView | None]],
+    ) -> None:
+        self._objects = client.resource(_RESOURCE)
+        self._directory = directory
+        self._scales = scales
+        self._keda = keda
+        self._metrics = metrics
+        self._clock = clock
+        self._is_synced = is_synced
+        self._known = known
+        self._wake_slots = FairSemaphore()
+        self._note_slots = FairSemaphore(at_once=_NOTES_AT_ONCE, most_late=8, per_late_group=2)
+        self._deferred = DeferredWork()
+        self._tasks = BackgroundTasks(on_error=_log_failure)
+        self._under_way: dict[Request, asyncio.Task[IncomingReply]] = {}
+        self._before: Callable[[Request], None] | None = None
+        self._after: Callable[[Request], None] | None = None
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._deferred.flush()
+        await self._tasks.__aexit__(kind, error, trace)
+
+    def listen(
+        self,
+        *,
+        before: Callable[[Request], None] | None,
+        after: Callable[[Request], None] | None,
+    ) -> None:
+        """Tell the leader's reconciler, where it runs here, of every wake-up, twice."""
+        self._before, self._after = before, after
+
+    async def wait_calm(self) -> None:
+        """Let a crowd that is being woken go first, for a moment at most.
+
+        For looks, which each of those wake-ups asks for, and which would take the processor from the rest.
+        """
+        await self._wake_slots.wait_calm(_LONGEST_WAIT)
+
+    async def wake(self, namespace: str, service: str) -> IncomingReply:
+        """Wake what is behind a Service, and say what happened. Never raises for the server's sake."""
+        reply = await self._answer(namespace, service)
+        self._metrics.woken(reply.outcome.value)
+        return reply
+
+    async def _answer(self, namespace: str, service: str) -> IncomingReply:
+        if not self._is_synced():
+            return IncomingReply(WakeOutcome.UNAVAILABLE, "the operator is starting")
+        details = self._directory.owner(namespace, service)
+        if details is None:
+            message = f"no ElastiService names Service {namespace}/{service}"
+            return IncomingReply(WakeOutcome.NOT_FOUND, message)
+        task = self._under_way.get(details.request)
+        if task is None:
+            task = self._tasks.start(self._act(details), name=f"wake {details.request}")
+            self._under_way[details.request] = task
+            task.add_done_callback(lambda _done: self._done(details.request))
+        return await asyncio.shield(task)
+
+    def _done(self, request: Request) -> None:
+        self._under_way.pop(request, None)
+        if not self._under_way:
+            self._deferred.flush()
+
+    async def _act(self, details: CRDDetails) -> IncomingReply:
+        if self._before is not None:
+            self._before(details.request)
+        try:
+            return await self._scale(details)
+        finally:
+            self._deferred.add(lambda: self._notify_leader(details.request))
+
+    def _notify_leader(self, request: Request) -> None:
+        if self._after is not None:
+            self._after(request)
+
+    async def _scale(self, details: CRDDetails) -> IncomingReply:
+        ref = details.spec.scale_target_ref
+        target = ScaleTarget.of(details.namespace, ref.api_version, ref.kind, ref.name)
+        self._resume_keda(details)
+        try:
+            async with asyncio.timeout(_TIMEOUT), self._wake_slots.slot(details.namespace):
+                outcome, view = await self._scales.scale_up(
+                    target, details.spec.min_target_replicas, seen=await self._known(target)
+                )
+        except (KubeError, NotScalable, TimeoutError) as error:
+            self._metrics.scaled(details.request, details.spec.service, target.name, error)
+            _log.warning("wake-up failed", target=str(target), error=str(error))
+            return IncomingReply(WakeOutcome.UNAVAILABLE, f"{target} cannot be scaled: {error}")
+        scaled = outcome is ScaleUp.SCALED
+        if scaled:
+            self._metrics.scaled(details.request, details.spec.service, target.name, None)
+        self._deferred.add(lambda: self._note_time(details, scaled=scaled))
+        return IncomingReply(
+            WakeOutcome.SCALING if scaled else WakeOutcome.ALREADY_UP,
+            f"{target} has spec.replicas {view.replicas}",
+        )
+
+    def _resume_keda(self, details: CRDDetails) -> None:
+        autoscaler = details.spec.autoscaler
+        if autoscaler is not None and autoscaler.type == "keda":
+            self._tasks.start(
+                self._keda.resume(details.namespace, autoscaler.name),
+                name=f"resume KEDA for {details.request}",
+            )
+
+    def _note_time(self, details: CRDDetails, *, scaled: bool) -> None:
+        """Write when it was last woken; what is up already is noted less often."""
+        age = self._clock.now().timestamp() - details.last_scaled_up
+        if scaled or age > min(_FRESH, cooldown_of(details.spec) / 2):
+            body = {"status": {"lastScaledUpTime": format_time(self._clock.now())}}
+            self._tasks.start(
+                self._note(details, body), name=f"note the wake-up of {details.request}"
+            )
+
+    async def _note(self, details: CRDDetails, body: JsonObject) -> None:
+        async with self._note_slots.slot(details.namespace):
+            await self._objects.subresource("status").patch(
+                details.name,
+                MergePatch(body),
+                namespace=details.namespace,
+                field_manager=FIELD_MANAGER,
+            )
+
+
+def _log_failure(name: str, error: BaseException) -> None:
+    _log.warning("failed after a wake-up", task=name, error=str(error))

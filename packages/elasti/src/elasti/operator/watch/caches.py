@@ -1,0 +1,71 @@
+"""What the operator watches, on every replica: few watches, whatever the number of ElastiServices."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+from elasti.api.names import MANAGED_BY, PRIVATE_LABEL
+from elasti.api.types import ElastiService
+from elasti.operator.handover.observe import BY_SERVICE, index_by_service
+from elasti.operator.report.warnings import BY_SELECTOR, index_by_selector
+from elasti.operator.watch.informer_manager import Manager, Scope
+from elasti.operator.watch.projections import (
+    MANAGED_BY_LABEL,
+    SERVICES,
+    SLICES,
+    EndpointSlice,
+    Service,
+)
+from elasti.operator.watch.resolvers import Resolvers
+
+if TYPE_CHECKING:
+    from elasti.operator.settings import OperatorSettings
+    from kubeloop.client.client import Client
+
+ELASTISERVICES = "elasti.truefoundry.com/v1alpha1/elastiservices"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class OperatorCaches:
+    """The watched kinds; each target kind comes with its first ElastiService."""
+
+    manager: Manager
+    elastiservices: Scope[ElastiService]
+    services: Scope[Service]
+    private_slices: Scope[EndpointSlice]
+    our_slices: Scope[EndpointSlice]
+    resolvers: Resolvers
+
+    @classmethod
+    def of(cls, client: Client, settings: OperatorSettings) -> OperatorCaches:
+        """Make them; the manager runs them."""
+        manager = Manager(
+            client,
+            namespaces=settings.watch_namespaces,
+            resync=settings.informer_resync,
+            health_period=settings.informer_health_period,
+            stuck_after=settings.informer_stuck_after,
+        )
+        caches = cls(
+            manager,
+            manager.scope(ELASTISERVICES, ElastiService),
+            manager.scope(SERVICES, Service),
+            manager.scope(SLICES, EndpointSlice, label_selector=f"{PRIVATE_LABEL}=true"),
+            manager.scope(SLICES, EndpointSlice, label_selector=f"{MANAGED_BY_LABEL}={MANAGED_BY}"),
+            Resolvers(
+                manager,
+                namespace=settings.resolver_namespace,
+                service=settings.resolver_service,
+            ),
+        )
+        caches.private_slices.add_indexers({BY_SERVICE: index_by_service})
+        caches.services.add_indexers({BY_SELECTOR: index_by_selector})
+        return caches
+
+    def public_name(self, namespace: str, service: str) -> str:
+        """Return the public Service that a private one stands beside; else the name itself."""
+        found = self.services.find(namespace, service)
+        if found is None or not (found.metadata.labels or {}).get(PRIVATE_LABEL):
+            return service
+        return next((owner.name for owner in found.metadata.owner_references or ()), service)

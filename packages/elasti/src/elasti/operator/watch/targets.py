@@ -1,0 +1,255 @@
+"""Scale targets of any kind as one shape, `UpdateObjInfo` (KubeElasti's ops informer).
+
+Deployments, StatefulSets, ReplicaSets and Rollouts keep their replicas in the same place, so a
+slim watch of the kind tells everything. Other kinds may keep them anywhere: their metadata is
+watched, and `/scale` is read when something changes. `KindWarmer` keeps the watches of all
+target kinds open on standbys, so that a new leader begins at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from elasti.operator.scale_handler import NotScalable, ScaleTarget, ScaleView
+from elasti.operator.watch.informer_manager import KeyParams, RequestWatch
+from elasti.operator.watch.projections import Workload
+from kubeloop.client.errors import KubeError, NotFound
+from kubeloop.controller.reconcile import Request
+from kubeloop.informer import Added
+from kubeloop.objects.list_watch import ListOptions
+from kubeloop.objects.meta import PartialObjectMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from elasti.api.types import ElastiService
+    from elasti.operator.metrics import OperatorMetrics
+    from elasti.operator.scale_handler import ScaleHandler
+    from elasti.operator.watch.directory import Directory
+    from elasti.operator.watch.informer_manager import Manager, OnObject, Scope
+    from kubeloop.client.client import Client
+    from kubeloop.informer.handlers import Notification
+    from kubeloop.objects.gvk import GroupVersionResource
+
+
+_WELL_KNOWN = frozenset(
+    {
+        ("apps", "deployments"),
+        ("apps", "statefulsets"),
+        ("apps", "replicasets"),
+        ("argoproj.io", "rollouts"),
+    }
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateObjInfo:
+    """What is known of a scale target.
+
+    `selector` is the target's own, as a mapping where its kind has one. `probed` says whether its pods
+    tell when they are ready; None where that cannot be known.
+    """
+
+    namespace: str
+    name: str
+    spec_replicas: int
+    status_replicas: int
+    uid: str
+    version: str
+    selector: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    pod_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    probed: bool | None = None
+
+    @property
+    def at_zero(self) -> bool:
+        """Whether no pod is asked for."""
+        return self.spec_replicas == 0
+
+    @property
+    def view(self) -> ScaleView:
+        """The same as a scale that a park can be compared with."""
+        return ScaleView(self.uid, self.spec_replicas, self.version)
+
+    def with_scale(self, view: ScaleView) -> UpdateObjInfo:
+        """Return the same target after its scale was read or written."""
+        return dataclasses.replace(
+            self, spec_replicas=view.replicas, uid=view.uid, version=view.version
+        )
+
+
+def target_of(service: ElastiService) -> ScaleTarget:
+    """Return an ElastiService's target."""
+    ref = service.spec.scale_target_ref
+    return ScaleTarget.of(service.metadata.namespace, ref.api_version, ref.kind, ref.name)
+
+
+def info_of(workload: Workload) -> UpdateObjInfo:
+    """Read a workload that keeps its replicas where Deployments do."""
+    meta = workload.metadata
+    return UpdateObjInfo(
+        namespace=meta.namespace,
+        name=meta.name,
+        spec_replicas=workload.replicas,
+        status_replicas=workload.status.replicas,
+        uid=meta.uid,
+        version=meta.resource_version,
+        selector=workload.spec.selector or {},
+        pod_labels=workload.template_labels,
+        probed=workload.has_readiness_probe if workload.spec.template else None,
+    )
+
+
+class TargetWatcher:
+    """Follows the scale targets of ElastiServices through the informer manager."""
+
+    def __init__(
+        self, client: Client, manager: Manager, scales: ScaleHandler, metrics: OperatorMetrics
+    ) -> None:
+        self._client = client
+        self._manager = manager
+        self._scales = scales
+        self._metrics = metrics
+        self._watched: dict[Request, KeyParams] = {}
+
+    async def follow(self, service: ElastiService, on_event: OnObject) -> Scope[Any]:
+        """Hear of an ElastiService's target from now on, and of no former one.
+
+        Returns when the target's kind is in the cache. Raises NoMatch, NotScalable, KubeError.
+        """
+        target = target_of(service)
+        info = await self._scales.resource(target)
+        request = Request(service.metadata.namespace, service.metadata.name)
+        key = KeyParams(*request, info.gvr, target.name)
+        present = self._watched.get(request)
+        if present is not None and present != key:
+            self.leave(*request)
+        if not self._manager.follows(info.gvr, request.namespace):
+            await check_listing(self._client, self._manager, info.gvr, request.namespace)
+        heard = self._counted(request, on_event)
+        scope = self._manager.add(RequestWatch(key, kind_for(info.gvr), heard))
+        if present != key:
+            self._watched[request] = key
+            self._metrics.follows(request, "add")
+        await scope.wait_synced()
+        return scope
+
+    def _counted(self, request: Request, on_event: OnObject) -> OnObject:
+        def heard(event: Notification[Any]) -> None:
+            if not (isinstance(event, Added) and event.initial):
+                self._metrics.handled(request, "target")
+            on_event(event)
+
+        return heard
+
+    async def resource(self, service: ElastiService) -> GroupVersionResource:
+        """Return what serves an ElastiService's target. Raises NoMatch, NotScalable, KubeError."""
+        return (await self._scales.resource(target_of(service))).gvr
+
+    def place(self, namespace: str) -> str:
+        """Return the one namespace whose rights count for a target there; empty for the cluster."""
+        return self._manager.place(namespace)
+
+    def leave(self, namespace: str, name: str) -> None:
+        """Hear no more of the target of an ElastiService that is gone."""
+        request = Request(namespace, name)
+        key = self._watched.pop(request, None)
+        if key is not None:
+            self._manager.remove(key)
+            self._metrics.follows(request, "stop")
+
+    async def read(self, service: ElastiService, scope: Scope[Any]) -> UpdateObjInfo | None:
+        """Return what is known of the target; None where there is none. Raises KubeError."""
+        target = target_of(service)
+        found = scope.find(target.namespace, target.name)
+        if found is None:
+            return None
+        if isinstance(found, Workload):
+            return info_of(found)
+        try:
+            view = await self._scales.read(target)
+        except NotFound:
+            return None
+        return UpdateObjInfo(
+            namespace=target.namespace,
+            name=target.name,
+            spec_replicas=view.replicas,
+            status_replicas=view.status_replicas,
+            uid=view.uid,
+            version=view.version,
+        )
+
+
+async def known_scale(
+    manager: Manager, scales: ScaleHandler, target: ScaleTarget
+) -> ScaleView | None:
+    """Return a target's scale as a cache has it; None where none has, or its kind keeps it elsewhere.
+
+    Raises NoMatch, NotScalable, KubeError.
+    """
+    info = await scales.resource(target)
+    found = manager.find(info.gvr, target.namespace, target.name)
+    return info_of(found).view if isinstance(found, Workload) else None
+
+
+async def check_listing(
+    client: Client, manager: Manager, gvr: GroupVersionResource, namespace: str
+) -> None:
+    """Raise KubeError where a kind's objects cannot be watched.
+
+    A watch would try for ever; whether it may be opened is better known at once.
+    """
+    place = manager.place(namespace)
+    await client.resource(gvr, namespace=place).list(ListOptions(limit=1))
+
+
+def kind_for(gvr: GroupVersionResource) -> type[Any]:
+    """Return how objects of a resource are represented."""
+    return Workload if (gvr.group, gvr.resource) in _WELL_KNOWN else PartialObjectMetadata
+
+
+_WARM_PERIOD = 30.0
+
+_log = structlog.get_logger(__name__)
+
+
+class KindWarmer:
+    """Opens the watch of every target kind in use. A runnable for `Group.OTHERS`."""
+
+    def __init__(
+        self, *, client: Client, manager: Manager, directory: Directory, scales: ScaleHandler
+    ) -> None:
+        self._client = client
+        self._manager = manager
+        self._directory = directory
+        self._scales = scales
+
+    async def run(self) -> None:
+        """Look for new kinds until cancelled."""
+        while True:
+            for target in self._wanted():
+                await self._warm(target)
+            await asyncio.sleep(_WARM_PERIOD)
+
+    def _wanted(self) -> list[ScaleTarget]:
+        """Return one target for each watch that the leader would need."""
+        found = {
+            (target.api_version, target.kind, self._manager.place(target.namespace)): target
+            for target in self._directory.targets()
+        }
+        return list(found.values())
+
+    async def _warm(self, target: ScaleTarget) -> None:
+        try:
+            info = await self._scales.resource(target)
+            if self._manager.follows(info.gvr, target.namespace):
+                return
+            await check_listing(self._client, self._manager, info.gvr, target.namespace)
+        except (KubeError, NotScalable) as error:
+            _log.debug("kind cannot be watched", kind=target.kind, error=str(error))
+            return
+        key = KeyParams(target.namespace, "", info.gvr, "")
+        self._manager.add(RequestWatch(key, kind_for(info.gvr), lambda _event: None))

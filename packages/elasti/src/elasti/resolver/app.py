@@ -1,0 +1,282 @@
+"""The resolver put together: one worker, from its settings to its last connection.
+
+    await serve(Settings.from_env(os.environ), stop)
+
+Everything is made here and handed to those who need it; nothing below reads the environment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import resource
+import sys
+from typing import TYPE_CHECKING, Any, Self
+
+from elasti.api.types import WakeSpec
+from elasti.api.wire import RESOLVER_AUDIENCE
+from elasti.authn.authenticator import authenticator_for
+from elasti.resolver.admin import AdminServer
+from elasti.resolver.drain import drain
+from elasti.resolver.metrics import WorkerView
+from elasti.resolver.ports.claims import PortClaims
+from elasti.resolver.ports.host_rules import HostRules
+from elasti.resolver.ports.listeners import ServicePortListeners
+from elasti.resolver.ports.shared_port import SharedPort
+from elasti.resolver.proxy.limits import Limits
+from elasti.resolver.proxy.port_handler import DataPath
+from elasti.resolver.readiness.checks import NetworkChecks
+from elasti.resolver.readiness.pods import KubePods
+from elasti.resolver.services.registry import ServiceRegistry
+from elasti.resolver.services.service import ServiceDeps
+from elasti.resolver.services.wake import OperatorClient, WakeAnnotation
+from elasti.resolver.workers import AggregateView, WorkerSupervisor, until_orphaned
+from kubeloop.aio.tasks import BackgroundTasks, finish
+from kubeloop.client import Client
+from kubeloop.informer import SharedInformerFactory
+from kubeloop.informer.reflector.source import FAST_BACKOFF, ReflectorOptions
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine, Sequence
+
+    from elasti.authn.authenticator import CallerAuthenticator
+    from elasti.resolver.projections import ServiceKey
+    from elasti.resolver.settings import ResolverSettings
+
+_SYNC_TIMEOUT = 60.0
+# A safety net: whatever went wrong with one notification is mended by the next round.
+_RESYNC = 600.0
+
+_log = logging.getLogger(__name__)
+
+
+class Worker:
+    """One event loop's resolver."""
+
+    def __init__(
+        self, client: Client, settings: ResolverSettings, *, limits: Limits | None = None
+    ) -> None:
+        self._settings = settings
+        options = ReflectorOptions(backoff=FAST_BACKOFF, survive_defects=True)
+        self._factories = [
+            SharedInformerFactory(client, namespace=namespace, resync=_RESYNC, options=options)
+            for namespace in settings.watch_namespaces or ("",)
+        ]
+        self.path = DataPath(limits=limits or _limits(settings))
+        self.operator = OperatorClient(
+            url=settings.operator, token_file=settings.operator_token_file
+        )
+        claims = PortClaims(settle=settings.engage_settle)
+        self._deps = ServiceDeps(
+            checks=NetworkChecks(),
+            pods=KubePods(client),
+            operator=self.operator,
+            durable=WakeAnnotation(client, object_name=self._object_name),
+        )
+        self.registry = ServiceRegistry(
+            factories=self._factories,
+            deps=self._deps,
+            claims=claims,
+            most=_wake_bounds(settings),
+        )
+        reuse = settings.workers > 1
+        self.listeners = ServicePortListeners(
+            path=self.path,
+            claims=claims,
+            target=self.registry.port,
+            host=settings.host,
+            reuse_port=reuse,
+            closed=self.registry.unbound,
+        )
+        self.registry.attach(self.listeners)
+        self.shared = SharedPort(
+            path=self.path,
+            registry=self.registry,
+            rules=HostRules(cluster_domain=settings.cluster_domain),
+            header=settings.header_for_host,
+        )
+        self.shared_port = 0
+        self._why_unready = "the caches are not complete yet"
+        self.view = WorkerView(
+            registry=self.registry,
+            shared=self.shared,
+            operator=self.operator,
+            unready=lambda: self._why_unready,
+        )
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it serves; else it is starting, was stopped before it had started, or leaves."""
+        return not self._why_unready
+
+    @contextlib.asynccontextmanager
+    async def running(self, stop: asyncio.Event | None = None) -> AsyncIterator[Self]:
+        """Watch, listen and serve; ready once every cache is complete and every port is bound.
+
+        A wish to stop that comes before ends the wait.
+        """
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(self.operator)
+            self.path.start()
+            stack.push_async_callback(self._close)
+            listening = asyncio.create_task(self.listeners.run(), name="listeners")
+            stack.push_async_callback(finish, [listening])
+            for factory in self._factories:
+                await stack.enter_async_context(factory.running())
+            await _unless_stopped(stop, self._get_ready())
+            yield self
+
+    async def _get_ready(self) -> None:
+        for factory in self._factories:
+            await factory.wait_for_sync(timeout=_SYNC_TIMEOUT)
+        await self.listeners.settled()
+        if self._settings.shared_port:
+            self.shared_port = await self.shared.start(
+                self._settings.host,
+                self._settings.shared_port,
+                reuse_port=self._settings.workers > 1,
+            )
+        self._why_unready = ""
+        _log.info("serving %d services", len(self.registry))
+
+    async def leave(self) -> bool:
+        """Drain; returns whether nobody was cut off."""
+        self._why_unready = "shutting down"
+        self._deps.leaving = True
+        settings = self._settings
+        return await drain(self, settle=settings.engage_settle, timeout=settings.drain_timeout)
+
+    # Drained
+
+    def is_listed(self) -> bool:
+        """Whether some slice points here."""
+        address = self._settings.pod_address
+        return bool(address) and self.registry.is_listed(address)
+
+    def waiting(self) -> int:
+        """How many connections the kernel holds that were not accepted."""
+        return self.listeners.waiting() + self.shared.waiting()
+
+    def busy(self) -> int:
+        """How many requests and tunnels are under way or wait."""
+        handlers = [*self.listeners.handlers(), *self.shared.handlers()]
+        # The ports of a Service count together; Services that are gone may still have connections.
+        counted = {handler.statistics for _, handler in handlers}
+        return sum(count.in_use for count in counted)
+
+    def stop_new_handshakes(self) -> None:
+        """Let nobody else come; whoever has come is accepted."""
+        self.listeners.stop_new_handshakes()
+        self.shared.stop_new_handshakes()
+
+    def stop_accepting(self) -> None:
+        """Close every listening socket."""
+        self.listeners.stop_accepting()
+        self.shared.close()
+
+    async def _close(self) -> None:
+        self.shared.close()
+        self.shared.break_all()
+        await self.registry.aclose()
+        await self.path.aclose()
+
+    def _object_name(self, key: ServiceKey) -> str | None:
+        return self.registry.object_name(key)
+
+
+def raise_descriptor_limit() -> int:
+    """Take as many descriptors as the system allows; returns how many."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
+def _limits(settings: ResolverSettings) -> Limits:
+    sized = Limits.for_descriptors(raise_descriptor_limit())
+    return dataclasses.replace(sized, max_idle_per_pod=settings.idle_per_pod)
+
+
+def _wake_bounds(settings: ResolverSettings) -> WakeSpec:
+    """Return the bounds that the installation sets on what an ElastiService may ask for."""
+    return WakeSpec(
+        timeout_seconds=settings.hold_timeout or 86400, max_held=settings.max_held or 1_000_000
+    )
+
+
+async def serve(settings: ResolverSettings, stop: asyncio.Event, *, admin_socket: str = "") -> bool:
+    """Run one worker with its admin server until told to stop; returns whether it left cleanly.
+
+    With `admin_socket` it is one of several, and a supervisor answers the admin port.
+    """
+    async with contextlib.AsyncExitStack() as stack:
+        client = await stack.enter_async_context(Client.from_env())
+        worker = Worker(client, settings)
+        checked = _callers(client, settings) if not admin_socket else contextlib.nullcontext()
+        callers = await stack.enter_async_context(checked)
+        admin = AdminServer(worker.view, callers=callers)
+        await admin.start(host=settings.host, port=settings.admin_port, path=admin_socket)
+        stack.push_async_callback(admin.aclose)
+        async with worker.running(stop):
+            if worker.is_ready:
+                await _until_stopped(stop, has_supervisor=bool(admin_socket))
+            # One that was told before it had all ports may have some.
+            return await worker.leave() if worker.is_ready or worker.listeners.ports else True
+
+
+async def _unless_stopped(stop: asyncio.Event | None, work: Coroutine[Any, Any, None]) -> None:
+    """Do something unless there is a wish to stop before it is done."""
+    doing = asyncio.create_task(work)
+    stopping = asyncio.create_task(stop.wait()) if stop is not None else None
+    try:
+        await asyncio.wait(
+            [doing, stopping] if stopping else [doing], return_when=asyncio.FIRST_COMPLETED
+        )
+        if doing.done():
+            doing.result()
+    finally:
+        await finish([doing, stopping] if stopping else [doing])
+
+
+async def _until_stopped(stop: asyncio.Event, *, has_supervisor: bool) -> None:
+    """Wait for the wish to stop, or for the end of the supervisor that would pass it on."""
+    waits: list[asyncio.Task[object]] = [asyncio.create_task(stop.wait())]
+    if has_supervisor:
+        waits.append(asyncio.create_task(until_orphaned(sys.stdin)))
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        await finish(waits)
+
+
+async def supervise(
+    settings: ResolverSettings,
+    stop: asyncio.Event,
+    *,
+    commands: Sequence[Sequence[str]],
+    sockets: Sequence[str],
+) -> None:
+    """Run several workers behind one admin port until told to stop."""
+    async with Client.from_env() as client, _callers(client, settings) as callers:
+        admin = AdminServer(AggregateView(sockets), callers=callers)
+        await admin.start(host=settings.host, port=settings.admin_port)
+        try:
+            await WorkerSupervisor(commands).run(stop)
+        finally:
+            await admin.aclose()
+
+
+@contextlib.asynccontextmanager
+async def _callers(
+    client: Client, settings: ResolverSettings
+) -> AsyncIterator[CallerAuthenticator | None]:
+    """Know who may ask for activity, and say in the log how that is known."""
+    callers = authenticator_for(
+        client, settings.authn_settings, audience=RESOLVER_AUDIENCE, allowed=settings.callers
+    )
+    async with BackgroundTasks() as tasks:
+        if callers is not None:
+            tasks.start(callers.run(), name="callers")
+        yield callers

@@ -1,0 +1,70 @@
+"""Graceful shutdown: no connection is lost.
+
+A resolver that receives SIGTERM is still listed in EndpointSlices, and nodes still send it connections
+for a while after it is removed from them. So it reports "not ready" and goes on as before until no slice
+has listed it for the settling time. Then it accepts no new handshakes, accepts what is left in the accept
+queues, and closes the listening sockets. The connection accepted last has a moment to send its request.
+Requests that are held or in flight are served to the end, within a bound; responses close their
+connections, and idle connections are closed last.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol
+
+from elasti.resolver.ports.listening_socket import HANDSHAKE
+from kubeloop.aio.wait import poll
+
+_LOOK_EVERY = 0.25
+_LAST_MOMENT = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class Drainable(Protocol):
+    """What leaves."""
+
+    def is_listed(self) -> bool:
+        """Whether some slice points here."""
+
+    def waiting(self) -> int:
+        """How many connections the kernel holds that were not accepted."""
+
+    def busy(self) -> int:
+        """How many requests and tunnels are under way or wait; connections that rest are none."""
+
+    def stop_new_handshakes(self) -> None:
+        """Let nobody else come; whoever has come is accepted."""
+
+    def stop_accepting(self) -> None:
+        """Close every listening socket."""
+
+
+async def drain(leaving: Drainable, *, settle: float, timeout: float) -> bool:
+    """Leave; returns whether everything under way ended by itself within the timeout."""
+    try:
+        async with asyncio.timeout(timeout):
+            await _until_unlisted(leaving, settle)
+            leaving.stop_new_handshakes()
+            await asyncio.sleep(HANDSHAKE)
+            await poll(lambda: not leaving.waiting(), _LOOK_EVERY, immediate=True)
+            leaving.stop_accepting()
+            await asyncio.sleep(min(settle, _LAST_MOMENT))
+            await poll(lambda: not leaving.busy(), _LOOK_EVERY, immediate=True)
+    except TimeoutError:
+        _log.warning("leaving while %d requests are under way", leaving.busy())
+        leaving.stop_accepting()
+        return False
+    return True
+
+
+async def _until_unlisted(leaving: Drainable, settle: float) -> None:
+    """Wait until no slice has named us for the settling time."""
+    loop = asyncio.get_running_loop()
+    since = loop.time()
+    while loop.time() - since < settle:
+        await asyncio.sleep(min(_LOOK_EVERY, max(settle, 0.001)))
+        if leaving.is_listed():
+            since = loop.time()

@@ -1,0 +1,208 @@
+"""What a worker reports of itself: activity, readiness, metrics as Prometheus text.
+
+Metrics are read from plain counters at the moment of the scrape. They have KubeElasti's names; labels are
+namespace, Service and the class of the status, so the number of series per Service is fixed, and no client
+can create one. The text is written here and not by a library, because a library adds `_total` to the names
+of counters, and KubeElasti's dashboards know them without.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import accumulate
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from elasti.api.wire import ActivityReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from elasti.resolver.ports.shared_port import SharedPort
+    from elasti.resolver.projections import ServiceKey
+    from elasti.resolver.proxy.statistics import LatencyHistogram
+    from elasti.resolver.services.registry import ServiceRegistry
+    from elasti.resolver.services.wake import OperatorClient
+
+
+Labels = tuple[str, ...]
+
+
+class MetricFamily:
+    """One metric: its name, what it means, and a line for each set of labels."""
+
+    def __init__(
+        self,
+        kind: Literal["counter", "gauge", "histogram"],
+        name: str,
+        about: str,
+        labels: Sequence[str] = (),
+    ) -> None:
+        self._name = name
+        self._labels = tuple(labels)
+        self._lines = [f"# HELP {name} {about}\n# TYPE {name} {kind}\n"]
+
+    def add(self, value: float, *labels: str) -> None:
+        """Add a number."""
+        self._lines.append(f"{self._name}{self._braced(labels)} {_number(value)}\n")
+
+    def add_histogram(self, histogram: LatencyHistogram, *labels: str) -> None:
+        """Add a histogram, each count with those of what took less."""
+        braced = self._braced(labels)
+        opened = f"{braced[:-1]}," if braced else "{"
+        words = (*map(_number, histogram.bounds), "+Inf")
+        counts = list(accumulate(histogram.counts))
+        self._lines += [
+            f'{self._name}_bucket{opened}le="{word}"}} {count}\n'
+            for word, count in zip(words, counts, strict=True)
+        ]
+        self._lines.append(f"{self._name}_sum{braced} {_number(histogram.sum)}\n")
+        self._lines.append(f"{self._name}_count{braced} {counts[-1]}\n")
+
+    def __str__(self) -> str:
+        return "".join(self._lines)
+
+    def _braced(self, values: Labels) -> str:
+        if not self._labels:
+            return ""
+        pairs = zip(self._labels, values, strict=True)
+        return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in pairs) + "}"
+
+
+def exposition(families: Iterable[MetricFamily]) -> bytes:
+    """Return what a server of metrics answers."""
+    return "".join(map(str, families)).encode()
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value == int(value) else repr(value)
+
+
+_LABELS = ("namespace", "service")
+_PREFIX = "elasti_resolver_"
+# KubeElasti's word in its label `error` where there is none.
+_SUCCESS, _FAILED = "success", "failed"
+
+
+class AdminView(Protocol):
+    """What the admin port shows."""
+
+    async def activity(self, key: ServiceKey) -> ActivityReport | None:
+        """Return what is seen of a Service; None where it has no ElastiService here."""
+
+    async def unready(self) -> str:
+        """Return why this resolver is not ready; empty where it is."""
+
+    async def metrics(self) -> bytes:
+        """Return the metrics in Prometheus' text format."""
+
+
+class WorkerView:
+    """One worker's own view."""
+
+    def __init__(
+        self,
+        *,
+        registry: ServiceRegistry,
+        shared: SharedPort,
+        operator: OperatorClient,
+        unready: Callable[[], str],
+    ) -> None:
+        self._registry = registry
+        self._shared = shared
+        self._operator = operator
+        self._unready = unready
+
+    async def activity(self, key: ServiceKey) -> ActivityReport | None:
+        """Return what is seen of a Service."""
+        service = self._registry.get(key)
+        if service is None:
+            return None
+        arrived = service.last_arrival
+        age = None if arrived is None else asyncio.get_running_loop().time() - arrived
+        in_use = service.statistics.in_use
+        return ActivityReport(held=service.held, open=in_use, last_arrival_age=age)
+
+    async def unready(self) -> str:
+        """Return why this worker is not ready."""
+        return self._unready()
+
+    async def metrics(self) -> bytes:
+        """Return the metrics."""
+        return exposition((*self._ours(), *self._by_service()))
+
+    def _ours(self) -> Iterable[MetricFamily]:
+        calls = MetricFamily(
+            "counter", _PREFIX + "operator_rpc_count", "Wake requests to the operator.", ["error"]
+        )
+        calls.add(self._operator.answered, _SUCCESS)
+        calls.add(self._operator.failed, _FAILED)
+        hosts = MetricFamily(
+            "counter",
+            _PREFIX + "host_extraction_count",
+            "Requests on the shared port, by whether their Host named a known Service.",
+            ["error"],
+        )
+        hosts.add(self._shared.found, _SUCCESS)
+        hosts.add(self._shared.unknown, _FAILED)
+        services = MetricFamily("gauge", _PREFIX + "services", "Services with an ElastiService.")
+        services.add(len(self._registry))
+        return calls, hosts, services
+
+    def _by_service(self) -> Iterable[MetricFamily]:
+        families = _families()
+        queued, switches, connections, received, sent, broken, refused, answers, holds = families
+        for service in self._registry:
+            key, counted = service.key, service.statistics
+            queued.add(service.held, *key)
+            for enabled, count in service.switches.items():
+                switches.add(count, *key, "true" if enabled else "false")
+            if not (counted.requests or counted.received or counted.refused or counted.connections):
+                # Nobody came: thousands sleep, and their nothings would be most of the answer.
+                continue
+            connections.add(counted.connections, *key)
+            received.add(counted.received, *key)
+            sent.add(counted.sent, *key)
+            broken.add(counted.broken, *key)
+            refused.add(counted.refused, *key)
+            for digit, histogram in sorted(counted.answers.items()):
+                answers.add_histogram(histogram, *key, f"{digit}xx")
+            for outcome, histogram in sorted(counted.holds.items()):
+                holds.add_histogram(histogram, *key, outcome)
+        return families
+
+
+def _families() -> tuple[MetricFamily, ...]:
+    return (
+        MetricFamily(
+            "gauge", _PREFIX + "queued_count", "Connections that wait for a pod.", _LABELS
+        ),
+        MetricFamily(
+            "counter",
+            _PREFIX + "traffic_switch_count",
+            "Changes of where a Service's traffic goes: enabled means here.",
+            (*_LABELS, "enabled"),
+        ),
+        MetricFamily("gauge", _PREFIX + "connections", "Open client connections.", _LABELS),
+        MetricFamily("counter", _PREFIX + "received_bytes", "Bytes from clients.", _LABELS),
+        MetricFamily("counter", _PREFIX + "sent_bytes", "Bytes to clients.", _LABELS),
+        MetricFamily("counter", _PREFIX + "broken_count", "Answers that pods cut short.", _LABELS),
+        MetricFamily(
+            "counter", _PREFIX + "refused_count", "Connections that there was no room for.", _LABELS
+        ),
+        MetricFamily(
+            "histogram",
+            _PREFIX + "incoming_requests",
+            "Seconds from a request's head to its answer's, by the class of the status.",
+            (*_LABELS, "status"),
+        ),
+        MetricFamily(
+            "histogram",
+            _PREFIX + "hold_seconds",
+            "Seconds that connections waited for a pod, by the class of the status that they got.",
+            (*_LABELS, "status"),
+        ),
+    )

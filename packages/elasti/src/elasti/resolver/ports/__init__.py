@@ -1,0 +1,1 @@
+"""The resolver's listening ports: who claims them, and what happens on accept."""

@@ -1,0 +1,310 @@
+"""The listeners: one for each resolver port, bound and closed as Services come and go.
+
+One task changes them, one port after the other, so that a thousand Services that appear at once do not
+stall the connections that are served. A listener's protocol may change (the Service says `http` now)
+without closing its socket. A port that changes its owner is closed first; connections of the old owner end
+by themselves, also those in the accept queue: a socket stops new handshakes, its queue is emptied, and only
+then is it closed.
+
+With several workers each binds the same ports with SO_REUSEPORT, and the kernel divides connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from elasti.resolver.ports.listening_socket import (
+    HANDSHAKE,
+    accept_queue_length,
+    bound_socket,
+    stop_new_handshakes,
+)
+from elasti.resolver.ports.ownership_probe import OwnershipProbeConnection
+from elasti.resolver.proxy.upstream.interface import PortProtocol
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Iterable
+
+    from elasti.resolver.ports.claims import PortClaim, PortClaims
+    from elasti.resolver.projections import ServiceKey
+    from elasti.resolver.proxy.port_handler import DataPath, PortHandler
+    from elasti.resolver.proxy.transport import BufferedClientProtocol
+    from elasti.resolver.proxy.upstream.interface import Upstream
+
+
+BACKLOG = 4096
+_RETRY = 1.0
+_RETIRE_EVERY = 5.0
+# How long a socket that is to be closed waits for its connections to be accepted.
+_PATIENCE = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+class ServicePortListener:
+    """One port: its socket, and the front that makes protocols for its connections.
+
+    The front is made for the first connection and goes a while after the last: most Services have
+    none for most of the time, and what is shared out is shared among those that do.
+    """
+
+    __slots__ = ("_make_handler", "claim", "handler", "server", "sock")
+
+    def __init__(
+        self,
+        claim: PortClaim,
+        sock: socket.socket,
+        *,
+        make_handler: Callable[[PortClaim], PortHandler],
+    ) -> None:
+        self.claim = claim
+        self.sock = sock
+        self.handler: PortHandler | None = None
+        self.server: asyncio.AbstractServer | None = None
+        self._make_handler = make_handler
+
+    def __call__(self) -> BufferedClientProtocol:
+        """Return the protocol for a connection that is being accepted."""
+        handler = self.handler
+        if handler is None:
+            handler = self.handler = self._make_handler(self.claim)
+        # A request's first line shows a probe on the other ports.
+        if handler.protocol not in (PortProtocol.TCP, PortProtocol.TLS):
+            return handler()
+        return (
+            OwnershipProbeConnection(self.claim.key, handler)
+            if handler.admits()
+            else handler.refuse()
+        )
+
+    def waiting(self) -> int:
+        """How many connections the kernel holds that were not accepted yet."""
+        return accept_queue_length(self.sock)
+
+
+class ServicePortListeners:
+    """All listening sockets of one worker. `target` gives the target of a claim.
+
+    `closed` hears of a Service whose last socket was closed.
+    """
+
+    def __init__(
+        self,
+        *,
+        path: DataPath,
+        claims: PortClaims,
+        target: Callable[[PortClaim], Upstream],
+        host: str | None = None,
+        reuse_port: bool = False,
+        closed: Callable[[ServiceKey], None] = lambda _key: None,
+    ) -> None:
+        self._path = path
+        self._claims = claims
+        self._target = target
+        self._host = host
+        self._reuse_port = reuse_port
+        self._closed = closed
+        self._open: dict[int, ServicePortListener] = {}
+        # Listeners that take in who has come already, and since when.
+        self._shut: dict[int, tuple[ServicePortListener, float]] = {}
+        self._sockets: Counter[ServiceKey] = Counter()
+        self._retired: dict[PortHandler, ServiceKey] = {}
+        self._dirty: set[int] = set()
+        self._due: dict[int, float] = {}
+        self._something = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._settled.set()
+        self._accepting = True
+
+    def __repr__(self) -> str:
+        return f"<Listeners {len(self._open)} ports, {len(self._retired)} retired fronts>"
+
+    @property
+    def ports(self) -> Iterable[int]:
+        """The ports that are listened on."""
+        return self._open.keys()
+
+    def handlers(self) -> Iterable[tuple[ServiceKey, PortHandler]]:
+        """Return every front that may have connections, with its Service."""
+        for listener in self._listeners():
+            if listener.handler is not None:
+                yield listener.claim.key, listener.handler
+        yield from ((key, handler) for handler, key in self._retired.items())
+
+    def touch(self, ports: Iterable[int]) -> None:
+        """Judge ports anew."""
+        self._dirty.update(ports)
+        if self._dirty:
+            self._settled.clear()
+            self._something.set()
+
+    async def settled(self) -> None:
+        """Wait until everything touched so far is bound, closed or refused."""
+        await self._settled.wait()
+
+    async def run(self) -> None:
+        """Bind and close, until cancelled; closes everything at the end."""
+        try:
+            while True:
+                try:
+                    await self._round()
+                except Exception:  # noqa: BLE001 -- logged; what listens must outlive any defect
+                    _log.exception("ports cannot be changed; that is tried again")
+                    await asyncio.sleep(_RETRY)
+        finally:
+            self._close_all()
+            for handler in self._retired:
+                handler.close()
+            self._retired.clear()
+
+    async def _round(self) -> None:
+        await self._apply_all()
+        await self._close_emptied()
+        if not self._accepting or not (self._dirty or self._shut):
+            self._settled.set()
+        self._retire()
+        await self._wait_for_changes()
+
+    def stop_new_handshakes(self) -> None:
+        """Let nobody else come; whoever has come is accepted."""
+        self._accepting = False
+        for listener in self._open.values():
+            stop_new_handshakes(listener.sock)
+
+    def stop_accepting(self) -> None:
+        """Close every socket; connections go on."""
+        self._accepting = False
+        self._close_all()
+
+    def waiting(self) -> int:
+        """How many connections the kernel holds that were not accepted yet."""
+        return sum(listener.waiting() for listener in self._listeners())
+
+    def _listeners(self) -> Iterable[ServicePortListener]:
+        yield from self._open.values()
+        yield from (listener for listener, _ in self._shut.values())
+
+    async def _wait_for_changes(self) -> None:
+        now = asyncio.get_running_loop().time()
+        due = min(self._due.values(), default=now + _RETIRE_EVERY)
+        if self._shut:
+            due = min(due, now + HANDSHAKE)
+        try:
+            async with asyncio.timeout(max(min(due - now, _RETIRE_EVERY), 0)):
+                await self._something.wait()
+        except TimeoutError:
+            pass
+        self._something.clear()
+        now = asyncio.get_running_loop().time()
+        for port in [port for port, due in self._due.items() if due <= now]:
+            del self._due[port]
+            self._dirty.add(port)
+
+    async def _apply_all(self) -> None:
+        while self._dirty and self._accepting:
+            port = self._dirty.pop()
+            self._due.pop(port, None)
+            try:
+                await self._apply(port)
+            except Exception:  # noqa: BLE001 -- logged; one port must not keep the others from changing
+                _log.exception("port %d cannot be changed; it is tried again", port)
+                self._due[port] = asyncio.get_running_loop().time() + _RETRY
+            # A bind need not suspend; connections must not wait for ten thousand of them.
+            await asyncio.sleep(0)
+
+    async def _apply(self, port: int) -> None:
+        now = asyncio.get_running_loop().time()
+        decision = self._claims.decide(port, now=now)
+        if decision.recheck_at is not None:
+            self._due[port] = decision.recheck_at
+        listener = self._open.get(port)
+        claim = decision.claim
+        if listener is not None and (claim is None or claim.key != listener.claim.key):
+            del self._open[port]
+            stop_new_handshakes(listener.sock)
+            self._shut[port] = (listener, now)
+            self._settled.clear()
+        if claim is None or port in self._shut:
+            # A port that is shut is judged again when it is closed.
+            return
+        if listener is None:
+            await self._bind(port, claim)
+        elif claim != listener.claim:
+            self._retire_handler(listener)
+            listener.claim = claim
+
+    async def _bind(self, port: int, claim: PortClaim) -> None:
+        try:
+            self._open[port] = await self._listen(port, claim)
+            self._sockets[claim.key] += 1
+            self._count()
+        except OSError as error:
+            _log.warning("port %d cannot be bound for %s: %s", port, claim.key, error)
+            self._due[port] = asyncio.get_running_loop().time() + _RETRY
+
+    async def _listen(self, port: int, claim: PortClaim) -> ServicePortListener:
+        sock = bound_socket(self._host, port, reuse_port=self._reuse_port)
+        listener = ServicePortListener(claim, sock, make_handler=self._make_handler)
+        loop = asyncio.get_running_loop()
+        try:
+            listener.server = await loop.create_server(listener, sock=sock, backlog=BACKLOG)
+        except BaseException:
+            sock.close()
+            raise
+        return listener
+
+    def _make_handler(self, claim: PortClaim) -> PortHandler:
+        return self._path.handler(self._target(claim), claim.protocol, owner=claim.key)
+
+    async def _close_emptied(self) -> None:
+        """Close the sockets that were shut, when all who had come are accepted."""
+        now = asyncio.get_running_loop().time()
+        for port, (listener, since) in list(self._shut.items()):
+            # One that was accepted in this turn of the loop gets its protocol in the next.
+            is_empty = not listener.waiting()
+            await asyncio.sleep(0)
+            is_empty = is_empty and not listener.waiting()
+            if now - since < (HANDSHAKE if is_empty else _PATIENCE):
+                continue
+            if self._shut.pop(port, None) is not None:
+                self._close(listener)
+                self.touch([port])
+
+    def _close_all(self) -> None:
+        for listener in list(self._listeners()):
+            self._close(listener)
+        self._open.clear()
+        self._shut.clear()
+
+    def _close(self, listener: ServicePortListener) -> None:
+        if listener.server is not None:
+            listener.server.close()
+        self._retire_handler(listener)
+        key = listener.claim.key
+        self._sockets[key] -= 1
+        self._count()
+        if not self._sockets[key]:
+            del self._sockets[key]
+            self._closed(key)
+
+    def _count(self) -> None:
+        """Descriptors that listen are none for connections."""
+        self._path.quotas.leave_for_listening(len(self._open) + len(self._shut))
+
+    def _retire_handler(self, listener: ServicePortListener) -> None:
+        if listener.handler is not None:
+            self._retired[listener.handler] = listener.claim.key
+            listener.handler = None
+
+    def _retire(self) -> None:
+        """Let go of fronts that nobody uses: while they are there, others may not have their share."""
+        for listener in self._open.values():
+            if listener.handler is not None and not listener.handler.connections:
+                self._retire_handler(listener)
+        for handler in [f for f in self._retired if not f.connections]:
+            del self._retired[handler]
+            handler.close()

@@ -1,0 +1,82 @@
+"""Listening sockets: bound for one address family or both, closed without resetting clients.
+
+A socket that is closed resets whatever is in its accept queue: connections whose clients believe them to
+be established. So before a socket is closed `stop_new_handshakes` binds it to a network interface that does
+not exist: no segment that arrives matches it any more, so no handshake begins, while those under way and
+those that are complete keep the interface they came by. They are accepted, and when the queue is empty the
+socket can be closed. An unprivileged process may do that since Linux 5.7.
+
+A client that connects meanwhile is refused, as by a closed port; where other workers share the port, the
+kernel may still choose the stopped socket, which cannot answer, and the client retransmits its SYN after a
+second, as TCP does, and reaches another worker's socket.
+
+What remains: a handshake that takes longer than HANDSHAKE is reset with its socket, and so is one that the
+kernel keeps in a SYN cookie only, as it does under a SYN flood. Where the system does not support it, that is
+logged once, and a connection made between the last check and the close is reset.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import socket
+
+from elasti.resolver.proxy.transport import enable_keepalive
+
+# The time, in seconds, that a handshake under way may take: many round trips within a cluster.
+HANDSHAKE = 0.1
+# In struct tcp_info; on a listening socket it is the length of the accept queue.
+_UNACKED = slice(24, 28)
+# Linux' number, which Python has no name for, and an interface number that no machine comes to.
+_SO_BINDTOIFINDEX = 62
+_NOWHERE = 0x7FFFFFFF
+
+_log = logging.getLogger(__name__)
+
+
+def bound_socket(host: str | None, port: int, *, reuse_port: bool) -> socket.socket:
+    """Return a socket bound to a port: on both families where there is no host."""
+    family = socket.AF_INET6 if host is None or ":" in host else socket.AF_INET
+    if host is None and not socket.has_dualstack_ipv6():
+        family, host = socket.AF_INET, ""
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if reuse_port:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, int(host is not None))
+        enable_keepalive(sock)
+        sock.bind((host if host is not None else "::", port))
+        sock.settimeout(0)
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def accept_queue_length(sock: socket.socket) -> int:
+    """How many connections the kernel holds for a listening socket."""
+    try:
+        info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _UNACKED.stop)
+    except OSError:
+        return 0
+    return int.from_bytes(info[_UNACKED], "little")
+
+
+def stop_new_handshakes(sock: socket.socket) -> None:
+    """Let no new handshake begin; safe to repeat. Where the system refuses, that is logged once."""
+    try:
+        if sock.getsockopt(socket.SOL_SOCKET, _SO_BINDTOIFINDEX) != _NOWHERE:
+            sock.setsockopt(socket.SOL_SOCKET, _SO_BINDTOIFINDEX, _NOWHERE)
+    except OSError as error:
+        _say_once(str(error))
+
+
+@functools.cache
+def _say_once(why: str) -> None:
+    _log.warning(
+        "ports cannot be shut before they are closed (%s; it takes Linux 5.7): who connects in that"
+        " moment may be reset",
+        why,
+    )

@@ -1,0 +1,108 @@
+"""The operator's ownership probe on a port that does not speak HTTP.
+
+Before a port is published the operator asks which Service owns it, in one fixed form and right after the
+connection is established. On a port where a server may speak first, the connection must not be taken to a
+pod before it is clear that no probe comes; a few milliseconds are enough, since a probe is already on its
+way when the connection is accepted. On HTTP ports the probe is a request like others and needs none of this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from elasti.api.wire import PROBE_LIMIT, ProbeIdentity, could_be_probe, is_probe, probe_answer
+from elasti.resolver.proxy.tcp import TcpConnection
+from elasti.resolver.proxy.transport import BufferedClientProtocol
+
+if TYPE_CHECKING:
+    from elasti.resolver.projections import ServiceKey
+    from elasti.resolver.proxy.port_handler import PortHandler
+
+
+_MOMENT = 0.01
+# A probe that began must also end.
+_PATIENCE = 1.0
+
+
+class OwnershipProbeConnection(BufferedClientProtocol):
+    """A connection until it is known to be a client's; its front has admitted it."""
+
+    __slots__ = ("_buffer", "_eof", "_handler", "_key", "_timer", "_transport")
+
+    def __init__(self, key: ServiceKey, handler: PortHandler) -> None:
+        self._key = key
+        self._handler = handler
+        self._buffer = b""
+        self._eof = False
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait a moment for a probe."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._handler.enters(self._transport)
+        self._handler.statistics.undecided += 1
+        self._timer = asyncio.get_running_loop().call_later(_MOMENT, self._pass_on)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Take no more than its front would keep."""
+        del sizehint
+        return self._handler.buffer.some(self._handler.limits.held_bytes - len(self._buffer))
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Use what was read."""
+        self.data_received(self._handler.buffer.taken(nbytes))
+
+    def data_received(self, data: bytes) -> None:
+        """Answer a probe; pass everything else on."""
+        self._buffer += data
+        if not could_be_probe(self._buffer) or len(self._buffer) > PROBE_LIMIT:
+            self._pass_on()
+        elif is_probe(self._buffer) and self._buffer.endswith(b"\r\n\r\n"):
+            self._answer()
+        else:
+            self._stop_timer()
+            self._timer = asyncio.get_running_loop().call_later(_PATIENCE, self._pass_on)
+
+    def eof_received(self) -> bool:
+        """Whether the client hears an answer is its protocol's business."""
+        if self._transport is not None:
+            self._eof = True
+            self._pass_on()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It was nobody."""
+        del exc
+        transport = self._release_transport()
+        if transport is not None:
+            self._handler.leaves(transport)
+
+    def _answer(self) -> None:
+        assert self._transport is not None
+        self._stop_timer()
+        self._transport.write(probe_answer(ProbeIdentity(self._key.namespace, self._key.service)))
+        self._transport.close()
+
+    def _pass_on(self) -> None:
+        if self._transport is None or self._transport.is_closing():
+            self._stop_timer()
+            return
+        transport = self._release_transport()
+        assert transport is not None
+        client = TcpConnection(self._handler)
+        transport.set_protocol(client)
+        client.take_over(transport, self._buffer, eof=self._eof)
+
+    def _release_transport(self) -> asyncio.Transport | None:
+        self._stop_timer()
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            self._handler.statistics.undecided -= 1
+        return transport
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,85 @@
+"""One timer for all deadlines of a worker.
+
+A connection notes the second in which its present phase began; once a second the sweeper shows every
+connection the time, a few hundred in one iteration of the loop, and each checks its own deadlines. A request
+never sets a timer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+PERIOD = 1.0
+_PER_TURN = 500
+
+_log = logging.getLogger(__name__)
+
+
+class HasDeadlines(Protocol):
+    """A connection with deadlines."""
+
+    def sweep(self, tick: int) -> None:
+        """Act where a deadline has passed; `tick` counts seconds."""
+
+
+class DeadlineSweeper:
+    """Shows the time to those who registered. `tick` is the time in whole periods."""
+
+    __slots__ = ("_handle", "_loop", "_members", "_rest", "tick")
+
+    def __init__(self) -> None:
+        self.tick = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._handle: asyncio.Handle | None = None
+        self._members: set[HasDeadlines] = set()
+        self._rest: Iterator[HasDeadlines] = iter(())
+
+    def start(self) -> None:
+        """Start the timer on the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._handle = self._loop.call_later(PERIOD, self._begin)
+
+    def stop(self) -> None:
+        """Stop; nobody is shown the time any more."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
+    def add(self, member: HasDeadlines) -> None:
+        """Show the time to a connection from now on."""
+        self._members.add(member)
+
+    def discard(self, member: HasDeadlines) -> None:
+        """Forget a connection. Safe to repeat."""
+        self._members.discard(member)
+
+    def _show(self, member: HasDeadlines, tick: int) -> None:
+        try:
+            member.sweep(tick)
+        except Exception:  # noqa: BLE001 -- logged; one connection must not end everybody's deadlines
+            _log.exception("the deadlines of %r cannot be looked at", member)
+            self._members.discard(member)
+
+    def _begin(self) -> None:
+        self.tick += 1
+        # A copy: connections come and go while they are swept.
+        self._rest = iter(tuple(self._members))
+        self._some()
+
+    def _some(self) -> None:
+        assert self._loop is not None
+        tick, members = self.tick, self._members
+        for _ in range(_PER_TURN):
+            member = next(self._rest, None)
+            if member is None:
+                self._handle = self._loop.call_later(PERIOD, self._begin)
+                return
+            if member in members:
+                self._show(member, tick)
+        self._handle = self._loop.call_soon(self._some)

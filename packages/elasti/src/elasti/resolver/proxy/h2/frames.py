@@ -1,0 +1,207 @@
+"""HTTP/2 frames: found by their nine-byte headers, their payloads untouched (RFC 9113, section 4).
+
+`Walker` follows one direction of a connection and tells where frames begin, so that a frame can be
+left out or put in between. The frames we write ourselves are made here, too; their header blocks use
+the static table and literals only, so that the peers' compression state is never ours to keep.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from urllib.parse import quote
+
+from elasti.resolver.proxy.h2.header_fields import literal, status_field
+from elasti.resolver.proxy.http1.writer import RETRY_AFTER_SECONDS, content_type, refusal_body
+
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+DATA, HEADERS, RST_STREAM, SETTINGS, PUSH_PROMISE = 0, 1, 3, 4, 5
+PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 6, 7, 8, 9
+ACK = END_STREAM = 0x1
+END_HEADERS, PADDED, PRIORITY = 0x4, 0x8, 0x20
+HEADER_SIZE = 9
+NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, COMPRESSION_ERROR = 0, 1, 2, 9
+LAST_POSSIBLE_STREAM = 2**31 - 1
+# The frames that carry header blocks, and the largest that is ever kept back to be whole.
+BLOCKS = frozenset((HEADERS, PUSH_PROMISE, CONTINUATION))
+MAX_BLOCK = 64 * 1024
+# No peer may be sent a larger frame before it has said that it takes them.
+MAX_FRAME = 16 * 1024
+_GRPC_UNAVAILABLE = b"14"
+
+
+class H2Frame(NamedTuple):
+    """A frame's header; `at` is where it lies in the bytes walked."""
+
+    at: int
+    length: int
+    kind: int
+    flags: int
+    stream: int
+
+    @property
+    def end(self) -> int:
+        """Where the next frame begins."""
+        return self.at + HEADER_SIZE + self.length
+
+
+def frame(kind: int, *, flags: int = 0, stream: int = 0, payload: bytes = b"") -> bytes:
+    """Return a frame."""
+    header = len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big")
+    return header + payload
+
+
+def header_at(data: bytes, at: int) -> H2Frame:
+    """Read a frame's header."""
+    length = int.from_bytes(data[at : at + 3], "big")
+    stream = int.from_bytes(data[at + 5 : at + 9], "big") & LAST_POSSIBLE_STREAM
+    return H2Frame(at, length, data[at + 3], data[at + 4], stream)
+
+
+class H2FrameWalker:
+    """Follows the frames of one direction.
+
+    `between` tells that the bytes walked so far end where another frame may be put in. With
+    `whole_blocks` frames of header blocks are kept back until all of them is there, unless they are
+    larger than any header block should be.
+    """
+
+    __slots__ = ("_in_block", "_left", "_partial", "_whole_blocks", "boundary")
+
+    def __init__(self, *, whole_blocks: bool = False) -> None:
+        self._whole_blocks = whole_blocks
+        self._left = 0
+        self._partial = b""
+        self._in_block = False
+        # Where in the bytes last walked another frame may be put in; -1 for nowhere.
+        self.boundary = 0
+
+    @property
+    def between(self) -> bool:
+        """Whether another frame may follow what was walked."""
+        return self._left == 0 and not self._in_block
+
+    def walk(self, data: bytes) -> tuple[bytes, list[H2Frame]]:
+        """Return the bytes that may be passed on now, and the frames that begin in them.
+
+        An unfinished header is kept back for the next time.
+        """
+        if self._partial:
+            data, self._partial = self._partial + data, b""
+        frames: list[H2Frame] = []
+        size = len(data)
+        self.boundary = 0 if self.between else -1
+        at = self._left
+        while at + HEADER_SIZE <= size:
+            if frames or self._left:
+                self._passed(at)
+            found = header_at(data, at)
+            if self._waits_for(found, size):
+                break
+            frames.append(found)
+            self._enter(found)
+            at += HEADER_SIZE + found.length
+        return self._rest(data, at, frames)
+
+    def _waits_for(self, found: H2Frame, size: int) -> bool:
+        return (
+            self._whole_blocks
+            and found.end > size
+            and found.kind in BLOCKS
+            and found.length <= MAX_BLOCK
+        )
+
+    def _passed(self, at: int) -> None:
+        if not self._in_block:
+            self.boundary = at
+
+    def _enter(self, found: H2Frame) -> None:
+        if found.kind in BLOCKS:
+            self._in_block = not found.flags & END_HEADERS
+
+    def _rest(self, data: bytes, at: int, frames: list[H2Frame]) -> tuple[bytes, list[H2Frame]]:
+        size = len(data)
+        if at <= size:
+            self._left = 0
+            self._passed(at)
+            if at < size:
+                data, self._partial = data[:at], data[at:]
+        else:
+            self._left = at - size
+        return data, frames
+
+
+class H2FrameEdit(NamedTuple):
+    """Whole frames of walked bytes, and what goes in their place."""
+
+    start: int
+    end: int
+    wire: bytes = b""
+
+    @classmethod
+    def without(cls, found: H2Frame) -> H2FrameEdit:
+        """Leave a frame out."""
+        return cls(found.at, found.end)
+
+
+def edited(data: bytes, edits: list[H2FrameEdit]) -> bytes:
+    """Apply edits, in the order of their places."""
+    pieces, position = [], 0
+    for edit in edits:
+        pieces += [data[position : edit.start], edit.wire]
+        position = edit.end
+    return b"".join((*pieces, data[position:]))
+
+
+# what we say ourselves
+
+
+def goaway(last_stream: int, error: int = NO_ERROR) -> bytes:
+    """Return the frame that ends a connection after a stream."""
+    payload = last_stream.to_bytes(4, "big") + error.to_bytes(4, "big")
+    return frame(GOAWAY, payload=payload)
+
+
+def window_update(increment: int) -> bytes:
+    """Return the frame that lets the peer send so much more on its connection."""
+    return frame(WINDOW_UPDATE, payload=increment.to_bytes(4, "big"))
+
+
+def rst_stream(stream: int, error: int) -> bytes:
+    """Return the frame that ends one stream at once."""
+    return frame(RST_STREAM, stream=stream, payload=error.to_bytes(4, "big"))
+
+
+def refusal_frames(stream: int, status: int, words: str, *, grpc: bool) -> bytes:
+    """Return a whole response that says why; to gRPC in trailers, as its clients expect."""
+    if grpc:
+        fields = [
+            (b"content-type", b"application/grpc"),
+            (b"grpc-status", _GRPC_UNAVAILABLE),
+            (b"grpc-message", quote(words, safe=" ,;:'()").encode()),
+        ]
+        return _headers(stream, 200, fields, end=True)
+    body = refusal_body(status, words)
+    retry = (b"retry-after", b"%d" % RETRY_AFTER_SECONDS)
+    return response_frames(stream, status, body, (b"application/json"), retry)
+
+
+def local_frames(stream: int, status: int, body: bytes) -> bytes:
+    """Return a whole response with a body as given."""
+    return response_frames(stream, status, body, content_type(body))
+
+
+def response_frames(
+    stream: int, status: int, body: bytes, kind: bytes, *more: tuple[bytes, bytes]
+) -> bytes:
+    """Return a response's HEADERS and DATA."""
+    if not body:
+        return _headers(stream, status, list(more), end=True)
+    fields = [(b"content-type", kind), (b"content-length", b"%d" % len(body)), *more]
+    head = _headers(stream, status, fields, end=False)
+    return head + frame(DATA, flags=END_STREAM, stream=stream, payload=body)
+
+
+def _headers(stream: int, status: int, fields: list[tuple[bytes, bytes]], *, end: bool) -> bytes:
+    block = status_field(status) + b"".join(literal(name, value) for name, value in fields)
+    flags = END_HEADERS | (END_STREAM if end else 0)
+    return frame(HEADERS, flags=flags, stream=stream, payload=block)

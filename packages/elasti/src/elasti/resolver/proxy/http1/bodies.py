@@ -1,0 +1,172 @@
+"""Where a body ends, found without changing a byte of it.
+
+A body is passed on as it came; these readers only say how many of the bytes at hand belong to it.
+Chunked bodies are walked strictly: whatever a second parser could read in another way (a bare line
+feed, a chunk size with a sign, an endless extension) is refused, because the bytes that follow would
+be taken for another request.
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import Protocol
+
+# Size, optional extensions (kept short: they carry nothing), end of line.
+_CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]{0,256})?\r\n")
+_TRAILERS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*\r\n)*\r\n")
+_MAX_CHUNK_LINE = 512
+_MAX_TRAILERS = 16 * 1024
+
+
+class BodyFramingError(ValueError):
+    """A body whose end cannot be known for certain."""
+
+
+class BodyReader(Protocol):
+    """A body that is being passed on."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the whole body has been seen."""
+
+    def take(self, data: bytes, start: int = 0) -> int:
+        """Return where in `data` the body's bytes end; `start` where none belong to it.
+
+        A result below `len(data)` while not `done` means that the rest must be shown again with
+        more bytes behind it. Raises FramingError.
+        """
+
+
+class NoBody:
+    """A message without a body."""
+
+    __slots__ = ()
+    done = True
+
+    def take(self, data: bytes, start: int = 0) -> int:
+        """Nothing belongs to the body."""
+        del data
+        return start
+
+
+class LengthBodyReader:
+    """A body of a known number of bytes."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, length: int) -> None:
+        self.left = length
+
+    @property
+    def done(self) -> bool:
+        """Whether the whole body has been seen."""
+        return self.left == 0
+
+    def take(self, data: bytes, start: int = 0) -> int:
+        """Take up to what is left."""
+        size = min(self.left, len(data) - start)
+        self.left -= size
+        return start + size
+
+
+class CloseBodyReader:
+    """A body that ends with its connection."""
+
+    __slots__ = ()
+    done = False
+
+    def take(self, data: bytes, start: int = 0) -> int:
+        """Everything belongs to the body."""
+        del start
+        return len(data)
+
+
+class _Part(enum.Enum):
+    SIZE = "size"
+    DATA = "data"
+    DATA_END = "data end"
+    TRAILERS = "trailers"
+    DONE = "done"
+
+
+class ChunkedBodyReader:
+    """A chunked body, walked from size to size."""
+
+    __slots__ = ("_left", "_part")
+
+    def __init__(self) -> None:
+        self._part = _Part.SIZE
+        self._left = 0
+
+    @property
+    def done(self) -> bool:
+        """Whether the last chunk and the trailers have been seen."""
+        return self._part is _Part.DONE
+
+    def take(self, data: bytes, start: int = 0) -> int:
+        """Walk as far as the bytes go; an incomplete line is left for the next time."""
+        position = start
+        while not self.done:
+            following = self._advance(data, position)
+            if following < 0:
+                break
+            position = following
+        return position
+
+    def _advance(self, data: bytes, position: int) -> int:
+        """Return where the next part starts; -1 where more bytes are needed."""
+        match self._part:
+            case _Part.SIZE:
+                return self._size(data, position)
+            case _Part.DATA:
+                return self._data(data, position)
+            case _Part.DATA_END:
+                return self._data_end(data, position)
+            case _:
+                return self._trailers(data, position)
+
+    def _size(self, data: bytes, position: int) -> int:
+        line = _CHUNK_LINE.match(data, position)
+        if line is None:
+            _refuse_line(data, position, _MAX_CHUNK_LINE, "chunk size")
+            return -1
+        self._left = int(line[1], 16)
+        self._part = _Part.DATA if self._left else _Part.TRAILERS
+        return line.end()
+
+    def _data(self, data: bytes, position: int) -> int:
+        size = min(self._left, len(data) - position)
+        self._left -= size
+        if self._left == 0:
+            self._part = _Part.DATA_END
+        return position + size if size else -1
+
+    def _data_end(self, data: bytes, position: int) -> int:
+        ending = data[position : position + 2]
+        if ending == b"\r\n":
+            self._part = _Part.SIZE
+            return position + 2
+        if not b"\r\n".startswith(ending):
+            raise BodyFramingError("a chunk does not end where its size says")
+        return -1
+
+    def _trailers(self, data: bytes, position: int) -> int:
+        match = _TRAILERS.match(data, position)
+        if match is None:
+            if data.find(b"\r\n\r\n", position) >= 0:
+                raise BodyFramingError("malformed trailer fields")
+            _refuse_line(data, position, _MAX_TRAILERS, "trailers")
+            return -1
+        self._part = _Part.DONE
+        return match.end()
+
+
+def _refuse_line(data: bytes, position: int, limit: int, what: str) -> None:
+    """Raise where more bytes cannot make a line of what is there."""
+    rest = data[position : position + limit + 2]
+    if len(rest) > limit:
+        raise BodyFramingError(f"the {what} line is too long")
+    feed = rest.find(b"\n")
+    if feed >= 0 and (what != "trailers" or rest[max(feed - 1, 0) : feed] != b"\r"):
+        raise BodyFramingError(f"malformed {what} line")

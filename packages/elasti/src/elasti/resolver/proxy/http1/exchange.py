@@ -1,0 +1,328 @@
+"""One request on a client's connection: the search for a pod, and its response.
+
+Nothing is sent twice: a request that reached a pod is repeated only when nothing of the response was
+seen, its method is idempotent, and all of it is still here. A response goes to the client as it comes;
+one that breaks off makes the client's connection break off, too.
+
+`ClientConnection` (connection.py) inherits from it: the two are one object, since a request that finds a
+kept connection to a pod should allocate nothing but its head.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING, ClassVar
+
+from elasti.resolver.proxy.http1.heads import Framing, Http1RequestHead, Http1ResponseHead
+from elasti.resolver.proxy.http1.writer import refusal_response, response_head
+from elasti.resolver.proxy.transport import tunnel
+from elasti.resolver.proxy.upstream.interface import Refusal
+from elasti.resolver.proxy.upstream.search import UpstreamSearch
+from kubeloop.aio.relay import end_writing, reset
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable
+
+    from elasti.resolver.proxy.http1.bodies import BodyReader
+    from elasti.resolver.proxy.http1.writer import HeadForwarder
+    from elasti.resolver.proxy.port_handler import PortHandler
+    from elasti.resolver.proxy.upstream.interface import UpstreamAddress
+    from elasti.resolver.proxy.upstream.pod_connection import PodConnection
+
+
+_CLOSE = Framing.CLOSE
+_IDEMPOTENT = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE", b"TRACE"))
+_MAX_REPEATS = 2
+# Why the client is not read: its pod is slow, or enough of its bytes wait here.
+POD_SLOW, FULL = 1, 2
+
+
+class Http1Exchange(UpstreamSearch):
+    """The running request of a client's connection, and the state of the connection around it."""
+
+    __slots__ = (
+        "_answered",
+        "_began",
+        "_body",
+        "_buffer",
+        "_eof",
+        "_finished",
+        "_forwarder",
+        "_head",
+        "_idle",
+        "_lingering",
+        "_pauses",
+        "_pod",
+        "_repeats",
+        "_tick",
+        "_transport",
+        "_used",
+        "_wire",
+        "_write",
+        "_write_paused",
+    )  # fmt: skip
+
+    fresh: ClassVar[bool] = False
+
+    def __init__(self, handler: PortHandler) -> None:
+        super().__init__(handler)
+        self._transport: asyncio.Transport | None = None
+        self._write: Callable[[bytes], None]
+        self._forwarder: HeadForwarder | None = None
+        # What was read and not used yet; the running request and what is left of its body.
+        self._buffer = b""
+        self._head: Http1RequestHead | None = None
+        self._body: BodyReader | None = None
+        self._pod: PodConnection | None = None
+        # The request as it goes to a pod; dropped once it may not be sent again.
+        self._wire: bytes | None = None
+        self._repeats = 0
+        # The loop's time at which the running request came.
+        self._began = 0.0
+        # Whether the next bytes are a new request's, and nothing is in its way.
+        self._idle = True
+        self._answered = False
+        self._used = False
+        # No request after the running one; the client sends no more; it does not read.
+        self._finished = False
+        self._eof = False
+        self._write_paused = False
+        self._lingering = False
+        self._pauses = 0
+        self._tick = handler.sweeper.tick
+
+    @abc.abstractmethod
+    def sweep(self, tick: int) -> None:
+        """Act where a deadline has passed."""
+
+    @abc.abstractmethod
+    def _done(self) -> None:
+        """The answer is complete."""
+
+    # the search for a pod
+
+    def _go(self, address: UpstreamAddress) -> None:
+        repeatable = self._is_repeatable()
+        pod = self.handler.pool.take(address, repeatable=repeatable)
+        if pod is None:
+            super()._go(address)
+            return
+        if self.held_since is not None:
+            self.found()
+        self._send(pod, repeatable=repeatable)
+
+    def connected(self, connection: PodConnection) -> None:
+        """A connection to a pod is open."""
+        self.found()
+        self._tick = self.handler.sweeper.tick
+        self._send(connection, repeatable=self._is_repeatable())
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Tell the client why, and when to come back."""
+        self._refuse(refusal.status, refusal.words, retry=True)
+
+    def _send(self, pod: PodConnection, *, repeatable: bool) -> None:
+        wire, head = self._wire, self._head
+        assert wire is not None
+        assert head is not None
+        self._pod = pod
+        if not repeatable:
+            self._wire = None
+        if self._pauses:
+            self._resume(FULL | POD_SLOW)
+        pod.ask(self, wire, head.method)
+
+    def _is_repeatable(self) -> bool:
+        head = self._head
+        return head is not None and head.method in _IDEMPOTENT and self._body is None
+
+    # Asker
+
+    def pod_whole(self, head: Http1ResponseHead, data: bytes) -> None:
+        """The whole response came: pass it on in one piece where nothing has to be changed."""
+        pod, self._pod = self._pod, None
+        request, handler = self._head, self.handler
+        assert pod is not None
+        assert request is not None
+        self._give_back(pod, reusable=head.keep_alive)
+        if (
+            head.edited
+            or self._finished
+            or self.held_since is not None
+            or self._body is not None
+            or not (request.keep_alive and request.minor)
+            or handler.target.stepping_aside
+        ):
+            self._write_head(head, data[head.end :])
+        else:
+            statistics = handler.statistics
+            statistics.sent += len(data)
+            statistics.answers[head.status // 100].add(handler.now() - self._began)
+            self._write(data)
+        self._done()
+
+    def pod_interim(self, head: Http1ResponseHead) -> None:
+        """Pass a 1xx response on; HTTP/1.0 clients do not know them."""
+        self._wire = None
+        if self._head is not None and self._head.minor:
+            self._write(head.raw)
+
+    def pod_head(self, head: Http1ResponseHead, body: bytes) -> None:
+        """Send the final head and the first bytes of the body."""
+        self._wire = None
+        self._answered = True
+        self._write_head(head, body)
+
+    def pod_body(self, data: bytes) -> None:
+        """Send more of the body."""
+        self.handler.statistics.sent += len(data)
+        self._write(data)
+
+    def pod_done(self, *, reusable: bool) -> None:
+        """The answer is complete; the pod's connection is kept where the request is, too."""
+        pod, self._pod = self._pod, None
+        if pod is not None:
+            self._give_back(pod, reusable=reusable)
+        self._done()
+
+    def _give_back(self, pod: PodConnection, *, reusable: bool) -> None:
+        """Keep the pod's connection, unless it still has to take a part of the request."""
+        if reusable and self._body is None and not self._pauses & POD_SLOW:
+            pod.release()
+        else:
+            pod.drop()
+
+    def pod_switched(self, head: Http1ResponseHead, rest: bytes) -> None:
+        """Become a tunnel: the upgrade was agreed on."""
+        pod, transport, request = self._pod, self._transport, self._head
+        if pod is None or transport is None or request is None or request.upgrade is None:
+            self._refuse(Refusal.BROKEN.status, Refusal.BROKEN.words, retry=True)
+            return
+        self._write_head(head, rest)
+        if self._buffer:
+            pod.write(self._buffer)
+        self._pod, self._transport = None, None
+        self._ends()
+        self.handler.sweeper.discard(self)
+        tunnel(
+            transport,
+            pod,
+            statistics=self.handler.statistics,
+            on_client_lost=lambda: self.handler.leaves(transport),
+            client_is_slow=self._write_paused,
+        )
+
+    def pod_lost(self, *, heard: bool, answered: bool) -> None:
+        """The pod went away in the middle: again where it may be, else the client sees that it did."""
+        self._pod = None
+        if answered:
+            self.handler.statistics.broken += 1
+            self._break()
+        elif not heard and self._wire is not None and self._repeats < _MAX_REPEATS:
+            self._repeats += 1
+            self.search_again()
+        else:
+            self.refuse(Refusal.BROKEN)
+
+    def pod_writable(self, *, writable: bool) -> None:
+        """The pod takes more bytes, or wants none for now."""
+        if writable:
+            self._resume(POD_SLOW)
+        else:
+            self._pause(POD_SLOW)
+
+    # the answer
+
+    def _write_head(self, head: Http1ResponseHead, body: bytes) -> None:
+        request = self._head
+        assert request is not None
+        if (
+            not request.keep_alive
+            or self._body is not None
+            or head.framing is _CLOSE
+            or self.handler.target.stepping_aside
+        ):
+            self._finished = True
+        extra = b"" if self.held_since is None else self._held_fields()
+        keep_1_0 = request.minor == 0
+        wire = response_head(head, close=self._finished, keep_alive_1_0=keep_1_0, extra=extra)
+        self.handler.statistics.sent += len(wire) + len(body)
+        self._count(head.status)
+        self._write(wire + body)
+
+    def _count(self, status: int) -> None:
+        handler = self.handler
+        handler.statistics.answers[status // 100].add(handler.now() - self._began)
+        if self.held_since is not None:
+            handler.statistics.held_until(status, self.held_for)
+
+    def _held_fields(self) -> bytes:
+        held = self.held_for * 1000
+        return b"X-Elasti-Cold-Start: true\r\nServer-Timing: elasti-hold;dur=%.1f\r\n" % held
+
+    def _ends(self) -> None:
+        """Stop whatever was under way for the running request."""
+        self.stop_search()
+        pod, self._pod = self._pod, None
+        if pod is not None:
+            pod.drop()
+        if self._head is not None:
+            self._head = self._wire = None
+            self.handler.statistics.active -= 1
+
+    def _refuse(self, status: int, words: str, *, retry: bool, linger: bool = False) -> None:
+        """Answer with an error of our own, and close."""
+        if self._transport is None:
+            return
+        head_only = self._head is not None and self._head.method == b"HEAD"
+        unread = self._body is not None or self._buffer != b""
+        answered = self._answered and self._head is not None
+        if self._head is not None and not answered:
+            self.leave_queue()
+            self._count(status)
+        elif self._head is None:
+            self.handler.statistics.answers[status // 100].add(0.0)
+        self._ends()
+        if answered:
+            self._break()
+            return
+        self._write(refusal_response(status, words, retry=retry, head_only=head_only))
+        self._close(linger=linger or unread)
+
+    def _close(self, *, linger: bool) -> None:
+        """End the connection; with `linger` read on for a while, or a reset eats the answer."""
+        transport = self._transport
+        self._finished, self._idle = True, False
+        self._tick = self.handler.sweeper.tick
+        linger = linger or self._buffer != b""
+        self._buffer, self._body = b"", None
+        if transport is None or transport.is_closing():
+            return
+        if not linger or self._eof:
+            transport.close()
+            return
+        self._lingering = True
+        self._resume(FULL | POD_SLOW)
+        end_writing(transport)
+
+    def _break(self) -> None:
+        """Cut the connection, so that half an answer is not taken for a whole one."""
+        self._ends()
+        if self._transport is not None:
+            reset(self._transport)
+
+    # flow and time
+
+    def _pause(self, reason: int) -> None:
+        if not self._pauses and self._transport is not None and not self._transport.is_closing():
+            self._transport.pause_reading()
+        self._pauses |= reason
+
+    def _resume(self, reason: int) -> None:
+        before, self._pauses = self._pauses, self._pauses & ~reason
+        if not before or self._pauses or self._eof:
+            return
+        self._tick = self.handler.sweeper.tick
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()

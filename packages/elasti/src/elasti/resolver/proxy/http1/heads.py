@@ -1,0 +1,331 @@
+"""HTTP/1 heads: one strict grammar, matched in one pass at C speed.
+
+One expression accepts exactly the head grammar of RFC 9112 and nothing else: no obs-fold, no bare CR
+or LF, no space before a colon, no empty name. A second finds the few fields that decide how the
+message goes on. Whatever the grammar accepts, other parsers must read the same way; whatever two
+parsers could read differently is refused here, before a byte of it reaches a pod. One leniency: a
+target may have bytes above 0x7f, since most servers take them, and they cannot change where it ends.
+
+Most heads have nothing that matters but a Host, or a length in an answer, and perhaps `Connection:
+keep-alive`. For them the grammar is there a second time, with every other field that matters left out
+of it: one match tells everything. The rest goes through the careful readers, which the plain heads
+must agree with (a test compares the two).
+"""
+
+from __future__ import annotations
+
+import enum
+import re
+from typing import TypeAlias
+
+MAX_HEAD = 64 * 1024
+
+# Possessive quantifiers: what a part has taken is never given back, so no head costs more than its size.
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+_FIELDS = rb"(?:" + _TOKEN + rb":[\t\x20-\x7e\x80-\xff]*+\r\n)*+"
+_REQUEST = re.compile(
+    rb"(" + _TOKEN + rb") ([\x21-\x7e\x80-\xff]++) HTTP/1\.([01])\r\n" + _FIELDS + rb"\r\n"
+)
+_RESPONSE = re.compile(
+    rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: [\t\x20-\x7e\x80-\xff]*+)?+\r\n" + _FIELDS + rb"\r\n"
+)
+# The look at the first letter keeps the common line from trying every name: seven times faster.
+_MATTERS = re.compile(
+    rb"\r\n(?=[cCtTuUeEhHkKpPxXfF])(?i:(content-length|transfer-encoding|connection|upgrade|expect"
+    rb"|host|te|trailer|keep-alive|proxy-connection|x-forwarded-for|x-forwarded-proto"
+    rb"|x-forwarded-host|forwarded)):[ \t]*([^\r]*)"
+)
+# A field that decides nothing; the look at the first letter keeps common lines from trying every name.
+_IDLE_KEEP_ALIVE = rb"|[Cc]onnection: ?[Kk]eep-[Aa]live\r\n"
+_BORING_IN_REQUEST = (
+    rb"(?:(?![cCtTuUeEhHkKpPxX](?i:ontent-length|ransfer-encoding|onnection|pgrade|xpect|ost|e"
+    rb"|eep-alive|roxy-connection|-forwarded-proto|-forwarded-host):)"
+    + _TOKEN + rb":[\t\x20-\x7e\x80-\xff]*+\r\n" + _IDLE_KEEP_ALIVE + rb")*+"
+)  # fmt: skip
+_BORING_IN_RESPONSE = (
+    rb"(?:(?![cCtTuUkKpP](?i:ontent-length|ransfer-encoding|onnection|pgrade|e|eep-alive"
+    rb"|roxy-connection):)"
+    + _TOKEN + rb":[\t\x20-\x7e\x80-\xff]*+\r\n" + _IDLE_KEEP_ALIVE + rb")*+"
+)  # fmt: skip
+_HOST_VALUE = rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*+)(?::[0-9]{0,5})?"
+_PLAIN_REQUEST = re.compile(
+    rb"((?!CONNECT )" + _TOKEN + rb") ([\x21-\x7e\x80-\xff]++) HTTP/1\.1\r\n"
+    + _BORING_IN_REQUEST + rb"[Hh]ost: ?(" + _HOST_VALUE + rb")\r\n" + _BORING_IN_REQUEST + rb"\r\n"
+)  # fmt: skip
+# With a body, or none because its length is 0: not 1xx, 204 or 304.
+_PLAIN_RESPONSE = re.compile(
+    rb"HTTP/1\.1 ([23](?:0[0-35-9]|[1-9][0-9])|[45][0-9][0-9])(?: [\t\x20-\x7e\x80-\xff]*+)?+\r\n"
+    + _BORING_IN_RESPONSE
+    + rb"(?i:content-length): ?([0-9]{1,18})\r\n"
+    + _BORING_IN_RESPONSE
+    + rb"\r\n"
+)
+_FORWARDED = frozenset((b"x-forwarded-proto", b"x-forwarded-host"))
+_NO_TOKENS: frozenset[bytes] = frozenset()
+_KEEP_ALIVE = frozenset((b"keep-alive",))
+_BODILESS = frozenset((b"HEAD", b"CONNECT"))
+_HOP_BY_HOP = frozenset((b"keep-alive", b"proxy-connection", b"te", b"upgrade"))
+_LENGTH = re.compile(rb"[0-9]{1,18}\Z")
+_HOST = re.compile(_HOST_VALUE + rb"\Z")
+_BAD_BYTE = re.compile(rb"\x00|(?<!\r)\n")
+
+
+class Framing(enum.Enum):
+    """How a message's body ends."""
+
+    NONE = "no body"
+    LENGTH = "after content-length bytes"
+    CHUNKED = "with the last chunk"
+    CLOSE = "with the connection"
+
+
+_NONE, _CLOSE = Framing.NONE, Framing.CLOSE
+
+
+class HeadError(ValueError):
+    """A head that is refused; `status` is the answer that its sender deserves."""
+
+    def __init__(self, message: str, status: int = 400) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+Found: TypeAlias = dict[bytes, list[bytes]]
+
+
+class Http1RequestHead:
+    """A request up to and with its empty line; `end` is where the body starts in the bytes read.
+
+    `edited` tells that fields must be dropped on the way to a pod; `Connection: keep-alive` alone
+    says to the pod what it says to us and may stay.
+    """
+
+    __slots__ = (
+        "connection", "edited", "end", "expects_continue", "forwarded", "framing", "host",
+        "keep_alive", "length", "method", "minor", "raw", "target", "upgrade",
+    )  # fmt: skip
+
+    def __init__(self, match: re.Match[bytes]) -> None:
+        self.raw, self.method, self.target, minor = match.group(0, 1, 2, 3)
+        self.minor = 1 if minor == b"1" else 0
+        self.end = match.end()
+        self.framing, self.length = _NONE, 0
+        self.host: bytes | None = None
+        self.upgrade: bytes | None = None
+        self.connection = self.forwarded = _NO_TOKENS
+        self.keep_alive = True
+        self.expects_continue = self.edited = False
+
+    def field(self, name: bytes) -> bytes | None:
+        """Return a field's value by its lower-case name, None where it is absent; not for the hot path."""
+        return field_in(self.raw, name)
+
+
+class PlainRequestHead(Http1RequestHead):
+    """A request of HTTP/1.1 without a body, of which only the Host matters."""
+
+    __slots__ = ()
+
+    minor = 1
+    framing, length = Framing.NONE, 0
+    upgrade = None
+    connection = forwarded = _NO_TOKENS
+    keep_alive = True
+    expects_continue = edited = False
+
+    def __init__(self, match: re.Match[bytes]) -> None:  # the rest is the class's
+        self.raw, self.method, self.target, self.host = match.group(0, 1, 2, 3)
+        self.end = match.end()
+
+
+class Http1ResponseHead:
+    """A response up to and with its empty line, read in the light of the request's method.
+
+    `edited` is as a request's; a response of HTTP/1.0 is edited, too: we speak 1.1.
+    """
+
+    __slots__ = (
+        "connection", "edited", "end", "framing", "keep_alive", "length", "minor", "raw", "status",
+        "upgrade",
+    )  # fmt: skip
+
+    def __init__(self, match: re.Match[bytes]) -> None:
+        self.raw, minor, digits = match.group(0, 1, 2)
+        self.status = int(digits)
+        self.minor = 1 if minor == b"1" else 0
+        self.end = match.end()
+        self.framing, self.length = _CLOSE, 0
+        self.upgrade: bytes | None = None
+        self.connection = _NO_TOKENS
+        self.keep_alive = True
+        self.edited = False
+
+
+class PlainResponseHead(Http1ResponseHead):
+    """A response of HTTP/1.1 of which only the length matters; keep-alive may be said or not."""
+
+    __slots__ = ()
+
+    minor = 1
+    framing = Framing.LENGTH
+    upgrade = None
+    connection = _KEEP_ALIVE
+    keep_alive = True
+    edited = False
+
+    def __init__(self, match: re.Match[bytes]) -> None:  # the rest is the class's
+        self.raw, status, length = match.group(0, 1, 2)
+        self.status, self.length = int(status), int(length)
+        self.end = match.end()
+
+
+def parse_request(data: bytes, start: int = 0) -> Http1RequestHead | None:
+    """Read the request head at `start`; None where it is not complete. Raises HeadError."""
+    plain = _PLAIN_REQUEST.match(data, start)
+    if plain is not None and plain.end() - start <= MAX_HEAD:
+        return PlainRequestHead(plain)
+    match = _REQUEST.match(data, start)
+    if match is None:
+        refuse_or_wait(data, start)
+        return None
+    head = Http1RequestHead(match)
+    if head.end - start > MAX_HEAD:
+        raise HeadError("the request head is larger than 64 KiB", 431)
+    _read_request(head, _collect(_MATTERS.findall(data, match.end(3), head.end)))
+    return head
+
+
+def parse_response(data: bytes, method: bytes, start: int = 0) -> Http1ResponseHead | None:
+    """Read the response head at `start`; None where it is not complete. Raises HeadError."""
+    plain = _PLAIN_RESPONSE.match(data, start)
+    if plain is not None and method not in _BODILESS:
+        return PlainResponseHead(plain)
+    match = _RESPONSE.match(data, start)
+    if match is None:
+        refuse_or_wait(data, start)
+        return None
+    head = Http1ResponseHead(match)
+    _read_response(head, _collect(_MATTERS.findall(data, match.end(2), head.end)), method)
+    return head
+
+
+def refuse_or_wait(data: bytes, start: int = 0, seen: int = 0) -> None:
+    """Raise where more bytes cannot make a head of what is there; `seen` of them were looked at before."""
+    if data.find(b"\r\n\r\n", max(start, seen - 3)) >= 0:
+        raise HeadError("malformed HTTP/1 head")
+    if len(data) - start > MAX_HEAD:
+        raise HeadError("the head is larger than 64 KiB", 431)
+    if _BAD_BYTE.search(data, max(start, seen - 1)):
+        raise HeadError("malformed HTTP/1 head: bare line feed or NUL")
+
+
+def field_in(raw: bytes, name: bytes) -> bytes | None:
+    """Return the first value of a field in a head, by its lower-case name."""
+    match = re.search(rb"\r\n(?i:" + re.escape(name) + rb"):[ \t]*([^\r]*)", raw)
+    return match[1].rstrip(b" \t") if match else None
+
+
+def _read_request(head: Http1RequestHead, found: Found) -> None:
+    head.host = _single_host(found, head.minor)
+    head.framing, head.length = _request_framing(found, head.minor)
+    head.connection = _tokens(found.get(b"connection", ()))
+    head.keep_alive = _keep_alive(head.connection, head.minor)
+    if b"upgrade" in head.connection and b"upgrade" in found:
+        head.upgrade = b", ".join(found[b"upgrade"])
+    head.expects_continue = b"expect" in found and _expects_continue(found)
+    head.edited = _edited(head.connection, found)
+    head.forwarded = _FORWARDED.intersection(found)
+
+
+def _read_response(head: Http1ResponseHead, found: Found, method: bytes) -> None:
+    head.framing, head.length = _response_framing(found, head.status, method)
+    head.connection = _tokens(found.get(b"connection", ()))
+    keep = _keep_alive(head.connection, head.minor)
+    head.keep_alive = keep and head.framing is not _CLOSE
+    if head.status == 101 and b"upgrade" in found:
+        head.upgrade = b", ".join(found[b"upgrade"])
+    head.edited = head.minor == 0 or _edited(head.connection, found)
+
+
+def _edited(connection: frozenset[bytes], found: Found) -> bool:
+    return bool(connection - _KEEP_ALIVE) or not _HOP_BY_HOP.isdisjoint(found)
+
+
+def _collect(found: list[tuple[bytes, bytes]]) -> Found:
+    """Gather the values of each field that matters."""
+    fields: Found = {}
+    for name, value in found:
+        fields.setdefault(name.lower(), []).append(value.rstrip(b" \t"))
+    return fields
+
+
+def _tokens(values: tuple[bytes, ...] | list[bytes]) -> frozenset[bytes]:
+    if not values:
+        return _NO_TOKENS
+    return frozenset(token.strip().lower() for value in values for token in value.split(b","))
+
+
+def _keep_alive(tokens: frozenset[bytes], minor: int) -> bool:
+    if b"close" in tokens:
+        return False
+    return minor == 1 or b"keep-alive" in tokens
+
+
+def _single_host(found: Found, minor: int) -> bytes | None:
+    hosts = found.get(b"host")
+    if hosts is None:
+        if minor == 1:
+            raise HeadError("an HTTP/1.1 request needs a Host field")
+        return None
+    if len(hosts) > 1 or not _HOST.match(hosts[0]):
+        raise HeadError("the Host field is repeated or malformed")
+    return hosts[0]
+
+
+def _request_framing(found: Found, minor: int) -> tuple[Framing, int]:
+    if b"transfer-encoding" in found:
+        if minor == 0 or b"content-length" in found:
+            raise HeadError("Transfer-Encoding with Content-Length or in HTTP/1.0")
+        if _codings(found) != [b"chunked"]:
+            raise HeadError("the only transfer coding supported is chunked", 501)
+        return Framing.CHUNKED, 0
+    if b"content-length" in found:
+        length = _length(found)
+        return (Framing.LENGTH, length) if length else (Framing.NONE, 0)
+    return Framing.NONE, 0
+
+
+def _response_framing(found: Found, status: int, method: bytes) -> tuple[Framing, int]:
+    length = _length(found) if b"content-length" in found else None
+    if length is not None and b"transfer-encoding" in found:
+        raise HeadError("the response has both Transfer-Encoding and Content-Length", 502)
+    if status < 200 or status in (204, 304) or method == b"HEAD":
+        return Framing.NONE, 0
+    if method == b"CONNECT" and status < 300:
+        return Framing.NONE, 0
+    if b"transfer-encoding" in found:
+        return (Framing.CHUNKED, 0) if _codings(found)[-1] == b"chunked" else (Framing.CLOSE, 0)
+    if length is None:
+        return Framing.CLOSE, 0
+    return (Framing.LENGTH, length) if length else (Framing.NONE, 0)
+
+
+def _codings(found: Found) -> list[bytes]:
+    values = found[b"transfer-encoding"]
+    return [coding.strip().lower() for value in values for coding in value.split(b",")]
+
+
+def _length(found: Found) -> int:
+    values = set(found[b"content-length"])
+    if len(values) != 1:
+        raise HeadError("conflicting Content-Length fields")
+    (value,) = values
+    if len(found[b"content-length"]) > 1 or not _LENGTH.match(value):
+        raise HeadError("Content-Length is repeated or not a decimal number")
+    return int(value)
+
+
+def _expects_continue(found: Found) -> bool:
+    if _tokens(found[b"expect"]) != {b"100-continue"}:
+        raise HeadError("the only expectation supported is 100-continue", 417)
+    return True

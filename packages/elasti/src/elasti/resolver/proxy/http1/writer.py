@@ -1,0 +1,138 @@
+"""HTTP/1 heads that we write: those that pass through, edited as bytes, and responses of our own.
+
+Hop-by-hop fields stop here (RFC 9110, 7.6.1); the client's address is added for the pod; the Host stays what
+the client sent. Fields that are lists get another line instead of a changed one, which means the same and
+costs nothing. A head without hop-by-hop fields passes untouched, and `Connection: keep-alive` alone is what we
+would say ourselves. Refusals are JSON, with the time to try again.
+"""
+
+from __future__ import annotations
+
+import http
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+if TYPE_CHECKING:
+    from elasti.resolver.proxy.http1.heads import Http1RequestHead, Http1ResponseHead
+
+
+_HOP_BY_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade"))
+_MAPPED = re.compile(r"\A::ffff:(?=\d+\.\d+\.\d+\.\d+\Z)", re.IGNORECASE)
+_TRAILERS_WANTED = re.compile(rb"(?im)^te:[^\r]*trailers")
+# Fields that frame or route the message are never dropped, whatever Connection names.
+_PROTECTED = frozenset(
+    (b"host", b"content-length", b"transfer-encoding", b"close", b"trailer", b"")
+)
+
+
+class HeadForwarder:
+    """Adds who asked, for one client; remembers the lines of the last host, which rarely changes."""
+
+    __slots__ = ("_address", "_host", "_lines", "_quoted")
+
+    def __init__(self, peer: str) -> None:
+        # A socket for both families shows clients of IPv4 in a form that nobody expects.
+        self._address = _MAPPED.sub("", peer).encode()
+        self._quoted = b'"[%b]"' % self._address if b":" in self._address else self._address
+        self._host: bytes | None = b"no host yet"
+        self._lines = b""
+
+    def request_head(self, head: Http1RequestHead) -> bytes:
+        """Return the head to send to a pod."""
+        if head.host != self._host:
+            self._host, self._lines = head.host, self._for_host(head.host)
+        lines = self._without(head.forwarded) if head.forwarded else self._lines
+        if head.edited or head.minor == 0:
+            first, _, fields = head.raw[:-2].partition(b"\r\n")
+            kept = without_hop_by_hop(fields, head.connection)
+            return b"".join((first, b"\r\n", kept, lines, _connection_lines(head), b"\r\n"))
+        return head.raw[:-2] + lines + b"\r\n"
+
+    def _for_host(self, host: bytes | None) -> bytes:
+        lines = b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: http\r\n" % self._address
+        if not host:
+            return lines + b"Forwarded: for=%b;proto=http\r\n" % self._quoted
+        lines += b"X-Forwarded-Host: %b\r\n" % host
+        return lines + b'Forwarded: for=%b;host="%b";proto=http\r\n' % (self._quoted, host)
+
+    def _without(self, present: frozenset[bytes] | set[bytes]) -> bytes:
+        lines = self._lines.splitlines(keepends=True)
+        return b"".join(line for line in lines if line.partition(b":")[0].lower() not in present)
+
+
+def _connection_lines(head: Http1RequestHead) -> bytes:
+    if head.upgrade is not None:
+        return b"Connection: Upgrade\r\nUpgrade: %b\r\n" % head.upgrade
+    if b"te" in head.connection and _TRAILERS_WANTED.search(head.raw):
+        return b"Connection: TE\r\nTE: trailers\r\n"
+    return b"Connection: keep-alive\r\n" if head.minor == 0 and head.keep_alive else b""
+
+
+def response_head(
+    head: Http1ResponseHead, *, close: bool, keep_alive_1_0: bool, extra: bytes
+) -> bytes:
+    """Return the head to send to the client.
+
+    `close` announces the end of the connection, `extra` are whole lines to add.
+    """
+    tail = extra
+    if head.upgrade is not None:
+        tail += b"Connection: Upgrade\r\nUpgrade: %b\r\n" % head.upgrade
+    elif close:
+        tail += b"Connection: close\r\n"
+    elif keep_alive_1_0:
+        tail += b"Connection: keep-alive\r\n"
+    if head.edited or (close and head.connection):
+        first, _, fields = head.raw[:-2].partition(b"\r\n")
+        kept = without_hop_by_hop(fields, head.connection)
+        # Whatever the pod speaks, the client hears our version.
+        return b"".join((b"HTTP/1.1", first[8:], b"\r\n", kept, tail, b"\r\n"))
+    return head.raw[:-2] + tail + b"\r\n" if tail else head.raw
+
+
+def without_hop_by_hop(fields: bytes, connection: frozenset[bytes]) -> bytes:
+    """Drop the hop-by-hop fields and those that Connection names."""
+    names = _HOP_BY_HOP | (connection - _PROTECTED)
+    lines = fields.split(b"\r\n")
+    return b"".join(
+        line + b"\r\n" for line in lines if line and line.partition(b":")[0].lower() not in names
+    )
+
+
+RETRY_AFTER_SECONDS = 5
+
+
+def refusal_body(status: int, words: str) -> bytes:
+    """Return the JSON that says why."""
+    return msgspec.json.encode({"error": words, "status": status})
+
+
+def refusal_response(status: int, words: str, *, retry: bool, head_only: bool = False) -> bytes:
+    """Return a whole response that says why, and when to come back; the connection ends with it."""
+    body = refusal_body(status, words)
+    lines = [
+        f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}",
+        "Content-Type: application/json",
+        f"Content-Length: {len(body)}",
+    ]
+    if retry:
+        lines.append(f"Retry-After: {RETRY_AFTER_SECONDS}")
+    lines.append("Connection: close")
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + (b"" if head_only else body)
+
+
+def content_type(body: bytes) -> bytes:
+    """Guess what a configured body is."""
+    return b"application/json" if body[:1] in (b"{", b"[") else b"text/plain"
+
+
+def plain_response(status: int, body: bytes, *, close: bool, head_only: bool) -> bytes:
+    """Return a whole response with a body as given."""
+    connection = b"Connection: close\r\n" if close else b""
+    first = f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\n".encode()
+    if status in (http.HTTPStatus.NO_CONTENT, http.HTTPStatus.NOT_MODIFIED):
+        return first + connection + b"\r\n"
+    fields = b"Content-Type: %b\r\nContent-Length: %d\r\n" % (content_type(body), len(body))
+    return first + fields + connection + b"\r\n" + (b"" if head_only else body)

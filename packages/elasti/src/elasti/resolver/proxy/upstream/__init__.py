@@ -1,0 +1,1 @@
+"""Connections to pods: the search for one, the pool, the connection."""

@@ -1,0 +1,300 @@
+"""A connection to a pod: one request at a time, kept for the next where both sides agree.
+
+The pod's bytes go to the client as they come; only the head is read, and the body's end is looked
+for. An answer that arrives in one piece, as most do, is passed on as that piece. A pod that answers
+nonsense, or speaks without being asked, is closed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol, cast
+
+from elasti.resolver.proxy.http1.bodies import (
+    BodyFramingError,
+    BodyReader,
+    ChunkedBodyReader,
+    CloseBodyReader,
+    LengthBodyReader,
+)
+from elasti.resolver.proxy.http1.heads import (
+    Framing,
+    HeadError,
+    Http1ResponseHead,
+    parse_response,
+    refuse_or_wait,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from elasti.resolver.proxy.quota import QuotaShare
+    from elasti.resolver.proxy.upstream.interface import UpstreamAddress
+    from elasti.resolver.proxy.upstream.pool import PodPool, UpstreamPool
+
+_NONE, _LENGTH = Framing.NONE, Framing.LENGTH
+
+
+class ResponseSink(Protocol):
+    """Who gets the answer: the client's connection."""
+
+    def pod_interim(self, head: Http1ResponseHead) -> None:
+        """A 1xx response came."""
+
+    def pod_whole(self, head: Http1ResponseHead, data: bytes) -> None:
+        """The whole response came in `data`, head and body; the asker gives the connection back."""
+
+    def pod_head(self, head: Http1ResponseHead, body: bytes) -> None:
+        """The final head came, with the first bytes of the body."""
+
+    def pod_body(self, data: bytes) -> None:
+        """More of the body came."""
+
+    def pod_done(self, *, reusable: bool) -> None:
+        """The response is complete; `reusable` where the connection may be kept."""
+
+    def pod_switched(self, head: Http1ResponseHead, rest: bytes) -> None:
+        """The pod switched protocols: from here on both sides are bytes."""
+
+    def pod_lost(self, *, heard: bool, answered: bool) -> None:
+        """The connection ended before the response did.
+
+        `heard` where some of it came, were it only part of a line or nonsense; `answered` where some
+        of it was passed on.
+        """
+
+    def pod_writable(self, *, writable: bool) -> None:
+        """The pod takes more bytes, or wants none for now."""
+
+
+def body_of(framing: Framing, length: int) -> BodyReader | None:
+    """Return the reader for a body, None where there is none."""
+    match framing:
+        case Framing.NONE:
+            return None
+        case Framing.LENGTH:
+            return LengthBodyReader(length)
+        case Framing.CHUNKED:
+            return ChunkedBodyReader()
+        case Framing.CLOSE:
+            return CloseBodyReader()
+
+
+class PodConnection(asyncio.Protocol):
+    """One connection to a pod, idle in the pool or carrying one exchange."""
+
+    __slots__ = (
+        "_body",
+        "_method",
+        "_paused",
+        "_pending",
+        "_pool",
+        "_reusable",
+        "_sink",
+        "pod_pool",
+        "share",
+        "transport",
+        "write",
+    )  # fmt: skip
+
+    def __init__(self, *, pool: UpstreamPool, pod_pool: PodPool, share: QuotaShare) -> None:
+        self._pool = pool
+        self.pod_pool = pod_pool
+        self.share = share
+        self.transport: asyncio.Transport | None = None
+        self.write: Callable[[bytes], None]
+        self._sink: ResponseSink | None = None
+        self._method = b""
+        self._body: BodyReader | None = None
+        self._reusable = False
+        self._pending = b""
+        self._paused = False
+
+    @property
+    def address(self) -> UpstreamAddress:
+        """The pod's."""
+        return self.pod_pool.address
+
+    def ask(self, sink: ResponseSink, wire: bytes, method: bytes) -> None:
+        """Send a request's head (and what is there of its body); the asker hears the rest."""
+        self._sink, self._method = sink, method
+        self.write(wire)
+
+    def pause(self) -> None:
+        """Read no more: the client is slow."""
+        if self.transport is not None and not self.transport.is_closing():
+            self._paused = True
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        """Read again."""
+        if self._paused and self.transport is not None and not self.transport.is_closing():
+            self._paused = False
+            self.transport.resume_reading()
+
+    def drop(self) -> None:
+        """End the connection; the asker hears nothing more."""
+        self._sink = None
+        self.pod_pool.idle.pop(self, None)
+        if self.transport is not None:
+            self.transport.abort()
+
+    def release(self) -> None:
+        """Forget the exchange and go back to the pool."""
+        self._sink = self._body = None
+        if self._paused:
+            self.resume()
+        self._pool.put(self)
+
+    def detach(self, protocol: asyncio.Protocol) -> asyncio.Transport:
+        """Let another protocol read the connection from now on; `lost` is then its to call.
+
+        It gets what the pod said before it was asked.
+        """
+        transport, early = self.transport, self._pending
+        assert transport is not None
+        self._sink, self._pending = None, b""
+        transport.set_protocol(protocol)
+        if early:
+            protocol.data_received(early)
+        if not transport.is_closing():
+            transport.resume_reading()
+        return transport
+
+    def lost(self) -> None:
+        """The connection is gone."""
+        self.transport = None
+        self._pool.lost(self)
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
+        # uvloop's transports have the interface, not the base class.
+        self.transport = cast("asyncio.Transport", transport)
+        self.write = self.transport.write
+        self.pod_pool.open += 1
+
+    def data_received(self, data: bytes) -> None:
+        """Pass the answer on."""
+        sink = self._sink
+        if sink is None:
+            self._unsolicited(data)
+            return
+        try:
+            if self._body is not None:
+                self._read_body(sink, data)
+            elif self._pending:
+                self._read_late_head(sink, data)
+            else:
+                self._read_head(sink, data)
+        except (HeadError, BodyFramingError):
+            self._fail(heard=True)
+
+    def eof_received(self) -> None:
+        """The pod sends no more; `connection_lost` tells the rest."""
+        self.pod_pool.idle.pop(self, None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The connection is gone: fine when idle or when the body ends with it."""
+        sink = self._sink
+        if sink is not None:
+            if exc is None and isinstance(self._body, CloseBodyReader):
+                self._sink = None
+                sink.pod_done(reusable=False)
+            else:
+                self._fail(heard=bool(self._pending))
+        self.lost()
+
+    def pause_writing(self) -> None:
+        """The pod is slow to read."""
+        if self._sink is not None:
+            self._sink.pod_writable(writable=False)
+
+    def resume_writing(self) -> None:
+        """The pod reads again."""
+        if self._sink is not None:
+            self._sink.pod_writable(writable=True)
+
+    # the response
+
+    def _unsolicited(self, data: bytes) -> None:
+        """Keep the words of a pod that speaks first for `detach`; elsewhere they are nobody's."""
+        if self.pod_pool.fresh and self.transport is not None:
+            self._pending += data
+            self.transport.pause_reading()
+        else:
+            # Whatever it is, the next request must not be answered with it.
+            self.drop()
+
+    def _read_head(self, sink: ResponseSink, data: bytes) -> None:
+        head = parse_response(data, self._method)
+        if head is None:
+            self._pending = data
+            return
+        framing = head.framing
+        if framing is _LENGTH and head.end + head.length == len(data):
+            self._sink = None
+            sink.pod_whole(head, data)
+        elif head.status < 200:
+            self._read_interim(sink, head, data)
+        elif framing is _NONE and head.end == len(data):
+            self._sink = None
+            sink.pod_whole(head, data)
+        else:
+            self._begin_body(sink, head, data)
+
+    def _read_late_head(self, sink: ResponseSink, data: bytes) -> None:
+        seen = len(self._pending)
+        data = self._pending + data
+        if data.find(b"\r\n\r\n", max(seen - 3, 0)) < 0:
+            refuse_or_wait(data, 0, seen)
+            self._pending = data
+            return
+        self._pending = b""
+        self._read_head(sink, data)
+
+    def _read_interim(self, sink: ResponseSink, head: Http1ResponseHead, data: bytes) -> None:
+        if head.status == 101:
+            sink.pod_switched(head, data[head.end :])
+            return
+        sink.pod_interim(head)
+        # More than a few would be a loop of the pod's making; each must bring new bytes anyway.
+        if head.end < len(data) and self._sink is sink:
+            self._read_head(sink, data[head.end :])
+
+    def _begin_body(self, sink: ResponseSink, head: Http1ResponseHead, data: bytes) -> None:
+        body = self._body = body_of(head.framing, head.length)
+        self._reusable = head.keep_alive
+        start = head.end
+        end = body.take(data, start) if body is not None else start
+        sink.pod_head(head, data[start:end])
+        self._after(body, data, end)
+
+    def _read_body(self, sink: ResponseSink, data: bytes) -> None:
+        body = self._body
+        assert body is not None
+        if self._pending:
+            data, self._pending = self._pending + data, b""
+        end = body.take(data)
+        if end:
+            sink.pod_body(data if end == len(data) else data[:end])
+        self._after(body, data, end)
+
+    def _after(self, body: BodyReader | None, data: bytes, end: int) -> None:
+        sink = self._sink
+        if sink is None:
+            return
+        if body is None or body.done:
+            self._sink = self._body = None
+            sink.pod_done(reusable=self._reusable and end == len(data))
+        elif end < len(data):
+            self._pending = data[end:]
+
+    def _fail(self, *, heard: bool) -> None:
+        sink, self._sink = self._sink, None
+        answered, self._body = self._body is not None, None
+        if self.transport is not None:
+            self.transport.abort()
+        if sink is not None:
+            sink.pod_lost(heard=heard or answered, answered=answered)

@@ -1,0 +1,149 @@
+"""A connection's search for a pod: at once, or after a wait, and again where one refused.
+
+A pod that does not accept is reported, and the search goes on at another pod or at the head of the
+queue; nothing was sent, so nothing can be sent twice. HTTP/1, h2 and plain TCP connections search alike
+and differ in what they do when they have found a pod.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import TYPE_CHECKING, ClassVar
+
+from elasti.resolver.proxy.statistics import LEFT
+from elasti.resolver.proxy.upstream.interface import Refusal
+
+if TYPE_CHECKING:
+    from elasti.resolver.proxy.port_handler import PortHandler
+    from elasti.resolver.proxy.quota import QuotaShare
+    from elasti.resolver.proxy.upstream.interface import UpstreamAddress
+    from elasti.resolver.proxy.upstream.pod_connection import PodConnection
+
+
+_MAX_TRIES = 4
+
+
+class UpstreamSearch(abc.ABC):
+    """The search of one connection, or of one request of it."""
+
+    __slots__ = (
+        "_opening", "_opening_tick", "_tries", "_waiting", "handler", "held_for", "held_since",
+    )  # fmt: skip
+
+    # Whether the connection must be new and is never given back.
+    fresh: ClassVar[bool] = True
+
+    def __init__(self, handler: PortHandler) -> None:
+        self.handler = handler
+        # Since when a pod is waited for, and how long it took to find one.
+        self.held_since: float | None = None
+        self.held_for = 0.0
+        self._waiting = False
+        self._opening: UpstreamAddress | None = None
+        self._opening_tick = 0
+        self._tries = 0
+
+    @property
+    def pod_share(self) -> QuotaShare:
+        """Where connections to pods count."""
+        return self.handler.pods
+
+    @abc.abstractmethod
+    def connected(self, connection: PodConnection) -> None:
+        """A connection to a pod was found; overriders call `found` first."""
+
+    @abc.abstractmethod
+    def refuse(self, refusal: Refusal) -> None:
+        """None will be found."""
+
+    def search(self) -> None:
+        """Go to a pod that answers, or wait for one."""
+        address = self.handler.target.pick()
+        if address is None:
+            self._wait(first=False)
+        else:
+            self._go(address)
+
+    def search_again(self) -> None:
+        """Nothing was sent, or it may be sent again: another pod, or the head of the queue."""
+        self._tries += 1
+        address = self.handler.target.pick() if self._tries < _MAX_TRIES else None
+        if address is None:
+            self._wait(first=True)
+        else:
+            self._go(address)
+
+    def stop_search(self) -> None:
+        """Leave the queue or the line, wherever the search was."""
+        if self.leave_queue():
+            self.handler.statistics.holds[LEFT].add(self.held_for)
+        if self._opening is not None:
+            address, self._opening = self._opening, None
+            self.handler.pool.cancel(address, self, fresh=self.fresh)
+
+    def leave_queue(self) -> bool:
+        """Wait no more; returns whether it did."""
+        if not self._waiting:
+            return False
+        self._ends_waiting()
+        self.handler.target.leave(self)
+        return True
+
+    def found(self) -> None:
+        """The search is over, for this time."""
+        self._opening = None
+        self._measure()
+
+    def gave_up_search(self, tick: int) -> bool:
+        """Give up where no connection to a pod could be had for long: descriptors have run out."""
+        if self._opening is None or tick - self._opening_tick <= self.handler.limits.opening:
+            return False
+        self.stop_search()
+        self.refuse(Refusal.BUSY)
+        return True
+
+    # Waiter
+
+    def admit(self, address: UpstreamAddress) -> None:
+        """A pod answers: go there."""
+        if self._waiting:
+            self._ends_waiting()
+            self._go(address)
+
+    def give_up(self, refusal: Refusal) -> None:
+        """No pod will come."""
+        if self._waiting:
+            self._ends_waiting()
+            self.refuse(refusal)
+
+    # Taker
+
+    def connect_failed(self, address: UpstreamAddress) -> None:
+        """The pod did not accept a connection."""
+        self._opening = None
+        self.handler.target.refused(address)
+        self.search_again()
+
+    def _go(self, address: UpstreamAddress) -> None:
+        self._opening = address
+        self._opening_tick = self.handler.sweeper.tick
+        self.handler.pool.open(address, self, fresh=self.fresh)
+
+    def _wait(self, *, first: bool) -> None:
+        if self.held_since is None:
+            self.held_since = self.handler.now()
+        refusal = self.handler.target.wait(self, first=first)
+        if refusal is None:
+            self._waiting = True
+            self.handler.statistics.held += 1
+        else:
+            self.refuse(refusal)
+
+    def _ends_waiting(self) -> None:
+        self._waiting = False
+        self._measure()
+        self.handler.statistics.held -= 1
+
+    def _measure(self) -> None:
+        if self.held_since is not None:
+            self.held_for = self.handler.now() - self.held_since

@@ -1,0 +1,22 @@
+"""The least that the resolver may do, as data: what its manifests grant, and no `*` in it."""
+
+from __future__ import annotations
+
+from elasti.api.names import GROUP, PLURAL
+from elasti.api.rbac import PolicyRule
+
+_FOLLOW = ("list", "watch")
+
+NAMESPACED_RULES = (
+    PolicyRule(GROUP, (PLURAL,), _FOLLOW, "what to listen on"),
+    PolicyRule(GROUP, (PLURAL,), ("patch",), "the durable wake request, where no operator answers"),
+    PolicyRule("", ("services",), _FOLLOW, "their ports"),
+    PolicyRule(
+        "discovery.k8s.io", ("endpointslices",), _FOLLOW, "pods, and its own place in rotations"
+    ),
+    PolicyRule("", ("pods",), ("get",), "the probes of a pod that starts"),
+)
+"""In every watched namespace, or in the whole cluster."""
+
+CLUSTER_RULES = (PolicyRule("authentication.k8s.io", ("tokenreviews",), ("create",), "who calls"),)
+"""What has no namespace."""

@@ -1,0 +1,1 @@
+"""Whether a pod answers: which probe to send, and what its answer means."""

@@ -1,0 +1,155 @@
+"""Finds out when pods begin to serve, for as long as connections are held for them.
+
+Each pod that is probed has a task of its own, which does what `policy.next_step` says: connect every 25 ms
+until the port accepts, then run the pod's probes one at a time until all have passed. The pod is read once,
+while its port is still being tried. Nothing is probed while no connection is held, and no pod whose Ready
+condition is true.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from typing import TYPE_CHECKING, Protocol
+
+from elasti.resolver.readiness.checks import Reachability
+from elasti.resolver.readiness.plan import ProbePlan
+from elasti.resolver.readiness.policy import ReadinessFacts, ReadinessStep, next_step
+from kubeloop.aio.tasks import finish
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from elasti.resolver.projections import PodName
+    from elasti.resolver.proxy.upstream.interface import UpstreamAddress
+    from elasti.resolver.readiness.checks import PodChecks
+    from elasti.resolver.readiness.policy import ReadinessPolicy
+
+
+INTERVAL = 0.025
+CONNECT_TIMEOUT = 1.0
+# A Service with hundreds of pods starting is served by the first of them; looking at all is no help.
+MOST_AT_ONCE = 16
+
+_log = logging.getLogger(__name__)
+
+
+class PodReader(Protocol):
+    """Reads pods."""
+
+    async def plan(self, pod: PodName) -> ProbePlan:
+        """Return how a pod is asked; one that cannot be read is left to Kubernetes."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProbeTarget:
+    """A pod that is waited for: what counts as serving, whose probes to ask, and what it did.
+
+    One that refused a connection must accept one before anything else counts.
+    """
+
+    policy: ReadinessPolicy
+    pod: PodName | None = None
+    ready: bool = False
+    has_refused: bool = False
+
+
+class Prober:
+    """Looks at the pods of one port. `serves` is called for each that is found to serve."""
+
+    def __init__(
+        self, *, checks: PodChecks, pods: PodReader, serves: Callable[[UpstreamAddress], None]
+    ) -> None:
+        self._checks = checks
+        self._pods = pods
+        self._serves = serves
+        self._tasks: dict[UpstreamAddress, tuple[ProbeTarget, asyncio.Task[None]]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"<Prober {len(self._tasks)} pods>"
+
+    def set_targets(self, wanted: Mapping[UpstreamAddress, ProbeTarget]) -> None:
+        """Look at these pods and no others; those looked at already go on where they are."""
+        for address in [a for a, (target, _) in self._tasks.items() if wanted.get(a) != target]:
+            self._stop(address)
+        for address, target in wanted.items():
+            if len(self._tasks) >= MOST_AT_ONCE:
+                return
+            if address not in self._tasks:
+                task = asyncio.get_running_loop().create_task(self._follow(address, target))
+                self._tasks[address] = (target, task)
+                task.add_done_callback(self._ended)
+
+    async def aclose(self) -> None:
+        """Stop looking."""
+        for address in list(self._tasks):
+            self._stop(address)
+        await finish(self._ending)
+
+    def _stop(self, address: UpstreamAddress) -> None:
+        _, task = self._tasks.pop(address)
+        if not task.done():
+            self._ending.add(task)
+            task.cancel()
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._ending.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("looking at a pod failed", exc_info=error)
+
+    async def _follow(self, address: UpstreamAddress, target: ProbeTarget) -> None:
+        reading: asyncio.Task[ProbePlan] | None = None
+        if target.policy == "Auto" and target.pod is not None and not target.ready:
+            reading = asyncio.get_running_loop().create_task(self._pods.plan(target.pod))
+        try:
+            if await self._until_it_serves(address, target, reading):
+                self._serves(address)
+        finally:
+            if reading is not None:
+                await finish([reading])
+
+    async def _until_it_serves(
+        self, address: UpstreamAddress, target: ProbeTarget, reading: asyncio.Task[ProbePlan] | None
+    ) -> bool:
+        """Return whether it serves; False: only Kubernetes can tell."""
+        # A change of Kubernetes' word does not come here: it changes what is looked at.
+        facts = ReadinessFacts(
+            policy=target.policy, ready=target.ready, has_refused=target.has_refused
+        )
+        while True:
+            match next_step(facts):
+                case ReadinessStep.RELEASE:
+                    return True
+                case ReadinessStep.AWAIT_READY:
+                    return False
+                case ReadinessStep.CONNECT:
+                    await self._until_it_accepts(address)
+                    facts = dataclasses.replace(facts, accepts=True)
+                case ReadinessStep.LEARN:
+                    plan = await reading if reading is not None else ProbePlan(only_ready="no pod")
+                    facts = dataclasses.replace(facts, plan=plan)
+                case ReadinessStep.PROBE:
+                    assert facts.plan is not None
+                    await self._until_all_pass(address.host, facts.plan)
+                    facts = dataclasses.replace(facts, passed=True)
+
+    async def _until_it_accepts(self, address: UpstreamAddress) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            reach = await self._checks.connect(address, timeout=CONNECT_TIMEOUT)
+            if reach is Reachability.ACCEPTED:
+                return
+            await asyncio.sleep(max(INTERVAL - (loop.time() - began), 0.001))
+
+    async def _until_all_pass(self, host: str, plan: ProbePlan) -> None:
+        for question in plan.questions:
+            passed = 0
+            while passed < question.successes:
+                if await self._checks.ask(host, question):
+                    passed += 1
+                else:
+                    passed = 0
+                    await asyncio.sleep(INTERVAL)

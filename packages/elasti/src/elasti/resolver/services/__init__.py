@@ -1,0 +1,1 @@
+"""The Services that the resolver answers for: what it holds, wakes and answers."""

@@ -1,0 +1,200 @@
+"""Held connections: one queue for each port of a Service, one bound for all of them.
+
+First come, first served; a connection that was sent to a pod and came back goes to the head of the queue,
+with the deadline it had. A connection that leaves is out at once, wherever it was in the queue. One timer
+watches the oldest only: in a queue in order of arrival the others cannot be due before.
+
+Release is paced: a pod that has just begun to answer gets a batch of connections, then, a few milliseconds
+later, twice as many, and so on. The pause is too short to be noticed and long enough that a thousand
+connections do not meet a backlog of a hundred. Within a batch, and wherever many are notified, one iteration
+of the loop handles a few of them only: a queue of thousands must not slow down other Services.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import OrderedDict
+from typing import TYPE_CHECKING, TypeVar
+
+from elasti.resolver.proxy.upstream.interface import Refusal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from elasti.resolver.proxy.upstream.interface import HeldConnection, UpstreamAddress
+
+
+BATCH = 64
+PAUSE = 0.004
+# How many are told something in one turn of the loop; it is about half a millisecond.
+SLICE = 32
+_RESOLUTION = 0.001
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class HoldCapacity:
+    """How many connections one Service may have waiting, over all of its ports."""
+
+    __slots__ = ("most", "used")
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.used = 0
+
+
+class Hold:
+    """The queue of one port.
+
+    `pods` tells which pods answer at this moment; `changed` is called whenever the queue becomes
+    empty or stops being so.
+    """
+
+    __slots__ = (
+        "_batch",
+        "_capacity",
+        "_changed",
+        "_deadline",
+        "_left_of_batch",
+        "_pods",
+        "_release",
+        "_waiting",
+        "timeout",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        *,
+        capacity: HoldCapacity,
+        timeout: float,
+        pods: Callable[[], list[UpstreamAddress]],
+        changed: Callable[[], None],
+    ) -> None:
+        self.timeout = timeout
+        self._capacity = capacity
+        self._pods = pods
+        self._changed = changed
+        # Each waiter with the time since which it waits.
+        self._waiting: OrderedDict[HeldConnection, float] = OrderedDict()
+        self._deadline: asyncio.TimerHandle | None = None
+        self._release: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._batch = self._left_of_batch = BATCH
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __repr__(self) -> str:
+        return f"<Hold {len(self._waiting)} waiting>"
+
+    def wait(self, waiter: HeldConnection, *, first: bool) -> Refusal | None:
+        """Queue a connection; returns the refusal where there is no place."""
+        capacity = self._capacity
+        # One that comes back had a place already.
+        if capacity.used >= capacity.most and not first:
+            return Refusal.OVERFLOW
+        capacity.used += 1
+        since = waiter.held_since
+        self._waiting[waiter] = asyncio.get_running_loop().time() if since is None else since
+        if first:
+            self._waiting.move_to_end(waiter, last=False)
+        if first or len(self._waiting) == 1:
+            self._set_deadline()
+        if len(self._waiting) == 1:
+            self._changed()
+        return None
+
+    def leave(self, waiter: HeldConnection) -> None:
+        """Take a connection out. Safe to repeat."""
+        if self._waiting.pop(waiter, None) is not None:
+            self._left(1)
+
+    def release(self) -> None:
+        """Pods answer: send them the queue, in batches. Safe to call at any time."""
+        if self._release is None and self._waiting:
+            self._batch = self._left_of_batch = BATCH
+            self._release = asyncio.get_running_loop().call_soon(self._release_some)
+
+    async def aclose(self) -> None:
+        """Send everybody away and stop the timers; nobody may come any more."""
+        if self._release is not None:
+            self._release.cancel()
+            self._release = None
+        while self._waiting:
+            for waiter in list(itertools.islice(self._waiting, SLICE)):
+                self._give_up(waiter, Refusal.GONE)
+            await asyncio.sleep(0)
+
+    def set_timeout(self, timeout: float) -> None:
+        """Change how long connections may wait, for those too that wait already."""
+        self.timeout = timeout
+        self._set_deadline()
+
+    def _release_some(self) -> None:
+        self._release = None
+        admitted = 0
+        # Asked each time: an admitted connection may find out that its pod is gone.
+        while self._left_of_batch and admitted < SLICE and self._waiting and (pods := self._pods()):
+            self._left_of_batch -= 1
+            admitted += len(pods)
+            for pod in pods:
+                self._admit_first(pod)
+        if not self._waiting or not self._pods():
+            return
+        loop = asyncio.get_running_loop()
+        if self._left_of_batch:
+            self._release = loop.call_soon(self._release_some)
+        else:
+            self._batch *= 2
+            self._left_of_batch = self._batch
+            self._release = loop.call_later(PAUSE, self._release_some)
+
+    def _admit_first(self, pod: UpstreamAddress) -> None:
+        if self._waiting:
+            waiter, _ = self._waiting.popitem(last=False)
+            self._left(1)
+            self._notify(waiter.admit, pod)
+
+    def _left(self, count: int) -> None:
+        self._capacity.used -= count
+        if count and not self._waiting:
+            self._set_deadline()
+            self._changed()
+
+    def _set_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if self._waiting:
+            since = next(iter(self._waiting.values()))
+            loop = asyncio.get_running_loop()
+            self._deadline = loop.call_at(since + self.timeout, self._expire)
+
+    def _expire(self) -> None:
+        self._deadline = None
+        # A timer may be early by the clock's resolution; one that finds nobody due would spin.
+        due = asyncio.get_running_loop().time() + _RESOLUTION
+        expired = []
+        for waiter, since in itertools.islice(self._waiting.items(), SLICE):
+            if since + self.timeout > due:
+                break
+            expired.append(waiter)
+        for waiter in expired:
+            self._give_up(waiter, Refusal.TIMEOUT)
+        # Where more are due, that is in the next turn.
+        self._set_deadline()
+
+    def _give_up(self, waiter: HeldConnection, refusal: Refusal) -> None:
+        # One that gave up may have made another leave.
+        if self._waiting.pop(waiter, None) is not None:
+            self._left(1)
+            self._notify(waiter.give_up, refusal)
+
+    def _notify(self, call: Callable[[T], None], what: T) -> None:
+        try:
+            call(what)
+        except Exception:  # noqa: BLE001 -- logged; one connection must not stop the queue behind it
+            _log.exception("a connection that waited cannot go on")

@@ -1,0 +1,111 @@
+"""`probeResponse`: requests that the resolver answers itself, without waking the workload. Pure.
+
+Rules are compiled once for a Service. A rule matches when its path, method, and every header and
+query parameter do; the first rule that matches answers. As in KubeElasti, a path prefix matches whole
+segments (`/health` matches `/health/live`, never `/healthy`), a regular expression is searched for
+anywhere in a value, header names ignore case, and of a repeated parameter any value will do.
+
+A rule with an expression that cannot be used matches nothing: a request that should have been
+answered here wakes the workload, which is the harmless mistake.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
+
+from elasti.api.safe_regex import compile_safely
+from elasti.resolver.proxy.upstream.interface import LocalAnswer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from elasti.api.types import NamedMatch, PathMatch, ProbeResponse
+    from elasti.resolver.proxy.upstream.interface import RequestFacts
+
+
+# Expressions see no more than this of a value; longer ones match nothing.
+_LONGEST = 1024
+
+
+class LocalAnswerRules:
+    """The compiled rules of one Service."""
+
+    __slots__ = ("_rules",)
+
+    def __init__(self, rules: Sequence[ProbeResponse]) -> None:
+        self._rules = tuple(_LocalAnswerRule(rule) for rule in rules)
+
+    def __bool__(self) -> bool:
+        return bool(self._rules)
+
+    def answer(self, asked: RequestFacts) -> LocalAnswer | None:
+        """Return the first matching rule's response."""
+        if not self._rules:
+            return None
+        path, _, query = asked.target.decode("latin-1").partition("?")
+        parameters: dict[str, list[str]] | None = None
+        for rule in self._rules:
+            if not rule.path(path) or (rule.method and rule.method != asked.method):
+                continue
+            if not all(test(asked.field(name)) for name, test in rule.headers):
+                continue
+            if rule.parameters and parameters is None:
+                parameters = _values(query)
+            known = parameters or {}
+            if all(any(map(test, known.get(name, ()))) for name, test in rule.parameters):
+                return rule.response
+        return None
+
+
+class _LocalAnswerRule:
+    __slots__ = ("headers", "method", "parameters", "path", "response")
+
+    def __init__(self, rule: ProbeResponse) -> None:
+        self.path = _path_test(rule.path)
+        self.method = (rule.method or "").encode()
+        self.headers = tuple(
+            (item.name.lower().encode(), _header_test(item)) for item in rule.headers
+        )
+        self.parameters = tuple((item.name, _value_test(item)) for item in rule.query_params)
+        self.response = LocalAnswer(rule.response.status, rule.response.body.encode())
+
+
+def _path_test(match: PathMatch) -> Callable[[str], bool]:
+    if match.type == "Exact":
+        return lambda path: path == match.value
+    if match.type == "RegularExpression":
+        return _expression_test(match.value)
+    prefix = match.value.rstrip("/")
+    inside = prefix + "/"
+    return lambda path: path == prefix or path.startswith(inside)
+
+
+def _header_test(match: NamedMatch) -> Callable[[bytes | None], bool]:
+    test = _value_test(match)
+    return lambda value: value is not None and test(value.decode("latin-1"))
+
+
+def _value_test(match: NamedMatch) -> Callable[[str], bool]:
+    if match.type == "Exact":
+        return lambda value: value == match.value
+    return _expression_test(match.value)
+
+
+def _expression_test(expression: str) -> Callable[[str], bool]:
+    try:
+        find = compile_safely(expression)
+    except ValueError:
+        return lambda _value: False
+    return lambda value: len(value) <= _LONGEST and find(value) is not None
+
+
+def _values(query: str) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=100)
+    except ValueError:
+        return found
+    for name, value in pairs:
+        found.setdefault(name, []).append(value)
+    return found

@@ -1,0 +1,329 @@
+"""The registry: builds Services from watched objects, and tells listeners what changed.
+
+Four watches, whatever the number of Services: ElastiServices; the private Services, whose ports are the
+public ones' and say what each speaks; their EndpointSlices, which say where pods are; and the slices that
+point at resolvers. Handlers only note which Service is concerned; `_refresh` then reads all four caches and
+writes the whole state of that Service. It is the one writer, so the order in which the watches report does
+not matter.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from elasti.api.names import MANAGED_BY, PRIVATE_LABEL, private_service_name
+from elasti.resolver.ports.claims import PortClaim
+from elasti.resolver.projections import (
+    ELASTI_SERVICES,
+    MANAGED_BY_LABEL,
+    SERVICES,
+    SLICES,
+    ElastiView,
+    ServiceKey,
+    ServicePortView,
+    ServiceView,
+    SliceView,
+    endpoints_of,
+)
+from elasti.resolver.proxy.upstream.interface import PortProtocol
+from elasti.resolver.services.service import WakeableService
+from kubeloop.aio.tasks import finish
+from kubeloop.informer import Deleted, SharedInformerFactory, Updated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from elasti.api.types import WakeSpec
+    from elasti.resolver.ports.claims import PortClaims
+    from elasti.resolver.ports.listeners import ServicePortListeners
+    from elasti.resolver.projections import ListedEndpoint
+    from elasti.resolver.proxy.upstream.interface import UpstreamAddress
+    from elasti.resolver.services.service import ServiceDeps, WakeablePort
+    from kubeloop.informer import Notification
+
+
+_BY_SERVICE = "service"
+# No port's name begins like this.
+_PLACEHOLDER = "?"
+
+
+class ServiceRegistry:
+    """Every Service that has an ElastiService. `most` bounds what any of them may ask for."""
+
+    def __init__(
+        self,
+        *,
+        factories: Iterable[SharedInformerFactory],
+        deps: ServiceDeps,
+        claims: PortClaims,
+        most: WakeSpec | None = None,
+    ) -> None:
+        self._most = most
+        self._deps = deps
+        self._claims = claims
+        self._listeners: ServicePortListeners | None = None
+        self._services: dict[ServiceKey, WakeableService] = {}
+        # Services without an ElastiService whose ports nodes that are behind still use.
+        self._left: dict[ServiceKey, WakeableService] = {}
+        # Which Service a private Service belongs to, and the objects that are for a Service.
+        self._by_private: dict[ServiceKey, ServiceKey] = {}
+        self._objects: dict[ServiceKey, dict[str, ElastiView]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._informers = [_Informers(factory, self) for factory in factories]
+
+    def __repr__(self) -> str:
+        return f"<Registry {len(self._services)} services>"
+
+    def __len__(self) -> int:
+        return len(self._services)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._services
+
+    def __iter__(self) -> Iterator[WakeableService]:
+        return iter(self._services.values())
+
+    def get(self, key: ServiceKey) -> WakeableService | None:
+        """Return a Service, if it has an ElastiService."""
+        return self._services.get(key)
+
+    def attach(self, listeners: ServicePortListeners) -> None:
+        """Tell these listeners which ports to judge anew, from now on."""
+        self._listeners = listeners
+
+    def object_name(self, key: ServiceKey) -> str | None:
+        """Return the name of the ElastiService that a Service has."""
+        view = self._view(key)
+        return view.metadata.name if view is not None else None
+
+    def port(self, claim: PortClaim) -> WakeablePort:
+        """Return the target of a claim; it may be kept for a Service that has left."""
+        service = self._services.get(claim.key) or self._left[claim.key]
+        return service.port(claim.port_name)
+
+    def unbound(self, key: ServiceKey) -> None:
+        """The last socket of a Service was closed: nobody comes any more to one that has left."""
+        if not self._claims.has_any(key):
+            self._left.pop(key, None)
+
+    def default_port(self, key: ServiceKey, number: int | None) -> WakeablePort | None:
+        """Return the target for a Service's port by its number, else its first."""
+        service = self._services.get(key)
+        if service is None:
+            return None
+        name = _port_name(self._service_ports(key), number)
+        return service.port(_placeholder_name(number) if name is None else name)
+
+    def is_listed(self, address: str) -> bool:
+        """Whether some slice points at this resolver's address."""
+        return any(
+            address in endpoint.addresses
+            for informers in self._informers
+            for endpoint_slice in informers.published.lister.list()
+            for endpoint in endpoint_slice.endpoints or ()
+        )
+
+    async def aclose(self) -> None:
+        """Close every Service."""
+        for service in self._services.values():
+            await service.aclose()
+        await finish(self._closing, cancel=False)
+
+    # What the watches report
+
+    def object_changed(self, note: Notification[ElastiView]) -> None:
+        """An ElastiService came, changed or went."""
+        old = note.old if isinstance(note, Updated) else note.obj
+        self._drop_object(old.key, str(note.key))
+        new = note.new if isinstance(note, Updated) else note.obj
+        if not isinstance(note, Deleted):
+            self._objects.setdefault(new.key, {})[str(note.key)] = new
+            private = ServiceKey(new.key.namespace, private_service_name(new.spec.service))
+            self._by_private[private] = new.key
+        for key in {old.key, new.key}:
+            self._refresh(key)
+
+    def private_changed(self, note: Notification[ServiceView]) -> None:
+        """A private Service came, changed or went."""
+        meta = (note.new if isinstance(note, Updated) else note.obj).metadata
+        self._refresh_private(ServiceKey(meta.namespace, meta.name))
+
+    def endpoints_changed(self, note: Notification[SliceView]) -> None:
+        """Pods came, changed or went."""
+        for owner in _owners(note):
+            self._refresh_private(owner)
+
+    def published_changed(self, note: Notification[SliceView]) -> None:
+        """A slice that points at resolvers came, changed or went."""
+        for owner in _owners(note):
+            self._refresh_published(owner)
+            self._refresh(owner)
+
+    # One writer
+
+    def _refresh_private(self, private: ServiceKey) -> None:
+        key = self._by_private.get(private)
+        if key is not None:
+            self._refresh(key)
+
+    def _refresh_published(self, key: ServiceKey) -> None:
+        ports = frozenset(port for _, port in self._published_ports(key))
+        changed = self._claims.publish(key, ports, now=asyncio.get_running_loop().time())
+        self._touch(changed)
+
+    def _refresh(self, key: ServiceKey) -> None:
+        view = self._view(key)
+        if view is None:
+            self._remove(key)
+            return
+        service = self._services.get(key)
+        if service is None:
+            service = self._services[key] = WakeableService(key, deps=self._deps)
+            self._left.pop(key, None)
+        service.configure(wake=self._bounded(view.spec.wake), responses=view.spec.probe_response)
+        service.publish(published=bool(self._published_slices(key)))
+        service.set_endpoints(self._endpoints(service))
+        self._touch(self._claims.claim(key, self._wanted(view)))
+
+    def _endpoints(
+        self, service: WakeableService
+    ) -> dict[str, dict[UpstreamAddress, ListedEndpoint]]:
+        """Return the pods by port; whoever waits for a port by number has those of its name."""
+        found = endpoints_of(self._private_slices(service.key))
+        ports = self._service_ports(service.key)
+        for waiting in service.port_names:
+            if waiting.startswith(_PLACEHOLDER):
+                number = waiting.removeprefix(_PLACEHOLDER)
+                name = _port_name(ports, int(number) if number else None)
+                found[waiting] = {} if name is None else found.get(name, {})
+        return found
+
+    def _bounded(self, wake: WakeSpec) -> WakeSpec:
+        if self._most is None:
+            return wake
+        return msgspec.structs.replace(
+            wake,
+            timeout_seconds=min(wake.timeout_seconds, self._most.timeout_seconds),
+            max_held=min(wake.max_held, self._most.max_held),
+        )
+
+    def _remove(self, key: ServiceKey) -> None:
+        ports = self._claims.claim(key, {})
+        self._touch(ports)
+        service = self._services.pop(key, None)
+        if service is not None:
+            if ports:
+                # Somebody may have come whom no listener has accepted yet.
+                self._left[key] = service
+            private = ServiceKey(key.namespace, private_service_name(key.service))
+            self._by_private.pop(private, None)
+            task = asyncio.get_running_loop().create_task(service.aclose())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    def _wanted(self, view: ElastiView) -> dict[int, PortClaim]:
+        """Return the claims of a Service: what a slice says counts before what status says.
+
+        Where they differ both are open: traffic comes to the one, and the operator publishes the
+        other only after that has answered.
+        """
+        by_name = {port.name: port for port in self._service_ports(view.key)}
+        reported = [(port.name, port.resolver_port) for port in view.status.resolver_ports]
+        claims = {}
+        for name, number in (*reported, *self._published_ports(view.key)):
+            known = by_name.get(name)
+            protocol = PortProtocol.of_port(
+                app_protocol=known.app_protocol if known else None, name=name
+            )
+            claims[number] = PortClaim(
+                key=view.key, port_name=name, protocol=protocol, age=view.age
+            )
+        return claims
+
+    def _touch(self, ports: Iterable[int]) -> None:
+        if self._listeners is not None:
+            self._listeners.touch(ports)
+
+    # Reading the copies
+
+    def _view(self, key: ServiceKey) -> ElastiView | None:
+        views = self._objects.get(key)
+        return min(views.values(), key=lambda view: view.age) if views else None
+
+    def _drop_object(self, key: ServiceKey, name: str) -> None:
+        views = self._objects.get(key)
+        if views is not None:
+            views.pop(name, None)
+            if not views:
+                del self._objects[key]
+
+    def _service_ports(self, key: ServiceKey) -> tuple[ServicePortView, ...]:
+        name = private_service_name(key.service)
+        for informers in self._informers:
+            found = informers.private.lister.find(key.namespace, name)
+            if found is not None:
+                return found.ports
+        return ()
+
+    def _private_slices(self, key: ServiceKey) -> list[SliceView]:
+        private = ServiceKey(key.namespace, private_service_name(key.service))
+        return [
+            p
+            for c in self._informers
+            for p in c.endpoints.store.by_index(_BY_SERVICE, str(private))
+        ]
+
+    def _published_slices(self, key: ServiceKey) -> list[SliceView]:
+        return [
+            p for c in self._informers for p in c.published.store.by_index(_BY_SERVICE, str(key))
+        ]
+
+    def _published_ports(self, key: ServiceKey) -> list[tuple[str, int]]:
+        return [
+            (port.name or "", port.port)
+            for endpoint_slice in self._published_slices(key)
+            for port in endpoint_slice.ports or ()
+            if port.port
+        ]
+
+
+class _Informers:
+    """The four informers of one namespace, or of all."""
+
+    def __init__(self, factory: SharedInformerFactory, registry: ServiceRegistry) -> None:
+        self.objects = factory.informer(ELASTI_SERVICES, ElastiView)
+        self.private = factory.informer(
+            SERVICES, ServiceView, label_selector=f"{PRIVATE_LABEL}=true"
+        )
+        self.endpoints = factory.informer(SLICES, SliceView, label_selector=f"{PRIVATE_LABEL}=true")
+        self.published = factory.informer(
+            SLICES, SliceView, label_selector=f"{MANAGED_BY_LABEL}={MANAGED_BY}"
+        )
+        for slices in (self.endpoints, self.published):
+            slices.add_indexers({_BY_SERVICE: lambda endpoint_slice: [str(endpoint_slice.owner)]})
+        self.objects.add_handler(on_event=registry.object_changed)
+        self.private.add_handler(on_event=registry.private_changed)
+        self.endpoints.add_handler(on_event=registry.endpoints_changed)
+        self.published.add_handler(on_event=registry.published_changed)
+
+
+def _port_name(ports: Sequence[ServicePortView], number: int | None) -> str | None:
+    """Return the name of the port of that number, else of the first; None while none is known."""
+    chosen = next((port for port in ports if port.port == number), None)
+    if chosen is None and ports:
+        chosen = ports[0]
+    return chosen.name if chosen else None
+
+
+def _placeholder_name(number: int | None) -> str:
+    """Return the name of the target for a port of which only a number is known, or not even that."""
+    return f"{_PLACEHOLDER}{number or ''}"
+
+
+def _owners(note: Notification[SliceView]) -> set[ServiceKey]:
+    if isinstance(note, Updated):
+        return {note.old.owner, note.new.owner}
+    return {note.obj.owner}

@@ -1,0 +1,318 @@
+"""A Service with an ElastiService, as one worker sees it: ports, pods, held connections.
+
+A `WakeablePort` is what the data path calls an upstream. It knows the pods on that port and which of them
+serve:
+
+    listed in the private slices, not terminating, and either Ready or found to serve by our prober,
+    and not known to have refused a connection since.
+
+Everything happens on the loop's thread and in one place for each cause: the registry reports the cluster's
+state (`configure`, `set_endpoints`), the data path asks and reports, the prober reports what it found. After
+each of these `_update` compares what is wanted with what is going on: probing, waking and releasing start
+and stop there and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from elasti.api.types import WakeSpec
+from elasti.api.wire import PROBE_PATH, ProbeIdentity
+from elasti.resolver.proxy.statistics import TrafficStatistics
+from elasti.resolver.proxy.upstream.interface import LocalAnswer, Refusal
+from elasti.resolver.readiness.prober import Prober, ProbeTarget
+from elasti.resolver.services.hold import Hold, HoldCapacity
+from elasti.resolver.services.local_answers import LocalAnswerRules
+from elasti.resolver.services.wake import WakeLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from elasti.api.types import ProbeResponse
+    from elasti.resolver.projections import ListedEndpoint, ServiceKey
+    from elasti.resolver.proxy.upstream.interface import (
+        HeldConnection,
+        RequestFacts,
+        UpstreamAddress,
+    )
+    from elasti.resolver.readiness.checks import PodChecks
+    from elasti.resolver.readiness.prober import PodReader
+    from elasti.resolver.services.wake import DurableWakeRequest, WakeClient
+
+
+# Without anybody waiting nobody probes; a pod that refused is then tried again after this time.
+_REFUSAL_LASTS = 1.0
+_PROBE_TARGET = PROBE_PATH.encode()
+
+
+class ServiceDeps:
+    """What services need of the world; and whether this worker is `leaving` it."""
+
+    __slots__ = ("checks", "durable", "leaving", "operator", "pods")
+
+    def __init__(
+        self,
+        *,
+        checks: PodChecks,
+        pods: PodReader,
+        operator: WakeClient,
+        durable: DurableWakeRequest,
+    ) -> None:
+        self.checks = checks
+        self.pods = pods
+        self.operator = operator
+        self.durable = durable
+        self.leaving = False
+
+
+class WakeableService:
+    """One Service. The registry owns it and closes it."""
+
+    def __init__(self, key: ServiceKey, *, deps: ServiceDeps) -> None:
+        self.key = key
+        self.wake = WakeSpec()
+        self.rules = LocalAnswerRules(())
+        # Whether slices point here; None before anybody looked.
+        self.published: bool | None = None
+        # How often traffic began to come here, and to go elsewhere.
+        self.switches = {True: 0, False: 0}
+        self.statistics = TrafficStatistics()
+        self.last_arrival: float | None = None
+        self.capacity = HoldCapacity(self.wake.max_held)
+        self.identity = LocalAnswer(
+            200, msgspec.json.encode(ProbeIdentity(key.namespace, key.service))
+        )
+        self._deps = deps
+        self._responses: tuple[ProbeResponse, ...] = ()
+        self._ports: dict[str, WakeablePort] = {}
+        self._closed = False
+        self._endpoints: Mapping[str, Mapping[UpstreamAddress, ListedEndpoint]] = {}
+        self.waker = WakeLoop(
+            key,
+            operator=deps.operator,
+            durable=deps.durable,
+            waiting=self._unserved_count,
+        )
+
+    def __repr__(self) -> str:
+        return f"<Service {self.key} {self.held} held, {len(self._ports)} ports>"
+
+    @property
+    def held(self) -> int:
+        """How many connections wait."""
+        return self.capacity.used
+
+    @property
+    def port_names(self) -> tuple[str, ...]:
+        """The names under which ports were asked for."""
+        return tuple(self._ports)
+
+    def configure(self, *, wake: WakeSpec, responses: tuple[ProbeResponse, ...]) -> None:
+        """Take the user's wishes."""
+        if responses != self._responses:
+            self._responses = responses
+            self.rules = LocalAnswerRules(responses)
+        if wake != self.wake:
+            self.wake = wake
+            self.capacity.most = wake.max_held
+            for port in self._ports.values():
+                port.reconfigure()
+
+    def publish(self, *, published: bool) -> None:
+        """Take whether slices point here; what was so at the first look is no change."""
+        if self.published is not None and published != self.published:
+            self.switches[published] += 1
+        self.published = published
+
+    def port(self, name: str) -> WakeablePort:
+        """Return the target for one of the Service's ports, by the port's name."""
+        port = self._ports.get(name)
+        if port is None:
+            port = self._ports[name] = WakeablePort(self, name, deps=self._deps)
+            port.set_endpoints(self._endpoints.get(name, {}))
+            if self._closed:
+                port.close()
+        return port
+
+    def set_endpoints(
+        self, endpoints: Mapping[str, Mapping[UpstreamAddress, ListedEndpoint]]
+    ) -> None:
+        """Take what the private slices say."""
+        self._endpoints = endpoints
+        for name, port in self._ports.items():
+            port.set_endpoints(endpoints.get(name, {}))
+
+    async def aclose(self) -> None:
+        """Send everybody away and stop; whoever still comes may pick known pods."""
+        self._closed = True
+        for port in tuple(self._ports.values()):
+            await port.aclose()
+        await self.waker.aclose()
+
+    def _unserved_count(self) -> int:
+        return sum(len(port.hold) for port in self._ports.values() if not port.serving)
+
+
+class WakeablePort:
+    """One port of a Service: a `Target`."""
+
+    def __init__(self, service: WakeableService, name: str, *, deps: ServiceDeps) -> None:
+        self.name = name
+        self.serving: list[UpstreamAddress] = []
+        self.hold = Hold(
+            capacity=service.capacity,
+            timeout=service.wake.timeout_seconds,
+            pods=lambda: self.serving,
+            changed=self._update,
+        )
+        self.statistics = service.statistics
+        self._service = service
+        self._deps = deps
+        self._prober = Prober(checks=deps.checks, pods=deps.pods, serves=self._found)
+        self._endpoints: Mapping[UpstreamAddress, ListedEndpoint] = {}
+        # What our prober found to serve though Kubernetes does not say so yet.
+        self._proven: set[UpstreamAddress] = set()
+        # What refused a connection, and the timer after which that is forgotten.
+        self._refused: dict[UpstreamAddress, asyncio.TimerHandle] = {}
+        self._turn = 0
+        self._unserved = False
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<Port {self._service.key}:{self.name} {self.hold!r} {len(self.serving)} pods>"
+
+    # Target
+
+    @property
+    def stepping_aside(self) -> bool:
+        """Whether our slice is gone, so that pods take over; or this worker or Service goes."""
+        return not self._service.published or self._deps.leaving or self._closed
+
+    def pick(self) -> UpstreamAddress | None:
+        """Return the next pod that serves; None also while others wait for their turn."""
+        serving = self.serving
+        if not serving or len(self.hold):
+            return None
+        self._turn = turn = (self._turn + 1) % len(serving)
+        return serving[turn]
+
+    def wait(self, waiter: HeldConnection, *, first: bool = False) -> Refusal | None:
+        """Queue a connection; not on a port that was closed while its connections went on."""
+        if self._closed:
+            return Refusal.GONE
+        refusal = self.hold.wait(waiter, first=first)
+        if refusal is None and self.serving:
+            self.hold.release()
+        return refusal
+
+    def leave(self, waiter: HeldConnection) -> None:
+        """Take a connection out of the queue."""
+        self.hold.leave(waiter)
+
+    def refused(self, address: UpstreamAddress) -> None:
+        """Do not pick a pod before it answers again."""
+        if self._closed:
+            self.serving = [other for other in self.serving if other != address]
+        elif address in self._endpoints and address not in self._refused:
+            loop = asyncio.get_running_loop()
+            self._refused[address] = loop.call_later(_REFUSAL_LASTS, self._expire_refusal, address)
+            self._proven.discard(address)
+            self._update()
+
+    def answer_locally(self, asked: RequestFacts) -> LocalAnswer | None:
+        """Answer the operator's probe and what the user's rules say."""
+        if asked.target == _PROBE_TARGET and asked.method == b"GET":
+            return self._service.identity
+        # Also while pods serve: a health check that were passed on then would be use, and the
+        # workload would never sleep.
+        return self._service.rules.answer(asked)
+
+    def arrived(self, now: float) -> None:
+        """Note that the Service is in use."""
+        self._service.last_arrival = now
+
+    # The cluster and the prober
+
+    def set_endpoints(self, endpoints: Mapping[UpstreamAddress, ListedEndpoint]) -> None:
+        """Take the pods that the slices list now."""
+        before = self._endpoints
+        self._endpoints = endpoints
+        for address in [a for a in self._refused if a not in endpoints]:
+            self._refused.pop(address).cancel()
+        # A pod that is gone, was replaced, or has lost its Ready must prove itself again.
+        self._proven = {
+            address
+            for address in self._proven
+            if (now := endpoints.get(address)) is not None
+            and now.pod == before[address].pod
+            and (now.ready or not before[address].ready)
+        }
+        self._update()
+
+    def reconfigure(self) -> None:
+        """Take changed wishes."""
+        self.hold.set_timeout(self._service.wake.timeout_seconds)
+        self._update()
+
+    def close(self) -> None:
+        """Hold nobody from now on; connections may still pick known pods."""
+        self._closed = True
+        for timer in self._refused.values():
+            timer.cancel()
+
+    async def aclose(self) -> None:
+        """Close, send everybody away and stop."""
+        self.close()
+        await self.hold.aclose()
+        await self._prober.aclose()
+
+    def _found(self, address: UpstreamAddress) -> None:
+        if address in self._endpoints:
+            self._proven.add(address)
+            self._clear_refusal(address)
+            self._update()
+
+    def _expire_refusal(self, address: UpstreamAddress) -> None:
+        # While somebody waits the prober decides.
+        if len(self.hold) and not self.serving:
+            loop = asyncio.get_running_loop()
+            self._refused[address] = loop.call_later(_REFUSAL_LASTS, self._expire_refusal, address)
+            return
+        self._clear_refusal(address)
+        self._update()
+
+    def _clear_refusal(self, address: UpstreamAddress) -> None:
+        if (timer := self._refused.pop(address, None)) is not None:
+            timer.cancel()
+
+    # One place where things start and stop
+
+    def _update(self) -> None:
+        if self._closed:
+            return
+        self.serving = [address for address, _ in self._listed() if self._serves(address)]
+        if self.serving:
+            self.hold.release()
+        unserved = bool(len(self.hold)) and not self.serving
+        self._prober.set_targets(dict(self._probe_targets()) if unserved else {})
+        if unserved and not self._unserved:
+            # The first to come, or the last pod gone: whatever pause an earlier wake left is over.
+            self._service.waker.wake_now()
+        self._unserved = unserved
+
+    def _listed(self) -> Iterable[tuple[UpstreamAddress, ListedEndpoint]]:
+        return self._endpoints.items()
+
+    def _serves(self, address: UpstreamAddress) -> bool:
+        if address in self._refused:
+            return False
+        return self._endpoints[address].ready or address in self._proven
+
+    def _probe_targets(self) -> Iterable[tuple[UpstreamAddress, ProbeTarget]]:
+        policy = self._service.wake.probe
+        for address, endpoint in self._endpoints.items():
+            refused = address in self._refused
+            yield address, ProbeTarget(policy, endpoint.pod, endpoint.ready, refused)

@@ -1,0 +1,277 @@
+"""Requests to wake a Service, for as long as connections are held for it and no pod answers.
+
+One request is in flight for a Service at a time. It is repeated with growing pauses, whatever the answer
+was: the operator's "scaling" is a promise, a pod that answers is the proof. When the last pod that answered
+goes while connections are held, the pause ends at once.
+
+A request goes to the operator over HTTP. An operator that cannot be reached must not lose it: it is then
+written onto the ElastiService as an annotation, where the next leader finds it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, Self
+
+import aiohttp
+import msgspec
+
+from elasti.api.names import WAKE_ANNOTATION
+from elasti.api.wire import INCOMING_PATH, IncomingReply, IncomingRequest, WakeOutcome
+from elasti.resolver.projections import ELASTI_SERVICES, ServiceKey
+from kubeloop.aio.backoff import Backoff
+from kubeloop.aio.clock import SystemClock
+from kubeloop.aio.tasks import finish
+from kubeloop.client.errors import KubeError
+from kubeloop.objects.patches import MergePatch
+from kubeloop.objects.times import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from kubeloop.aio.clock import Clock
+    from kubeloop.client import Client as KubeClient
+
+
+# After an answer the pods need time; after a failure the next attempt is for another operator.
+_AFTER_ANSWER = Backoff(duration=1.0, factor=2.0, jitter=0.2, cap=15.0)
+_AFTER_FAILURE = Backoff(duration=0.1, factor=2.0, jitter=0.2, cap=5.0)
+# A pod that comes and goes must not become a flood.
+_CLOSEST = 0.1
+# The annotation is written at most so often, in seconds, for one Service.
+DURABLE_EVERY = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+class OperatorUnreachable(Exception):
+    """No operator answered, or not as one does."""
+
+
+class WakeClient(Protocol):
+    """Who wakes."""
+
+    async def wake(self, key: ServiceKey, *, count: int) -> WakeOutcome:
+        """Ask once. Raises OperatorUnreachable."""
+
+
+class DurableWakeRequest(Protocol):
+    """Where a wish outlives the operator."""
+
+    async def write(self, key: ServiceKey) -> None:
+        """Write that a Service should wake. Raises OperatorUnreachable where it cannot."""
+
+
+class WakeLoop:
+    """Wakes one Service. `waiting` tells how many wait for a pod while none answers."""
+
+    def __init__(
+        self,
+        key: ServiceKey,
+        *,
+        operator: WakeClient,
+        durable: DurableWakeRequest,
+        waiting: Callable[[], int],
+    ) -> None:
+        self._key = key
+        self._operator = operator
+        self._durable = durable
+        self._waiting = waiting
+        self._again = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._durable_at: float | None = None
+
+    def __repr__(self) -> str:
+        return f"<Waker {self._key}{' asking' if self._task is not None else ''}>"
+
+    def need(self) -> None:
+        """Somebody waits and no pod answers: begin to ask, if nobody does yet."""
+        if self._task is None and self._waiting():
+            loop = asyncio.get_running_loop()
+            self._task = loop.create_task(self._run(), name=f"wake {self._key}")
+            self._task.add_done_callback(self._ended)
+
+    def wake_now(self) -> None:
+        """Somebody begins to wait, or the last pod has gone: ask without waiting for a pause."""
+        self._again.set()
+        self.need()
+
+    async def aclose(self) -> None:
+        """Stop asking."""
+        if self._task is not None:
+            await finish([self._task])
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("asking for %s to wake failed", self._key, exc_info=error)
+
+    async def _run(self) -> None:
+        try:
+            await self._ask_until_answered()
+        finally:
+            # In the same turn of the loop as the last look at who waits: whoever comes after it
+            # must find that nobody asks.
+            self._task = None
+
+    async def _ask_until_answered(self) -> None:
+        answered, failed = _AFTER_ANSWER.start(), _AFTER_FAILURE.start()
+        while count := self._waiting():
+            self._again.clear()
+            began = asyncio.get_running_loop().time()
+            try:
+                is_answered = await self._ask(count)
+            except Exception:  # noqa: BLE001 -- logged; those who wait must not wait for a defect
+                _log.exception("asking for %s to wake failed; it is asked again", self._key)
+                is_answered = False
+            if is_answered:
+                failed.reset()
+            await self._pause((answered if is_answered else failed).next_delay(), began)
+
+    async def _ask(self, count: int) -> bool:
+        """Ask once; returns whether an operator answered. Who cannot act has the wish in writing."""
+        try:
+            outcome = await self._operator.wake(self._key, count=count)
+        except OperatorUnreachable as error:
+            _log.warning("the operator cannot be asked to wake %s: %s", self._key, error)
+            await self._make_durable()
+            return False
+        if outcome is WakeOutcome.UNAVAILABLE:
+            await self._make_durable()
+        return True
+
+    async def _pause(self, pause: float, began: float) -> None:
+        """Wait for the pause to end, or to be ended; never ask in quick succession."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(pause):
+                await self._again.wait()
+        except TimeoutError:
+            return
+        await asyncio.sleep(max(began + _CLOSEST - loop.time(), 0))
+
+    async def _make_durable(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if self._durable_at is not None and now - self._durable_at < DURABLE_EVERY:
+            return
+        try:
+            await self._durable.write(self._key)
+        except OperatorUnreachable as error:
+            _log.warning("the wish to wake %s cannot be written: %s", self._key, error)
+        else:
+            self._durable_at = now
+
+
+_LONGEST_REPLY = 64 * 1024
+
+
+class OperatorClient:
+    """Calls the operator's server; an `Operator`. Use it as an `async with` block.
+
+    `token_file` holds the ServiceAccount token for the operator's audience; it is read for every
+    call, since the kubelet replaces it. `failed` and `answered` count.
+    """
+
+    def __init__(self, *, url: str, token_file: str = "", timeout: float = 5.0) -> None:
+        self._url = url.rstrip("/") + INCOMING_PATH
+        self._token_file = Path(token_file) if token_file else None
+        self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, 2.0))
+        self._session: aiohttp.ClientSession | None = None
+        self.answered = 0
+        self.failed = 0
+
+    def __repr__(self) -> str:
+        return f"<operator Client {self._url}>"
+
+    async def __aenter__(self) -> Self:
+        # Connections are not kept: behind the Service's address, each new one may be another
+        # operator, and a kept one may lead to a dead one.
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(force_close=True, limit=100),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=self._timeout,
+        )
+        return self
+
+    async def __aexit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
+        assert self._session is not None
+        await self._session.close()
+
+    async def wake(self, key: ServiceKey, *, count: int) -> WakeOutcome:
+        """Ask once for a Service to be woken. Raises OperatorUnreachable."""
+        try:
+            outcome = await self._post(
+                IncomingRequest(svc=key.service, namespace=key.namespace, count=count)
+            )
+        except (OSError, aiohttp.ClientError, TimeoutError) as error:
+            self.failed += 1
+            raise OperatorUnreachable(str(error) or type(error).__name__) from error
+        except OperatorUnreachable:
+            self.failed += 1
+            raise
+        self.answered += 1
+        return outcome
+
+    async def _post(self, request: IncomingRequest) -> WakeOutcome:
+        assert self._session is not None
+        headers = {"Content-Type": "application/json"} | await self._authorization()
+        body = msgspec.json.encode(request)
+        async with self._session.post(
+            self._url, data=body, headers=headers, allow_redirects=False
+        ) as answer:
+            if answer.status == 200:
+                # KubeElasti's operator says 200 whatever happens; take it for a promise.
+                return WakeOutcome.SCALING
+            return _outcome(answer.status, await answer.content.read(_LONGEST_REPLY))
+
+    async def _authorization(self) -> dict[str, str]:
+        if self._token_file is None:
+            return {}
+        token = await asyncio.to_thread(self._token_file.read_text)
+        return {"Authorization": f"Bearer {token.strip()}"}
+
+
+class WakeAnnotation:
+    """Writes the wish onto the ElastiService; a `DurableWish`.
+
+    `object_name` tells the name of the ElastiService of a Service, None where there is none.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        object_name: Callable[[ServiceKey], str | None],
+        clock: Clock | None = None,
+    ) -> None:
+        self._objects = client.resource(ELASTI_SERVICES)
+        self._object_name = object_name
+        self._clock = clock or SystemClock()
+
+    async def write(self, key: ServiceKey) -> None:
+        """Set the annotation to the present time. Raises OperatorUnreachable."""
+        name = self._object_name(key)
+        if name is None:
+            return
+        content = {"metadata": {"annotations": {WAKE_ANNOTATION: format_time(self._clock.now())}}}
+        try:
+            await self._objects.patch(
+                name, MergePatch(content), namespace=key.namespace, timeout=5.0
+            )
+        except KubeError as error:
+            raise OperatorUnreachable(str(error)) from error
+
+
+def _outcome(status: int, body: bytes) -> WakeOutcome:
+    try:
+        reply = msgspec.json.decode(body, type=IncomingReply)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        raise OperatorUnreachable(f"it answered {status}, and not as an operator does") from None
+    return reply.outcome

@@ -1,0 +1,135 @@
+"""The resolver's settings: read once, at the composition root, from a mapping of variables.
+
+KubeElasti's names keep their meaning where there is one: `REQ_TIMEOUT` and `QUEUE_SIZE` bound what an
+ElastiService may ask for. Those that tuned its polling loops are known and change nothing here.
+Everything wrong is reported at once, each with the variable, the value and what to write instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from elasti.api.parsing import (
+    Variables,
+    parse_bool,
+    parse_count,
+    parse_list,
+    parse_port,
+    parse_seconds,
+    read_variables,
+)
+from elasti.authn.settings import AUTHN_VARIABLES, AuthenticationMode, AuthnSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ResolverSettings:
+    """All settings; times in seconds.
+
+    engage_settle: how long after it left every slice traffic may still come; as the operator's.
+    drain_timeout: after it, a draining resolver gives up on connections that do not end.
+    pod_address: how slices name this resolver. watch_namespaces: empty for the whole cluster.
+    allowed_callers: users that may ask for activity, a trailing `*` for any ending.
+    """
+
+    operator_namespace: str = "elasti"
+    operator_service: str = "elasti-operator-controller-service"
+    operator_port: int = 8013
+    operator_url: str = ""
+    operator_token_file: str = ""
+    cluster_domain: str = "cluster.local"
+    watch_namespaces: tuple[str, ...] = ()
+
+    host: str | None = None
+    shared_port: int = 8012
+    admin_port: int = 8013
+    header_for_host: str = "Host"
+    authenticate: bool = True
+    authentication: AuthenticationMode = AuthenticationMode.AUTO
+    token_issuers: tuple[str, ...] = ()
+    token_keys_file: str = ""
+    allowed_callers: tuple[str, ...] = ()
+    pod_address: str = ""
+
+    hold_timeout: int | None = None
+    max_held: int | None = None
+    idle_per_pod: int = 100
+    engage_settle: float = 15.0
+    drain_timeout: float = 600.0
+    workers: int = 1
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str], **overrides: Any) -> ResolverSettings:
+        """Read variables; `overrides` (from flags) win where they are not None.
+
+        Raises SettingsError with every complaint.
+        """
+        values = read_variables(_VARIABLES, environ)
+        values |= {name: value for name, value in overrides.items() if value is not None}
+        settings = cls(**values)
+        settings.authn_settings.check()
+        return settings
+
+    @property
+    def operator(self) -> str:
+        """The operator's URL."""
+        host = f"{self.operator_service}.{self.operator_namespace}.svc.{self.cluster_domain}"
+        return self.operator_url or f"http://{host}:{self.operator_port}"
+
+    @property
+    def callers(self) -> tuple[str, ...]:
+        """Who may ask for activity: by default every ServiceAccount of the operator's namespace."""
+        return self.allowed_callers or (f"system:serviceaccount:{self.operator_namespace}:*",)
+
+    @property
+    def authn_settings(self) -> AuthnSettings:
+        """How callers of the admin port are checked."""
+        return AuthnSettings(
+            authentication=self.authentication if self.authenticate else AuthenticationMode.NONE,
+            issuers=self.token_issuers,
+            keys_file=self.token_keys_file,
+        )
+
+
+def without_effect(environ: Mapping[str, str]) -> list[str]:
+    """Return the variables that are set and that only KubeElasti needs."""
+    return sorted(name for name in _KUBEELASTI_ONLY if environ.get(name))
+
+
+def _whole_seconds(text: str) -> int:
+    return max(int(parse_seconds(text)), 1)
+
+
+_VARIABLES: Variables = {
+    "ELASTI_OPERATOR_NAMESPACE": ("operator_namespace", str),
+    "ELASTI_OPERATOR_SERVICE_NAME": ("operator_service", str),
+    "ELASTI_OPERATOR_PORT": ("operator_port", parse_port),
+    "ELASTI_OPERATOR_URL": ("operator_url", str),
+    "ELASTI_OPERATOR_TOKEN_FILE": ("operator_token_file", str),
+    "ELASTI_RESOLVER_PORT": ("admin_port", parse_port),
+    "ELASTI_RESOLVER_PROXY_PORT": ("shared_port", parse_port),
+    "ELASTI_LISTEN_ADDRESS": ("host", str),
+    "ELASTI_RESOLVER_HOST": ("host", str),
+    "ELASTI_RESOLVER_WORKERS": ("workers", parse_count),
+    "KUBERNETES_CLUSTER_DOMAIN": ("cluster_domain", str),
+    "WATCH_NAMESPACES": ("watch_namespaces", parse_list),
+    "HEADER_FOR_HOST": ("header_for_host", str),
+    "REQ_TIMEOUT": ("hold_timeout", _whole_seconds),
+    "QUEUE_SIZE": ("max_held", parse_count),
+    "MAX_IDLE_PROXY_CONNS_PER_HOST": ("idle_per_pod", parse_count),
+    "ELASTI_AUTHENTICATE": ("authenticate", parse_bool),
+    "ELASTI_ALLOWED_CALLERS": ("allowed_callers", parse_list),
+    "ELASTI_ENGAGE_SETTLE": ("engage_settle", parse_seconds),
+    "ELASTI_DRAIN_TIMEOUT": ("drain_timeout", parse_seconds),
+    "POD_IP": ("pod_address", str),
+    **AUTHN_VARIABLES,
+}
+_KUBEELASTI_ONLY = (
+    "MAX_IDLE_PROXY_CONNS", "TRAFFIC_RE_ENABLE_DURATION", "OPERATOR_RETRY_DURATION",
+    "QUEUE_RETRY_DURATION", "MAX_QUEUE_CONCURRENCY", "INITIAL_CAPACITY", "ENABLE_H2C",
+    "TRAFFIC_DISABLE_GRACE_DURATION", "CRD_CACHE_POLL_INTERVAL_MINUTES", "SENTRY_DSN",
+    "SENTRY_ENVIRONMENT",
+)  # fmt: skip

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import inspect
+
+from elasti.api.crd import custom_resource_definition, type_schema
+
+
+def schema() -> dict[str, Any]:
+    (version,) = custom_resource_definition()["spec"]["versions"]
+    return version["schema"]["openAPIV3Schema"]
+
+
+def walk(node: dict[str, Any], path: str = ""):
+    yield path, node
+    for name, child in node.get("properties", {}).items():
+        yield from walk(child, f"{path}.{name}")
+    if "items" in node:
+        yield from walk(node["items"], f"{path}[]")
+
+
+def test_every_node_is_structural():
+    for path, node in walk(schema()):
+        assert "type" in node or node.get("x-kubernetes-preserve-unknown-fields"), path
+        assert not {"$ref", "anyOf", "oneOf", "allOf", "title"} & node.keys(), path
+
+
+def test_every_field_of_kubeelasti_is_there():
+    spec = schema()["properties"]["spec"]["properties"]
+    assert {
+        "scaleTargetRef",
+        "service",
+        "minTargetReplicas",
+        "cooldownPeriod",
+        "triggers",
+        "autoscaler",
+        "enabledPeriod",
+        "probeResponse",
+    } <= spec.keys()
+    assert spec["minTargetReplicas"]["default"] == 1
+    status = schema()["properties"]["status"]["properties"]
+    assert {"lastReconciledTime", "lastScaledUpTime", "mode"} <= status.keys()
+
+
+def test_conditions_merge_by_type():
+    conditions = schema()["properties"]["status"]["properties"]["conditions"]
+    assert conditions["x-kubernetes-list-map-keys"] == ["type"]
+
+
+def test_what_no_structural_schema_can_say_is_refused():
+    with pytest.raises(TypeError, match="no unions"):
+        type_schema(inspect.type_info(int | str))

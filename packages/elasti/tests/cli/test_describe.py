@@ -1,0 +1,317 @@
+"""`elasti describe`: values from objects, advice from values, and the whole on a cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from tests.cli.stage import Stage
+
+from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
+from elasti.api.types import (
+    AutoscalerSpec,
+    ElastiService,
+    ElastiServiceSpec,
+    EnabledPeriod,
+    ResolverPort,
+    ScaleTargetRef,
+    ScaleTrigger,
+    StatusCondition,
+)
+from elasti.api.types import ElastiServiceStatus as Status
+from elasti.cli.describe.advice import advice
+from elasti.cli.describe.model import (
+    Description,
+    PodSummary,
+    ServiceSummary,
+    SliceSummary,
+    TargetSummary,
+    Unreadable,
+    event_from,
+    pod_from,
+    slice_from,
+)
+from elasti.cli.describe.text import as_text
+from kubeloop.objects.meta import JsonObject, ObjectMeta
+
+NOW = dt.datetime(2030, 1, 1, 0, 10, tzinfo=dt.UTC)
+FINE = (
+    StatusCondition("Ready", "True", "InOrder"),
+    StatusCondition("TriggersHealthy", "True", "Healthy"),
+    StatusCondition("MaySleep", "False", "InUse", "triggers[0] is busy"),
+)
+PODS = (
+    PodSummary(
+        name="web-1",
+        phase="Running",
+        ready=True,
+        restarts=0,
+        node="n1",
+        trouble="",
+        created=NOW - dt.timedelta(hours=3),
+    ),
+)
+SERVICES = (
+    ServiceSummary(role="public", name="web", exists=True, kind="ClusterIP", ports=("80/TCP",)),
+    ServiceSummary(role="private", name="web-pvt", exists=True, kind="ClusterIP"),
+)
+
+
+def piece(of: str, ready: int = 1, total: int = 1) -> SliceSummary:
+    return SliceSummary(
+        name=f"of-{of}", service="web", of=of, ready=ready, total=total, ports=(80,)
+    )
+
+
+def described(state: str = "Serve", **changes: Any) -> Description:
+    spec = ElastiServiceSpec(
+        ScaleTargetRef("apps/v1", "Deployment", "web"),
+        "web",
+        triggers=(
+            ScaleTrigger("prometheus", {"query": "up", "threshold": 1, "authorization": "s3cret"}),
+        ),
+        autoscaler=AutoscalerSpec("keda", "web"),
+        enabled_period=EnabledPeriod("0 9 * * 1-5", "8h"),
+    )
+    meta = ObjectMeta(name="web", namespace="shop", generation=2)
+    status = Status(
+        mode="serve",
+        state=state,
+        observed_generation=2,
+        replicas=1,
+        conditions=FINE,
+        resolver_ports=(ResolverPort(80, 20001),),
+        last_scaled_up_time="2030-01-01T00:00:00Z",
+    )
+    base = Description(
+        es=ElastiService(spec, meta, status),
+        now=NOW,
+        target=TargetSummary(wanted=1, present=1, selector="app=web"),
+        pods=PODS,
+        services=SERVICES,
+        slices=(piece("pods"),),
+        events=(),
+        held=0,
+    )
+    return dataclasses.replace(base, **changes)
+
+
+def with_conditions(*conditions: StatusCondition, **meta: Any) -> ElastiService:
+    es = described().es
+    status = msgspec.structs.replace(es.status, conditions=conditions)
+    for name, value in meta.items():
+        setattr(es.metadata, name, value)
+    return msgspec.structs.replace(es, status=status)
+
+
+# Advice
+
+
+def test_nothing_is_said_where_nothing_is_wrong():
+    assert list(advice(described())) == []
+
+
+ASKED_LONG_AGO = "2030-01-01T00:00:00.000000Z"
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (described(es=with_conditions()), "No operator has looked"),
+        (described(es=with_conditions(*FINE, generation=3)), "generation 3, observed 2"),
+        (
+            described(es=with_conditions(*FINE, annotations={WAKE_ANNOTATION: ASKED_LONG_AGO})),
+            "A request to wake has been waiting for 10m",
+        ),
+        (
+            described(es=with_conditions(*FINE, annotations={SLEEP_ANNOTATION: ASKED_LONG_AGO})),
+            "A request to sleep has been waiting",
+        ),
+        (
+            described(
+                es=with_conditions(StatusCondition("Ready", "False", "HeadlessService", "it is"))
+            ),
+            "Ready is False (HeadlessService): it is.",
+        ),
+        (
+            described(es=with_conditions(StatusCondition("Ready", "True", "InOrder", "no probe."))),
+            "It may sleep, but: no probe.",
+        ),
+        (
+            described(
+                es=with_conditions(StatusCondition("ScaleContested", "True", "Undone", "argo"))
+            ),
+            "ScaleContested is True",
+        ),
+        (
+            described(pods=(dataclasses.replace(PODS[0], trouble="ImagePullBackOff"),)),
+            "Pod web-1 does not get ready: ImagePullBackOff.",
+        ),
+        (
+            described(pods=(dataclasses.replace(PODS[0], ready=False, restarts=5),)),
+            "kubectl logs -n shop web-1 --previous",
+        ),
+        (
+            described("Waking", pods=(), slices=(piece("resolver"),)),
+            "Deployment web has no pod yet",
+        ),
+        (
+            described(services=(dataclasses.replace(SERVICES[1], exists=False),)),
+            "The private Service web-pvt is missing",
+        ),
+        (described(slices=(piece("pods", ready=0),)), "connections to it are refused now"),
+        (
+            described("Proxy", slices=(piece("pods", 0, 0),)),
+            "no resolver is in the rotation of Service web",
+        ),
+    ],
+)
+def test_what_is_wrong_gets_a_sentence(found: Description, words: str):
+    assert words in "\n".join(advice(found))
+
+
+def test_what_is_not_known_is_not_taken_for_wrong():
+    unknown = Unreadable("forbidden")
+    found = described("Waking", pods=unknown, services=unknown, slices=unknown, events=unknown)
+    assert list(advice(found)) == []
+
+
+def test_a_request_that_quiets_the_triggers_of_a_sleeper_is_no_trouble():
+    es = with_conditions(*FINE, annotations={SLEEP_ANNOTATION: ASKED_LONG_AGO})
+    es = msgspec.structs.replace(es, status=msgspec.structs.replace(es.status, state="Proxy"))
+    assert list(advice(described(es=es, slices=(piece("resolver"),)))) == []
+
+
+# Text
+
+
+def test_the_text_has_every_part_and_no_secret():
+    text = as_text(described(advice=("Do this.",)))
+    for part in (
+        "Target:         Deployment/web (apps/v1): 1 wanted, 1 there",
+        "Cooldown:       15m",
+        "Trigger 0:      prometheus: query up, threshold 1",
+        "Autoscaler:     keda web",
+        "Enabled:        0 9 * * 1-5 for 8h (UTC)",
+        "Held:           0",
+        "Last wake:      10m ago",
+        "Why not asleep: InUse: triggers[0] is busy",
+        "80 -> 20001",
+        "Events:\n  none",
+        "Advice:\n  Do this.",
+    ):
+        assert part in text
+    assert "s3cret" not in text
+
+
+def test_what_could_not_be_read_says_so():
+    unknown = Unreadable("User x cannot list pods")
+    text = as_text(described(target=unknown, pods=unknown, held=None, held_why="no proxy"))
+    assert "Pods:\n  not known: User x cannot list pods" in text
+    assert "Held:           not known: no proxy" in text
+    assert described(pods=unknown).to_json()["pods"] == {"unknown": "User x cannot list pods"}
+
+
+# Objects
+
+
+def container(**state: Any) -> JsonObject:
+    return {"restartCount": 2, "state": state}
+
+
+@pytest.mark.parametrize(
+    ("status", "trouble"),
+    [
+        ({"containerStatuses": [container(running={})]}, ""),
+        ({"containerStatuses": [container(waiting={"reason": "ContainerCreating"})]}, ""),
+        (
+            {"containerStatuses": [container(waiting={"reason": "ErrImagePull", "message": "no"})]},
+            "ErrImagePull: no",
+        ),
+        (
+            {
+                "conditions": [
+                    {
+                        "type": "PodScheduled",
+                        "status": "False",
+                        "reason": "Unschedulable",
+                        "message": "0/3 nodes",
+                    }
+                ]
+            },
+            "Unschedulable: 0/3 nodes",
+        ),
+    ],
+)
+def test_a_pods_trouble_is_found(status: JsonObject, trouble: str):
+    assert pod_from({"metadata": {"name": "p"}, "status": status}).trouble == trouble
+
+
+def test_a_pod_that_goes_is_said_to_go():
+    gone = {"metadata": {"name": "p", "deletionTimestamp": "x"}, "status": {"phase": "Running"}}
+    assert pod_from(gone).phase == "Terminating"
+
+
+def test_endpoints_without_a_word_count_as_ready():
+    endpoints = [{"conditions": {}}, {"conditions": {"ready": False}}, {}]
+    obj = {"metadata": {"name": "s"}, "endpoints": endpoints, "ports": [{"port": 80}]}
+    found = slice_from(obj, resolver_names=frozenset({"s"}))
+    assert (found.ready, found.total, found.of, found.ports) == (2, 3, "resolver", (80,))
+
+
+def test_events_of_both_generations_are_read():
+    old = {"metadata": {}, "lastTimestamp": "2030-01-01T00:00:00Z", "count": 3, "message": "m\n"}
+    assert (event_from(old).count, event_from(old).message) == (3, "m")
+    series = {"count": 4, "lastObservedTime": "2030-01-01T00:00:01.000000Z"}
+    new = {"metadata": {}, "eventTime": "2030-01-01T00:00:00.000000Z", "series": series}
+    assert event_from(new).count == 4
+    assert event_from(new).at == dt.datetime(2030, 1, 1, 0, 0, 1, tzinfo=dt.UTC)
+
+
+# On a cluster
+
+
+def test_everything_about_one_that_sleeps(stage: Stage):
+    stage.call(stage.rig.web(0, "told"))
+    stage.call(stage.rig.becomes("Proxy", "told"))
+    text = stage.ok("describe", "told")
+    for part in (
+        "Name:           told",
+        "State:          Proxy (mode proxy)",
+        "Why not asleep: it is asleep",
+        "Deployment/told (apps/v1): 0 wanted, 0 there",
+        "Triggers:       none: it is never put to sleep by itself",
+        "resolver   1 of 1",
+        "elasti-told-pvt-",
+    ):
+        assert part in text
+    found = json.loads(stage.ok("describe", "told", "-o", "json"))
+    assert found["elastiService"]["metadata"]["name"] == "told"
+    assert found["target"] == {"wanted": 0, "present": 0, "selector": "app=told"}
+    assert {piece["of"] for piece in found["slices"]} == {"pods", "resolver"}
+
+
+def test_what_the_caller_may_not_read_is_left_out_and_told(stage: Stage):
+    stage.call(stage.rig.web(0, "half-told"))
+    stage.call(stage.rig.becomes("Proxy", "half-told"))
+    rule = {
+        "apiGroups": ["elasti.truefoundry.com"],
+        "resources": ["elastiservices"],
+        "verbs": ["get"],
+    }
+    text = stage.ok("describe", "half-told", kubeconfig=stage.user("only-gets", rule))
+    assert "State:          Proxy" in text
+    assert "Events:\n  not known: events is forbidden" in text
+    assert "Services:\n  not known: services" in text
+
+
+def test_a_missing_target_is_what_the_advice_begins_with(stage: Stage):
+    stage.call(stage.rig.service("no-target"))
+    stage.call(stage.rig.elastiservice("no-target"))
+    stage.call(stage.rig.tells("Ready", "TargetMissing", "no-target"))
+    text = stage.ok("describe", "no-target")
+    assert "Advice:\n  Ready is False (TargetMissing): there is no Deployment no-target" in text

@@ -1,0 +1,465 @@
+"""`elasti doctor`: each judgement by plain values, and whole examinations of clusters."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from tests.cli.stage import Stage
+
+from elasti._version import __version__
+from elasti.api.crd import custom_resource_definition
+from elasti.api.names import LEASE_NAME
+from elasti.api.types import (
+    AutoscalerSpec,
+    ElastiService,
+    ElastiServiceSpec,
+    ScaleTargetRef,
+    StatusCondition,
+)
+from elasti.api.types import ElastiServiceStatus as Status
+from elasti.cli.doctor.elastiservices import judge_autoscalers, judge_services
+from elasti.cli.doctor.findings import DoctorFinding, FindingLevel, exit_code, lines, verdict
+from elasti.cli.doctor.installation import (
+    found_elsewhere,
+    judge_definition,
+    judge_lease,
+    judge_programs,
+    judge_resolvers,
+    judge_server,
+)
+from elasti.cli.doctor.network import judge_policies, judge_proxies, selects
+from elasti.cli.doctor.permissions import Permission, as_rules, program_rights
+from elasti.cli.exits import ExitCode
+from elasti.cli.install.bundle import bundle
+from elasti.cli.install.choices import Choices
+from kubeloop.objects.meta import JsonObject, ObjectMeta
+from kubeloop.objects.times import format_micro_time
+
+INSTANCE = "app.kubernetes.io/instance"
+NOW = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
+OK, HINT, WARNING, PROBLEM = (
+    FindingLevel.OK,
+    FindingLevel.HINT,
+    FindingLevel.WARNING,
+    FindingLevel.PROBLEM,
+)
+
+
+def levels(findings: Iterable[DoctorFinding]) -> list[FindingLevel]:
+    return [finding.level for finding in findings]
+
+
+# Findings
+
+
+def finding(level: FindingLevel) -> DoctorFinding:
+    return DoctorFinding(level, "topic", "message", "one\ntwo")
+
+
+@pytest.mark.parametrize(
+    ("found", "code", "said"),
+    [
+        ([OK, HINT], ExitCode.OK, "Elasti can work here."),
+        ([OK, WARNING], ExitCode.OK, "Elasti works here; 1 warning."),
+        ([PROBLEM, PROBLEM, WARNING], ExitCode.FAILED, "2 problems, 1 warning."),
+        (
+            [FindingLevel.UNCHECKED, OK],
+            ExitCode.NOT_ALLOWED,
+            "0 warnings, 1 thing could not be checked",
+        ),
+        ([FindingLevel.UNCHECKED, PROBLEM], ExitCode.FAILED, "1 thing could not be checked"),
+    ],
+)
+def test_the_verdict_and_the_code_follow_the_worst(
+    found: list[FindingLevel], code: ExitCode, said: str
+):
+    findings = list(map(finding, found))
+    assert exit_code(findings) is code
+    assert said in verdict(findings)
+
+
+def test_remedies_are_lines_below():
+    printed = [text for text, _ in lines([finding(PROBLEM)])]
+    assert printed[:3] == ["✗ topic: message", "    one", "    two"]
+
+
+# The server and the definition
+
+
+@pytest.mark.parametrize(
+    ("version", "level"),
+    [("v1.36.4", OK), ("v1.21.0-eks", OK), ("v1.20.9", PROBLEM), ("strange", OK)],
+)
+def test_old_servers_are_refused(version: str, level: FindingLevel):
+    assert judge_server(version).level is level
+
+
+def served(definition: JsonObject) -> JsonObject:
+    established = {"type": "Established", "status": "True"}
+    return {**definition, "status": {"conditions": [established]}}
+
+
+def test_the_definition_is_ours_older_other_or_missing():
+    ours = served(custom_resource_definition())
+    assert levels(judge_definition(ours)) == [OK]
+    assert levels(judge_definition(None)) == [PROBLEM]
+    other = served(custom_resource_definition())
+    schema = other["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"]["description"] = "another"
+    (warned,) = judge_definition(other)
+    assert (warned.level, "another schema" in warned.message) == (WARNING, True)
+    del schema["properties"]["spec"]["properties"]["wake"]
+    (older,) = judge_definition(other)
+    assert older.level is PROBLEM
+    assert "drops spec.wake" in older.message
+    assert "kubectl apply" in older.remedy
+
+
+def test_a_definition_that_is_not_served_is_a_problem():
+    named = {"type": "NamesAccepted", "status": "False", "message": "taken"}
+    obj = {**custom_resource_definition(), "status": {"conditions": [named]}}
+    first = next(iter(judge_definition(obj)))
+    assert (first.level, "taken" in first.message) == (PROBLEM, True)
+
+
+# The programs
+
+
+def program(name: str, available: int = 2, version: str = "1", **labels: str) -> JsonObject:
+    shown = {"app.kubernetes.io/component": name, "app.kubernetes.io/version": version, **labels}
+    return {
+        "metadata": {"name": f"elasti-{name}", "namespace": "elasti", "labels": shown},
+        "spec": {"replicas": 2},
+        "status": {"availableReplicas": available},
+    }
+
+
+@pytest.mark.parametrize(
+    ("deployments", "expected"),
+    [
+        ([program("operator"), program("resolver")], [OK, OK, OK]),
+        ([program("operator", 1), program("resolver", 0)], [WARNING, PROBLEM, OK]),
+        ([program("operator"), program("resolver", version="2")], [OK, OK, WARNING]),
+        ([program("operator")], [OK, PROBLEM, OK]),
+        ([], [PROBLEM, PROBLEM]),
+    ],
+)
+def test_programs_must_be_there_and_of_one_version(deployments: Any, expected: list[FindingLevel]):
+    assert levels(judge_programs(deployments, "elasti", "1")) == expected
+
+
+def test_kubeelastis_operator_beside_ours_is_named():
+    theirs = {"metadata": {"name": "elasti-operator-controller-manager", "namespace": "elasti"}}
+    first = next(iter(judge_programs([theirs, program("operator")], "elasti", "1")))
+    assert "only one of both can lead" in first.message
+
+
+def test_an_installation_in_another_namespace_is_named():
+    assert list(found_elsewhere([], "elasti")) == []
+    other = program("operator")
+    other["metadata"]["namespace"] = "sleepers"
+    (told,) = found_elsewhere([other], "elasti")
+    assert "--elasti-namespace sleepers" in told.remedy
+
+
+def lease(holder: str, age: float) -> JsonObject:
+    renewed = format_micro_time(NOW - dt.timedelta(seconds=age))
+    return {"spec": {"holderIdentity": holder, "renewTime": renewed, "leaseDurationSeconds": 15}}
+
+
+@pytest.mark.parametrize(
+    ("found", "level"),
+    [
+        (lease("op-1", 3), OK),
+        (lease("op-1", 90), PROBLEM),
+        (lease("", 1), WARNING),
+        (lease("", 60), PROBLEM),
+        (None, PROBLEM),
+    ],
+)
+def test_somebody_must_lead(found: JsonObject | None, level: FindingLevel):
+    assert judge_lease(found, NOW).level is level
+
+
+def test_a_ready_resolver_is_needed():
+    ready, unready = {"conditions": {"ready": True}}, {"conditions": {"ready": False}}
+    assert judge_resolvers([{"endpoints": [ready, unready]}], "s").level is OK
+    assert judge_resolvers([{"endpoints": [unready]}], "s").level is PROBLEM
+    assert judge_resolvers([], "s").level is PROBLEM
+
+
+# Rights
+
+
+def test_rules_gather_the_verbs_of_a_resource():
+    rights = [Permission("get", "apps", "deployments"), Permission("list", "apps", "deployments")]
+    assert as_rules(rights) == [
+        '- {apiGroups: ["apps"], resources: [deployments], verbs: [get, list]}'
+    ]
+
+
+def test_programs_need_only_what_the_cluster_serves():
+    rights = program_rights("operator", (), "elasti", {"apps", "coordination.k8s.io"})
+    assert {right.group for right in rights} == {"", "apps", "coordination.k8s.io"}
+    confined = program_rights("operator", ("blue", "green"), "elasti", {"apps"})
+    assert {right.namespace for right in confined if right.group} == {"blue", "green"}
+    assert all(right.namespace for right in confined)
+    known = program_rights("operator", ("blue",), "elasti", {"discovery.k8s.io"})
+    assert Permission("watch", "discovery.k8s.io", "endpointslices", "elasti") in known
+
+
+# ElastiServices
+
+
+def elastiservice(*conditions: StatusCondition, **changes: Any) -> ElastiService:
+    ref = ScaleTargetRef("apps/v1", "Deployment", "web")
+    meta = ObjectMeta(name="web", namespace="shop", generation=changes.pop("generation", 1))
+    spec = ElastiServiceSpec(ref, "web", **changes)
+    return ElastiService(spec, meta, Status(observed_generation=1, conditions=conditions))
+
+
+FINE = StatusCondition("Ready", "True", "InOrder")
+HEADLESS = {"metadata": {"name": "web"}, "spec": {"clusterIP": "None", "ports": [{"port": 80}]}}
+
+
+@pytest.mark.parametrize(
+    ("es", "services", "expected"),
+    [
+        (elastiservice(FINE), None, [OK]),
+        (elastiservice(StatusCondition("Ready", "False", "Headless", "x")), None, [PROBLEM]),
+        (elastiservice(StatusCondition("Ready", "True", "InOrder", "no probe")), None, [HINT, OK]),
+        (elastiservice(FINE, generation=2), None, [WARNING]),
+        (elastiservice(FINE, StatusCondition("ScaleContested", "True", "Undone")), None, [WARNING]),
+        (
+            elastiservice(FINE, StatusCondition("TriggersHealthy", "False", "Failing")),
+            None,
+            [WARNING],
+        ),
+        (elastiservice(), None, [PROBLEM]),
+        (elastiservice(), {}, [PROBLEM, PROBLEM]),
+        (elastiservice(), {("shop", "web"): HEADLESS}, [PROBLEM, PROBLEM, PROBLEM]),
+    ],
+)
+def test_each_elastiservice_is_judged(
+    es: ElastiService, services: Any, expected: list[FindingLevel]
+):
+    assert levels(judge_services([es], services)) == expected
+
+
+def test_no_elastiservice_is_no_problem():
+    assert levels(judge_services([], {})) == [OK]
+
+
+def scaler(name: str, **spec: Any) -> JsonObject:
+    target = {"kind": "Deployment", "name": "web"}
+    return {
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"scaleTargetRef": target, **spec},
+    }
+
+
+def test_autoscalers_that_would_undo_a_sleep_are_named():
+    plain = elastiservice(FINE)
+    named = elastiservice(FINE, autoscaler=AutoscalerSpec("keda", "web"))
+    assert levels(judge_autoscalers([plain], [scaler("h")], [])) == []
+    assert levels(judge_autoscalers([plain], [scaler("h", minReplicas=0)], [])) == [WARNING]
+    (told,) = judge_autoscalers([plain], [], [scaler("web")])
+    assert (told.level, "type: keda, name: web" in told.remedy) == (PROBLEM, True)
+    assert levels(judge_autoscalers([named], [], [scaler("web")])) == []
+    assert levels(judge_autoscalers([named], [], [scaler("other")])) == [PROBLEM]
+
+
+# The network
+
+
+def policy(*ingress: JsonObject, types: Any = None, **labels: str) -> JsonObject:
+    spec: JsonObject = {"podSelector": {"matchLabels": labels}, "ingress": list(ingress)}
+    return {
+        "metadata": {"name": "p", "namespace": "shop"},
+        "spec": spec | ({"policyTypes": types} if types else {}),
+    }
+
+
+def allowing(**peer: Any) -> JsonObject:
+    return {"from": [peer]}
+
+
+NAMED = {"matchLabels": {"kubernetes.io/metadata.name": "elasti"}}
+
+
+@pytest.mark.parametrize(
+    ("found", "warned"),
+    [
+        (policy(app="web"), True),
+        (policy(app="other"), False),
+        (policy(types=["Egress"], app="web"), False),
+        (policy({}, app="web"), False),
+        (policy(allowing(podSelector={}), app="web"), True),
+        (policy(allowing(namespaceSelector={}), app="web"), False),
+        (policy(allowing(namespaceSelector=NAMED), app="web"), False),
+        (policy(allowing(namespaceSelector={"matchLabels": {"team": "x"}}), app="web"), True),
+        (policy(allowing(ipBlock={"cidr": "10.0.0.0/8"}), app="web"), False),
+    ],
+)
+def test_policies_that_keep_the_resolver_out_are_named(found: JsonObject, warned: bool):
+    targets = {"shop": [("Deployment web", {"app": "web", "tier": "front"})]}
+    told = list(judge_policies([found], targets, ("elasti", {"purpose": "sleep"})))
+    assert bool(told) is warned
+
+
+@pytest.mark.parametrize(
+    ("expression", "matches"),
+    [
+        ({"key": "a", "operator": "In", "values": ["1"]}, True),
+        ({"key": "a", "operator": "NotIn", "values": ["1"]}, False),
+        ({"key": "a", "operator": "Exists"}, True),
+        ({"key": "b", "operator": "DoesNotExist"}, True),
+    ],
+)
+def test_selectors_by_expression(expression: JsonObject, matches: bool):
+    assert selects({"matchExpressions": [expression]}, {"a": "1"}) is matches
+    assert selects(None, {})
+
+
+def test_who_implements_services_is_said():
+    def named(*names: str) -> list[JsonObject]:
+        return [{"metadata": {"name": name}} for name in names]
+
+    assert judge_proxies(named("kube-proxy")).level is OK
+    assert "Cilium" in judge_proxies(named("cilium")).message
+    assert "neither" in judge_proxies([]).message
+
+
+# On a cluster
+
+
+async def _installed(stage: Stage, namespace: str) -> None:
+    client = stage.rig.client
+    for part in bundle(Choices(namespace=namespace, with_definition=False)):
+        resource = await client.resource_for(part.obj["apiVersion"], part.obj["kind"])
+        await resource.apply(part.obj, field_manager="test", force=True)
+    now = format_micro_time(dt.datetime.now(dt.UTC) + dt.timedelta(hours=1))
+    spec = {"holderIdentity": "op-1", "leaseDurationSeconds": 15, "renewTime": now}
+    await client.resource("coordination.k8s.io/v1/leases", namespace=namespace).create(
+        {"metadata": {"name": LEASE_NAME}, "spec": spec}
+    )
+
+
+def examined(stage: Stage, *arguments: str, **options: Any) -> tuple[int, dict[str, Any]]:
+    result = stage.run("doctor", "-o", "json", *arguments, **options)
+    return result.exit_code, json.loads(result.stdout)
+
+
+def by_topic(found: dict[str, Any]) -> dict[str, str]:
+    return {item["topic"]: item["level"] for item in found["findings"]}
+
+
+def test_an_installation_is_found_healthy(stage: Stage):
+    stage.call(_installed(stage, "doctored"))
+    stage.call(stage.rig.web(0, "well", triggers=[stage.prometheus.trigger()]))
+    stage.call(stage.rig.becomes("Proxy", "well"))
+    arguments = ["-n", stage.namespace, "--elasti-namespace", "doctored"]
+
+    async def available() -> bool:
+        deployments = stage.rig.client.resource("apps/v1/deployments", namespace="doctored")
+        found = [item async for item in deployments.items()]
+        return all((item.get("status") or {}).get("availableReplicas") == 2 for item in found)
+
+    stage.eventually(available)
+    _, found = examined(stage, *arguments)
+    topics = by_topic(found)
+    for topic in (
+        "API server",
+        "definition",
+        "your rights",
+        "operator",
+        "resolver",
+        "versions",
+        "leader",
+        "resolver endpoints",
+        "operator's rights",
+        "resolver's rights",
+        "ElastiServices",
+    ):
+        assert topics[topic] == "ok", found
+    text = stage.run("doctor", *arguments).stdout
+    assert "✓ leader: op-1 leads" in text
+    assert f"all {__version__}" in text
+
+
+def test_rights_that_a_program_lacks_are_listed(stage: Stage):
+    async def weaken() -> None:
+        bindings = stage.rig.client.resource("rbac.authorization.k8s.io/v1/clusterrolebindings")
+        for item in [item async for item in bindings.items()]:
+            if (item["metadata"].get("labels") or {}).get(INSTANCE) == "weakened":
+                await bindings.delete(item["metadata"]["name"])
+
+    stage.call(_installed(stage, "weakened"))
+    stage.call(weaken())
+    code, found = examined(stage, "--elasti-namespace", "weakened")
+    (told,) = [item for item in found["findings"] if item["topic"] == "operator's rights"]
+    assert (code, told["level"]) == (1, "problem")
+    assert "endpointslices" in told["remedy"]
+
+
+def test_a_cluster_without_elasti_is_told_what_to_install(stage: Stage):
+    code, found = examined(stage, kubeconfig=stage.bare)
+    topics = by_topic(found)
+    assert code == 1
+    assert (topics["definition"], topics["operator"], topics["resolver"]) == ("problem",) * 3
+    assert "leader" not in topics
+    assert not found["ok"]
+
+
+def test_whoever_may_look_at_nothing_is_not_told_that_all_is_well(stage: Stage):
+    code, found = examined(stage, kubeconfig=stage.nobody)
+    topics = by_topic(found)
+    assert code == ExitCode.NOT_ALLOWED
+    assert (topics["ElastiServices"], topics["programs"]) == ("unchecked", "unchecked")
+    assert topics["your rights"] == "warning"
+    assert not found["ok"]
+
+
+RULE = {"apiGroups": ["elasti.truefoundry.com"], "resources": ["*"], "verbs": ["*"]}
+
+
+def test_a_missing_definition_is_noticed_even_where_it_may_not_be_read(stage: Stage):
+    path = stage.bare_user("half-blind", RULE)
+    code, found = examined(stage, kubeconfig=path)
+    assert code == 1
+    assert by_topic(found)["definition"] == "problem"
+
+
+def test_without_a_cluster_there_is_nothing_to_examine(stage: Stage):
+    result = stage.run("doctor", kubeconfig=stage.nowhere)
+    assert result.exit_code == ExitCode.NO_CLUSTER
+    assert "connection refused" in result.stderr
+
+
+def test_trouble_of_one_elastiservice_is_found(stage: Stage):
+    stage.call(stage.rig.service("sick", clusterIP="None"))
+    stage.call(stage.rig.elastiservice("sick"))
+    stage.call(stage.rig.tells("Ready", "TargetMissing", "sick"))
+    code, found = examined(stage, "-n", stage.namespace)
+    topic = f"ElastiService {stage.namespace}/sick"
+    told = next(item for item in found["findings"] if item["topic"] == topic)
+    assert (code, told["level"]) == (1, "problem")
+    assert "there is no Deployment sick" in told["message"]
+
+
+def test_a_policy_that_keeps_the_resolver_out_is_found(stage: Stage):
+    stage.call(stage.rig.web(0, "guarded"))
+    body = {
+        "metadata": {"name": "closed"},
+        "spec": {"podSelector": {"matchLabels": {"app": "guarded"}}, "policyTypes": ["Ingress"]},
+    }
+    policies = stage.rig.client.resource(
+        "networking.k8s.io/v1/networkpolicies", namespace=stage.namespace
+    )
+    stage.call(policies.create(body))
+    _, found = examined(stage, "-n", stage.namespace)
+    assert by_topic(found)[f"NetworkPolicy {stage.namespace}/closed"] == "warning"

@@ -1,0 +1,345 @@
+"""`elasti get`: on a cluster, and what it shows of plain values."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import web
+from tests.cli.stage import Stage
+from tests.resolver.cluster import FakeCluster, fake_operator
+from tests.resolver.test_app import free_port, get, held, worker
+
+from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef, StatusCondition
+from elasti.api.types import ElastiServiceStatus as Status
+from elasti.api.wire import WakeOutcome
+from elasti.cli.get_run import GetQuery, RowPrinter, listed
+from elasti.cli.held import ResolverPod, counts, resolver_pods, sum_of
+from elasti.cli.view import cells, heads, row_of, why_of, with_time_left
+from kubeloop.aio.tasks import finish
+from kubeloop.aio.wait import poll
+from kubeloop.client.errors import Forbidden, KubeError
+from kubeloop.client.errors import Status as ApiStatus
+from kubeloop.objects.meta import JsonObject, ObjectMeta
+
+NOW = dt.datetime(2030, 1, 1, 0, 10, tzinfo=dt.UTC)
+
+
+def elastiservice(*conditions: StatusCondition, name: str = "web", **status: Any) -> ElastiService:
+    ref = ScaleTargetRef("apps/v1", "Deployment", "shop")
+    meta = ObjectMeta(name=name, namespace="blue")
+    return ElastiService(
+        ElastiServiceSpec(ref, "web-svc"), meta, Status(conditions=conditions, **status)
+    )
+
+
+def told(kind: str, status: Any, reason: str, message: str = "") -> StatusCondition:
+    return StatusCondition(kind, status, reason, message)
+
+
+READY = told("Ready", "True", "InOrder")
+COOLING = told("MaySleep", "False", "Cooldown", "it lasts until 2030-01-01T00:15:00Z")
+
+
+# Values
+
+
+@pytest.mark.parametrize(
+    ("es", "why"),
+    [
+        (elastiservice(), "NotSeen"),
+        (elastiservice(READY, told("MaySleep", "True", "Asleep")), ""),
+        (elastiservice(READY, COOLING), "Cooldown"),
+        (elastiservice(READY, told("MaySleep", "True", "Idle")), "Idle"),
+        (elastiservice(told("Ready", "False", "TargetMissing", "gone"), COOLING), "TargetMissing"),
+        (elastiservice(READY, mode="proxy"), ""),
+        (elastiservice(READY, mode="serve", replicas=1), "NotTold"),
+    ],
+)
+def test_why_is_what_the_operator_says(es: ElastiService, why: str):
+    assert why_of(es).reason == why
+
+
+def test_a_deletion_is_told_before_everything_else():
+    es = elastiservice(READY)
+    es.metadata.deletion_timestamp = "2030-01-01T00:00:00Z"
+    assert why_of(es).reason == "Deleting"
+
+
+def test_a_row_has_every_column_in_its_place():
+    es = elastiservice(
+        READY,
+        COOLING,
+        mode="serve",
+        state="Serve",
+        replicas=2,
+        last_scaled_up_time="2030-01-01T00:07:00Z",
+    )
+    row = row_of(es, {("blue", "web-svc"): 3})
+    shown = dict(
+        zip(
+            heads(wide=True, everywhere=True),
+            cells(row, NOW, wide=True, everywhere=True),
+            strict=True,
+        )
+    )
+    assert shown == {
+        "NAMESPACE": "blue",
+        "NAME": "web",
+        "SERVICE": "web-svc",
+        "MODE": "serve",
+        "TARGET": "Deployment/shop",
+        "REPLICAS": "2",
+        "HELD": "3",
+        "LAST WAKE": "3m",
+        "STATE": "Serve",
+        "READY": "True",
+        "COOLDOWN": "15m",
+        "WHY NOT ASLEEP": "Cooldown: it lasts until 2030-01-01T00:15:00Z (5m left)",
+    }
+    narrow = cells(row, NOW, wide=False, everywhere=False)
+    assert len(narrow) == len(heads(wide=False, everywhere=False))
+    assert narrow[-1].startswith("Cooldown (5m left): it lasts")
+
+
+def test_what_is_not_known_is_a_dash():
+    row = row_of(elastiservice(), None)
+    shown = cells(row, NOW, wide=False, everywhere=False)
+    assert shown[2] == shown[4] == shown[5] == shown[6] == "-"
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("until 2030-01-01T00:10:30Z", "until 2030-01-01T00:10:30Z (30s left)"),
+        ("until 2030-01-01T00:09:00Z", "until 2030-01-01T00:09:00Z"),
+        ("at once", "at once"),
+    ],
+)
+def test_a_time_of_day_gets_what_is_left(message: str, shown: str):
+    assert with_time_left(message, NOW) == shown
+
+
+def test_scripts_get_lists_and_names():
+    rows = [row_of(elastiservice(READY, COOLING, mode="serve"), {})]
+    (parsed,) = json.loads(listed(rows, GetQuery(output="json"), NOW))
+    assert parsed["whyNotAsleep"]["reason"] == "Cooldown"
+    assert parsed["held"] == 0
+    assert yaml.safe_load(listed(rows, GetQuery(output="yaml"), NOW)) == [parsed]
+    assert (
+        listed(rows, GetQuery(output="name"), NOW) == "elastiservice.elasti.truefoundry.com/web\n"
+    )
+
+
+def test_a_row_that_did_not_change_is_not_printed_again():
+    said: list[str] = []
+    rows = [row_of(elastiservice(READY), None)]
+    printer = RowPrinter(GetQuery(), rows, lambda text, **_: said.append(text))
+    printer.show(rows[0])
+    printer.show(row_of(elastiservice(READY, COOLING), None))
+    assert [line.split()[0] for line in said] == ["NAME", "web", "web"]
+
+
+# Held
+
+
+async def test_a_resolvers_own_metrics_are_understood():
+    cluster, port = FakeCluster(), free_port()
+    cluster.elasti_service("web", ("http", port))
+    cluster.private_service("web")
+    async with (
+        fake_operator(lambda _: WakeOutcome.SCALING) as url,
+        worker(cluster, url) as resolver,
+    ):
+        waiting = asyncio.create_task(get(port))
+        try:
+            await poll(lambda: held(resolver) == 1, 0.01, timeout=30)
+            text = (await resolver.view.metrics()).decode()
+        finally:
+            await finish([waiting])
+    assert dict(counts(text)) == {("shop", "web"): 1}
+
+
+PODS = [ResolverPod("r-1", "10.0.0.1", 8013), ResolverPod("r-2", "10.0.0.2", 8013)]
+METRICS = 'elasti_resolver_queued_count{namespace="blue",service="web"} 2.0\n'
+
+
+def test_held_is_the_sum_over_all_resolvers():
+    assert sum_of(PODS, [METRICS, METRICS]).counts == {("blue", "web"): 4}
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (Forbidden(ApiStatus(message="no")), "needs get pods/proxy"),
+        (KubeError("away"), "away"),
+        (TimeoutError(), "no answer in time"),
+        ("not { metrics", "r-2"),
+    ],
+)
+def test_one_resolver_that_does_not_say_leaves_held_unknown(answer: Any, why: str):
+    held = sum_of(PODS, [METRICS, answer])
+    assert held.counts is None
+    assert why in held.why
+
+
+def test_resolvers_are_found_in_slices_each_once():
+    endpoint = {"addresses": ["10.0.0.1"], "targetRef": {"kind": "Pod", "name": "r-1"}}
+    six = {"addresses": ["fd00::1"], "targetRef": {"kind": "Pod", "name": "r-1"}}
+    ports = [{"name": "proxy", "port": 8012}, {"name": "admin", "port": 9013}]
+    slices: list[JsonObject] = [
+        {"ports": ports, "endpoints": [endpoint]},
+        {"ports": ports, "endpoints": [six]},
+        {"endpoints": None},
+    ]
+    assert resolver_pods(slices) == [ResolverPod("r-1", "10.0.0.1", 9013)]
+
+
+# On a cluster
+
+
+@pytest.fixture
+def pair(stage: Stage) -> Stage:
+    """One that sleeps and one that does not."""
+    names = [es["metadata"]["name"] for es in stage.call(_all(stage))]
+    if "get-asleep" not in names:
+        stage.call(stage.rig.web(0, "get-asleep"))
+        stage.call(stage.rig.web(1, "get-awake"))
+        stage.call(stage.rig.becomes("Proxy", "get-asleep"))
+        stage.call(stage.rig.tells("MaySleep", "NoTriggers", "get-awake"))
+    return stage
+
+
+async def _all(stage: Stage) -> list[JsonObject]:
+    return [item async for item in stage.rig.elastiservices.items()]
+
+
+def test_it_shows_who_sleeps_and_why_others_do_not(pair: Stage):
+    result = pair.run("get", "get-asleep", "get-awake")
+    assert result.exit_code == 0
+    head, asleep, awake = result.stdout.splitlines()
+    assert head.split()[:4] == ["NAME", "SERVICE", "MODE", "TARGET"]
+    assert asleep.split()[:5] == [
+        "get-asleep",
+        "get-asleep",
+        "proxy",
+        "Deployment/get-asleep",
+        "0",
+    ]
+    assert "NoTriggers: spec.triggers is empty" in awake
+    # The pretended resolver has no metrics, and a dev cluster no proxy to pods.
+    assert result.stderr.startswith("HELD is not known: resolver ")
+
+
+def test_all_namespaces_and_every_form(pair: Stage):
+    assert pair.ok("get", "-A").startswith("NAMESPACE ")
+    assert "STATE" in pair.ok("get", "-o", "wide").splitlines()[0]
+    as_json = json.loads(pair.ok("get", "-A", "-o", "json"))
+    assert pair.namespace in {row["namespace"] for row in as_json}
+    shown = [row["name"] for row in yaml.safe_load(pair.ok("get", "-A", "-o", "yaml"))]
+    assert shown == [row["name"] for row in as_json]
+    assert "elastiservice.elasti.truefoundry.com/get-awake" in pair.ok("get", "-o", "name")
+
+
+def test_nothing_at_all_is_said_on_standard_error(stage: Stage):
+    result = stage.run("get", "-n", "default")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "There is no ElastiService in namespace default." in result.stderr
+    assert json.loads(stage.ok("get", "-n", "default", "-o", "json")) == []
+
+
+def test_names_and_all_namespaces_exclude_each_other(stage: Stage):
+    assert stage.run("get", "web", "-A").exit_code == 2
+
+
+def test_an_unknown_name_is_told_with_those_that_come_near(pair: Stage):
+    result = pair.run("get", "get-awoke")
+    assert result.exit_code == 3
+    assert "there is no ElastiService get-awoke" in result.stderr
+    assert "get-awake" in result.stderr
+
+
+@contextlib.asynccontextmanager
+async def _metrics_server(text: str) -> AsyncIterator[tuple[str, int]]:
+    async def serve(_request: web.Request) -> web.Response:
+        return web.Response(text=text)
+
+    app = web.Application()
+    app.router.add_get("/metrics", serve)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield runner.addresses[0][:2]
+    finally:
+        await runner.cleanup()
+
+
+def test_held_is_asked_of_resolvers_that_are_on_this_machine(pair: Stage):
+    line = f'{{namespace="{pair.namespace}",service="get-asleep"}} 5.0'
+    server = _metrics_server(f"elasti_resolver_queued_count{line}\n")
+    address, port = pair.call(server.__aenter__())
+    try:
+        pair.call(_list_resolver(pair, "held-here", address, port))
+        result = pair.run("get", "-o", "json", "--elasti-namespace", "held-here")
+    finally:
+        pair.call(server.__aexit__(None, None, None))
+    assert result.stderr == ""
+    held = {row["name"]: row["held"] for row in json.loads(result.stdout)}
+    assert (held["get-asleep"], held["get-awake"]) == (5, 0)
+
+
+async def _list_resolver(stage: Stage, namespace: str, address: str, port: int) -> None:
+    client = stage.rig.client
+    await client.resource("v1/namespaces").create({"metadata": {"name": namespace}})
+    await client.resource("discovery.k8s.io/v1/endpointslices", namespace=namespace).create(
+        {
+            "metadata": {
+                "name": "r",
+                "labels": {"kubernetes.io/service-name": "elasti-resolver-service"},
+            },
+            "addressType": "IPv4",
+            "ports": [{"name": "admin", "port": port}],
+            "endpoints": [{"addresses": [address]}],
+        }
+    )
+
+
+def test_without_any_resolver_held_says_so(pair: Stage):
+    result = pair.run("get", "--elasti-namespace", "kube-public")
+    assert "no resolver was found behind Service kube-public/elasti-resolver" in result.stderr
+
+
+def test_watch_prints_what_changes_until_it_is_interrupted(pair: Stage):
+    command = [sys.executable, "-m", "elasti", "get", "-w", "-o", "json"]
+    command += ["--kubeconfig", str(pair._namespaced(pair.admin))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        seen: list[dict[str, Any]] = []
+
+        def until(name: str, state: str) -> None:
+            while not any((row["name"], row["state"]) == (name, state) for row in seen):
+                line = process.stdout.readline()  # type: ignore[union-attr]  # asserted above
+                assert line, "it ended"
+                seen.append(json.loads(line))
+
+        try:
+            until("get-asleep", "Proxy")
+            pair.call(pair.rig.web(0, "get-later"))
+            until("get-later", "Proxy")
+            pair.call(pair.rig.elastiservices.delete("get-later"))
+            while seen[-1]["whyNotAsleep"]["reason"] != "Deleted":
+                seen.append(json.loads(process.stdout.readline()))
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()

@@ -1,0 +1,56 @@
+"""`elasti informer` on a cluster."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+from tests.cli.stage import Stage
+
+
+def test_it_tells_what_happens_until_it_is_interrupted(stage: Stage):
+    command = [sys.executable, "-m", "elasti", "informer", "svc", "-n", stage.namespace]
+    command += ["--kubeconfig", str(stage.admin), "--period", "0", "--resync", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            while "cache is synced" not in process.stdout.readline():
+                pass
+            stage.call(stage.rig.service("informed"))
+            added = f"handleAdd is called for Service (key: {stage.namespace}/informed)"
+            while added not in (line := process.stdout.readline()):
+                assert line, "it ended"
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+
+
+def test_a_resource_that_does_not_exist_is_told_with_what_comes_near(stage: Stage):
+    result = stage.run("informer", "deploymints")
+    assert result.exit_code == 3
+    assert "deploymints" in result.stderr
+
+
+def test_a_selector_that_is_none_is_told(stage: Stage):
+    result = stage.run("informer", "pods", "-l", "a in (")
+    assert result.exit_code == 1
+    assert "Traceback" not in result.output
+
+
+def test_it_ends_without_a_word_when_nobody_reads_any_more(stage: Stage):
+    command = [sys.executable, "-m", "elasti", "informer", "ns", "--kubeconfig", str(stage.admin)]
+    command += ["--period", "0.2"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            process.stdout.readline()
+            process.stdout.close()
+            assert process.stderr.read() == ""
+            assert process.wait(60) == 1
+        finally:
+            process.kill()

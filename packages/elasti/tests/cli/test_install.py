@@ -1,0 +1,431 @@
+"""`elasti install`: what it asks, makes, refuses and tidies up. No pod runs here."""
+
+from __future__ import annotations
+
+import io
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from tests.cli.clusters import Cluster, cluster_on
+
+from elasti.api.names import API_VERSION, FINALIZER, KIND
+from elasti.cli.install.apply import differences, reference
+from elasti.cli.install.bundle import bundle
+from elasti.cli.install.choices import Choices
+from elasti.cli.install.inventory import InstalledOperator
+from elasti.cli.install.rollout import rollout
+from elasti.cli.main import main
+from elasti.cli.progress import Progress
+
+DEPLOYMENTS = "apps/v1/deployments"
+RBAC = "rbac.authorization.k8s.io"
+REFS = [reference(part.obj) for part in bundle(Choices())]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with cluster_on(tmp_path, nodes=0) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A cluster for all the calls that must not change it."""
+    with cluster_on(tmp_path_factory.mktemp("empty"), nodes=0) as made:
+        yield made
+        assert not made.names("apiextensions.k8s.io/v1/customresourcedefinitions")
+        assert not made.names(DEPLOYMENTS)
+
+
+def installed(cluster: Cluster, *arguments: str) -> str:
+    return cluster.ok("install", "--no-wait", *arguments)
+
+
+# Asking
+
+
+def test_a_dry_run_names_every_object_and_makes_none(empty: Cluster):
+    said = empty.ok("install", "--dry-run")
+    assert [line.removesuffix(" would be created") for line in said.splitlines()] == REFS
+    assert "elasti" not in empty.names("v1/namespaces")
+    assert not empty.names("apiextensions.k8s.io/v1/customresourcedefinitions")
+
+
+def test_what_the_server_warns_about_is_told_as_kubectl_tells_it(cluster: Cluster):
+    said = cluster.run("install", "--no-wait").stderr.splitlines()
+    assert said
+    assert all(line.startswith("Warning: ") and "https://" not in line for line in said)
+
+
+def test_a_dry_run_shows_the_very_fields_that_would_change(cluster: Cluster):
+    installed(cluster)
+    said = cluster.ok("install", "--dry-run", "--image", "elasti:2", "--env", "operator:A=b")
+    changed = [line for line in said.splitlines() if "unchanged" not in line]
+    pod = "  spec.template.spec.containers"
+    assert changed == [
+        "Deployment elasti/elasti-operator would be changed",
+        f"{pod}[operator].image: elasti:0.1.0 -> elasti:2",
+        f'{pod}[operator].env[A]: (none) -> {{"name":"A","value":"b"}}',
+        "Deployment elasti/elasti-resolver would be changed",
+        f"{pod}[resolver].image: elasti:0.1.0 -> elasti:2",
+    ]
+
+
+def test_a_dry_run_shows_what_would_be_removed(cluster: Cluster):
+    installed(cluster)
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    said = cluster.ok("install", "--dry-run", "--namespaced", "--watch-namespace", "shop")
+    assert "Role shop/elasti-operator would be created" in said
+    assert "ClusterRoleBinding elasti-operator would be removed" in said
+    assert "elasti-operator" in cluster.names(f"{RBAC}/v1/clusterrolebindings")
+
+
+# Making
+
+
+def test_it_makes_everything_and_the_second_time_nothing(cluster: Cluster):
+    first = installed(cluster)
+    assert all(f"{ref} created" in first for ref in REFS)
+    second = installed(cluster)
+    assert all(f"{ref} unchanged" in second for ref in REFS)
+
+
+def test_what_was_changed_by_hand_is_changed_back(cluster: Cluster):
+    installed(cluster)
+    role = cluster.get(f"{RBAC}/v1/clusterroles", "elasti-resolver")
+    assert role is not None
+    cluster.apply({**_named(role), "rules": role["rules"][:1]})
+    assert "ClusterRole elasti-resolver changed" in installed(cluster)
+    again = cluster.get(f"{RBAC}/v1/clusterroles", "elasti-resolver")
+    assert again is not None
+    assert again["rules"] == role["rules"]
+
+
+def _named(obj: dict[str, Any]) -> dict[str, Any]:
+    kept = {"name": obj["metadata"]["name"], "labels": obj["metadata"]["labels"]}
+    return {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": kept}
+
+
+def test_without_dns_the_resolver_is_told_the_operators_address(cluster: Cluster):
+    def url() -> str:
+        found = cluster.get(DEPLOYMENTS, "elasti-resolver", "elasti")
+        assert found is not None
+        (container,) = found["spec"]["template"]["spec"]["containers"]
+        variables = {item["name"]: item.get("value", "") for item in container["env"]}
+        return variables.get("ELASTI_OPERATOR_URL", "")
+
+    installed(cluster)
+    service = cluster.get("v1/services", "elasti-operator-controller-service", "elasti")
+    assert service is not None
+    assert url() == f"http://{service['spec']['clusterIP']}:8013"
+    assert installed(cluster).count("unchanged") == len(REFS)
+    installed(cluster, "--env", "resolver:ELASTI_OPERATOR_URL=http://there:1")
+    assert url() == "http://there:1"
+    cluster.apply(
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {
+                "name": "kube-dns",
+                "namespace": "kube-system",
+                "labels": {"k8s-app": "kube-dns"},
+            },
+            "spec": {"ports": [{"port": 53, "protocol": "UDP"}]},
+        }
+    )
+    installed(cluster)
+    assert url() == ""
+
+
+def test_rights_that_are_no_longer_needed_are_named_when_nobody_waits(cluster: Cluster):
+    installed(cluster)
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    said = installed(cluster, "--namespaced", "--watch-namespace", "shop")
+    assert "ClusterRole elasti-operator is no longer needed" in said
+    assert "elasti-operator" in cluster.names(f"{RBAC}/v1/clusterroles")
+
+
+def test_it_says_after_the_time_what_pods_wait_for(cluster: Cluster):
+    result = cluster.run("install", "--timeout", "2")
+    assert result.exit_code == 7
+    assert "Error: not ready after 2 s: elasti-operator: 0 of 2 available" in result.output
+    assert "kubectl -n elasti describe pods" in result.output
+
+
+# Refusing
+
+
+def test_two_operators_for_one_namespace_are_refused(cluster: Cluster):
+    installed(cluster)
+    result = cluster.run("install", "--namespace", "other")
+    assert result.exit_code == 1
+    assert "installed in namespace elasti and watches every namespace" in result.output
+    assert "elasti uninstall --namespace elasti" in result.output
+    assert "other" not in cluster.names("v1/namespaces")
+
+
+def test_two_operators_that_never_meet_are_welcome(cluster: Cluster):
+    for name in ("shop", "blog"):
+        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        installed(cluster, "-n", f"for-{name}", "--namespaced", "--watch-namespace", name)
+    result = cluster.run("install", "-n", "third", "--namespaced", "--watch-namespace", "blog")
+    assert result.exit_code == 1
+    assert "installed in namespace for-blog and watches blog" in result.output
+
+
+def test_nobody_is_left_asleep_by_watching_less(cluster: Cluster):
+    installed(cluster)
+    for name in ("shop", "blog"):
+        cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+        meta = {"name": "web", "namespace": name, "finalizers": [FINALIZER]}
+        spec = {"service": "web", "scaleTargetRef": target}
+        cluster.apply({"apiVersion": API_VERSION, "kind": KIND, "metadata": meta, "spec": spec})
+    result = cluster.run("install", "--no-wait", "--watch-namespace", "shop")
+    assert result.exit_code == 1
+    assert "nobody would watch these ElastiServices any more: blog/web" in result.output
+    installed(cluster, "--watch-namespace", "shop", "--watch-namespace", "blog")
+    result = cluster.run("install", "--dry-run", "--watch-namespace", "blog")
+    assert result.exit_code == 1
+    assert "any more: shop/web" in result.output
+    installed(cluster)
+
+
+def test_kubeelasti_elsewhere_is_named_with_the_way_to_take_its_place(cluster: Cluster):
+    labels = {"app.kubernetes.io/part-of": "elasti", "control-plane": "controller-manager"}
+    cluster.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "old"}},
+        deployment("elasti-operator-controller-manager", "old", labels),
+    )
+    result = cluster.run("install")
+    assert result.exit_code == 1
+    assert "KubeElasti is installed in namespace old" in result.output
+    assert "elasti install --namespace old" in result.output
+    installed(cluster, "--namespace", "old")
+
+
+def test_a_deployment_that_cannot_become_ours_is_found_before_anything_changes(cluster: Cluster):
+    cluster.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "elasti"}},
+        deployment("elasti-resolver", "elasti", {"app": "elasti-resolver", "release": "x"}),
+    )
+    result = cluster.run("install", "--no-wait")
+    assert result.exit_code == 1
+    assert "Deployment elasti/elasti-resolver is refused" in result.output
+    assert "kubectl delete deployment elasti-resolver -n elasti --cascade=orphan" in result.output
+    assert not cluster.names("apiextensions.k8s.io/v1/customresourcedefinitions")
+
+
+def deployment(name: str, namespace: str, labels: dict[str, str]) -> dict[str, Any]:
+    containers = [{"name": "main", "image": "x", "command": ["sleep", "1"]}]
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        "spec": {
+            "replicas": 0,
+            "selector": {"matchLabels": labels},
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": containers}},
+        },
+    }
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--no-wait"])
+def test_a_namespace_that_is_not_there_is_named(empty: Cluster, option: str):
+    result = empty.run("install", option, "--no-namespace")
+    assert result.exit_code == 3
+    assert "namespace elasti does not exist" in result.output
+    result = empty.run("install", option, "--namespaced", "--watch-namespace", "shop")
+    assert result.exit_code == 3
+    assert "kubectl create namespace shop" in result.output
+    assert not empty.names(DEPLOYMENTS)
+
+
+@pytest.mark.parametrize("option", ["--dry-run", "--no-wait"])
+def test_without_rights_nothing_is_changed_and_the_rule_is_named(empty: Cluster, option: str):
+    result = empty.run("install", option, kubeconfig=empty.user("nobody"))
+    assert result.exit_code == 4
+    assert "Traceback" not in result.output
+    assert 'resources: ["deployments"]' in result.output
+    everything_but = {"apiGroups": ["*"], "verbs": ["*"], "resources": _ALL_BUT_POLICIES}
+    result = empty.run("install", option, kubeconfig=empty.user("some", everything_but))
+    assert result.exit_code == 4
+    assert 'resources: ["networkpolicies"]' in result.output
+    assert "elasti" not in empty.names("v1/namespaces")
+
+
+_ALL_BUT_POLICIES = [
+    "namespaces", "customresourcedefinitions", "serviceaccounts", "clusterroles", "roles", "services",
+    "clusterrolebindings", "rolebindings", "deployments", "poddisruptionbudgets",
+]  # fmt: skip
+
+
+def test_somebody_who_may_change_one_namespace_can_install_there(cluster: Cluster):
+    cluster.apply(
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}},
+        next(part.obj for part in bundle(Choices()) if part.obj["kind"].startswith("Custom")),
+    )
+    everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+    mine = cluster.user("mine", everything, namespace="shop")
+    call = ["-n", "shop", "--namespaced", "--watch-namespace", "shop", "--no-crd", "--no-namespace"]
+    asked = cluster.ok("install", "--dry-run", *call, kubeconfig=mine)
+    assert "Deployment shop/elasti-operator would be created" in asked
+    cluster.ok("install", "--no-wait", *call, kubeconfig=mine)
+    assert cluster.names(DEPLOYMENTS) == {"elasti-operator", "elasti-resolver"}
+
+
+def test_without_the_definition_it_does_not_wait_in_vain(empty: Cluster):
+    result = empty.run("install", "--no-crd")
+    assert result.exit_code == 6
+    assert "elasti crd | kubectl apply" in result.stderr
+
+
+def test_without_a_cluster_it_says_so(empty: Cluster):
+    result = empty.run("install", kubeconfig=empty.nowhere())
+    assert result.exit_code == 5
+    assert "127.0.0.1:9" in result.output
+    result = empty.run("install", "--context", "other")
+    assert result.exit_code == 5
+    assert "other" in result.output
+
+
+@pytest.mark.parametrize(
+    "wrong", [["--timeout", "0"], ["--timeout", "soon"], ["--namespaced"], ["--env", "A=b"], ["it"]]
+)
+def test_a_wrong_call_is_told_so(empty: Cluster, wrong: list[str]):
+    assert empty.run("install", *wrong).exit_code == 2
+
+
+# What differs
+
+VALUES = st.recursive(
+    st.booleans() | st.integers(0, 3) | st.sampled_from("ab"),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["spec", "data"]), VALUES), VALUES)
+def test_equal_objects_differ_in_nothing_whatever_the_server_added(content, more):
+    before = {"metadata": {"name": "a", "resourceVersion": "1"}, "status": more, **content}
+    after = {"metadata": {"name": "a", "resourceVersion": "2"}, "status": None, **content}
+    assert differences(before, after) == []
+
+
+@given(VALUES, VALUES)
+def test_different_objects_differ_in_something(before, after):
+    found = differences({"metadata": {}, "spec": before}, {"metadata": {}, "spec": after})
+    assert bool(found) == (before != after)
+    assert all(str(item).startswith("spec") for item in found)
+
+
+def test_an_item_that_comes_in_between_is_one_difference():
+    before = {"env": [{"name": "A", "value": "1"}, {"name": "C", "value": "3"}]}
+    after = {"env": [{"name": "A", "value": "1"}, {"name": "B"}, {"name": "C", "value": "3"}]}
+    assert [item.path for item in differences(before, after)] == ["env[B]"]
+
+
+# How far it is
+
+
+def deployment_at(**status: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "d", "generation": 2},
+        "spec": {"replicas": 2},
+        "status": {"observedGeneration": 2, **status},
+    }
+
+
+ALL = {"replicas": 2, "updatedReplicas": 2, "availableReplicas": 2}
+
+
+@pytest.mark.parametrize(
+    ("status", "done", "words"),
+    [
+        (ALL, True, "2 of 2 available"),
+        ({**ALL, "observedGeneration": 1}, False, "0 of 2 new, 2 available"),
+        ({**ALL, "updatedReplicas": 1}, False, "1 of 2 new, 2 available"),
+        ({**ALL, "replicas": 3}, False, "2 of 2 new, 2 available"),
+        ({**ALL, "availableReplicas": 1}, False, "1 of 2 available"),
+        ({}, False, "0 of 2 available"),
+    ],
+)
+def test_a_rollout_is_done_when_every_pod_is_new_and_available(status, done, words):
+    seen = rollout(deployment_at(**status))
+    assert (seen.is_done, seen.words) == (done, words)
+
+
+def test_troubles_of_pods_are_told_and_those_that_end_by_themselves_are_not():
+    def pod(waiting: dict[str, str], **meta: Any) -> dict[str, Any]:
+        return {
+            "metadata": {"name": "p", **meta},
+            "status": {"containerStatuses": [{"state": {"waiting": waiting}}]},
+        }
+
+    pull = {"reason": "ErrImagePull", "message": "not found"}
+    pods = [pod(pull), pod({"reason": "ContainerCreating"}), pod(pull, deletionTimestamp="now")]
+    refused = {"type": "ReplicaFailure", "status": "True", "message": "quota"}
+    seen = rollout(deployment_at(conditions=[refused]), pods)
+    assert seen.troubles == ("no pod can be made: quota", "pod p: ErrImagePull: not found")
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "meet"),
+    [((), (), True), (("a",), (), True), (("a",), ("b",), False), (("a", "b"), ("b",), True)],
+)
+def test_installations_meet_where_both_watch(theirs, ours, meet):
+    assert InstalledOperator("x", theirs, is_ours=True).overlaps(ours) is meet
+
+
+# As a person sees it
+
+
+def test_interrupted_it_says_that_it_can_go_on(tmp_path: Path):
+    with cluster_on(tmp_path, nodes=0) as cluster:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "elasti", "install", "--kubeconfig", str(cluster.admin)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        assert process.stdout is not None
+        said = ""
+        while "0 of 2 available" not in said:
+            line = process.stdout.readline()
+            assert line, said
+            said += line
+        process.send_signal(signal.SIGINT)
+        rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert rest.endswith("Stopped half-way. Call again to go on.\n")
+
+
+def test_on_a_terminal_one_line_moves():
+    output = io.StringIO()
+    progress = Progress(Console(file=output, force_terminal=True, width=80))
+    with progress.waiting() as waiting:
+        waiting.show("operator", "1 of 2")
+        waiting.show("resolver", "2 of 2")
+    progress.done("Role a", "created")
+    assert "\x1b[32mcreated" in output.getvalue()
+    assert "operator: 1 of 2\n" not in output.getvalue()
+
+
+@pytest.mark.parametrize("name", ["install", "uninstall", "manifests"])
+def test_the_guide_explains_every_option(name: str):
+    guide = (Path(__file__).parents[4] / "docs/guide/installing.md").read_text()
+    command = main.get_command(click.Context(main), name)
+    assert command is not None
+    for parameter in command.params:
+        long = next(option for option in parameter.opts if option.startswith("--"))
+        if long not in ("--help", "--output"):
+            assert f"`{long}" in guide, long

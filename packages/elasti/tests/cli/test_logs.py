@@ -1,0 +1,160 @@
+"""What the programs say, and what they never say."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.operator.fakes import loopback
+
+from elasti.cli import logs
+
+TOKEN = "eyJhbGciOiJSUzI1NiIsImtpZCI6IngifQ.eyJpc3MiOiJodHRwczovL2t1YmVybmV0ZXMifQ.c2lnbmF0dXJl"
+
+
+@pytest.fixture
+def lines(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], list[str]]]:
+    """Gives the lines that were said since it was asked last; logging is as it was afterwards."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    try:
+        yield lambda: capsys.readouterr().err.splitlines()
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+        structlog.reset_defaults()
+
+
+def test_every_line_is_an_object_ours_and_the_librarys(lines):
+    logs.configure()
+    structlog.get_logger("elasti.operator").info("a target sleeps", namespace="shop", replicas=0)
+    logging.getLogger("kubeloop.informer").warning("%s: watch %s", "v1/pods", "broken")
+    logging.getLogger("kubeloop").debug("not said")
+    first, second = map(json.loads, lines())
+    assert first["event"] == "a target sleeps"
+    assert (first["namespace"], first["replicas"]) == ("shop", 0)
+    assert (first["level"], first["logger"]) == ("info", "elasti.operator")
+    assert second["event"] == "v1/pods: watch broken"
+    assert (second["level"], second["logger"]) == ("warning", "kubeloop.informer")
+    assert first["timestamp"].endswith("Z")
+
+
+def test_an_exception_is_part_of_its_line(lines):
+    logs.configure()
+    try:
+        raise RuntimeError(f"refused: Bearer {TOKEN}")
+    except RuntimeError:
+        logging.getLogger("kubeloop").exception("it failed")
+        structlog.get_logger("elasti").exception("it failed too")
+    said = lines()
+    assert len(said) == 2
+    for line in map(json.loads, said):
+        assert "RuntimeError: refused: Bearer (redacted)" in line["exception"]
+    assert TOKEN not in "".join(said)
+
+
+@pytest.mark.parametrize("pretty", [True, False])
+def test_no_credential_is_said_in_whatever_place(lines, pretty: bool):
+    logs.configure(level="debug", pretty=pretty)
+    secrets = [TOKEN, "c2VjcmV0LXNlY3JldA==", "hunter2hunter2", "sesame"]
+    log = structlog.get_logger("elasti")
+    log.info("Authorization: Bearer %s", TOKEN)
+    log.info("asked", authorization=f"Basic {secrets[1]}", token=TOKEN, headers={"Cookie": TOKEN})
+    log.info("read", url=f"https://bob:{secrets[2]}@prometheus/api", note=f"token={secrets[3]}")
+    log.info("nested", answer=[{"body": f"basic {secrets[1]}"}, (TOKEN,)])
+    logging.getLogger("aiohttp").info("GET /x?access_token=%s", secrets[3])
+    logging.getLogger("lib").info("headers: %s", {"Authorization": f"Bearer {secrets[2]}"})
+    said = "\n".join(lines())
+    for secret in secrets:
+        assert secret not in said, secret
+    assert said.count("(redacted)") >= 8
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the token is not valid for audience elasti-operator",
+        "ELASTI_TOKEN_KEYS_FILE: /keys.json: No such file",
+        "basic rules apply",
+        "https://prometheus.monitoring:9090/api",
+        "10.0.0.1:8013",
+    ],
+)
+def test_what_is_no_credential_is_left_alone(text: str):
+    assert logs.without_secrets(text) == text
+
+
+def test_names_that_only_say_where_a_secret_is_are_left_alone(lines):
+    logs.configure()
+    structlog.get_logger("elasti").info("read", token_file="/var/token", token_issuers=["x"])
+    (line,) = map(json.loads, lines())
+    assert (line["token_file"], line["token_issuers"]) == ("/var/token", ["x"])
+
+
+@given(st.text(max_size=40), st.text(max_size=40))
+def test_a_bearer_is_found_in_any_surroundings(before: str, after: str):
+    said = logs.without_secrets(f"{before} Bearer {TOKEN} {after}")
+    assert TOKEN not in said
+
+
+def test_at_a_terminal_it_is_text(lines, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    logs.configure()
+    structlog.get_logger("elasti").info("a target sleeps", namespace="shop")
+    (line,) = lines()
+    assert not line.startswith("{")
+    assert "a target sleeps" in line
+
+
+@pytest.mark.parametrize("program", ["operator", "resolver"])
+def test_both_programs_say_json_where_nobody_watches(program: str, tmp_path):
+    """They cannot reach a server here, and say so in the way in which they say everything."""
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text(
+        json.dumps(
+            {
+                "current-context": "x",
+                "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+                "clusters": [{"name": "x", "cluster": {"server": "http://127.0.0.1:9"}}],
+                "users": [{"name": "x", "user": {}}],
+            }
+        )
+    )
+    environment = {
+        **os.environ,
+        "KUBECONFIG": str(kubeconfig),
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "ELASTI_OPERATOR_HOST": "127.0.0.1",
+        "ELASTI_RESOLVER_HOST": loopback(),
+        "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER": "Bearer hunter2hunter2",
+    }
+    ports = {
+        "operator": ["--port", "0", "--health-probe-port", "0", "--no-leader-elect"],
+        "resolver": [],
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "elasti", program, *ports[program]],
+        env=environment,
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+    )
+    assert process.stderr is not None
+    try:
+        first = process.stderr.readline()
+    finally:
+        process.kill()
+        rest = process.stderr.read()
+        process.stderr.close()
+        process.wait(timeout=30)
+    lines = [json.loads(line) for line in (first + rest).splitlines() if line.startswith(b"{")]
+    assert lines
+    assert lines[0]["event"]
+    assert b"hunter2" not in first + rest

@@ -1,0 +1,334 @@
+"""What an installation consists of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasti.api.parsing import SettingsError
+from elasti.cli.install.bundle import as_text, bundle
+from elasti.cli.install.choices import ChoiceError, Choices, Program, read_program_variables
+from elasti.cli.main import main
+from elasti.operator.settings import OperatorSettings
+from elasti.resolver.settings import ResolverSettings
+
+CLUSTERWIDE = Choices()
+NAMESPACED = Choices(namespaced=True, watch_namespaces=("shop", "blog"))
+EVERY = [
+    CLUSTERWIDE,
+    NAMESPACED,
+    Choices(authentication=False, namespace="scale", operator_replicas=1, resolver_replicas=5),
+    Choices(with_definition=False, with_namespace=False, watch_namespaces=("shop",)),
+]
+
+
+def objects(choices: Choices, kind: str = "") -> list[dict[str, Any]]:
+    return [part.obj for part in bundle(choices) if kind in ("", part.obj["kind"])]
+
+
+def pod_of(choices: Choices, program: Program) -> dict[str, Any]:
+    (found,) = (
+        obj
+        for obj in objects(choices, "Deployment")
+        if obj["metadata"]["name"] == f"elasti-{program.value}"
+    )
+    return found["spec"]["template"]["spec"]
+
+
+def variables_of(choices: Choices, program: Program) -> dict[str, str]:
+    (container,) = pod_of(choices, program)["containers"]
+    return {item["name"]: item.get("value", "") for item in container["env"]}
+
+
+def run(*args: str):
+    return CliRunner().invoke(main, ["manifests", *args])
+
+
+@pytest.mark.parametrize("choices", EVERY)
+@pytest.mark.parametrize("program", list(Program))
+def test_every_program_has_probes_resources_and_few_rights(choices: Choices, program: Program):
+    pod = pod_of(choices, program)
+    (container,) = pod["containers"]
+    for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+        ports = {port["name"] for port in container["ports"]}
+        assert container[probe]["httpGet"]["port"] in ports
+    assert container["resources"]["requests"].keys() == {"cpu", "memory"}
+    assert container["resources"]["limits"].keys() == {"memory"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["command"] == ["elasti", program.value]
+    assert container["image"] == choices.image
+
+
+@pytest.mark.parametrize("choices", EVERY)
+def test_no_right_is_for_everything(choices: Choices):
+    for role in (*objects(choices, "Role"), *objects(choices, "ClusterRole")):
+        for rule in role.get("rules", ()):
+            assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+            assert "secrets" not in rule["resources"]
+
+
+@pytest.mark.parametrize("choices", EVERY)
+def test_what_is_bound_exists_and_goes_to_our_accounts_only(choices: Choices):
+    roles = {
+        (obj["kind"], obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+        for obj in objects(choices)
+    }
+    accounts = {obj["metadata"]["name"] for obj in objects(choices, "ServiceAccount")}
+    for binding in (*objects(choices, "RoleBinding"), *objects(choices, "ClusterRoleBinding")):
+        role = binding["roleRef"]
+        where = binding["metadata"].get("namespace", "")
+        assert (role["kind"], where, role["name"]) in roles
+        for subject in binding["subjects"]:
+            assert subject["namespace"] == choices.namespace
+            assert subject["name"] in accounts
+
+
+def test_a_namespaced_installation_has_nothing_that_is_the_clusters_but_the_definition():
+    kinds = {obj["kind"] for obj in objects(NAMESPACED) if "namespace" not in obj["metadata"]}
+    assert kinds == {"Namespace", "CustomResourceDefinition"}
+    less = Choices(
+        namespaced=True,
+        watch_namespaces=("shop",),
+        with_definition=False,
+        with_namespace=False,
+    )
+    assert {obj["metadata"]["namespace"] for obj in objects(less)} == {"elasti", "shop"}
+
+
+@pytest.mark.parametrize("choices", EVERY)
+def test_deployments_services_budgets_and_policies_choose_the_same_pods(choices: Choices):
+    for program in Program:
+        name = f"elasti-{program.value}"
+        labels = next(
+            obj["spec"]["template"]["metadata"]["labels"]
+            for obj in objects(choices, "Deployment")
+            if obj["metadata"]["name"] == name
+        )
+        chosen = [
+            obj["spec"].get("podSelector", obj["spec"].get("selector"))
+            for obj in objects(choices)
+            if obj["metadata"].get("labels", {}).get("app") == name and "spec" in obj
+        ]
+        # A Service's selector is a plain mapping, the others' have matchLabels.
+        wanted = [item.get("matchLabels", item) for item in chosen]
+        assert len(wanted) == 4
+        assert all(item.items() <= labels.items() for item in wanted)
+
+
+def test_services_lead_to_ports_that_containers_have():
+    for service in objects(CLUSTERWIDE, "Service"):
+        program = Program(service["metadata"]["labels"]["app.kubernetes.io/component"])
+        (container,) = pod_of(CLUSTERWIDE, program)["containers"]
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        for port in service["spec"]["ports"]:
+            assert ports[port["targetPort"]] == port["port"]
+
+
+@pytest.mark.parametrize("choices", EVERY)
+def test_the_programs_understand_their_variables(choices: Choices):
+    operator = OperatorSettings.from_env(variables_of(choices, Program.OPERATOR))
+    resolver = ResolverSettings.from_env(variables_of(choices, Program.RESOLVER))
+    assert operator.operator_namespace == resolver.operator_namespace == choices.namespace
+    assert operator.resolver_namespace == choices.namespace
+    assert operator.watch_namespaces == resolver.watch_namespaces == choices.watch_namespaces
+    assert operator.authenticate == resolver.authenticate == choices.authentication
+    assert operator.leader_elect
+    names = {obj["metadata"]["name"]: obj for obj in objects(choices, "Service")}
+    assert operator.resolver_service in names
+    assert resolver.operator_service in names
+
+
+def test_each_program_has_a_token_for_the_other_and_lets_only_the_other_in():
+    for program, other in (
+        (Program.OPERATOR, Program.RESOLVER),
+        (Program.RESOLVER, Program.OPERATOR),
+    ):
+        pod = pod_of(CLUSTERWIDE, program)
+        (source,) = pod["volumes"][0]["projected"]["sources"]
+        token = source["serviceAccountToken"]
+        assert token["audience"] == f"elasti-{other.value}"
+        mount = pod["containers"][0]["volumeMounts"][0]
+        variables = variables_of(CLUSTERWIDE, program)
+        name = f"ELASTI_{other.name}_TOKEN_FILE"
+        assert variables[name] == f"{mount['mountPath']}/{token['path']}"
+        caller = f"system:serviceaccount:elasti:elasti-{other.value}"
+        assert variables["ELASTI_ALLOWED_CALLERS"] == caller
+
+
+def test_without_authentication_there_is_no_token():
+    for program in Program:
+        pod = pod_of(Choices(authentication=False), program)
+        assert not any("projected" in volume for volume in pod["volumes"])
+        assert not any("TOKEN" in name for name in variables_of(EVERY[2], program))
+
+
+def test_a_resolver_has_more_time_to_leave_than_it_takes_at_most():
+    pod = pod_of(CLUSTERWIDE, Program.RESOLVER)
+    settings = ResolverSettings()
+    assert pod["terminationGracePeriodSeconds"] > settings.drain_timeout
+
+
+def test_a_rollout_never_has_fewer_pods_than_before():
+    for deployment in objects(CLUSTERWIDE, "Deployment"):
+        assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
+
+
+def test_programs_are_spread_and_drained_one_at_a_time():
+    budgets = {
+        obj["metadata"]["name"]: obj["spec"] for obj in objects(CLUSTERWIDE, "PodDisruptionBudget")
+    }
+    for program in Program:
+        assert budgets[f"elasti-{program.value}"]["maxUnavailable"] == 1
+        spread = pod_of(CLUSTERWIDE, program)["topologySpreadConstraints"]
+        assert [item["topologyKey"] for item in spread] == [
+            "topology.kubernetes.io/zone",
+            "kubernetes.io/hostname",
+        ]
+        assert all(item["whenUnsatisfiable"] == "ScheduleAnyway" for item in spread)
+
+
+def test_programs_listen_on_every_address_unless_a_cluster_says_which():
+    for program, settings in (
+        (Program.OPERATOR, OperatorSettings),
+        (Program.RESOLVER, ResolverSettings),
+    ):
+        variables = variables_of(CLUSTERWIDE, program)
+        assert settings.from_env(variables).host is None
+        told = {**variables, "ELASTI_LISTEN_ADDRESS": "127.1.2.3"}
+        assert settings.from_env(told).host == "127.1.2.3"
+        exact = {**told, f"ELASTI_{program.name}_HOST": "127.9.9.9"}
+        assert settings.from_env(exact).host == "127.9.9.9"
+
+
+def test_data_ports_are_open_and_admin_ports_are_not():
+    policies = {
+        obj["metadata"]["name"]: obj["spec"] for obj in objects(CLUSTERWIDE, "NetworkPolicy")
+    }
+    data, admin = policies["elasti-resolver"]["ingress"]
+    assert "from" not in data
+    assert data["ports"] == [
+        {"protocol": "TCP", "port": 20000, "endPort": 29999},
+        {"protocol": "TCP", "port": 8012},
+    ]
+    assert admin["from"][0] == {"podSelector": {"matchLabels": {"app": "elasti-operator"}}}
+    (wake,) = policies["elasti-operator"]["ingress"]
+    assert wake["from"][0] == {"podSelector": {"matchLabels": {"app": "elasti-resolver"}}}
+
+
+def test_given_variables_win_over_ours_and_may_name_what_the_pod_knows():
+    given = {Program.RESOLVER: {"POD_IP": "10.0.0.1", "ELASTI_OPERATOR_URL": "http://$(POD_IP)"}}
+    choices = Choices(variables=given)
+    (container,) = pod_of(choices, Program.RESOLVER)["containers"]
+    names = [item["name"] for item in container["env"]]
+    assert len(names) == len(set(names))
+    assert variables_of(choices, Program.RESOLVER)["POD_IP"] == "10.0.0.1"
+    own = [item["name"] for item in container["env"] if "valueFrom" in item]
+    assert names[: len(own)] == own
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"namespace": "Bad_Name"}, "--namespace 'Bad_Name'"),
+        ({"watch_namespaces": ("-",)}, "--watch-namespace '-'"),
+        ({"image": ""}, "--image"),
+        ({"namespaced": True}, "--watch-namespace"),
+    ],
+)
+def test_choices_that_do_not_fit_are_refused_with_the_option(wrong: dict[str, Any], words: str):
+    with pytest.raises(ChoiceError, match=words):
+        Choices(**wrong)
+
+
+@given(st.text() | st.from_regex(r"(operator|resolver):[A-Z_]{1,4}=.*", fullmatch=True))
+def test_any_text_is_a_variable_or_is_refused(text: str):
+    try:
+        found = read_program_variables([text])
+    except ChoiceError:
+        return
+    ((program, pair),) = found.items()
+    ((name, value),) = pair.items()
+    assert text == f"{program.value}:{name}={value}"
+
+
+def test_the_last_value_of_a_variable_wins():
+    assert read_program_variables(["operator:A=1", "operator:A=2=3"]) == {
+        Program.OPERATOR: {"A": "2=3"}
+    }
+
+
+# The command
+
+
+def test_yaml_and_json_say_the_same():
+    documents = list(yaml.safe_load_all(run().output))
+    assert documents == objects(CLUSTERWIDE)
+    listed = yaml.safe_load(run("-o", "json").output)
+    assert listed["kind"] == "List"
+    assert listed["items"] == documents
+
+
+def test_every_document_says_what_it_is_for():
+    for document in as_text(bundle(CLUSTERWIDE), "yaml").split("---\n")[1:]:
+        assert document.startswith("# ")
+
+
+def test_flags_become_choices():
+    result = run(
+        "-n", "scale", "--image", "r/e:2", "--namespaced", "--watch-namespace", "a",
+        "--watch-namespace", "b", "--watch-namespace", "a", "--operator-replicas", "3",
+        "--resolver-replicas", "4", "--no-authentication", "--no-crd", "--no-namespace",
+        "--env", "operator:POLLING_INTERVAL=5s",
+    )  # fmt: skip
+    expected = Choices(
+        namespace="scale",
+        image="r/e:2",
+        namespaced=True,
+        watch_namespaces=("a", "b"),
+        operator_replicas=3,
+        resolver_replicas=4,
+        authentication=False,
+        with_definition=False,
+        with_namespace=False,
+        variables={Program.OPERATOR: {"POLLING_INTERVAL": "5s"}},
+    )
+    assert result.output == as_text(bundle(expected), "yaml")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--namespaced"],
+        ["--env", "A=b"],
+        ["--env", "sidecar:A=b"],
+        ["-n", "No"],
+        ["--image", ""],
+        ["--operator-replicas", "0"],
+        ["--resolver-replicas", "many"],
+        ["-o", "table"],
+        ["more"],
+    ],
+)
+def test_a_wrong_call_is_told_so(wrong: list[str]):
+    result = run(*wrong)
+    assert result.exit_code == 2
+    assert "Error: " in result.output
+
+
+def test_a_variable_that_a_program_would_refuse_is_refused_before():
+    result = run("--env", "operator:POLLING_INTERVAL=1s", "--env", "resolver:QUEUE_SIZE=none")
+    assert result.exit_code == 2
+    assert "resolver:QUEUE_SIZE" in result.output
+    with pytest.raises(SettingsError):
+        ResolverSettings.from_env({"QUEUE_SIZE": "none"})

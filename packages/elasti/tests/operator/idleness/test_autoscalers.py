@@ -1,0 +1,111 @@
+"""Autoscalers: whose pause it is, and what an HPA says."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasti.api.names import PAUSED_BY_US_ANNOTATION
+from elasti.operator.autoscalers.keda import (
+    PAUSED,
+    PAUSED_REPLICAS,
+    HpaReader,
+    pause_patch,
+    resume_patch,
+)
+from kubeloop.client import NotFound
+from kubeloop.client.errors import Status
+
+ANNOTATIONS = st.dictionaries(
+    st.sampled_from([PAUSED, PAUSED_REPLICAS, PAUSED_BY_US_ANNOTATION, "note"]),
+    st.sampled_from(["true", "false", "0", "3"]),
+)
+
+
+def applied(annotations: dict[str, str], patch: dict[str, str] | dict[str, None] | None):
+    merged = {**annotations, **(patch or {})}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+@given(ANNOTATIONS)
+def test_a_pause_writes_two_annotations_and_never_the_replicas(annotations):
+    patch = pause_patch(annotations)
+    if annotations.get(PAUSED) == "true":
+        assert patch is None
+    else:
+        assert patch == {PAUSED: "true", PAUSED_BY_US_ANNOTATION: "true"}
+
+
+@given(ANNOTATIONS)
+def test_a_resume_takes_away_only_what_is_ours_and_the_replicas(annotations):
+    left = applied(annotations, resume_patch(annotations))
+    assert PAUSED_REPLICAS not in left
+    assert PAUSED_BY_US_ANNOTATION not in left
+    assert left.get("note") == annotations.get("note")
+    kubeelastis = annotations.get(PAUSED) == "true" and annotations.get(PAUSED_REPLICAS) == "0"
+    if PAUSED_BY_US_ANNOTATION not in annotations and not kubeelastis:
+        assert left.get(PAUSED) == annotations.get(PAUSED)
+
+
+@given(ANNOTATIONS)
+def test_a_resume_after_a_pause_leaves_what_was_there_but_for_the_replicas(annotations):
+    annotations.pop(PAUSED_BY_US_ANNOTATION, None)
+    if annotations.get(PAUSED) == "true":
+        return
+    back = applied(applied(annotations, pause_patch(annotations)), {})
+    back = applied(back, resume_patch(back))
+    annotations.pop(PAUSED_REPLICAS, None)
+    annotations.pop(PAUSED, None)  # "false", or anything: KEDA works, as without it
+    assert back == annotations
+
+
+@given(ANNOTATIONS)
+def test_a_second_resume_has_nothing_to_do(annotations):
+    assert resume_patch(applied(annotations, resume_patch(annotations))) is None
+
+
+class Server:
+    """HPAs by name."""
+
+    def __init__(self, **minimums: int | None) -> None:
+        self.minimums = minimums
+        self.reads = 0
+
+    def resource(self, _name: str) -> Server:
+        return self
+
+    async def get(self, name: str, *, namespace: str):
+        self.reads += 1
+        if name not in self.minimums:
+            raise NotFound(Status(code=404))
+        minimum = self.minimums[name]
+        return {"spec": {} if minimum is None else {"minReplicas": minimum}}
+
+
+def hpas(server: Server) -> HpaReader:
+    return HpaReader(server)  # type: ignore[arg-type]
+
+
+@pytest.mark.virtual_time
+async def test_an_hpa_is_read_now_and_then_and_its_changes_are_noticed():
+    server = Server(web=0, api=None)
+    known = hpas(server)
+    for _ in range(10):
+        assert await known.minimum("shop", "web") == 0
+    assert server.reads == 1
+    server.minimums["web"] = 2
+    await asyncio.sleep(300)
+    assert await known.minimum("shop", "web") == 2
+    assert await known.minimum("shop", "api") == 1
+    assert await known.minimum("shop", "none") is None
+
+
+@pytest.mark.virtual_time
+async def test_what_is_remembered_of_hpas_is_bounded():
+    known = hpas(Server())
+    for number in range(10_500):
+        await known.minimum("shop", str(number))
+    assert len(known._known) <= 10_000

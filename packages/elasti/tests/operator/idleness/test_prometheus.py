@@ -1,0 +1,352 @@
+"""Triggers that ask Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import json
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from typing import Any, TypeAlias
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from elasti.api.triggers import PrometheusMetadata
+from elasti.operator.idleness.triggers.prometheus import (
+    QueryFailed,
+    QueryRound,
+    uptime_query,
+    value_of,
+)
+
+Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
+
+
+class FixedClock:
+    def now(self) -> dt.datetime:
+        return dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
+
+
+def vector(*values: str) -> dict[str, object]:
+    result = [{"metric": {}, "value": [0, value]} for value in values]
+    return {"status": "success", "data": {"resultType": "vector", "result": result}}
+
+
+@contextlib.asynccontextmanager
+async def prometheus(answer: Callable[[web.Request], object]) -> AsyncIterator[str]:
+    async def handle(request: web.Request) -> web.Response:
+        found = answer(request)
+        return found if isinstance(found, web.Response) else web.json_response(found)
+
+    async with prometheus_by(handle) as address:
+        yield address
+
+
+@contextlib.asynccontextmanager
+async def prometheus_by(
+    handle: Callable[[web.Request], Awaitable[web.Response]],
+) -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_get("/api/v1/query", handle)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@contextlib.asynccontextmanager
+async def round_of(**options: object) -> AsyncIterator[QueryRound]:
+    async with aiohttp.ClientSession() as session:
+        queries = QueryRound(session, clock=FixedClock(), **options)  # type: ignore[arg-type]
+        try:
+            yield queries
+        finally:
+            await queries.close()
+
+
+def metadata(address: str, query: str = "q", **more: object) -> PrometheusMetadata:
+    return PrometheusMetadata(query=query, threshold=1.0, server_address=address, **more)  # type: ignore[arg-type]
+
+
+def healthy(value: str) -> Callable[[web.Request], object]:
+    return lambda request: vector(
+        "1" if request.query["query"].startswith("min_over_time") else value
+    )
+
+
+def test_the_uptime_query_is_kubeelastis():
+    assert uptime_query('container="prometheus"', 900) == (
+        'min_over_time((max(up{container="prometheus"}) or vector(0))[900s:])'
+    )
+
+
+async def test_one_number_is_read():
+    async with prometheus(healthy("0.25")) as address, round_of() as queries:
+        reading = await queries.read(metadata(address), 900)
+        assert (reading.value, reading.error) == (0.25, "")
+
+
+async def test_a_redirect_is_not_followed():
+    """The headers are for the address that was given, and so is the reach of whoever gave it."""
+    asked: list[str] = []
+
+    def elsewhere(request: web.Request) -> web.Response:
+        asked.append(request.headers.get("Metadata-Flavor", ""))
+        return web.json_response(vector("1"))
+
+    async with prometheus(elsewhere) as internal:
+
+        def redirect(_: web.Request) -> web.Response:
+            return web.Response(status=302, headers={"Location": f"{internal}/api/v1/query"})
+
+        async with prometheus(redirect) as address, round_of() as queries:
+            given = metadata(address, headers={"Metadata-Flavor": "Google"})
+            reading = await queries.read(given, 900)
+            assert "answered 302" in reading.error
+    assert asked == []
+
+
+async def test_identical_queries_are_sent_once():
+    async with prometheus(healthy("1")) as address, round_of() as queries:
+        same = [queries.read(metadata(address), 900) for _ in range(20)]
+        readings = await asyncio.gather(*same, queries.read(metadata(address, "other"), 900))
+        assert all(reading.usable for reading in readings)
+        assert queries.sent == 3  # the uptime, the query, the other one
+
+
+async def test_other_headers_make_another_query():
+    async with prometheus(healthy("1")) as address, round_of() as queries:
+        await queries.read(metadata(address, headers={"X-Scope-OrgID": "a"}), 900)
+        await queries.read(metadata(address, headers={"X-Scope-OrgID": "b"}), 900)
+        assert queries.sent == 4
+
+
+async def test_the_triggers_headers_win_over_the_operators():
+    seen: list[str] = []
+
+    def answer(request: web.Request) -> object:
+        seen.append(request.headers.get("Authorization", ""))
+        return vector("1")
+
+    async with prometheus(answer) as address, round_of(authorization="Bearer all") as queries:
+        await queries.read(metadata(address), 900)
+        await queries.read(metadata(address, headers={"Authorization": "Bearer own"}), 900)
+    assert set(seen) == {"Bearer all", "Bearer own"}
+
+
+async def test_the_operators_address_is_the_default():
+    async with prometheus(healthy("1")) as address, round_of(default_address=address) as queries:
+        assert (await queries.read(metadata(""), 900)).usable
+
+
+async def test_without_an_address_the_error_names_the_field():
+    async with round_of() as queries:
+        assert "serverAddress" in (await queries.read(metadata(""), 900)).error
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (vector(), "returned nothing"),
+        (vector("1", "2"), "2 series"),
+        (vector("+Inf"), "infinite"),
+        (vector("abc"), "no single number"),
+        ({"status": "error", "error": "parse error"}, "parse error"),
+        ([], "cannot be read"),
+        ({"status": "success", "data": {"resultType": "vector"}}, "no result"),
+    ],
+)
+async def test_what_is_no_single_number_is_an_error(answer: object, words: str):
+    async with prometheus(lambda _request: answer) as address, round_of() as queries:
+        reading = await queries.read(metadata(address), 900)
+        assert words in reading.error
+        assert not reading.usable
+
+
+async def test_nan_cannot_be_used():
+    async with prometheus(healthy("NaN")) as address, round_of() as queries:
+        reading = await queries.read(metadata(address), 900)
+        assert math.isnan(reading.value)
+        assert not reading.usable
+
+
+async def test_a_prometheus_that_was_down_proves_nothing():
+    async with prometheus(lambda _request: vector("0")) as address, round_of() as queries:
+        assert "uptimeFilter" in (await queries.read(metadata(address), 900)).error
+
+
+async def test_refusals_and_silence_are_errors_without_secrets():
+    secret = {"Authorization": "Bearer hush"}
+
+    def refuse(_request: web.Request) -> web.Response:
+        return web.Response(status=403)
+
+    async with prometheus(refuse) as address, round_of() as queries:
+        error = (await queries.read(metadata(address, headers=secret), 900)).error
+        assert "403" in error
+        assert "hush" not in error
+    async with round_of() as queries:
+        error = (await queries.read(metadata("http://127.0.0.1:1", headers=secret), 900)).error
+        assert "cannot be asked" in error
+        assert "hush" not in error
+
+
+@contextlib.asynccontextmanager
+async def listening(serve: Serve) -> AsyncIterator[str]:
+    tasks: list[asyncio.Task[None]] = []
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.append(asyncio.ensure_future(serve(reader, writer)))
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_an_answer_in_pieces_is_read_whole():
+    body = json.dumps(vector("1")).encode()
+
+    async def in_pieces(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n" % len(body))
+        for piece in (b"\r\n", body[:20], body[20:]):
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(0.01)  # a piece of its own on the wire
+        writer.close()
+        await writer.wait_closed()
+
+    async with listening(in_pieces) as address, round_of() as queries:
+        reading = await queries.read(metadata(address), 900)
+        assert (reading.value, reading.error) == (1.0, "")
+
+
+@pytest.mark.virtual_time
+async def test_a_silent_prometheus_is_given_up_for_the_rest_of_the_round():
+    asked, gone = 0, asyncio.Event()
+
+    async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        await gone.wait()
+        writer.close()
+        await writer.wait_closed()
+
+    async with listening(silent) as address, prometheus(healthy("0")) as other:
+        async with round_of(timeout=1.0) as queries:
+            for number in range(20):
+                reading = await queries.read(metadata(address, f"q{number}"), 900)
+                assert "did not answer in time" in reading.error
+            assert asked <= 6
+            assert (await queries.read(metadata(other), 900)).value == 0.0
+        gone.set()
+
+
+@pytest.mark.virtual_time
+async def test_one_query_that_is_too_slow_does_not_silence_the_others():
+    hanging = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.Response:
+        if request.query["query"].startswith("slow"):
+            await hanging.wait()
+        return web.json_response(vector("1"))
+
+    async with prometheus_by(answer) as address, round_of(timeout=1.0) as queries:
+        for number in range(4):
+            assert (await queries.read(metadata(address, f"q{number}"), 900)).value == 1.0
+            slow = await queries.read(metadata(address, f"slow{number}"), 900)
+            assert "in time" in slow.error
+        hanging.set()
+
+
+@pytest.mark.virtual_time
+async def test_a_slow_prometheus_is_not_waited_for():
+    gone = asyncio.Event()
+
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await gone.wait()
+        writer.close()
+        await writer.wait_closed()
+
+    async with listening(silent) as address, round_of(timeout=1.0) as queries:
+        assert "in time" in (await queries.read(metadata(address), 900)).error
+        gone.set()
+
+
+def test_a_scalar_is_a_number_too():
+    body = b'{"status":"success","data":{"resultType":"scalar","result":[0,"3"]}}'
+    assert value_of(body) == 3.0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"status":',
+        b'{"status":"\xff"}',
+        b'{"status":"success","data":{"result":' + b"[" * 100_000,
+        b'{"status":"success","data":{"resultType":"vector","result":[{"value":[0,1'
+        + b"0" * 400
+        + b"]}]}}",
+    ],
+    ids=["half", "not utf-8", "deep", "huge"],
+)
+def test_an_answer_that_cannot_be_read_is_an_error(body: bytes):
+    with pytest.raises(QueryFailed):
+        value_of(body)
+
+
+async def asked_with(address: str, default: str, **options: object) -> str:
+    """Return the authorization that a trigger's query comes with."""
+    seen = []
+
+    def answer(request: web.Request) -> object:
+        seen.append(request.headers.get("Authorization", ""))
+        return vector("1")
+
+    async with prometheus(answer) as url:
+        host = url.removeprefix("http://")
+        options = {"authorization": "Bearer default", **options}
+        if default:
+            options["default_address"] = default.replace("HOST", host)
+        headers = options.pop("headers", {})
+        async with round_of(**options) as queries:
+            where = metadata(address.replace("HOST", host), headers=headers)
+            assert (await queries.read(where, 60.0)).error == ""
+    assert len(set(seen)) == 1
+    return seen[0]
+
+
+@pytest.mark.parametrize(
+    ("address", "default", "headers", "expected"),
+    [
+        ("http://HOST", "", {}, "Bearer default"),
+        ("http://HOST", "http://HOST/", {}, "Bearer default"),
+        ("", "http://HOST", {}, "Bearer default"),
+        ("http://HOST", "http://elsewhere:9090", {}, ""),
+        ("http://HOST", "http://HOST", {"authorization": "Bearer own"}, "Bearer own"),
+        ("http://me:p%40ss@HOST", "http://HOST", {}, "Basic bWU6cEBzcw=="),
+        ("http://me:p@HOST", "", {"Authorization": "Bearer own"}, "Bearer own"),
+    ],
+)
+async def test_the_operators_credential_goes_to_its_own_prometheus_only(
+    address: str, default: str, headers: dict[str, str], expected: str
+):
+    assert await asked_with(address, default, headers=headers) == expected
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["http://me:hush@127.0.0.1:1", "http://me:hush@[", "http://me:hush@x:port", "me:hush@"],
+)
+async def test_an_address_is_told_without_its_credentials(address: str):
+    async with round_of(authorization="hush") as queries:
+        reading = await queries.read(metadata(address, headers={"X": "hush"}), 60.0)
+    assert reading.error
+    assert "hush" not in reading.error

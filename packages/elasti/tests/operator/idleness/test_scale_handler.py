@@ -1,0 +1,196 @@
+"""Scales, against a server that has other writers."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from elasti.operator.scale_handler import (
+    NotScalable,
+    ScaleDown,
+    ScaleHandler,
+    ScaleTarget,
+    ScaleUp,
+    ScaleView,
+    TargetScale,
+)
+from kubeloop.client.discovery import ResourceInfo
+from kubeloop.client.errors import Conflict, Status
+from kubeloop.objects.gvk import GroupVersionResource
+from kubeloop.objects.meta import SlimMeta
+
+WEB = ScaleTarget.of("shop", "apps/v1", "Deployment", "web")
+
+
+@dataclasses.dataclass
+class FakeServer:
+    """One scale. `meddle` runs before each write, as another writer would."""
+
+    replicas: int = 0
+    uid: str = "u1"
+    version: int = 1
+    subresources: frozenset[str] = frozenset({"scale"})
+    learned: frozenset[str] = frozenset()
+    meddle: Callable[[FakeServer], None] = lambda _server: None
+    writes: int = 0
+    reads: int = 0
+
+    # What a client has
+    @property
+    def mapper(self) -> FakeServer:
+        return self
+
+    async def by_kind(self, api_version: str, kind: str) -> ResourceInfo:
+        return ResourceInfo(
+            gvr=GroupVersionResource("apps", "v1", "deployments"),
+            kind=kind,
+            namespaced=True,
+            subresources=self.subresources,
+        )
+
+    async def refresh(self) -> None:
+        self.subresources |= self.learned
+
+    def resource(self, _gvr: object) -> FakeServer:
+        return self
+
+    def subresource(self, _name: str, _kind: object) -> FakeServer:
+        return self
+
+    # What a subresource has
+    async def get(self, name: str, *, namespace: str) -> TargetScale:
+        self.reads += 1
+        return self._shown(name, namespace)
+
+    def _shown(self, name: str, namespace: str) -> TargetScale:
+        scale = TargetScale(SlimMeta(name, namespace, self.uid, str(self.version)))
+        scale.spec.replicas = self.replicas
+        # The pods of a former life are still there: nobody may be fooled by them.
+        scale.status.replicas = 1
+        return scale
+
+    async def replace(self, scale: TargetScale, **_options: Any) -> TargetScale:
+        self.meddle(self)
+        if scale.metadata.resource_version != str(self.version):
+            raise Conflict(Status(status="Failure", reason="Conflict", code=409))
+        self.replicas = scale.spec.replicas
+        self.bump()
+        return self._shown(scale.metadata.name, scale.metadata.namespace)
+
+    def bump(self) -> None:
+        self.version += 1
+        self.writes += 1
+
+    def handler(self) -> ScaleHandler:
+        return ScaleHandler(self)  # type: ignore[arg-type]  # all that a handler uses of a client
+
+
+def times(count: int) -> Callable[[FakeServer], None]:
+    left = [count]
+
+    def meddle(server: FakeServer) -> None:
+        if left[0]:
+            left[0] -= 1
+            server.version += 1
+
+    return meddle
+
+
+async def test_a_wake_up_asks_for_the_minimum():
+    server = FakeServer(replicas=0)
+    outcome, view = await server.handler().scale_up(WEB, 2)
+    assert (outcome, view.replicas, server.replicas) == (ScaleUp.SCALED, 2, 2)
+
+
+async def test_old_pods_are_not_taken_for_being_up():
+    server = FakeServer(replicas=0)  # status.replicas is 1 all the time
+    assert (await server.handler().scale_up(WEB, 1))[0] is ScaleUp.SCALED
+
+
+async def test_what_is_up_is_left_as_it_is():
+    server = FakeServer(replicas=5)
+    outcome, view = await server.handler().scale_up(WEB, 2)
+    assert (outcome, view.replicas, server.writes) == (ScaleUp.ALREADY_UP, 5, 0)
+
+
+async def test_what_a_cache_shows_saves_the_reading():
+    server = FakeServer(replicas=0, version=7)
+    outcome, view = await server.handler().scale_up(WEB, 2, seen=ScaleView("u1", 0, "7"))
+    assert (outcome, view.replicas, server.replicas) == (ScaleUp.SCALED, 2, 2)
+    assert (server.reads, server.writes) == (0, 1)
+
+
+@pytest.mark.parametrize("replicas", [0, 5])
+async def test_an_old_cache_decides_nothing(replicas: int):
+    server = FakeServer(replicas=replicas, version=8)
+    outcome, view = await server.handler().scale_up(WEB, 2, seen=ScaleView("u1", 0, "7"))
+    expected = (ScaleUp.ALREADY_UP, 5) if replicas else (ScaleUp.SCALED, 2)
+    assert (outcome, view.replicas) == expected
+    assert server.reads == 1
+
+
+async def test_being_up_is_never_said_from_a_cache():
+    server = FakeServer(replicas=0, version=8)
+    outcome, _ = await server.handler().scale_up(WEB, 1, seen=ScaleView("u1", 1, "7"))
+    assert (outcome, server.replicas, server.reads) == (ScaleUp.SCALED, 1, 1)
+
+
+async def test_a_wake_up_survives_conflicts():
+    server = FakeServer(replicas=0, meddle=times(5))
+    assert (await server.handler().scale_up(WEB, 1))[0] is ScaleUp.SCALED
+    assert server.replicas == 1
+
+
+async def test_a_wake_up_that_never_gets_through_says_so():
+    server = FakeServer(replicas=0, meddle=times(1000))
+    with pytest.raises(Conflict):
+        await server.handler().scale_up(WEB, 1)
+
+
+async def test_a_park_needs_the_same_target():
+    server = FakeServer(replicas=2)
+    handler = server.handler()
+    assert (await handler.park(WEB, ScaleView("u1", 1, "")))[0] is ScaleDown.CHANGED
+    assert (await handler.park(WEB, ScaleView("other", 2, "")))[0] is ScaleDown.CHANGED
+    assert server.replicas == 2
+    outcome, view = await handler.park(WEB, ScaleView("u1", 2, ""))
+    assert (outcome, view.replicas, server.replicas) == (ScaleDown.PARKED, 0, 0)
+
+
+async def test_a_park_tries_three_times():
+    server = FakeServer(replicas=1, meddle=times(2))
+    assert (await server.handler().park(WEB, ScaleView("u1", 1, "")))[0] is ScaleDown.PARKED
+    server = FakeServer(replicas=1, meddle=times(3))
+    assert (await server.handler().park(WEB, ScaleView("u1", 1, "")))[0] is ScaleDown.CHANGED
+    assert server.replicas == 1
+
+
+async def test_a_park_gives_way_to_another_writer():
+    def scale_to_three(server: FakeServer) -> None:
+        if server.replicas == 1:
+            server.replicas = 3
+            server.version += 1
+
+    server = FakeServer(replicas=1, meddle=scale_to_three)
+    assert (await server.handler().park(WEB, ScaleView("u1", 1, "")))[0] is ScaleDown.CHANGED
+    assert server.replicas == 3
+
+
+async def test_a_kind_without_scale_is_refused():
+    server = FakeServer(subresources=frozenset({"status"}))
+    with pytest.raises(NotScalable, match="no scale subresource"):
+        await server.handler().read(WEB)
+
+
+async def test_a_kind_that_got_its_scale_since_is_looked_up_again():
+    server = FakeServer(
+        subresources=frozenset({"status"}), learned=frozenset({"scale"}), replicas=2
+    )
+    assert (await server.handler().read(WEB)).replicas == 2
+
+
+def test_kubeelastis_plurals_are_kinds():
+    assert ScaleTarget.of("shop", "apps/v1", "deployments", "web") == WEB

@@ -1,0 +1,75 @@
+"""KEDA's documented part, played: it reports a paused ScaledObject as paused, and scales it no more."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any, Protocol
+
+from tests.operator import kinds
+from tests.operator.servers import define
+
+from elasti.operator.autoscalers.keda import PAUSED, SCALED_OBJECTS
+from kubeloop.client import Client
+from kubeloop.informer import SharedInformerFactory
+from kubeloop.objects.patches import MergePatch
+
+KEDA = {"type": "keda", "name": "web"}
+"""An ElastiService's `autoscaler`."""
+
+
+class Place(Protocol):
+    """Where KEDA plays: a rig, or anything else with a client and a namespace."""
+
+    @property
+    def client(self) -> Client:
+        """The administrator's."""
+
+    @property
+    def namespace(self) -> str:
+        """The ScaledObject's."""
+
+
+class PlayedKeda:
+    """Reports a paused ScaledObject as paused, like KEDA, unless told not to."""
+
+    def __init__(self, rig: Place) -> None:
+        self.objects = rig.client.resource(SCALED_OBJECTS, namespace=rig.namespace)
+        self.reports = True
+        self._factory = SharedInformerFactory(rig.client, namespace=rig.namespace)
+        informer = self._factory.informer(SCALED_OBJECTS, dict)
+        informer.add_handler(on_add=self._look, on_update=lambda _old, new: self._look(new))
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[PlayedKeda]:
+        async with self._factory.running():
+            await self._factory.wait_for_sync(timeout=10)
+            yield self
+
+    async def annotations(self) -> dict[str, str]:
+        return (await self.objects.get("web"))["metadata"].get("annotations") or {}
+
+    async def _look(self, found: dict[str, Any]) -> None:
+        paused = (found["metadata"].get("annotations") or {}).get(PAUSED) == "true"
+        word = "True" if paused else "False"
+        shown = [c["status"] for c in (found.get("status") or {}).get("conditions") or ()]
+        if self.reports and shown != [word]:
+            status = {"conditions": [{"type": "Paused", "status": word}]}
+            await self.objects.subresource("status").patch("web", MergePatch({"status": status}))
+
+
+@contextlib.asynccontextmanager
+async def keda_on(rig: Place, **annotations: str) -> AsyncIterator[PlayedKeda]:
+    """A ScaledObject `web`, and KEDA."""
+    await define(rig.client, kinds.scaled_object())
+    keda = PlayedKeda(rig)
+    await keda.objects.create(
+        {
+            "apiVersion": "keda.sh/v1alpha1",
+            "kind": "ScaledObject",
+            "metadata": {"name": "web", "annotations": annotations},
+            "spec": {},
+        }
+    )
+    async with keda.running():
+        yield keda

@@ -1,0 +1,88 @@
+"""What a replica may say and do before it has heard of everything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pytest
+from tests.operator.fakes import Translated
+from tests.operator.rig import Rig
+
+from elasti.api.names import MANAGED_BY, PRIVATE_LABEL
+from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef
+from elasti.operator.app import OperatorApp
+from elasti.operator.handover.children import private_service, resolver_slices
+from elasti.operator.handover.finalize import OrphanSweeper
+from elasti.operator.watch.projections import Service, ServiceEndpoint
+from kubeloop.aio.tasks import finish
+from kubeloop.aio.wait import poll
+from kubeloop.client import Client
+from kubeloop.objects.meta import JsonObject, ObjectMeta
+
+MANY = 100
+
+
+class Shown:
+    """A scope with these objects."""
+
+    def __init__(self, objects: Iterable[Any]) -> None:
+        self._objects = tuple(objects)
+
+    def all(self) -> Iterator[Any]:
+        return iter(self._objects)
+
+
+def test_what_an_elastiservice_names_in_the_cache_is_nobodys_orphan():
+    web = Service(metadata=ObjectMeta(name="web", namespace="shop", uid="1"))
+    (piece,) = resolver_slices(web, [ServiceEndpoint(("10.0.0.1",))], {})
+    private = private_service(web)
+    assert (private.metadata.labels or {})[PRIVATE_LABEL] == "true"
+    assert MANAGED_BY in (piece.metadata.labels or {}).values()
+    spec = ElastiServiceSpec(service="web", scale_target_ref=ScaleTargetRef("apps/v1", "Deployment", "web"))  # fmt: skip
+    es = ElastiService(metadata=ObjectMeta(name="x", namespace="shop"), spec=spec)
+
+    def orphans(*objects: ElastiService) -> list[str]:
+        sweeper = OrphanSweeper(
+            client=None,  # type: ignore[arg-type]  # nothing is deleted here
+            elastiservices=Shown(objects),  # type: ignore[arg-type]
+            services=Shown([web, private]),  # type: ignore[arg-type]
+            our_slices=Shown([piece]),  # type: ignore[arg-type]
+            period=1.0,
+        )
+        return [meta.name for _, meta in sweeper.orphans()]
+
+    assert orphans(es) == []
+    assert orphans() == [piece.metadata.name, private.metadata.name]
+
+
+def slow_rules(number: int) -> list[JsonObject]:
+    """Rules whose expressions take a while to be found right."""
+    return [
+        {
+            "path": {"type": "RegularExpression", "value": f"/{number}/{rule}/" + "[a-z]?" * 100},
+            "response": {"status": 200},
+        }
+        for rule in range(8)
+    ]
+
+
+@pytest.mark.timeout(180)
+async def test_nothing_is_said_to_be_unknown_before_everything_is_known(rig: Rig):
+    for number in range(MANY):
+        await rig.elastiservice(f"web-{number}", probeResponse=slow_rules(number))
+    async with Client(rig.config) as client:
+        operator = OperatorApp(
+            rig.settings,
+            client=client,
+            open_client=lambda: Client(rig.config),
+            resolver_port=lambda: Translated(rig.resolvers),
+        )
+        task = asyncio.create_task(operator.run())
+        try:
+            await poll(lambda: operator.is_synced, 0.0, timeout=60)
+            assert len(operator.directory) == MANY
+        finally:
+            operator.stop()
+            await finish([task], cancel=False)

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import structlog.testing
+
+from elasti.operator.leader import StartupProgress
+from kubeloop.controller.reconcile import Request
+
+A, B = Request("shop", "a"), Request("shop", "b")
+
+
+def test_the_last_first_look_is_told_once_with_how_many_failed() -> None:
+    with structlog.testing.capture_logs() as told:
+        progress = StartupProgress([A, B])
+        progress.reconciled(A, failed=True)
+        progress.reconciled(A, failed=False)
+        assert told == []
+        progress.reconciled(B, failed=False)
+        progress.reconciled(B, failed=True)
+
+    assert [(line["elastiservices"], line["failed"]) for line in told] == [(2, 1)]
+
+
+def test_what_came_later_is_not_waited_for() -> None:
+    with structlog.testing.capture_logs() as told:
+        progress = StartupProgress([A])
+        progress.reconciled(B, failed=False)
+        assert told == []
+        progress.reconciled(A, failed=False)
+
+    assert len(told) == 1
+
+
+def test_with_nothing_there_it_is_told_at_once() -> None:
+    with structlog.testing.capture_logs() as told:
+        StartupProgress([])
+
+    assert told[0]["elastiservices"] == 0

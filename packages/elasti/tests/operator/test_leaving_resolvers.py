@@ -1,0 +1,175 @@
+"""Resolvers that leave while a park is decided on: what they have seen counts, or nothing is parked."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef
+from elasti.api.wire import ActivityReport
+from elasti.operator.handover.execute import HandoverExecutor
+from elasti.operator.handover.machine import Activity, State
+from elasti.operator.handover.observe import Facts, observation_of
+from elasti.operator.handover.state import ServiceState
+from elasti.operator.settings import OperatorSettings
+from elasti.operator.watch.projections import (
+    EndpointConditions,
+    EndpointSlice,
+    Service,
+    ServiceEndpoint,
+    ServiceSpec,
+)
+from kubeloop.objects.meta import ObjectMeta
+from kubeloop.objects.owners import ObjectReference
+
+QUIET = ActivityReport(held=0, open=0)
+SETTINGS = OperatorSettings(engage_settle=15.0)
+META = ObjectMeta(name="web", namespace="shop")
+SPEC = ElastiServiceSpec(
+    service="web", scale_target_ref=ScaleTargetRef("apps/v1", "Deployment", "web")
+)
+SERVICE = Service(metadata=META, spec=ServiceSpec())
+KEY = ("shop", "web")
+
+
+def resolver(number: int) -> ServiceEndpoint:
+    pod = ObjectReference(kind="Pod", name=f"r{number}", uid=f"pod-{number}")
+    return ServiceEndpoint((f"10.0.0.{number}",), EndpointConditions(ready=True), target_ref=pod)
+
+
+ONE, TWO, THREE = resolver(1), resolver(2), resolver(3)
+
+
+class Cluster:
+    """Resolvers, as far as a hand-over asks for them, and slices, which are written and forgotten."""
+
+    def __init__(self) -> None:
+        self.there = {ONE, TWO, THREE}
+        self.reports: dict[str, ActivityReport | None] = {}
+        self.asked: list[str] = []
+
+    def resource(self, *_what: object) -> Cluster:
+        return self
+
+    async def create(self, piece: EndpointSlice, **_options: object) -> EndpointSlice:
+        return piece
+
+    def exists(self, address: str) -> bool:
+        return any(address in endpoint.addresses for endpoint in self.there)
+
+    async def owns(self, address: str, port: int, namespace: str, service: str) -> bool:
+        return True
+
+    async def activity(self, address: str, namespace: str, service: str) -> ActivityReport | None:
+        self.asked.append(address)
+        return self.reports.get(address, QUIET)
+
+
+class Story:
+    """One ElastiService on its way to sleep."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster()
+        fake: Any = self.cluster
+        unused: Any = None
+        self.handover = HandoverExecutor(
+            client=fake,
+            own=unused,
+            port=fake,
+            resolvers=fake,
+            scales=unused,
+            keda=unused,
+            reporter=unused,
+            metrics=unused,
+            clock=unused,
+        )
+        self.memory = ServiceState("uid", "web")
+        self.memory.enter(State.ENGAGING, "idle")
+        self.memory.engaged_at = 0.0
+
+    async def look(self, now: float, *ready: ServiceEndpoint) -> Facts:
+        facts = Facts(
+            es=ElastiService(metadata=META, spec=SPEC),
+            now=now,
+            service=SERVICE,
+            resolvers=ready,
+            ports={80: 20000},
+        )
+        await self.handover.publish(facts, self.memory)
+        return facts
+
+    async def ask(self) -> Activity:
+        return await self.handover.ask(
+            {KEY: tuple(self.memory.resolvers_to_query.values())}, since=15.0
+        )
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()
+
+
+async def test_one_that_leaves_is_asked_for_what_it_has_seen(story: Story):
+    await story.look(0.0, ONE, TWO)
+    await story.look(5.0, ONE)
+    story.cluster.reports["10.0.0.2"] = ActivityReport(held=0, open=1)
+    assert await story.ask() is Activity.BUSY
+    story.cluster.reports["10.0.0.2"] = ActivityReport(held=0, open=0, last_arrival_age=20.0)
+    assert await story.ask() is Activity.QUIET
+    assert story.cluster.asked[-2:] == ["10.0.0.1", "10.0.0.2"]
+
+
+async def test_what_one_has_seen_that_is_gone_nobody_knows(story: Story):
+    await story.look(0.0, ONE, TWO)
+    story.cluster.there = {ONE}
+    story.cluster.reports["10.0.0.2"] = None
+    await story.look(5.0, ONE)
+    assert await story.ask() is Activity.UNKNOWN
+
+
+async def test_the_next_try_has_nothing_to_do_with_it(story: Story):
+    await story.look(0.0, ONE, TWO)
+    await story.handover.remove((), story.memory)
+    story.memory.enter(State.SERVE, "")
+    story.memory.enter(State.ENGAGING, "idle")
+    story.cluster.reports["10.0.0.2"] = None
+    await story.look(100.0, ONE)
+    assert await story.ask() is Activity.QUIET
+
+
+async def test_while_a_target_wakes_those_on_their_way_out_are_asked_and_no_dead_ones(story: Story):
+    story.memory.enter(State.WAKING, "wanted")
+    await story.look(0.0, ONE, TWO, THREE)
+    story.cluster.there = {ONE, TWO}
+    story.cluster.reports["10.0.0.2"] = ActivityReport(held=3, open=3)
+    story.cluster.reports["10.0.0.3"] = None
+    await story.look(5.0, ONE)
+    assert await story.ask() is Activity.BUSY
+    assert "10.0.0.3" not in story.cluster.asked
+
+
+@pytest.mark.virtual_time
+async def test_nodes_must_know_somebody_who_stays(story: Story):
+    """All who were listed when it began have left: nobody has been in rotation for the settle."""
+    loop = asyncio.get_running_loop()
+    began = story.memory.engaged_at = loop.time()
+    await story.look(began, ONE)
+    await asyncio.sleep(10)
+    await story.look(loop.time(), ONE, TWO)
+    await asyncio.sleep(6)
+    facts = await story.look(loop.time(), TWO)
+    assert not observation_of(facts, story.memory, SETTINGS).engage_settled
+    assert observation_of(facts, story.memory, SETTINGS).resolver
+    await asyncio.sleep(10)
+    facts = await story.look(loop.time(), TWO)
+    assert observation_of(facts, story.memory, SETTINGS).engage_settled
+
+
+async def test_listed_and_left_a_moment_ago_is_nobody(story: Story):
+    await story.look(0.0, ONE)
+    facts = Facts(
+        es=ElastiService(metadata=META, spec=SPEC), now=99.0, service=SERVICE, resolvers=(TWO,)
+    )
+    assert not observation_of(facts, story.memory, SETTINGS).resolver

@@ -1,0 +1,186 @@
+"""Many wake-ups at once: what is urgent goes first, over few connections."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import itertools
+from typing import Any
+
+import pytest
+
+from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef
+from elasti.api.wire import WakeOutcome
+from elasti.operator.metrics import OperatorMetrics
+from elasti.operator.pacing import DeferredWork
+from elasti.operator.scale_handler import ScaleTarget, ScaleUp, ScaleView
+from elasti.operator.wake import TargetWaker
+from elasti.operator.watch.directory import Directory
+from kubeloop.aio.clock import SystemClock
+from kubeloop.controller.reconcile import Request
+from kubeloop.objects.meta import ObjectMeta
+
+pytestmark = pytest.mark.virtual_time
+
+
+class Server:
+    """What a waker uses of a client and of scales; every request takes a tenth of a second."""
+
+    def __init__(self) -> None:
+        self.done: list[str] = []
+        self.seen: list[ScaleView | None] = []
+        self.open = self.most_open = 0
+        self.hangs: set[str] = set()
+
+    def resource(self, _resource: str) -> Server:
+        return self
+
+    def subresource(self, _name: str) -> Server:
+        return self
+
+    async def patch(self, name: str, _patch: object, **_options: Any) -> None:
+        await self._request(f"note {name}")
+
+    async def scale_up(
+        self, target: ScaleTarget, minimum: int, *, seen: ScaleView | None
+    ) -> tuple[ScaleUp, ScaleView]:
+        self.seen.append(seen)
+        if target.namespace in self.hangs:
+            await asyncio.Event().wait()
+        await self._request(f"scale {target.name}")
+        return ScaleUp.SCALED, ScaleView("u", minimum, "2")
+
+    async def _request(self, what: str) -> None:
+        self.open += 1
+        self.most_open = max(self.most_open, self.open)
+        await asyncio.sleep(0.1)
+        self.open -= 1
+        self.done.append(what)
+
+
+def directory_of(count: int, namespaces: tuple[str, ...]) -> Directory:
+    directory = Directory()
+    for number, namespace in itertools.product(range(count), namespaces):
+        ref = ScaleTargetRef("apps/v1", "Deployment", f"web-{number}")
+        meta = ObjectMeta(name=f"es-{number}", namespace=namespace, uid=f"u{number}-{namespace}")
+        spec = ElastiServiceSpec(scale_target_ref=ref, service=f"svc-{number}")
+        directory.put(ElastiService(metadata=meta, spec=spec))
+    return directory
+
+
+def waker_on(server: Server, count: int, *namespaces: str) -> TargetWaker:
+    async def known(_target: ScaleTarget) -> ScaleView:
+        return ScaleView("u", 0, "1")
+
+    return TargetWaker(
+        client=server,  # type: ignore[arg-type]  # all that is used of it
+        directory=directory_of(count, namespaces or ("shop",)),
+        scales=server,  # type: ignore[arg-type]
+        keda=server,  # type: ignore[arg-type]
+        metrics=OperatorMetrics(),
+        clock=SystemClock(),
+        is_synced=lambda: True,
+        known=known,
+    )
+
+
+async def test_of_many_all_are_scaled_before_anything_else_is_done():
+    server = Server()
+    looked: list[tuple[int, Request]] = []
+    async with waker_on(server, 100) as waker:
+        waker.listen(before=None, after=lambda request: looked.append((len(server.done), request)))
+        replies = await asyncio.gather(*(waker.wake("shop", f"svc-{n}") for n in range(100)))
+        assert {reply.outcome for reply in replies} == {WakeOutcome.SCALING}
+        assert server.most_open == 32
+        await asyncio.sleep(10)
+    assert [what.split()[0] for what in server.done] == ["scale"] * 100 + ["note"] * 100
+    assert sorted(looked) == sorted((100, Request("shop", f"es-{n}")) for n in range(100))
+
+
+async def test_a_namespace_whose_targets_hang_keeps_nobody_else_from_waking():
+    server = Server()
+    server.hangs.add("stuck")
+    loop = asyncio.get_running_loop()
+    async with waker_on(server, 200, "stuck", "shop") as waker, asyncio.TaskGroup() as group:
+        stuck = [group.create_task(waker.wake("stuck", f"svc-{n}")) for n in range(200)]
+        await asyncio.sleep(0.1)
+        began = loop.time()
+        replies = await asyncio.gather(*(waker.wake("shop", f"svc-{n}") for n in range(100)))
+        assert {reply.outcome for reply in replies} == {WakeOutcome.SCALING}
+        # All places were taken, for half a second at most; then it goes as if nobody hung.
+        assert loop.time() - began < 0.5 + 0.5
+        assert not any(task.done() for task in stuck)
+    assert {task.result().outcome for task in stuck} == {WakeOutcome.UNAVAILABLE}
+
+
+async def test_what_the_cache_has_is_handed_on():
+    server = Server()
+    async with waker_on(server, 1) as waker:
+        await waker.wake("shop", "svc-0")
+    assert server.seen == [ScaleView("u", 0, "1")]
+
+
+async def test_a_stream_of_wake_ups_does_not_keep_the_rest_back_for_ever():
+    server = Server()
+    looked: list[Request] = []
+    async with waker_on(server, 100) as waker:
+        waker.listen(before=None, after=looked.append)
+        async with asyncio.TaskGroup() as group:
+            for number in range(100):
+                group.create_task(waker.wake("shop", f"svc-{number}"))
+                await asyncio.sleep(0.05)
+                assert number < 20 or looked
+        assert len(looked) == 100
+
+
+async def test_looks_let_a_crowd_go_first_and_wait_for_no_single_one():
+    server = Server()
+    loop = asyncio.get_running_loop()
+    async with waker_on(server, 100) as waker, asyncio.TaskGroup() as group:
+        await waker.wait_calm()
+        few = [group.create_task(waker.wake("shop", f"svc-{n}")) for n in range(3)]
+        await asyncio.sleep(0.01)
+        began = loop.time()
+        await waker.wait_calm()
+        assert loop.time() == began
+        await asyncio.gather(*few)
+        for number in range(100):
+            group.create_task(waker.wake("shop", f"svc-{number}"))
+        await asyncio.sleep(0.01)
+        began = loop.time()
+        await waker.wait_calm()
+        assert 0.25 < loop.time() - began <= 0.5
+
+
+async def test_looks_do_not_wait_for_those_that_hang():
+    server = Server()
+    server.hangs.add("stuck")
+    loop = asyncio.get_running_loop()
+    async with waker_on(server, 100, "stuck") as waker, asyncio.TaskGroup() as group:
+        for number in range(100):
+            group.create_task(waker.wake("stuck", f"svc-{number}"))
+        await asyncio.sleep(1.0)
+        began = loop.time()
+        await waker.wait_calm()
+        assert loop.time() == began
+
+
+async def test_callers_for_one_target_share_a_wake_up():
+    server = Server()
+    async with waker_on(server, 1) as waker:
+        await asyncio.gather(*(waker.wake("shop", "svc-0") for _ in range(10)))
+    assert server.done.count("scale web-0") == 1
+
+
+async def test_work_that_was_put_off_is_done_in_order_and_once():
+    done: list[int] = []
+    afterwards = DeferredWork(longest=1.0)
+    for number in range(3):
+        afterwards.add(functools.partial(done.append, number))
+    assert done == []
+    await asyncio.sleep(1.1)
+    assert done == [0, 1, 2]
+    afterwards.add(lambda: done.append(9))
+    afterwards.flush()
+    await asyncio.sleep(2)
+    assert done == [0, 1, 2, 9]

@@ -1,0 +1,269 @@
+"""Ports that are not HTTP: what wakes, what is held, and what passes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.resolver.proxy.rig import Rig, eventually, hello
+
+from elasti.resolver.proxy.upstream.interface import PortProtocol, Refusal, UpstreamAddress
+from kubeloop.aio.relay import reset
+
+
+async def speaks_first(pod, reader, writer):
+    writer.write(b"220 welcome\r\n")
+    while line := await reader.readline():
+        pod.requests.append(line)
+        writer.write(b"250 " + line)
+    writer.write(b"221 bye\r\n")
+
+
+@pytest.fixture(params=[PortProtocol.TCP, PortProtocol.DETECT])
+async def tcp(request):
+    async with Rig(protocol=request.param) as rig:
+        yield rig
+
+
+@pytest.mark.parametrize(
+    ("app_protocol", "name", "protocol"),
+    [
+        ("http", None, PortProtocol.HTTP),
+        ("HTTP", "tcp-x", PortProtocol.HTTP),
+        ("kubernetes.io/h2c", "web", PortProtocol.HTTP),
+        (None, "grpc-api", PortProtocol.HTTP),
+        (None, "http2", PortProtocol.HTTP),
+        ("https", "http", PortProtocol.TLS),
+        (None, "https-web", PortProtocol.TLS),
+        (None, "tls", PortProtocol.TLS),
+        (None, "tcp-postgres", PortProtocol.TCP),
+        ("tcp", "http", PortProtocol.TCP),
+        (None, None, PortProtocol.DETECT),
+        (None, "web", PortProtocol.DETECT),
+        (None, "httpbin", PortProtocol.DETECT),
+    ],
+)
+def test_a_port_speaks_what_it_says(app_protocol, name, protocol):
+    assert PortProtocol.of_port(app_protocol=app_protocol, name=name) is protocol
+
+
+async def test_a_server_that_speaks_first_is_heard(tcp):
+    pod = await tcp.pod(speaks_first)
+    client = await tcp.connect()
+    assert await client.read(13) == b"220 welcome\r\n"
+    client.send(b"HELO x\r\n")
+    assert await client.read(12) == b"250 HELO x\r\n"
+    client.writer.write_eof()
+    assert await client.rest() == b"221 bye\r\n"
+    assert pod.requests == [b"HELO x\r\n"]
+    await eventually(lambda: tcp.statistics.connections == 0)
+
+
+async def test_bytes_wake_at_once_and_arrive_after_the_release(tcp):
+    pod = await tcp.pod(speaks_first, ready=False)
+    client = await tcp.connect()
+    client.send(b"\x00\x01 binary\r\n")
+    await tcp.held()
+    assert tcp.target.arrivals == 1
+    tcp.target.release(pod.address)
+    assert await client.read(13) == b"220 welcome\r\n"
+    assert await client.read(15) == b"250 \x00\x01 binary\r\n"
+    assert tcp.statistics.tunnels == 1
+
+
+@pytest.mark.virtual_time
+async def test_a_silent_connection_wakes_after_a_second(tcp):
+    client = await tcp.connect()
+    await asyncio.sleep(0.99)
+    assert tcp.target.waiting == []
+    await asyncio.sleep(0.02)
+    assert len(tcp.target.waiting) == 1
+    assert tcp.target.arrivals == 1
+    await client.aclose()
+
+
+@pytest.mark.virtual_time
+async def test_a_look_at_the_port_wakes_nobody(tcp):
+    client = await tcp.connect()
+    await asyncio.sleep(0.5)
+    await client.aclose()
+    await asyncio.sleep(5)
+    assert (tcp.target.arrivals, tcp.target.waiting) == (0, [])
+
+
+async def test_a_look_at_the_port_is_no_use_while_pods_answer(tcp):
+    await tcp.pod(speaks_first)
+    client = await tcp.connect()
+    await client.read(13)
+    await client.aclose()
+    await eventually(lambda: tcp.statistics.connections == 0)
+    assert tcp.target.arrivals == 0
+
+
+async def test_a_held_connection_is_read_to_a_bound(tcp):
+    got = 0
+
+    async def sink(pod, reader, writer):
+        nonlocal got
+        while data := await reader.read(1_000_000):
+            got += len(data)
+        writer.write(b"%d" % got)
+
+    pod = await tcp.pod(sink, ready=False)
+    client = await tcp.connect()
+    client.send(b"\x00" * 10_000_000)
+    await tcp.held()
+    done, _ = await asyncio.wait([asyncio.create_task(client.writer.drain())], timeout=0.2)
+    assert not done
+    assert tcp.statistics.received < 700_000
+    tcp.target.release(pod.address)
+    client.writer.write_eof()
+    assert await client.rest() == b"10000000"
+
+
+async def test_a_refused_connection_is_closed(tcp):
+    client = await tcp.connect()
+    client.send(b"\x00")
+    await tcp.held()
+    tcp.target.refuse_all(Refusal.TIMEOUT)
+    with pytest.raises(ConnectionResetError):
+        await client.rest()
+
+
+async def test_a_held_client_that_goes_away_leaves_the_queue(tcp):
+    client = await tcp.connect()
+    client.send(b"\x00")
+    await tcp.held()
+    reset(client.writer.transport)
+    await tcp.held(0)
+
+
+async def test_a_pod_that_refuses_puts_the_connection_back(tcp):
+    pod = await tcp.pod(speaks_first, ready=False)
+    client = await tcp.connect()
+    client.send(b"x\r\n")
+    await tcp.held()
+    tcp.target.release(UpstreamAddress("127.0.0.1", 1))
+    await tcp.held()
+    tcp.target.release(pod.address)
+    assert await client.read(20) == b"220 welcome\r\n250 x\r\n"
+
+
+async def test_a_pod_that_refuses_a_silent_connection_wakes_nobody(tcp):
+    tcp.target.pods.append(UpstreamAddress("127.0.0.1", 1))
+    client = await tcp.connect()
+    await eventually(
+        lambda: tcp.handler.pool._attempts or tcp.handler.protocol is PortProtocol.DETECT
+    )
+    await client.aclose()
+    await eventually(lambda: tcp.statistics.connections == 0)
+    assert tcp.target.waiting == []
+
+
+async def test_a_reset_passes_through(tcp):
+    async def handler(pod, reader, writer):
+        await reader.readexactly(1)
+        reset(writer.transport)
+
+    await tcp.pod(handler)
+    client = await tcp.connect()
+    client.send(b"\x00")
+    with pytest.raises(ConnectionResetError):
+        await client.rest()
+
+
+async def test_a_slow_reader_stops_the_pod(tcp):
+    sent = 0
+
+    async def handler(pod, reader, writer):
+        nonlocal sent
+        await reader.readexactly(1)
+        while sent < 50_000_000:
+            writer.write(b"x" * 100_000)
+            await writer.drain()
+            sent += 100_000
+
+    await tcp.pod(handler)
+    client = await tcp.connect(limit=10_000)
+    client.send(b"\x00")
+    await eventually(lambda: sent > 0)
+    last = -1
+    async with asyncio.timeout(40):
+        while sent != last:
+            last = sent
+            await asyncio.sleep(0.2)
+    assert sent < 25_000_000
+    assert len(await client.rest()) == 50_000_000
+
+
+@pytest.mark.parametrize("first", [b"GET /x HTTP/1.1\r\n", b"G", b"GET ", b"GET /x HTTP/1."])
+async def test_http_is_recognized_where_nobody_said_so(first):
+    async with Rig(protocol=PortProtocol.DETECT) as rig:
+        pod = await rig.pod(hello)
+        client = await rig.connect()
+        whole = b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n"
+        client.send(first)
+        await client.writer.drain()
+        await eventually(lambda: rig.statistics.received == len(first))
+        client.send(whole[len(first) :])
+        assert (await client.response())[2] == b"GET /x HTTP/1.1|"
+        assert b"X-Forwarded-For" in pod.requests[0]
+
+
+@pytest.mark.parametrize(
+    "first", [b"GET key\r\n", b"SET a b\r\n", b"\x16\x03\x01", b"get / HTTP/1.1\r\n"]
+)
+async def test_what_is_not_http_passes_as_bytes(first):
+    async def echo(pod, reader, writer):
+        writer.write(await reader.read(1000))
+
+    async with Rig(protocol=PortProtocol.DETECT) as rig:
+        await rig.pod(echo)
+        client = await rig.connect()
+        client.send(first)
+        assert await client.rest() == first
+
+
+@pytest.mark.virtual_time
+async def test_a_silent_connection_on_a_tls_port_wakes_nobody():
+    async with Rig(protocol=PortProtocol.TLS) as rig:
+        client = await rig.connect()
+        await asyncio.sleep(30)
+        assert rig.target.waiting == []
+        client.send(b"\x16")
+        await rig.held()
+        assert rig.target.arrivals == 1
+
+
+@pytest.mark.virtual_time
+async def test_a_client_that_never_spoke_and_closes_while_it_is_held_leaves_the_queue(tcp):
+    client = await tcp.connect()
+    await asyncio.sleep(1.5)
+    assert len(tcp.target.waiting) == 1
+    await client.aclose()
+    await tcp.held(0)
+    await eventually(lambda: tcp.statistics.connections == 0)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "said"),
+    [(PortProtocol.TLS, b"\x16"), (PortProtocol.TCP, b"\x16\x03\x01"), (None, b"\x16\x03\x03\x01")],
+)
+async def test_a_tls_client_that_closes_while_it_is_held_leaves_the_queue(protocol, said):
+    async with Rig(protocol=protocol or PortProtocol.DETECT) as rig:
+        client = await rig.connect()
+        client.send(said)
+        await rig.held()
+        await client.aclose()
+        await rig.held(0)
+
+
+async def test_a_client_that_spoke_and_sends_no_more_waits_for_its_answer(tcp):
+    pod = await tcp.pod(speaks_first, ready=False)
+    client = await tcp.connect()
+    client.send(b"once\r\n")
+    await tcp.held()
+    client.writer.write_eof()
+    await eventually(lambda: any(waiter._eof for waiter in tcp.target.waiting))
+    tcp.target.release(pod.address)
+    assert await client.rest() == b"220 welcome\r\n250 once\r\n221 bye\r\n"

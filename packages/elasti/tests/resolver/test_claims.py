@@ -1,0 +1,149 @@
+"""Whose a resolver port is."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from elasti.resolver.ports.claims import PortClaim, PortClaims
+from elasti.resolver.projections import ServiceKey
+from elasti.resolver.proxy.upstream.interface import PortProtocol
+
+A, B = ServiceKey("x", "a"), ServiceKey("x", "b")
+
+
+def claim(key, age="1"):
+    return PortClaim(key=key, port_name="http", protocol=PortProtocol.HTTP, age=(age, f"uid-{key}"))
+
+
+def owner(claims, port, now=0.0):
+    found = claims.decide(port, now=now).claim
+    return found.key if found else None
+
+
+def test_the_one_who_claims_a_port_has_it():
+    claims = PortClaims(settle=15)
+    assert claims.claim(A, {20000: claim(A)}) == {20000}
+    assert owner(claims, 20000) == A
+    assert owner(claims, 20001) is None
+
+
+def test_of_two_the_older_has_it_whoever_came_first():
+    claims = PortClaims(settle=15)
+    claims.claim(B, {20000: claim(B, "2")})
+    claims.claim(A, {20000: claim(A, "1")})
+    assert owner(claims, 20000) == A
+    assert claims.claim(A, {}) == {20000}
+    assert owner(claims, 20000) == B
+
+
+@pytest.mark.parametrize("age", ["0", "2"])
+def test_a_freed_port_is_its_old_owners_while_a_slice_points_at_it_and_until_that_has_settled(age):
+    claims = PortClaims(settle=15)
+    claims.claim(A, {20000: claim(A)})
+    claims.publish(A, frozenset({20000}), now=0)
+    assert claims.claim(A, {}) == {20000}
+    claims.claim(B, {20000: claim(B, age)})
+    assert claims.decide(20000, now=1) == (claim(A), None)
+    assert claims.publish(A, frozenset(), now=100) == {20000}
+    assert claims.decide(20000, now=100) == (claim(A), 115)
+    assert owner(claims, 20000, now=114.9) == A
+    assert claims.has_any(A)
+    assert owner(claims, 20000, now=115) == B
+    assert not claims.has_any(A)
+
+
+def test_a_port_is_nobodys_while_a_slice_of_somebody_who_never_claimed_it_points_at_it():
+    claims = PortClaims(settle=15)
+    claims.publish(A, frozenset({20000}), now=0)
+    claims.claim(B, {20000: claim(B)})
+    assert claims.decide(20000, now=1) == (None, None)
+    claims.publish(A, frozenset(), now=100)
+    assert claims.decide(20000, now=100) == (None, 115)
+    assert owner(claims, 20000, now=115) == B
+
+
+def test_its_own_slice_never_keeps_a_service_from_its_port():
+    claims = PortClaims(settle=15)
+    claims.publish(A, frozenset({20000}), now=0)
+    claims.claim(A, {20000: claim(A)})
+    assert owner(claims, 20000, now=0) == A
+    claims.publish(A, frozenset(), now=1)
+    assert owner(claims, 20000, now=1) == A
+
+
+def test_a_service_that_moves_keeps_its_old_port_until_that_has_settled():
+    claims = PortClaims(settle=15)
+    claims.claim(A, {20000: claim(A)})
+    claims.publish(A, frozenset({20000}), now=0)
+    claims.publish(A, frozenset({20001}), now=100)
+    assert claims.claim(A, {20001: claim(A)}) == {20000, 20001}
+    assert claims.decide(20000, now=100) == (claim(A), 115)
+    assert claims.claim(A, {20001: claim(A)}) == {20000}
+    assert owner(claims, 20000, now=114.9) == A
+    assert owner(claims, 20000, now=115) is None
+    assert list(claims.ports) == [20001]
+    claims.publish(A, frozenset(), now=200)
+    assert owner(claims, 20001, now=300) == A
+    assert claims.claim(A, {}) == {20001}
+    assert not claims.ports
+
+
+def test_a_service_that_goes_while_it_moves_keeps_what_nodes_may_still_use():
+    claims = PortClaims(settle=15)
+    claims.claim(A, {20000: claim(A)})
+    claims.publish(A, frozenset({20000}), now=0)
+    claims.publish(A, frozenset({20001}), now=100)
+    claims.claim(A, {20001: claim(A)})
+    assert claims.claim(A, {}) == {20000, 20001}
+    assert owner(claims, 20000, now=101) == owner(claims, 20001, now=101) == A
+    claims.claim(B, {20000: claim(B)})
+    assert owner(claims, 20000, now=114) == A
+    assert owner(claims, 20000, now=115) == B
+    claims.publish(A, frozenset(), now=200)
+    assert owner(claims, 20001, now=214) == A
+    assert owner(claims, 20001, now=215) is None
+    assert not claims.has_any(A)
+
+
+def test_a_slice_that_comes_back_starts_the_settling_anew():
+    claims = PortClaims(settle=15)
+    claims.publish(A, frozenset({20000}), now=0)
+    claims.publish(A, frozenset(), now=10)
+    claims.publish(A, frozenset({20000}), now=12)
+    claims.claim(B, {20000: claim(B)})
+    assert owner(claims, 20000, now=30) is None
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["claim", "publish"]),
+        st.sampled_from([A, B]),
+        st.frozensets(st.integers(1, 3)),
+        st.floats(0, 20),
+    ),
+    max_size=30,
+)
+
+
+@given(STEPS)
+def test_no_port_is_ever_given_away_while_anothers_traffic_may_come(steps):
+    claims, now = PortClaims(settle=15), 0.0
+    pointed: dict[tuple[ServiceKey, int], float] = {}
+    published: dict[ServiceKey, frozenset[int]] = {}
+    for what, key, ports, passed in steps:
+        now += passed
+        for owner_key, shown in published.items():
+            pointed |= {(owner_key, port): now for port in shown}
+        if what == "claim":
+            claims.claim(key, {port: claim(key, "1" if key == A else "2") for port in ports})
+        else:
+            claims.publish(key, ports, now=now)
+            published[key] = ports
+            pointed |= {(key, port): now for port in ports}
+        for port in (1, 2, 3):
+            found = owner(claims, port, now)
+            other = B if found == A else A
+            if found is not None and (other, port) in pointed:
+                assert now - pointed[other, port] >= 15

@@ -1,0 +1,123 @@
+"""A defect in one place is told in the log and stays there."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.resolver.cluster import FakeCluster
+from tests.resolver.test_app import free_port
+from tests.resolver.test_services import rig
+
+from elasti.api.wire import WakeOutcome
+from elasti.resolver.projections import ServiceKey
+from elasti.resolver.proxy.deadlines import DeadlineSweeper
+from elasti.resolver.proxy.upstream.interface import Refusal, UpstreamAddress
+from elasti.resolver.services.hold import Hold, HoldCapacity
+from elasti.resolver.services.wake import WakeLoop
+
+POD = UpstreamAddress("10.0.0.1", 80)
+
+
+class Defect(Exception):
+    """Nobody knows of it."""
+
+
+class Waiter:
+    held_since = None
+
+    def __init__(self, heard, *, is_sound):
+        self._heard, self._is_sound = heard, is_sound
+
+    def admit(self, address):
+        self._hear(address)
+
+    def give_up(self, refusal):
+        self._hear(refusal)
+
+    def sweep(self, tick):
+        self._hear(tick)
+
+    def _hear(self, what):
+        if not self._is_sound:
+            raise Defect
+        self._heard.append(what)
+
+
+@pytest.mark.virtual_time
+async def test_a_connection_that_cannot_go_on_keeps_nobody_in_the_queue(caplog):
+    heard: list[object] = []
+    pods = [POD]
+    hold = Hold(capacity=HoldCapacity(10), timeout=5, pods=lambda: pods, changed=lambda: None)
+    for number in range(4):
+        hold.wait(Waiter(heard, is_sound=number % 2 == 1), first=False)
+    hold.release()
+    await asyncio.sleep(1)
+    assert heard == [POD, POD]
+    pods.clear()
+    for number in range(4):
+        hold.wait(Waiter(heard, is_sound=number % 2 == 1), first=False)
+    await asyncio.sleep(6)
+    assert heard == [POD, POD, Refusal.TIMEOUT, Refusal.TIMEOUT]
+    assert len(hold) == 0
+    assert caplog.text.count("a connection that waited cannot go on") == 4
+
+
+@pytest.mark.virtual_time
+async def test_a_connection_whose_deadlines_cannot_be_looked_at_keeps_the_others(caplog):
+    heard: list[object] = []
+    sweeper = DeadlineSweeper()
+    sweeper.start()
+    for is_sound in (True, False, True):
+        sweeper.add(Waiter(heard, is_sound=is_sound))
+    await asyncio.sleep(3.5)
+    sweeper.stop()
+    assert heard == [1, 1, 2, 2, 3, 3]
+    assert caplog.text.count("cannot be looked at") == 1
+
+
+@pytest.mark.virtual_time
+async def test_who_waits_is_asked_for_again_after_a_defect(caplog):
+    asked = []
+
+    class Operator:
+        async def wake(self, key, *, count):
+            asked.append(count)
+            if len(asked) == 1:
+                raise Defect
+            return WakeOutcome.SCALING
+
+        async def write(self, key):
+            raise AssertionError("it can be asked")
+
+    operator = Operator()
+    waker = WakeLoop(
+        ServiceKey("shop", "web"),
+        operator=operator,
+        durable=operator,
+        waiting=lambda: int(len(asked) < 3),
+    )
+    waker.need()
+    await asyncio.sleep(10)
+    assert asked == [1, 1, 1]
+    assert "it is asked again" in caplog.text
+
+
+async def test_ports_are_bound_on_after_a_defect(caplog):
+    cluster, first, second = FakeCluster(), free_port(), free_port()
+    cluster.elasti_service("web", ("http", first))
+    async with rig(cluster) as made:
+        await made.until(lambda: made.owner(first) == "web")
+
+        sound = made.listeners._closed
+
+        def fails_once(_key):
+            made.listeners._closed = sound
+            raise Defect
+
+        made.listeners._closed = fails_once
+        cluster.objects.delete("web")
+        cluster.elasti_service("api", ("http", second))
+        await made.until(lambda: "ports cannot be changed" in caplog.text)
+        await made.until(lambda: made.owner(second) == "api")
+        assert made.owner(first) is None

@@ -1,0 +1,115 @@
+"""When a pod may be given traffic, and how it is asked."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.resolver.cluster import pod
+
+from elasti.resolver.readiness.plan import PlannedProbe, PodView, ProbePlan, TcpSocketProbe, plan_of
+from elasti.resolver.readiness.policy import ReadinessFacts, ReadinessStep, next_step
+
+PROBES = ProbePlan((PlannedProbe(TcpSocketProbe(80), 80),))
+ONLY_READY = ProbePlan(only_ready="exec")
+
+
+@pytest.mark.parametrize(
+    ("facts", "step"),
+    [
+        ({"policy": "Auto", "ready": True}, ReadinessStep.RELEASE),
+        ({"policy": "Ready", "ready": True}, ReadinessStep.RELEASE),
+        ({"policy": "TCP", "ready": True}, ReadinessStep.RELEASE),
+        ({"policy": "Ready", "ready": False, "accepts": True}, ReadinessStep.AWAIT_READY),
+        ({"policy": "TCP", "ready": False}, ReadinessStep.CONNECT),
+        ({"policy": "TCP", "ready": False, "accepts": True}, ReadinessStep.RELEASE),
+        ({"policy": "Auto", "ready": False}, ReadinessStep.CONNECT),
+        ({"policy": "Auto", "ready": False, "accepts": True}, ReadinessStep.LEARN),
+        ({"policy": "Auto", "ready": False, "accepts": True, "plan": ProbePlan()}, ReadinessStep.RELEASE),
+        ({"policy": "Auto", "ready": False, "accepts": True, "plan": PROBES}, ReadinessStep.PROBE),
+        ({"policy": "Auto", "ready": False, "accepts": True, "plan": PROBES, "passed": True}, ReadinessStep.RELEASE),
+        ({"policy": "Auto", "ready": False, "accepts": True, "plan": ONLY_READY}, ReadinessStep.AWAIT_READY),
+        ({"policy": "Auto", "ready": True, "has_refused": True}, ReadinessStep.CONNECT),
+        ({"policy": "Ready", "ready": True, "has_refused": True}, ReadinessStep.CONNECT),
+        ({"policy": "Ready", "ready": True, "has_refused": True, "accepts": True}, ReadinessStep.RELEASE),
+    ],
+)  # fmt: skip
+def test_the_next_step(facts, step):
+    assert next_step(ReadinessFacts(**facts)) is step
+
+
+FACTS = st.builds(
+    ReadinessFacts,
+    policy=st.sampled_from(["Auto", "Ready", "TCP"]),
+    ready=st.booleans(),
+    has_refused=st.booleans(),
+    accepts=st.booleans(),
+    plan=st.sampled_from([None, ProbePlan(), PROBES, ONLY_READY]),
+    passed=st.booleans(),
+)
+
+
+@given(FACTS)
+def test_nothing_is_released_without_a_reason(facts):
+    if next_step(facts) is ReadinessStep.RELEASE:
+        assert facts.ready or (facts.accepts and facts.policy != "Ready")
+        assert facts.accepts or not facts.has_refused
+
+
+@given(FACTS)
+def test_ready_always_counts_unless_the_pod_has_refused_since(facts):
+    if facts.ready and not facts.has_refused:
+        assert next_step(facts) is ReadinessStep.RELEASE
+
+
+def plan(*containers, **spec):
+    return plan_of(msgspec.convert(pod("p", *containers, **spec), PodView))
+
+
+def test_all_startup_probes_come_before_all_readiness_probes():
+    found = plan(
+        {"name": "a", "readinessProbe": {"httpGet": {"port": 1}}, "startupProbe": {"tcpSocket": {"port": 2}}},
+        {"name": "b", "startupProbe": {"grpc": {"port": 3}, "timeoutSeconds": 5, "successThreshold": 2}},
+    )  # fmt: skip
+    assert [question.port for question in found.questions] == [2, 3, 1]
+    assert (found.questions[1].timeout, found.questions[1].successes) == (5.0, 2)
+
+
+def test_named_ports_are_the_containers():
+    found = plan(
+        {
+            "ports": [{"name": "web", "containerPort": 8080}],
+            "readinessProbe": {"httpGet": {"port": "web"}},
+        }
+    )
+    assert found.questions[0].port == 8080
+
+
+def test_sidecars_are_asked_and_plain_init_containers_are_not():
+    probe = {"readinessProbe": {"tcpSocket": {"port": 1}}}
+    found = plan(
+        {}, initContainers=[{"restartPolicy": "Always", **probe}, {"name": "once", **probe}]
+    )
+    assert len(found.questions) == 1
+
+
+def test_a_pod_without_probes_has_no_questions():
+    assert plan({"name": "a"}) == ProbePlan()
+
+
+@pytest.mark.parametrize(
+    ("container", "spec"),
+    [
+        ({"readinessProbe": {"exec": {"command": ["true"]}}}, {}),
+        ({"startupProbe": {"exec": {"command": ["true"]}}, "readinessProbe": {"tcpSocket": {"port": 1}}}, {}),
+        ({"readinessProbe": {"tcpSocket": {"port": 1}}}, {"readinessGates": [{"conditionType": "x"}]}),
+        ({"readinessProbe": {"httpGet": {"port": 80, "host": "169.254.169.254"}}}, {}),
+        ({"readinessProbe": {"httpGet": {"port": "nobody"}}}, {}),
+        ({"readinessProbe": {}}, {}),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_asked_is_left_to_kubernetes(container, spec):
+    found = plan(container, **spec)
+    assert found.only_ready
+    assert not found.questions

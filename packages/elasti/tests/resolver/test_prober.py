@@ -1,0 +1,191 @@
+"""Finding out when a pod serves: every rule of Auto, Ready and TCP, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from elasti.resolver.projections import PodName
+from elasti.resolver.proxy.upstream.interface import UpstreamAddress
+from elasti.resolver.readiness.checks import Reachability
+from elasti.resolver.readiness.plan import (
+    GrpcProbe,
+    HttpGetProbe,
+    PlannedProbe,
+    ProbePlan,
+    TcpSocketProbe,
+)
+from elasti.resolver.readiness.prober import INTERVAL, MOST_AT_ONCE, Prober, ProbeTarget
+
+pytestmark = pytest.mark.virtual_time
+POD = UpstreamAddress("10.0.0.1", 80)
+NAME = PodName("shop", "web-1", "uid")
+HTTP, GRPC, TCP = (
+    PlannedProbe(HttpGetProbe(1), 1),
+    PlannedProbe(GrpcProbe(2), 2),
+    PlannedProbe(TcpSocketProbe(3), 3),
+)
+
+
+class World:
+    """Pods whose ports accept and whose probes pass from given times on."""
+
+    def __init__(self, *, accepts=0.0, passes=None, plan=None, reads=0.0, unreachable=False):
+        loop = asyncio.get_running_loop()
+        self.start = loop.time()
+        self.accepts, self.passes, self._plan, self.reads = (
+            accepts,
+            passes or {},
+            plan or ProbePlan(),
+            reads,
+        )
+        self.unreachable = unreachable
+        self.connects: list[float] = []
+        self.asked: list[tuple[int, float]] = []
+        self.plans_read = 0
+        self.found: list[tuple[UpstreamAddress, float]] = []
+        self.in_flight = self.most_in_flight = 0
+        self.prober = Prober(checks=self, pods=self, serves=self._serves)
+
+    def now(self):
+        return round(asyncio.get_running_loop().time() - self.start, 6)
+
+    def _serves(self, address):
+        self.found.append((address, self.now()))
+
+    async def connect(self, address, *, timeout):
+        self.connects.append(self.now())
+        if self.unreachable:
+            await asyncio.sleep(timeout)
+            return Reachability.UNREACHABLE
+        return Reachability.ACCEPTED if self.now() >= self.accepts else Reachability.REFUSED
+
+    async def ask(self, host, question):
+        self.in_flight += 1
+        self.most_in_flight = max(self.in_flight, self.most_in_flight)
+        await asyncio.sleep(0.005)
+        self.in_flight -= 1
+        self.asked.append((question.port, self.now()))
+        return self.now() >= self.passes.get(question.port, 0.0)
+
+    async def plan(self, pod):
+        self.plans_read += 1
+        await asyncio.sleep(self.reads)
+        return self._plan
+
+    async def look(self, seconds=60.0, policy="Auto", pod=NAME, **target):
+        self.prober.set_targets({POD: ProbeTarget(policy, pod, **target)})
+        await asyncio.sleep(seconds)
+        await self.prober.aclose()
+        return self.found
+
+
+async def test_auto_without_probes_releases_at_the_first_accepted_connection():
+    world = World(accepts=1.01)
+    assert await world.look() == [(POD, 1.025)]
+    assert world.connects[:3] == [0.0, INTERVAL, 2 * INTERVAL]
+    assert world.plans_read == 1
+
+
+async def test_auto_asks_an_http_probe_until_it_passes():
+    world = World(plan=ProbePlan((HTTP,)), passes={1: 0.5})
+    assert (await world.look())[0][1] == pytest.approx(0.5, abs=0.035)
+    assert world.most_in_flight == 1
+
+
+@pytest.mark.parametrize("question", [HTTP, GRPC, TCP])
+async def test_auto_waits_for_each_kind_of_probe(question):
+    world = World(plan=ProbePlan((question,)), passes={question.port: 0.3})
+    assert (await world.look())[0][1] >= 0.3
+
+
+async def test_auto_waits_for_all_probes_in_their_order():
+    world = World(plan=ProbePlan((TCP, HTTP, GRPC)), passes={3: 0.2, 1: 0.1, 2: 0.4})
+    assert (await world.look())[0][1] >= 0.4
+    ports = [port for port, _ in world.asked]
+    assert ports == sorted(ports, key=[3, 1, 2].index)
+
+
+async def test_auto_counts_consecutive_successes():
+    world = World(plan=ProbePlan((PlannedProbe(HttpGetProbe(1), 1, successes=3),)))
+    await world.look()
+    assert len(world.asked) == 3
+
+
+async def test_auto_never_probes_before_the_port_accepts():
+    world = World(accepts=2.0, plan=ProbePlan((HTTP,)))
+    await world.look()
+    assert world.asked[0][1] > 2.0
+
+
+async def test_auto_reads_the_pod_while_its_port_is_tried():
+    world = World(accepts=1.0, reads=0.9, plan=ProbePlan((HTTP,)))
+    assert (await world.look())[0][1] == pytest.approx(1.005, abs=INTERVAL)
+
+
+async def test_auto_leaves_to_kubernetes_what_it_cannot_ask():
+    world = World(plan=ProbePlan(only_ready="the readiness_probe runs a command"))
+    assert await world.look() == []
+    assert world.connects == [0.0]
+
+
+async def test_auto_leaves_an_endpoint_without_a_pod_to_kubernetes():
+    world = World()
+    assert await world.look(pod=None) == []
+
+
+async def test_an_unreachable_pod_is_tried_one_attempt_at_a_time():
+    world = World(unreachable=True)
+    assert await world.look(seconds=10.0) == []
+    assert len(world.connects) == 10
+
+
+async def test_tcp_releases_at_the_first_accepted_connection_and_reads_no_pod():
+    world = World(accepts=0.1, plan=ProbePlan((HTTP,)), passes={1: 99.0})
+    assert await world.look(policy="TCP") == [(POD, 0.1)]
+    assert world.plans_read == 0
+
+
+async def test_ready_asks_nothing():
+    world = World()
+    assert await world.look(policy="Ready") == []
+    assert not world.connects
+    assert not world.asked
+
+
+async def test_a_ready_pod_that_refused_must_accept_again_and_nothing_more():
+    world = World(accepts=0.3, plan=ProbePlan((HTTP,)))
+    assert await world.look(ready=True, has_refused=True) == [(POD, 0.3)]
+    assert world.plans_read == 0
+    assert not world.asked
+
+
+async def test_looking_stops_when_nobody_waits():
+    world = World(accepts=99.0)
+    world.prober.set_targets({POD: ProbeTarget("TCP")})
+    await asyncio.sleep(1.0)
+    world.prober.set_targets({})
+    seen = len(world.connects)
+    await asyncio.sleep(1.0)
+    assert len(world.connects) == seen
+    await world.prober.aclose()
+
+
+async def test_looking_again_at_the_same_pod_goes_on_where_it_was():
+    world = World(plan=ProbePlan((HTTP,)), passes={1: 1.0})
+    for _ in range(10):
+        world.prober.set_targets({POD: ProbeTarget("Auto", NAME)})
+        await asyncio.sleep(0.1)
+    assert world.plans_read == 1
+    assert len(world.connects) == 1
+    await world.prober.aclose()
+
+
+async def test_only_so_many_pods_are_looked_at_at_once():
+    world = World(accepts=99.0)
+    pods = {UpstreamAddress(f"10.0.1.{n}", 80): ProbeTarget("TCP") for n in range(200)}
+    world.prober.set_targets(pods)
+    await asyncio.sleep(0.01)
+    assert len(world.connects) == MOST_AT_ONCE
+    await world.prober.aclose()

@@ -1,0 +1,232 @@
+"""Every rule of what counts as serving, with the whole worker, real sockets and real probes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.certs import make_authority
+from tests.resolver.cluster import FakeCluster, endpoint, fake_operator, pod
+from tests.resolver.test_app import free_port, get, held, worker
+from tests.resolver.traffic import served
+
+from elasti.api.wire import WakeOutcome
+from kubeloop.aio.wait import poll
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+class ProbedPod:
+    """A pod with any number of ports; each path answers with the status that the test gave it."""
+
+    def __init__(self) -> None:
+        self.port = free_port()
+        self.statuses: dict[str, int] = {}
+        self.asked: Counter[str] = Counter()
+
+    @contextlib.asynccontextmanager
+    async def listening(
+        self, port: int = 0, tls: ssl.SSLContext | None = None
+    ) -> AsyncIterator[None]:
+        async with served(self._talk, port or self.port, tls=tls):
+            yield
+
+    async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                path = (await reader.readuntil(b"\r\n\r\n")).split(b" ")[1].decode()
+                self.asked[path] += 1
+                status = self.statuses.get(path, 200)
+                writer.write(b"HTTP/1.1 %d X\r\nContent-Length: 2\r\n\r\nhi" % status)
+        finally:
+            writer.transport.abort()
+
+
+class Scene:
+    """One sleeping Service, somebody who waits for it, and a pod that comes up."""
+
+    def __init__(self, cluster: FakeCluster, process: ProbedPod, resolver: Any, port: int) -> None:
+        self.cluster, self.process, self.resolver = cluster, process, resolver
+        self.asking = asyncio.create_task(get(port, "/asked"))
+
+    def list(self, *, ready: bool = False, terminating: bool = False) -> None:
+        listed = endpoint("127.0.0.1", ready=ready, terminating=terminating, pod="web-1")
+        self.cluster.endpoints("web", listed, ports={"http": self.process.port})
+
+    async def until_probed(self, path: str, times: int = 3) -> None:
+        before = self.process.asked[path]
+        await poll(lambda: self.process.asked[path] >= before + times, 0.005, timeout=30)
+
+    async def not_released(self) -> None:
+        """Nothing reaches the pod, though there is time for it."""
+        await asyncio.sleep(0.15)
+        assert self.process.asked["/asked"] == 0
+        assert held(self.resolver) == 1
+
+    async def released(self) -> None:
+        async with asyncio.timeout(30):
+            assert (await self.asking).startswith(b"HTTP/1.1 200 ")
+        assert self.process.asked["/asked"] == 1
+
+
+@contextlib.asynccontextmanager
+async def scene(
+    *containers: dict[str, Any], process: ProbedPod, wake: str = "Auto", **spec: Any
+) -> AsyncIterator[Scene]:
+    cluster, port = FakeCluster(), free_port()
+    cluster.elasti_service("web", ("http", port), wake={"probe": wake})
+    cluster.private_service("web")
+    cluster.publish("web", {"http": port})
+    cluster.pods["web-1"] = pod("web-1", *containers, **spec)
+    async with (
+        fake_operator(lambda _: WakeOutcome.SCALING) as url,
+        worker(cluster, url) as resolver,
+    ):
+        made = Scene(cluster, process, resolver, port)
+        await poll(lambda: held(resolver) == 1, 0.005, timeout=30)
+        made.list()
+        yield made
+        await made.released()
+
+
+def http_probe(path: str, port: int, **more: Any) -> dict[str, Any]:
+    return {"httpGet": {"path": path, "port": port, **more}}
+
+
+async def test_a_pod_without_probes_is_served_when_its_port_accepts():
+    process = ProbedPod()
+    async with scene({"name": "a"}, process=process) as made:
+        await made.not_released()
+        async with process.listening():
+            await made.released()
+            assert set(process.asked) == {"/asked"}
+
+
+async def test_a_readiness_probe_must_pass():
+    process = ProbedPod()
+    process.statuses["/ready"] = 503
+    container = {"readinessProbe": http_probe("/ready", process.port)}
+    async with process.listening(), scene(container, process=process) as made:
+        await made.until_probed("/ready")
+        await made.not_released()
+        process.statuses["/ready"] = 204
+        await made.released()
+
+
+async def test_a_startup_probe_must_pass_before_the_readiness_probe_is_even_asked():
+    process = ProbedPod()
+    process.statuses["/started"] = 500
+    container = {
+        "startupProbe": http_probe("/started", process.port),
+        "readinessProbe": http_probe("/ready", process.port),
+    }
+    async with process.listening(), scene(container, process=process) as made:
+        await made.until_probed("/started")
+        await made.not_released()
+        assert process.asked["/ready"] == 0
+        process.statuses["/started"] = 200
+        await made.released()
+        assert process.asked["/ready"] >= 1
+
+
+async def test_the_probes_of_all_containers_must_pass():
+    process, beside = ProbedPod(), free_port()
+    containers = (
+        {"name": "web", "readinessProbe": http_probe("/ready", process.port)},
+        {"name": "beside", "readinessProbe": {"tcpSocket": {"port": beside}}},
+    )
+    async with process.listening(), scene(*containers, process=process) as made:
+        await made.until_probed("/ready", 1)
+        await made.not_released()
+        async with process.listening(beside):
+            await made.released()
+
+
+async def test_an_exec_probe_is_left_to_kubernetes():
+    process = ProbedPod()
+    container = {"readinessProbe": {"exec": {"command": ["true"]}}}
+    async with process.listening(), scene(container, process=process) as made:
+        await poll(lambda: made.cluster.pod_reads == ["web-1"], 0.005, timeout=30)
+        await made.not_released()
+        assert not process.asked
+        made.list(ready=True)
+        await made.released()
+
+
+async def test_a_readiness_gate_is_left_to_kubernetes():
+    process = ProbedPod()
+    container = {"readinessProbe": http_probe("/ready", process.port)}
+    gates = [{"conditionType": "example.com/load-balancer"}]
+    async with (
+        process.listening(),
+        scene(container, process=process, readinessGates=gates) as made,
+    ):
+        await poll(lambda: made.cluster.pod_reads == ["web-1"], 0.005, timeout=30)
+        await made.not_released()
+        assert not process.asked
+        made.list(ready=True)
+        await made.released()
+
+
+async def test_a_terminating_pod_gets_nothing_though_it_accepts_and_passes():
+    process = ProbedPod()
+    async with scene({"name": "a"}, process=process) as made:
+        made.list(terminating=True)
+        async with process.listening():
+            await made.not_released()
+            made.list(ready=True, terminating=True)
+            await made.not_released()
+            # Another pod takes its place, and its address.
+            made.list()
+            await made.released()
+
+
+async def test_ready_waits_for_kubernetes_and_asks_nothing():
+    process = ProbedPod()
+    container = {"readinessProbe": http_probe("/ready", process.port)}
+    async with process.listening(), scene(container, process=process, wake="Ready") as made:
+        await made.not_released()
+        assert not process.asked
+        assert made.cluster.pod_reads == []
+        made.list(ready=True)
+        await made.released()
+
+
+async def test_tcp_needs_an_accepted_connection_and_nothing_more():
+    process = ProbedPod()
+    process.statuses["/ready"] = 503
+    container = {"readinessProbe": http_probe("/ready", process.port)}
+    async with scene(container, process=process, wake="TCP") as made:
+        await made.not_released()
+        async with process.listening():
+            await made.released()
+        assert set(process.asked) == {"/asked"}
+        assert made.cluster.pod_reads == []
+
+
+@pytest.mark.parametrize("status", [200, 503])
+async def test_an_https_probe_is_asked_over_tls_whatever_the_certificate(
+    tmp_path: Path, status: int
+):
+    certificate, key = make_authority().server("unknown.example").write(tmp_path, "pod")
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+    process, beside = ProbedPod(), free_port()
+    process.statuses["/ready"] = status
+    container = {"readinessProbe": http_probe("/ready", beside, scheme="HTTPS")}
+    async with (
+        process.listening(),
+        process.listening(beside, tls),
+        scene(container, process=process) as made,
+    ):
+        await made.until_probed("/ready", 1)
+        if status == 503:
+            await made.not_released()
+            process.statuses["/ready"] = 302
+        await made.released()

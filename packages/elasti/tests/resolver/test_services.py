@@ -1,0 +1,262 @@
+"""The registry and the listeners: what four watches say becomes bound ports and targets."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+
+from tests.resolver.cluster import FakeCluster, endpoint
+from tests.resolver.test_app import free_port
+
+from elasti.api.types import WakeSpec
+from elasti.resolver.ports.claims import PortClaims
+from elasti.resolver.ports.listeners import ServicePortListeners
+from elasti.resolver.projections import ServiceKey
+from elasti.resolver.proxy.port_handler import DataPath
+from elasti.resolver.proxy.upstream.interface import PortProtocol
+from elasti.resolver.services.registry import ServiceRegistry
+from elasti.resolver.services.service import ServiceDeps
+from kubeloop.aio.tasks import finish
+from kubeloop.aio.wait import poll
+from kubeloop.informer import SharedInformerFactory
+
+
+class Nobody:
+    """Seams that nothing should use here."""
+
+    def __getattr__(self, name):
+        raise AssertionError(name)
+
+
+class Rig:
+    def __init__(self, cluster, settle, most=None):
+        self.factory = SharedInformerFactory(cluster)
+        self.path = DataPath()
+        claims = PortClaims(settle=settle)
+        nobody = Nobody()
+        self.registry = ServiceRegistry(
+            factories=[self.factory],
+            deps=ServiceDeps(checks=nobody, pods=nobody, operator=nobody, durable=nobody),
+            claims=claims,
+            most=most,
+        )
+        self.listeners = ServicePortListeners(
+            path=self.path,
+            claims=claims,
+            target=self.registry.port,
+            host="127.0.0.1",
+            closed=self.registry.unbound,
+        )
+        self.registry.attach(self.listeners)
+
+    def service(self, name):
+        return self.registry.get(ServiceKey("shop", name))
+
+    def owner(self, port):
+        listener = self.listeners._open.get(port)
+        return listener.claim.key.service if listener else None
+
+    async def until(self, condition):
+        await poll(condition, 0.005, immediate=True, timeout=40)
+
+
+@contextlib.asynccontextmanager
+async def rig(cluster, *, settle=0.2, most=None):
+    made = Rig(cluster, settle, most)
+    made.path.start()
+    running = asyncio.create_task(made.listeners.run())
+    try:
+        async with made.factory.running():
+            await made.factory.wait_for_sync(timeout=40)
+            yield made
+    finally:
+        await finish([running])
+        await made.registry.aclose()
+        await made.path.aclose()
+
+
+def refuses(port):
+    with socket.socket() as sock:
+        return sock.connect_ex(("127.0.0.1", port)) != 0
+
+
+async def test_ports_are_bound_and_closed_as_objects_come_and_go():
+    cluster, port = FakeCluster(), free_port()
+    async with rig(cluster) as made:
+        assert refuses(port)
+        cluster.elasti_service("web", ("http", port))
+        await made.until(lambda: made.owner(port) == "web")
+        assert not refuses(port)
+        cluster.objects.delete("web")
+        await made.until(lambda: made.owner(port) is None)
+        await made.listeners.settled()
+        assert refuses(port)
+        assert made.service("web") is None
+
+
+async def test_what_a_port_speaks_comes_from_the_private_service_and_may_change():
+    cluster, port = FakeCluster(), free_port()
+    cluster.elasti_service("web", ("main", port))
+    async with rig(cluster) as made:
+        await made.until(lambda: made.owner(port) == "web")
+        listener = made.listeners._open[port]
+        assert listener.claim.protocol.value == "detect"
+        cluster.private_service(
+            "web", {"name": "main", "port": 80, "appProtocol": "kubernetes.io/h2c"}
+        )
+        await made.until(lambda: listener.claim.protocol is PortProtocol.HTTP)
+        assert made.listeners._open[port] is listener
+
+
+async def test_pods_and_wishes_reach_the_service():
+    cluster = FakeCluster()
+    cluster.elasti_service(
+        "web", ("http", free_port()), wake={"maxHeld": 7, "timeoutSeconds": 9000}
+    )
+    async with rig(cluster, most=WakeSpec(timeout_seconds=60, max_held=1000)) as made:
+        await made.until(lambda: made.service("web") is not None)
+        assert made.service("web").capacity.most == 7
+        assert made.service("web").wake.timeout_seconds == 60
+        cluster.endpoints("web", endpoint("10.0.0.1", ready=True), ports={"http": 8080})
+        await made.until(lambda: made.service("web").port("http").pick() is not None)
+        assert made.service("web").port("http").pick() == ("10.0.0.1", 8080)
+        cluster.endpoints("web", ports={"http": 8080})
+        await made.until(lambda: made.service("web").port("http").pick() is None)
+
+
+async def test_a_published_slice_tells_whether_to_step_aside():
+    cluster, port = FakeCluster(), free_port()
+    cluster.elasti_service("web", ("http", port))
+    async with rig(cluster) as made:
+        cluster.publish("web", {"http": port}, "10.0.0.9")
+        await made.until(lambda: made.service("web") and made.service("web").published)
+        assert made.registry.is_listed("10.0.0.9")
+        assert not made.registry.is_listed("10.0.0.8")
+        cluster.unpublish("web")
+        await made.until(lambda: not made.service("web").published)
+
+
+async def test_a_published_port_counts_when_status_was_lost():
+    cluster, port = FakeCluster(), free_port()
+    cluster.elasti_service("web")
+    cluster.publish("web", {"http": port})
+    async with rig(cluster) as made:
+        await made.until(lambda: made.owner(port) == "web")
+
+
+async def test_a_new_port_is_open_before_the_slice_leaves_the_old_one_which_stays_until_settled():
+    # What happens when the number of a Service's port changes while it is held: the operator asks the
+    # new port whose it is before it publishes it, and nodes that are behind go on using the old one.
+    cluster, old, new = FakeCluster(), free_port(), free_port()
+    cluster.elasti_service("web", ("http", old))
+    cluster.publish("web", {"http": old})
+    async with rig(cluster, settle=0.3) as made:
+        await made.until(lambda: made.owner(old) == "web")
+        cluster.elasti_service("web", ("http", new))
+        await made.until(lambda: made.owner(new) == "web")
+        assert made.owner(old) == "web"
+        began = asyncio.get_running_loop().time()
+        cluster.publish("web", {"http": new})
+        await made.until(lambda: made.owner(old) is None)
+        assert asyncio.get_running_loop().time() - began >= 0.3
+        assert made.owner(new) == "web"
+
+
+async def test_the_older_of_two_objects_keeps_a_contested_port():
+    cluster, port = FakeCluster(), free_port()
+    cluster.elasti_service("young", ("http", port), created="2026-02-01T00:00:00Z")
+    async with rig(cluster) as made:
+        await made.until(lambda: made.owner(port) == "young")
+        cluster.elasti_service("old", ("http", port), created="2026-01-01T00:00:00Z")
+        await made.until(lambda: made.owner(port) == "old")
+        cluster.objects.delete("old")
+        await made.until(lambda: made.owner(port) == "young")
+
+
+async def test_a_freed_port_stays_with_its_service_until_its_slice_is_gone_and_settled():
+    cluster, port = FakeCluster(), free_port()
+    cluster.elasti_service("web", ("http", port))
+    cluster.publish("web", {"http": port})
+    async with rig(cluster, settle=0.3) as made:
+        await made.until(lambda: made.owner(port) == "web")
+        cluster.objects.delete("web")
+        cluster.elasti_service("api", ("http", port))
+        await made.until(lambda: made.service("api") is not None and made.service("web") is None)
+        await made.listeners.settled()
+        assert made.owner(port) == "web"
+        assert not refuses(port)
+        began = asyncio.get_running_loop().time()
+        cluster.unpublish("web")
+        await made.until(lambda: made.owner(port) == "api")
+        assert asyncio.get_running_loop().time() - began >= 0.3
+        assert not made.registry._left
+
+
+async def test_of_two_objects_for_one_service_the_older_speaks():
+    cluster, port = FakeCluster(), free_port()
+    cluster.elasti_service("web", ("http", port), name="new", created="2026-02-01T00:00:00Z", wake={"maxHeld": 2})  # fmt: skip
+    cluster.elasti_service("web", ("http", port), name="old", wake={"maxHeld": 1})
+    async with rig(cluster) as made:
+        await made.until(lambda: made.service("web") and made.service("web").capacity.most == 1)
+        assert made.registry.object_name(ServiceKey("shop", "web")) == "old"
+        cluster.objects.delete("old")
+        await made.until(lambda: made.service("web").capacity.most == 2)
+        assert made.registry.object_name(ServiceKey("shop", "web")) == "new"
+
+
+async def test_an_object_that_changes_its_service_moves_its_port():
+    cluster, port = FakeCluster(), free_port()
+    cluster.elasti_service("web", ("http", port), name="x")
+    async with rig(cluster) as made:
+        await made.until(lambda: made.owner(port) == "web")
+        cluster.elasti_service("api", ("http", port), name="x")
+        await made.until(lambda: made.owner(port) == "api")
+        assert made.service("web") is None
+
+
+async def test_a_port_that_cannot_be_bound_is_tried_again():
+    cluster, port = FakeCluster(), free_port()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        cluster.elasti_service("web", ("http", port))
+        async with rig(cluster) as made:
+            await made.until(lambda: made.service("web") is not None)
+            await made.listeners.settled()
+            assert made.owner(port) is None
+            taken.close()
+            await made.until(lambda: made.owner(port) == "web")
+
+
+async def test_the_number_of_watches_does_not_depend_on_the_number_of_services():
+    cluster = FakeCluster()
+    for number in range(50):
+        cluster.elasti_service(f"s{number}")
+        cluster.private_service(f"s{number}")
+    async with rig(cluster) as made:
+        await made.until(lambda: len(made.registry) == 50)
+        assert len(cluster.objects.open_streams) == 1
+        assert len(cluster.services.open_streams) == 1
+        assert len(cluster.slices.open_streams) == 2
+
+
+async def test_a_service_without_connections_owes_nobody_a_share():
+    """Else a thousand that were asked once would leave nothing for one that needs it."""
+    cluster, ports = FakeCluster(), [free_port() for _ in range(3)]
+    for number, port in enumerate(ports):
+        cluster.elasti_service(f"web-{number}", ("http", port))
+    async with rig(cluster) as made:
+        await made.until(lambda: all(made.owner(port) for port in ports))
+        clients = [await asyncio.open_connection("127.0.0.1", port) for port in ports]
+        shares = made.path.quotas.clients
+        await made.until(lambda: len(shares._holders) == 3)
+        for _, writer in clients[1:]:
+            writer.close()
+        await made.until(lambda: len(shares._holders) == 1)
+        assert shares.used == 1
+        _, again = await asyncio.open_connection("127.0.0.1", ports[2])
+        await made.until(lambda: len(shares._holders) == 2)
+        for writer in (again, clients[0][1]):
+            writer.close()
+        await made.until(lambda: len(shares._holders) == 0)

@@ -1,0 +1,65 @@
+"""Settings from KubeElasti's variables."""
+
+from __future__ import annotations
+
+import pytest
+
+from elasti.api.parsing import SettingsError
+from elasti.resolver.settings import ResolverSettings, without_effect
+
+
+def test_defaults_are_the_charts():
+    settings = ResolverSettings.from_env({})
+    assert (settings.shared_port, settings.admin_port, settings.header_for_host) == (
+        8012,
+        8013,
+        "Host",
+    )
+    assert (
+        settings.operator
+        == "http://elasti-operator-controller-service.elasti.svc.cluster.local:8013"
+    )
+    assert settings.callers == ("system:serviceaccount:elasti:*",)
+
+
+def test_kubeelastis_variables_keep_their_meaning():
+    settings = ResolverSettings.from_env(
+        {
+            "ELASTI_OPERATOR_NAMESPACE": "ops",
+            "ELASTI_OPERATOR_SERVICE_NAME": "op",
+            "ELASTI_OPERATOR_PORT": "9000",
+            "KUBERNETES_CLUSTER_DOMAIN": "k8s.corp",
+            "HEADER_FOR_HOST": "X-Envoy-Decorator-Operation",
+            "REQ_TIMEOUT": "120",
+            "QUEUE_SIZE": "50000",
+            "MAX_IDLE_PROXY_CONNS_PER_HOST": "500",
+            "WATCH_NAMESPACES": "a, b,,a",
+            "ELASTI_ENGAGE_SETTLE": "1m",
+        }
+    )
+    assert settings.operator == "http://op.ops.svc.k8s.corp:9000"
+    assert (settings.hold_timeout, settings.max_held, settings.idle_per_pod) == (120, 50000, 500)
+    assert settings.watch_namespaces == ("a", "b")
+    assert settings.engage_settle == 60.0
+
+
+def test_flags_win():
+    assert (
+        ResolverSettings.from_env({"ELASTI_RESOLVER_PORT": "1"}, admin_port=2, host=None).admin_port
+        == 2
+    )
+
+
+def test_everything_wrong_is_said_at_once():
+    with pytest.raises(SettingsError) as error:
+        ResolverSettings.from_env(
+            {"QUEUE_SIZE": "0", "ELASTI_RESOLVER_PORT": "x", "REQ_TIMEOUT": "soon"}
+        )
+    for part in ("QUEUE_SIZE: '0'", "ELASTI_RESOLVER_PORT: 'x'", "REQ_TIMEOUT: 'soon'"):
+        assert part in str(error.value)
+
+
+def test_what_only_kubeelasti_needs_is_named():
+    assert without_effect({"QUEUE_RETRY_DURATION": "3", "ENABLE_H2C": ""}) == [
+        "QUEUE_RETRY_DURATION"
+    ]

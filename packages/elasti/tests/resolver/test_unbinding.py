@@ -1,0 +1,248 @@
+"""No socket is closed over connections that were established and not accepted."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.resolver.cluster import FakeCluster, endpoint, fake_operator
+from tests.resolver.test_app import HttpPod, free_port, get, worker
+
+from elasti.api.wire import WakeOutcome
+from elasti.resolver.app import raise_descriptor_limit
+from elasti.resolver.ports.listening_socket import (
+    accept_queue_length,
+    bound_socket,
+    stop_new_handshakes,
+)
+from elasti.resolver.projections import ServiceKey
+from kubeloop.aio.wait import poll
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from elasti.resolver.app import Worker
+
+MOST = 1000
+_REQUEST = b"GET / HTTP/1.1\r\nHost: web\r\nConnection: close\r\n\r\n"
+
+
+@pytest.fixture(autouse=True)
+def _as_many_descriptors_as_the_program_takes() -> None:
+    raise_descriptor_limit()
+
+
+class Crowd(threading.Thread):
+    """Connects as fast as it can without a word, until it is refused, enough, or told to stop."""
+
+    def __init__(self, port: int, *, pause: float = 0.0) -> None:
+        super().__init__()
+        self._port, self._pause = port, pause
+        self.connected: list[socket.socket] = []
+        self.refused = False
+        self.told = threading.Event()
+
+    def run(self) -> None:
+        while len(self.connected) < MOST and not self.told.wait(self._pause):
+            try:
+                found = socket.create_connection(("127.0.0.1", self._port), timeout=30)
+            except OSError:
+                self.refused = True
+                return
+            self.connected.append(found)
+
+    async def speak(self) -> list[str]:
+        """Ask on every connection; returns what went wrong."""
+        wrong: list[str] = []
+        for sock in self.connected:
+            sock.setblocking(False)
+            try:
+                reader, writer = await asyncio.open_connection(sock=sock)
+                writer.write(_REQUEST)
+                answer = await asyncio.wait_for(reader.read(), 30)
+                writer.close()
+            except OSError as error:
+                wrong.append(repr(error))
+            else:
+                if not answer.startswith(b"HTTP/1.1 200 "):
+                    wrong.append(repr(answer[:100]))
+        return wrong
+
+
+@contextlib.asynccontextmanager
+async def serving(cluster: FakeCluster, port: int) -> AsyncIterator[Worker]:
+    process = HttpPod()
+    cluster.private_service("web")
+    cluster.endpoints("web", endpoint("127.0.0.1", ready=True), ports={"http": process.port})
+    cluster.elasti_service("web", ("http", port))
+    async with (
+        process.answering(),
+        fake_operator(lambda _: WakeOutcome.SCALING) as url,
+        worker(cluster, url) as resolver,
+    ):
+        yield resolver
+
+
+async def arrived(crowd: Crowd, count: int) -> None:
+    await poll(lambda: len(crowd.connected) >= min(count, MOST), 0.001, timeout=40)
+
+
+async def test_nobody_who_was_connected_when_a_port_is_closed_is_reset():
+    cluster, port = FakeCluster(), free_port()
+    async with serving(cluster, port) as resolver:
+        for _ in range(2):
+            cluster.elasti_service("web", ("http", port))
+            await poll(lambda: port in resolver.listeners.ports, 0.01, timeout=40)
+            crowd = Crowd(port)
+            crowd.start()
+            await arrived(crowd, 20)
+            cluster.objects.delete("web")
+            await asyncio.to_thread(crowd.join)
+            assert crowd.refused or len(crowd.connected) == MOST
+            assert await crowd.speak() == []
+            await poll(lambda: port not in resolver.listeners.ports, 0.01, timeout=40)
+            await resolver.listeners.settled()
+        assert not resolver.registry._left
+
+
+async def test_nobody_is_reset_or_refused_by_a_worker_that_leaves_others_behind():
+    cluster, port = FakeCluster(), free_port()
+    async with serving(cluster, port) as first:
+        # The second worker of a resolver: it listens on the same port.
+        first.listeners._reuse_port = True
+        cluster.objects.delete("web")
+        await poll(lambda: port not in first.listeners.ports, 0.01, timeout=40)
+        await first.listeners.settled()
+        cluster.elasti_service("web", ("http", port))
+        await poll(lambda: port in first.listeners.ports, 0.01, timeout=40)
+        async with fake_operator(lambda _: WakeOutcome.SCALING) as url:
+            crowd = Crowd(port, pause=0.001)
+            async with worker(cluster, url, workers=2) as second:
+                assert port in second.listeners.ports
+                crowd.start()
+                await arrived(crowd, 20)
+                assert await second.leave()
+                seen = len(crowd.connected)
+                await arrived(crowd, seen + 20)
+                crowd.told.set()
+                await asyncio.to_thread(crowd.join)
+                assert await crowd.speak() == []
+            assert not crowd.refused
+
+
+async def test_a_service_that_left_serves_on_while_nodes_may_still_send_to_its_port():
+    cluster, port = FakeCluster(), free_port()
+    cluster.publish("web", {"http": port})
+    async with serving(cluster, port) as resolver:
+        cluster.objects.delete("web")
+        await poll(
+            lambda: resolver.registry.get(ServiceKey("shop", "web")) is None, 0.01, timeout=40
+        )
+        cluster.endpoints("web", ports={"http": 1})
+        await resolver.listeners.settled()
+        answer = await get(port)
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert b"\r\nConnection: close\r\n" in answer
+        cluster.unpublish("web")
+        await poll(lambda: port not in resolver.listeners.ports, 0.01, timeout=40)
+        await resolver.listeners.settled()
+        with pytest.raises(ConnectionRefusedError):
+            await get(port)
+        assert not resolver.registry._left
+
+
+async def test_a_service_that_left_without_pods_says_so():
+    cluster, port = FakeCluster(), free_port()
+    cluster.publish("web", {"http": port})
+    async with serving(cluster, port) as resolver:
+        cluster.endpoints("web", ports={"http": 1})
+        service = resolver.registry.get(ServiceKey("shop", "web"))
+        assert service is not None
+        await poll(lambda: not service._endpoints.get("http"), 0.01, timeout=40)
+        cluster.objects.delete("web")
+        await poll(
+            lambda: resolver.registry.get(ServiceKey("shop", "web")) is None, 0.01, timeout=40
+        )
+        answer = await asyncio.wait_for(get(port), 30)
+        assert answer.startswith(b"HTTP/1.1 503 ")
+
+
+def test_a_door_that_is_shut_lets_in_who_was_there_and_nobody_else():
+    with bound_socket("127.0.0.1", 0, reuse_port=False) as door:
+        door.listen(10)
+        with socket.create_connection(door.getsockname()) as early, socket.socket() as late:
+            stop_new_handshakes(door)
+            stop_new_handshakes(door)
+            with pytest.raises(ConnectionRefusedError):
+                late.connect(door.getsockname())
+            assert accept_queue_length(door) == 1
+            accepted, _ = door.accept()
+            with accepted:
+                early.sendall(b"hello")
+                accepted.settimeout(30)
+                assert accepted.recv(5) == b"hello"
+
+
+def test_a_handshake_that_was_under_way_when_the_door_was_shut_ends_well():
+    with bound_socket("127.0.0.1", 0, reuse_port=False) as door, socket.socket() as client:
+        # The kernel is asked to wait for the client's first bytes: until then it is not done.
+        door.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 30)
+        door.listen(10)
+        client.connect(door.getsockname())
+        assert accept_queue_length(door) == 0
+        stop_new_handshakes(door)
+        client.sendall(b"hello")
+        door.settimeout(30)
+        accepted, _ = door.accept()
+        with accepted:
+            accepted.settimeout(30)
+            assert accepted.recv(5) == b"hello"
+            accepted.sendall(b"you too")
+            assert client.recv(7) == b"you too"
+
+
+def test_a_door_that_cannot_be_shut_is_told_once(caplog):
+    with socket.socket() as door:
+        pass
+    for _ in range(2):
+        stop_new_handshakes(door)
+    assert caplog.text.count("cannot be shut before they are closed") == 1
+
+
+async def test_an_api_server_that_goes_and_comes_back_changes_no_listener():
+    """What was away sends everything anew, in any order, and nothing of it is a change."""
+    cluster, port = FakeCluster(), free_port()
+    cluster.publish("web", {"http": port})
+    async with serving(cluster, port) as resolver:
+        listener = resolver.listeners._open[port]
+        crowd = Crowd(port, pause=0.002)
+        crowd.start()
+        await arrived(crowd, 20)
+        sources = (cluster.objects, cluster.services, cluster.slices)
+        for source in sources:
+            source.refuse_connections()
+            source.drop_watches(lose_pending=True)
+        await arrived(crowd, 200)
+        lists = [len(source.lists) + len(source.watches) for source in sources]
+        for source in sources:
+            source.compact()
+            source.refuse_connections(refuse=False)
+        await poll(
+            lambda: all(
+                len(source.lists) + len(source.watches) > before + 1
+                for source, before in zip(sources, lists, strict=True)
+            ),
+            0.01,
+            timeout=40,
+        )
+        await arrived(crowd, len(crowd.connected) + 20)
+        await resolver.listeners.settled()
+        crowd.told.set()
+        await asyncio.to_thread(crowd.join)
+        assert resolver.listeners._open[port] is listener
+        assert not crowd.refused
+        assert await crowd.speak() == []

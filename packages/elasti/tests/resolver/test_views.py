@@ -1,0 +1,126 @@
+"""What a worker tells: KubeElasti's names, a fixed number of series for a Service, readable by others."""
+
+from __future__ import annotations
+
+import asyncio
+
+from prometheus_client.parser import text_string_to_metric_families
+from tests.resolver.cluster import FakeCluster, endpoint, fake_operator
+from tests.resolver.test_app import HttpPod, free_port, get, held, worker
+
+from elasti.api.wire import WakeOutcome
+from elasti.resolver.app import Worker
+from elasti.resolver.metrics import MetricFamily, exposition
+from elasti.resolver.projections import ServiceKey
+from elasti.resolver.proxy.statistics import LatencyHistogram
+from elasti.resolver.services.service import WakeableService
+from elasti.resolver.workers import add_metrics
+from kubeloop.aio.wait import poll
+
+KUBEELASTI = {
+    "elasti_resolver_host_extraction_count",
+    "elasti_resolver_queued_count",
+    "elasti_resolver_incoming_requests",
+    "elasti_resolver_traffic_switch_count",
+    "elasti_resolver_operator_rpc_count",
+}
+
+
+def service(resolver: Worker) -> WakeableService:
+    found = resolver.registry.get(ServiceKey("shop", "web"))
+    assert found is not None
+    return found
+
+
+def read(text: str) -> dict[str, dict[tuple[str, ...], float]]:
+    """Return all samples by name and label values, as another program reads them."""
+    found: dict[str, dict[tuple[str, ...], float]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            # The reader adds to the names of counters what KubeElasti's do not have.
+            name = sample.name.removesuffix("_total")
+            found.setdefault(name, {})[tuple(sample.labels.values())] = sample.value
+    return found
+
+
+async def test_what_happened_to_requests_is_told_under_the_known_names():
+    cluster, port, process = FakeCluster(), free_port(), HttpPod()
+    cluster.elasti_service("web", ("http", port), wake={"timeoutSeconds": 1})
+    cluster.private_service("web")
+    web = ("shop", "web")
+
+    async def scrape(resolver: Worker) -> dict[str, dict[tuple[str, ...], float]]:
+        return read((await resolver.view.metrics()).decode())
+
+    async with (
+        fake_operator(lambda _: WakeOutcome.SCALING) as url,
+        worker(cluster, url) as resolver,
+    ):
+        text = (await resolver.view.metrics()).decode()
+        assert {name for name in KUBEELASTI if f"# TYPE {name} " in text} == KUBEELASTI
+        quiet = await scrape(resolver)
+        assert web not in quiet.get("elasti_resolver_connections", {})
+        cluster.publish("web", {"http": port})
+        assert (await get(port)).startswith(b"HTTP/1.1 504 ")
+        cluster.elasti_service("web", ("http", port), wake={"timeoutSeconds": 600})
+        await poll(lambda: service(resolver).wake.timeout_seconds == 600, 0.01, timeout=30)
+        left = asyncio.create_task(get(port))
+        await poll(lambda: held(resolver) == 1, 0.01, timeout=30)
+        assert (await scrape(resolver))["elasti_resolver_queued_count"][web] == 1
+        left.cancel()
+        await poll(lambda: held(resolver) == 0, 0.01, timeout=30)
+        served = asyncio.create_task(get(port))
+        await poll(lambda: held(resolver) == 1, 0.01, timeout=30)
+        async with process.answering():
+            cluster.endpoints(
+                "web", endpoint("127.0.0.1", ready=True), ports={"http": process.port}
+            )
+            assert (await served).startswith(b"HTTP/1.1 200 ")
+            assert (await get(port)).startswith(b"HTTP/1.1 200 ")
+        cluster.unpublish("web")
+        await poll(lambda: service(resolver).published is False, 0.01, timeout=30)
+        after = await scrape(resolver)
+    answers = after["elasti_resolver_incoming_requests_count"]
+    assert answers == {(*web, "2xx"): 2, (*web, "5xx"): 1}
+    assert after["elasti_resolver_incoming_requests_sum"][*web, "5xx"] >= 0.9
+    assert after["elasti_resolver_hold_seconds_count"] == {
+        (*web, "2xx"): 1,
+        (*web, "5xx"): 1,
+        (*web, "left"): 1,
+    }
+    assert after["elasti_resolver_hold_seconds_bucket"][*web, "5xx", "600"] == 1
+    assert after["elasti_resolver_traffic_switch_count"] == {(*web, "true"): 1, (*web, "false"): 1}
+    assert after["elasti_resolver_operator_rpc_count"][("success",)] >= 1
+    assert after["elasti_resolver_queued_count"][web] == 0
+
+
+def test_a_histogram_is_written_as_others_read_it():
+    histogram = LatencyHistogram((0.1, 1.0))
+    for seconds in (0.05, 0.1, 0.5, 7.0):
+        histogram.add(seconds)
+    family = MetricFamily("histogram", "h", "Times.", ["a"])
+    family.add_histogram(histogram, 'x"y\\z\n')
+    text = exposition([family]).decode()
+    (found,) = text_string_to_metric_families(text)
+    assert found.type == "histogram"
+    values = {(s.name, s.labels.get("le")): s.value for s in found.samples}
+    assert values == {
+        ("h_bucket", "0.1"): 2,
+        ("h_bucket", "1"): 3,
+        ("h_bucket", "+Inf"): 4,
+        ("h_count", None): 4,
+        ("h_sum", None): 7.65,
+    }
+    assert {s.labels["a"] for s in found.samples} == {'x"y\\z\n'}
+    doubled = {
+        s.name: s.value
+        for f in text_string_to_metric_families(add_metrics([text] * 2))
+        for s in f.samples
+    }
+    assert doubled["h_count"] == 8
+
+
+def test_a_metric_without_labels_has_no_braces():
+    family = MetricFamily("gauge", "g", "A number.")
+    family.add(2.5)
+    assert str(family).endswith("\ng 2.5\n")

@@ -1,0 +1,1 @@
+"""Authentication of a client: tokens, certificates, exec plugins, impersonation, TLS contexts."""

@@ -1,0 +1,1 @@
+"""Client configuration: kubeconfig files, the pod's ServiceAccount, the server's endpoint."""

@@ -1,0 +1,298 @@
+"""The objects of one resource: read, write, list and watch them.
+
+A `Resource` is cheap and holds no state; make as many as are convenient. It may be bound to a
+namespace (`within`), which every call may override. `list` and `watch` are what informers stand on:
+one attempt on a connection of its own, no retries, because the reflector has its own rules for each
+failure. For people there is `items`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
+
+from kubeloop.client import request as requests
+from kubeloop.client.pager import Pager
+from kubeloop.client.pipeline import ObjectCalls, WriteOptions, decode, query_from
+from kubeloop.client.request import DeleteOptions, Preconditions, Propagation, delete
+from kubeloop.client.subresource import Subresource
+from kubeloop.objects.codec import codec_for
+from kubeloop.objects.list_watch import ListOptions, WatchOptions
+from kubeloop.objects.selectors import LabelSelector
+
+if TYPE_CHECKING:
+    from kubeloop.client.pipeline import RequestPipeline
+    from kubeloop.client.request import Request, ResourceScope
+    from kubeloop.client.wire.streams import StreamTransport
+    from kubeloop.client.wire.watch import WireWatch
+    from kubeloop.objects.codec import Codec
+    from kubeloop.objects.gvk import GroupVersionResource
+    from kubeloop.objects.list_watch import Page
+    from kubeloop.objects.meta import JsonObject, MetaAccess
+    from kubeloop.objects.patches import Patch
+    from kubeloop.objects.selectors import SelectorLike
+
+T = TypeVar("T")
+S = TypeVar("S")
+
+
+class Resource(Generic[T]):
+    """One resource of one server, its objects represented as T. Made by `Client.resource`.
+
+    Objects are named by `name` and `namespace`; where neither the call nor the binding nor the
+    object itself gives a namespace, the path has none, as cluster-scoped objects want it.
+    """
+
+    def __init__(
+        self,
+        scope: ResourceScope,
+        *,
+        codec: Codec[T],
+        pipeline: RequestPipeline,
+        streams: StreamTransport,
+    ) -> None:
+        self._scope = scope
+        self._codec = codec
+        self._pipeline = pipeline
+        self._streams = streams
+        self._calls = ObjectCalls(pipeline, codec)
+
+    def __repr__(self) -> str:
+        return f"<Resource {self._scope}>"
+
+    @property
+    def gvr(self) -> GroupVersionResource:
+        """Group, version and plural."""
+        return self._scope.gvr
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that it is bound to; empty for all of them, or none."""
+        return self._scope.namespace
+
+    @property
+    def access(self) -> MetaAccess:
+        """How to read the metadata of the objects."""
+        return self._codec.access
+
+    @property
+    def supports_watch_list(self) -> bool:
+        """Whether a watch may be asked for its initial events; true of real servers."""
+        return True
+
+    def within(self, namespace: str) -> Resource[T]:
+        """Return the same resource bound to a namespace; the empty one unbinds."""
+        scope = dataclasses.replace(self._scope, namespace=namespace)
+        return Resource(scope, codec=self._codec, pipeline=self._pipeline, streams=self._streams)
+
+    def without_managed_fields(self) -> Resource[T]:
+        """Return the same resource whose dictionaries come without metadata.managedFields.
+
+        They are skipped over, not built and dropped. Other representations never have them.
+        """
+        codec = self._codec.without_managed_fields()
+        return Resource(self._scope, codec=codec, pipeline=self._pipeline, streams=self._streams)
+
+    # Informers.
+
+    async def list(self, options: ListOptions) -> Page[T]:
+        """Return one page, decoded as it arrives. One attempt. Raises `KubeError`."""
+        return await self._streams.list(self._list_request(options, None), self._codec)
+
+    async def watch(self, options: WatchOptions) -> WireWatch[T]:
+        """Open a watch; returns once the server accepted it. One attempt. Raises `KubeError`."""
+        path = self._scope.collection(None)
+        return await self._streams.watch(
+            requests.get(path, options.query(), accept=requests.accept(self._codec.projection)),
+            self._codec,
+            seconds=options.timeout_seconds,
+        )
+
+    # Reads.
+
+    async def get(
+        self,
+        name: str,
+        *,
+        namespace: str | None = None,
+        resource_version: str = "",
+        timeout: float | None = None,
+    ) -> T:
+        """Read one object, by default the newest there is. Raises `NotFound`."""
+        path = self._scope.resource_path(namespace).item(name)
+        request = requests.get(
+            path,
+            {"resourceVersion": resource_version},
+            accept=requests.accept(self._codec.projection),
+        )
+        with self._scope.hints(namespace):
+            return await self._calls.call(request, timeout=timeout)
+
+    def items(
+        self,
+        *,
+        selector: SelectorLike = "",
+        field_selector: str = "",
+        namespace: str | None = None,
+        page_size: int = 500,
+        resource_version: str = "",
+        allow_inconsistent: bool = False,
+        timeout: float | None = None,
+    ) -> Pager[T]:
+        """Iterate over the objects, page by page, with retries; see `Pager`.
+
+        `timeout` is for one page.
+        """
+
+        async def fetch(options: ListOptions) -> Page[T]:
+            request = self._list_request(options, namespace)
+            response = await self._pipeline.send(request, timeout=timeout)
+            return decode(response, self._codec.decode_page)
+
+        options = ListOptions(
+            label_selector=str(LabelSelector.parse(selector)),
+            field_selector=field_selector,
+            limit=page_size,
+            resource_version=resource_version,
+        )
+        return Pager(fetch, options, allow_inconsistent=allow_inconsistent)
+
+    # Writes.
+
+    async def create(
+        self, obj: T, *, namespace: str | None = None, **options: Unpack[WriteOptions]
+    ) -> T:
+        """Create an object, named by itself or, with `generateName`, by the server."""
+        resource_path = self._scope.resource_path(namespace, self.access.namespace(obj))
+        request = requests.write(
+            "POST", resource_path.collection, self._codec.encode(obj), query=query_from(options)
+        )
+        with self._scope.hints(resource_path.namespace):
+            return await self._calls.call(request, timeout=options.get("timeout"))
+
+    async def replace(
+        self, obj: T, *, namespace: str | None = None, **options: Unpack[WriteOptions]
+    ) -> T:
+        """Write an object whole. Its resourceVersion, if any, must be current: else `Conflict`."""
+        resource_path = self._scope.resource_path(namespace, self.access.namespace(obj))
+        request = requests.write(
+            "PUT",
+            resource_path.item(self.access.name(obj)),
+            self._codec.encode(obj),
+            query=query_from(options),
+        )
+        return await self._calls.call(request, timeout=options.get("timeout"))
+
+    async def patch(
+        self,
+        name: str,
+        patch: Patch,
+        *,
+        namespace: str | None = None,
+        force: bool = False,
+        **options: Unpack[WriteOptions],
+    ) -> T:
+        """Change an object by a patch; `force` is for an `ApplyPatch`."""
+        if isinstance(patch, Mapping | list):
+            raise TypeError(
+                "a patch says of which kind it is: wrap it, as in MergePatch({...}); the others are"
+                " JsonPatch, StrategicMergePatch and ApplyPatch of kubeloop.objects.patches"
+            )
+        request = requests.write(
+            "PATCH",
+            self._scope.resource_path(namespace).item(name),
+            patch.body,
+            content_type=patch.content_type,
+            query=query_from(options, force=force),
+        )
+        with self._scope.hints(namespace):
+            return await self._calls.call(request, timeout=options.get("timeout"))
+
+    async def apply(
+        self,
+        obj: T,
+        *,
+        namespace: str | None = None,
+        force: bool = False,
+        **options: Unpack[WriteOptions],
+    ) -> T:
+        """Make the object have these fields, by server-side apply; creates it where missing.
+
+        Needs `field_manager`. Fields of another manager are a `Conflict` unless `force` takes them.
+        """
+        if not options.get("field_manager"):
+            raise ValueError("apply needs field_manager=, the name that will own the fields")
+        resource_path = self._scope.resource_path(namespace, self.access.namespace(obj))
+        request = requests.write(
+            "PATCH",
+            resource_path.item(self.access.name(obj)),
+            self._codec.encode(obj),
+            content_type=requests.APPLY,
+            query=query_from(options, force=force),
+        )
+        return await self._calls.call(request, timeout=options.get("timeout"))
+
+    async def delete(
+        self,
+        name: str,
+        *,
+        namespace: str | None = None,
+        preconditions: Preconditions | None = None,
+        propagation: Propagation | None = None,
+        grace_period: int | None = None,
+        dry_run: bool = False,
+        timeout: float | None = None,
+    ) -> T | None:
+        """Delete one object; returns it where it stays for a while (finalizers, grace), else None.
+
+        Raises `NotFound`, and `Conflict` where a precondition fails.
+        """
+        options = DeleteOptions(
+            preconditions=preconditions,
+            propagation=propagation,
+            grace_period=grace_period,
+            dry_run=dry_run,
+        )
+        request = delete(self._scope.resource_path(namespace).item(name), options)
+        with self._scope.hints(namespace):
+            return await self._calls.call_optional(request, timeout=timeout)
+
+    async def delete_collection(
+        self,
+        *,
+        selector: SelectorLike = "",
+        field_selector: str = "",
+        namespace: str | None = None,
+        propagation: Propagation | None = None,
+        grace_period: int | None = None,
+        dry_run: bool = False,
+        timeout: float | None = None,
+    ) -> None:
+        """Delete every object that the selectors match: all of the namespace where none is given."""
+        options = DeleteOptions(propagation=propagation, grace_period=grace_period, dry_run=dry_run)
+        query = {
+            "labelSelector": str(LabelSelector.parse(selector)),
+            "fieldSelector": field_selector,
+        }
+        request = delete(self._scope.collection(namespace), options, query)
+        await self._pipeline.send(request, timeout=timeout)
+
+    # Parts.
+
+    @overload
+    def subresource(self, name: str) -> Subresource[JsonObject]: ...
+
+    @overload
+    def subresource(self, name: str, kind: type[S]) -> Subresource[S]: ...
+
+    def subresource(self, name: str, kind: type[Any] = dict) -> Subresource[Any]:
+        """Return a subresource such as `status` or `scale`; `kind` is what its documents are."""
+        return Subresource(
+            name=name, scope=self._scope, codec=codec_for(kind), pipeline=self._pipeline
+        )
+
+    def _list_request(self, options: ListOptions, namespace: str | None) -> Request:
+        projection = self._codec.projection
+        accept = requests.accept(f"{projection}List" if projection else "")
+        return requests.get(self._scope.collection(namespace), options.query(), accept=accept)

@@ -1,0 +1,215 @@
+"""One connection that carries one answer: head, then body, with back-pressure.
+
+A `BufferedProtocol`: the kernel writes into one buffer that is reused for every read, the framing
+is taken off in place, and what remains is copied once into the queue. The queue is bounded: when
+the reader does not keep up, reading from the socket stops until it does.
+
+Nothing here interprets how a connection ended. `read()` returns b"" when the body is complete or
+the peer left; `complete` tells which, and `error` why, for those who care.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, cast
+
+from kubeloop.client.wire.framing import ResponseFramingError, ResponseHeadReader
+
+if TYPE_CHECKING:
+    from kubeloop.client.wire.framing import BodyFraming, HttpResponseHead
+
+_BUFFER = 128 * 1024
+QUEUE_LIMIT = 1024 * 1024
+
+
+class Connection(asyncio.BufferedProtocol):
+    """The client's side of one request. One task reads; `abort` may be called by anyone.
+
+    `idle_timeout` counts only while the body is being read and reading is not held back: after so
+    many seconds without a byte the peer is taken for dead, and the body ends as if it had closed.
+    """
+
+    def __init__(self, *, queue_limit: int = QUEUE_LIMIT) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._buffer = memoryview(bytearray(_BUFFER))
+        self._queue: list[bytes] = []
+        self._queued = 0
+        self._queue_limit = queue_limit
+        self._paused = False
+        self._transport: asyncio.Transport | None = None
+        self._head_reader = ResponseHeadReader()
+        self._head: HttpResponseHead | None = None
+        self._body: BodyFraming | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._closed = self._loop.create_future()
+        self._ended = False
+        self._established = False
+        self.error: Exception | None = None
+        self._idle_timeout = 0.0
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._last_byte = 0.0
+
+    def __repr__(self) -> str:
+        state = "ended" if self._ended else "paused" if self._paused else "open"
+        return f"<Connection {state} head={self._head is not None} queued={self._queued}>"
+
+    @property
+    def complete(self) -> bool:
+        """Whether the whole body has arrived (what ends with the connection always has)."""
+        return self._body is not None and self._ended and self._body.may_end
+
+    @property
+    def transport(self) -> asyncio.Transport:
+        """The transport underneath."""
+        assert self._transport is not None
+        return self._transport
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember the transport; also called by hand after a TLS upgrade."""
+        # Not checked: uvloop's transports do not derive from asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Offer the one buffer; everything in it was consumed by the last update."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take bytes off the wire."""
+        if self._ended:
+            return
+        self._last_byte = self._loop.time()
+        try:
+            self._take(self._buffer[:nbytes])
+        except ResponseFramingError as error:
+            self._end(error)
+            self.abort()
+
+    def eof_received(self) -> None:
+        """Note the peer's end; returning None lets the transport close."""
+        self._end(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Note the end and its reason."""
+        self._end(exc)
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    # What the owner calls.
+
+    def established(self) -> None:
+        """Note that connecting has succeeded: from now on the loop promises `connection_lost`.
+
+        It does not before: an attempt that is cancelled may be closed without a word (uvloop).
+        """
+        self._established = True
+
+    async def head(self) -> HttpResponseHead:
+        """Wait for the head of the final response.
+
+        Raises FramingError or the transport's error; ConnectionError where the peer left without.
+        """
+        while self._head is None:
+            if self._ended:
+                raise self.error or ConnectionError("closed without an answer")
+            await self._wait()
+        return self._head
+
+    async def read(self) -> bytes:
+        """Return the body's next bytes, all that are there; b"" at its end. Never raises."""
+        while not self._queue:
+            if self._ended:
+                return b""
+            await self._wait()
+        data = self._queue[0] if len(self._queue) == 1 else b"".join(self._queue)
+        self._queue.clear()
+        self._queued = 0
+        if self._paused:
+            self._resume()
+        return data
+
+    def set_idle_timeout(self, seconds: float) -> None:
+        """End the body after so many seconds without a byte."""
+        if self._ended:  # a timer would only keep this object, and its buffer, for as long
+            return
+        self._idle_timeout = seconds
+        self._last_byte = self._loop.time()
+        self._idle_timer = self._loop.call_later(seconds, self._check_idle)
+
+    def abort(self) -> None:
+        """Close at once, without waiting for anything to be sent or answered."""
+        self._end(None)
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def close(self) -> None:
+        """Close at once and wait until the socket is freed. Safe to repeat."""
+        self.abort()
+        if self._established:
+            # Shielded, so that two closers and a cancelled one do not disturb each other.
+            await asyncio.shield(self._closed)
+
+    def _take(self, data: memoryview) -> None:
+        rest = self._take_head(data) if self._body is None else data
+        body = self._body
+        if body is None:
+            return
+        pieces = body.feed(rest)
+        if pieces:
+            joined = b"".join(pieces)
+            self._queue.append(joined)
+            self._queued += len(joined)
+        if body.finished:
+            self._end(None)
+        elif self._queued > self._queue_limit and not self._paused:
+            self._pause()
+        self._wake()
+
+    def _take_head(self, data: memoryview) -> memoryview:
+        found = self._head_reader.feed(data)
+        if found is None:
+            return data[:0]
+        self._head, rest = found
+        self._body = self._head.body()
+        return memoryview(rest)
+
+    def _end(self, error: Exception | None) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        self.error = error
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        self._wake()
+
+    async def _wait(self) -> None:
+        assert self._waiter is None, "one task reads a connection"
+        self._waiter = self._loop.create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _pause(self) -> None:
+        self._paused = True
+        self.transport.pause_reading()
+
+    def _resume(self) -> None:
+        self._paused = False
+        self._last_byte = self._loop.time()
+        if not self.transport.is_closing():
+            self.transport.resume_reading()
+
+    def _check_idle(self) -> None:
+        now = self._loop.time()
+        # Silence that we made ourselves by not reading is not the peer's.
+        since = now if self._paused else self._last_byte
+        if now - since >= self._idle_timeout:
+            self.abort()
+        else:
+            self._idle_timer = self._loop.call_at(since + self._idle_timeout, self._check_idle)

@@ -1,0 +1,246 @@
+"""Watches and big lists on connections of their own, at the lowest price that Python allows.
+
+aiohttp serves all other requests. Here, where a core is spent on reading, its layers cost more than
+the work itself: raw HTTP/1.1 on a `BufferedProtocol` takes half the processor time per event.
+One connection carries one request; it is closed with its stream.
+
+`StreamTransport` makes one attempt each, with the client's rate limit, credentials and timeouts,
+and no retry: the reflector decides what follows a failure. A watch that stays silent for longer
+than it was to last, and a little more, is taken for ended, because a peer that vanished without
+closing looks just like a quiet one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, TypeVar
+
+from kubeloop.aio.clock import SystemClock
+from kubeloop.aio.tasks import TimeBudget
+from kubeloop.client.errors import ProtocolError
+from kubeloop.client.responses import Response, error_from_response, not_kubernetes
+from kubeloop.client.wire.connection import Connection
+from kubeloop.client.wire.dial import dial, request_bytes
+from kubeloop.client.wire.errors import lost, timed_out, transport_error
+from kubeloop.client.wire.framing import ResponseFramingError
+from kubeloop.client.wire.list_decoder import BATCH, PageDecoder
+from kubeloop.client.wire.watch import WireWatch
+from kubeloop.objects.list_watch import DecodeError
+
+if TYPE_CHECKING:
+    import ssl
+    from collections.abc import Iterator, Mapping
+
+    from kubeloop.client.auth.identity import AuthContext
+    from kubeloop.client.config.endpoint import Endpoint
+    from kubeloop.client.pipeline import RequestPipeline
+    from kubeloop.client.request import Request
+    from kubeloop.client.wire.transport import Timeouts
+    from kubeloop.objects.codec import Codec
+    from kubeloop.objects.list_watch import Page
+
+
+T = TypeVar("T")
+
+# API servers wait up to 60 s themselves before they refuse a request; no answer after that is none.
+_HEAD_TIMEOUT = 65.0
+_MAX_REFUSAL = 1024 * 1024
+
+
+async def open_watch(
+    *,
+    endpoint: Endpoint,
+    ssl_context: ssl.SSLContext | None,
+    headers: Mapping[str, str],
+    target: str,
+    codec: Codec[T],
+    connect_timeout: float,
+    idle_timeout: float,
+) -> WireWatch[T]:
+    """Open a watch; returns once the server accepted it. Raises `KubeError`.
+
+    `target` is path and query below the endpoint's own path. `connect_timeout` covers TCP, proxy
+    and TLS; `idle_timeout` is the silence after which the peer is taken for dead, a clean end.
+    """
+    connection = Connection()
+    request = _Request(endpoint, ssl_context, request_bytes(endpoint, target, headers), target)
+    try:
+        with request.translating_errors():
+            async with asyncio.timeout(min(_HEAD_TIMEOUT, idle_timeout)):
+                await request.send(connection, connect_timeout=connect_timeout)
+                await request.accepted(connection)
+    except BaseException:
+        await connection.close()
+        raise
+    connection.set_idle_timeout(idle_timeout)
+    return WireWatch(connection, codec=codec, url=request.url)
+
+
+async def read_list(
+    *,
+    endpoint: Endpoint,
+    ssl_context: ssl.SSLContext | None,
+    headers: Mapping[str, str],
+    target: str,
+    codec: Codec[T],
+    connect_timeout: float,
+    timeout: float,
+) -> Page[T]:
+    """Read one list response, decoding it as it arrives. Raises `KubeError`.
+
+    `timeout` covers everything from the first packet to the last. The loop is never held for longer
+    than a batch of items takes, some milliseconds.
+    """
+    connection = Connection(queue_limit=BATCH)
+    request = _Request(endpoint, ssl_context, request_bytes(endpoint, target, headers), target)
+    try:
+        with request.translating_errors():
+            async with asyncio.timeout(timeout):
+                await request.send(connection, connect_timeout=connect_timeout)
+                await request.accepted(connection)
+                return await _read_page(request.url, connection, codec)
+    finally:
+        await connection.close()
+
+
+class _Request:
+    """A GET on its way: sent, accepted or refused, and its failures told with its URL."""
+
+    def __init__(
+        self, endpoint: Endpoint, ssl_context: ssl.SSLContext | None, head: bytes, target: str
+    ) -> None:
+        self.url = f"{endpoint.url}{target}"
+        self._endpoint = endpoint
+        self._ssl_context = ssl_context
+        self._head = head
+
+    async def send(self, connection: Connection, *, connect_timeout: float) -> None:
+        try:
+            async with asyncio.timeout(connect_timeout):
+                await dial(connection, endpoint=self._endpoint, ssl_context=self._ssl_context)
+        except TimeoutError as error:
+            raise timed_out(self.url, connect_timeout, doing="connecting") from error
+        connection.transport.write(self._head)
+
+    async def accepted(self, connection: Connection) -> None:
+        """Wait for the answer's head; raise what it says if it is not success."""
+        head = await connection.head()
+        kinds = head.values("content-type")
+        if head.status != 200 or not all("json" in kind.lower() for kind in kinds):
+            body = await _whole(connection, _MAX_REFUSAL)
+            answer = Response(status=head.status, headers=head.fields, body=body, url=self.url)
+            if answer.ok:
+                raise not_kubernetes(answer)
+            raise error_from_response(answer, now=SystemClock().now())
+        coding = ", ".join(head.values("content-encoding"))
+        if coding not in {"", "identity"}:
+            raise ProtocolError(f"{self.url}: the body is in {coding}, which was not asked for")
+
+    @contextlib.contextmanager
+    def translating_errors(self) -> Iterator[None]:
+        """Translate the wire's errors; ours, and what is no error of the wire, pass as they are."""
+        try:
+            yield
+        except (ResponseFramingError, DecodeError) as error:
+            raise ProtocolError(f"{self.url}: {error}") from error
+        except OSError as error:
+            raise transport_error(error, self.url) from error
+
+
+async def _whole(connection: Connection, limit: int) -> bytes:
+    body = bytearray()
+    while len(body) < limit and (data := await connection.read()):
+        body += data
+    return bytes(body)
+
+
+async def _read_page(url: str, connection: Connection, codec: Codec[T]) -> Page[T]:
+    decoder, budget, size = PageDecoder(codec), TimeBudget(), 0
+    while data := await connection.read():
+        size += len(data)
+        decoder.feed(data)
+        if budget.spent():
+            await budget.rest()
+    if isinstance(connection.error, ResponseFramingError):
+        raise connection.error
+    if not connection.complete:
+        why = connection.error or "end of stream"
+        raise lost(url, f"{why}, after {size} bytes of the list", answer_begun=True)
+    return decoder.finish()
+
+
+# How long a server lets a watch live at most where the request does not say.
+_LONGEST_WATCH = 3600
+_GRACE = 5.0
+
+
+class StreamTransport:
+    """Opens lists and watches for one client."""
+
+    def __init__(
+        self, *, pipeline: RequestPipeline, endpoint: Endpoint, timeouts: Timeouts
+    ) -> None:
+        self._pipeline = pipeline
+        self._endpoint = endpoint
+        self._timeouts = timeouts
+
+    async def list(self, request: Request, codec: Codec[T]) -> Page[T]:
+        """Read one list. Raises `KubeError`."""
+
+        async def read(auth: AuthContext) -> Page[T]:
+            return await read_list(
+                endpoint=self._endpoint,
+                ssl_context=auth.ssl_context,
+                headers=_header_lines(request, auth),
+                target=request.target,
+                codec=codec,
+                connect_timeout=self._timeouts.connect,
+                timeout=self._timeouts.list,
+            )
+
+        return await self._pipeline.once(read)
+
+    async def watch(self, request: Request, codec: Codec[T], *, seconds: int) -> WireWatch[T]:
+        """Open a watch that the server was asked to end after `seconds` (0: as it likes)."""
+
+        async def open_(auth: AuthContext) -> WireWatch[T]:
+            return await open_watch(
+                endpoint=self._endpoint,
+                ssl_context=auth.ssl_context,
+                headers=_header_lines(request, auth),
+                target=request.target,
+                codec=codec,
+                connect_timeout=self._timeouts.connect,
+                idle_timeout=(seconds or _LONGEST_WATCH) + _GRACE,
+            )
+
+        return await self._pipeline.once(open_)
+
+
+def _header_lines(request: Request, auth: AuthContext) -> dict[str, str]:
+    return {"Accept": request.accept, **distinct(auth.headers())}
+
+
+def distinct(headers: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """Return header lines as a mapping, which cannot repeat a name, without losing any.
+
+    Header names are case-insensitive: each further line of one name (as of `Impersonate-Group`)
+    gets a spelling of its own.
+    """
+    lines: dict[str, str] = {}
+    for name, value in headers:
+        attempt, spelling = 0, name
+        while spelling in lines:
+            attempt += 1
+            spelling = _respell(name, attempt)
+        lines[spelling] = value
+    return lines
+
+
+def _respell(name: str, number: int) -> str:
+    """Return the name with its letters in the case that the bits of `number` say."""
+    return "".join(
+        letter.upper() if number >> position & 1 else letter.lower()
+        for position, letter in enumerate(name)
+    )

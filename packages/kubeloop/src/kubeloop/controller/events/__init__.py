@@ -1,0 +1,1 @@
+"""Kubernetes Events: what is recorded, how repetition is correlated, and how it is written."""

@@ -1,0 +1,1 @@
+"""Work queues for controllers: unique items, priorities, delays, rate limits."""

@@ -1,0 +1,132 @@
+"""The contract of a reconciler: its request, its result, how one call is made and what is measured.
+
+A reconciler gets the name of an object and never what happened to it: it compares what is with
+what should be. It answers by returning (None, or a `Result`) or by raising. An exception means
+"try again, later each time"; `TerminalError` means that trying again is of no use.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import enum
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Protocol, TypeAlias
+
+from kubeloop.objects.meta import ObjectName
+
+Request: TypeAlias = ObjectName
+"""The object to reconcile, by namespace and name; nothing of the event that caused it."""
+
+# How long after its timeout a call may still clean up before it is said to ignore the timeout.
+_CLEAN_UP_SECONDS = 5.0
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What to do next with a reconciled object; nothing by default.
+
+    `requeue_after`: look again after so many seconds, whatever happens; the failures counted so far
+    are forgotten. `requeue`: look again as after a failure, with growing delays. `priority`: of the
+    next look; by default what it was.
+    """
+
+    requeue_after: float | None = None
+    requeue: bool = False
+    priority: int | None = None
+
+
+Reconcile: TypeAlias = Callable[[Request], Awaitable[Result | None]]
+
+
+class TerminalError(Exception):
+    """A failure that no retry can mend, such as an invalid specification.
+
+    The object is reconciled again only when something about it changes.
+    """
+
+
+class ReconcileTimeout(TimeoutError):
+    """A reconcile took longer than its controller allows."""
+
+
+async def call_reconciler(reconcile: Reconcile, request: Request, timeout: float | None) -> Result:
+    """Reconcile once. Raises what the reconciler raises, and `ReconcileTimeout`.
+
+    Only this timeout becomes a `ReconcileTimeout`; one of the reconciler's own stays what it is.
+    A cancellation that nobody asked the calling task for (the reconciler awaited a task that was
+    cancelled) is a failure of the reconciler, not an end of the caller.
+    """
+    limit = asyncio.timeout(timeout)
+    try:
+        async with limit:
+            with _Watchdog(request, timeout):
+                return await reconcile(request) or Result()
+    except TimeoutError as error:
+        if limit.expired():
+            raise ReconcileTimeout(f"reconcile of {request} took more than {timeout} s") from error
+        raise
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        raise RuntimeError(f"reconcile of {request} awaited something cancelled") from error
+
+
+class _Watchdog:
+    """Logs a call that goes on long after its timeout: it must have swallowed the cancellation."""
+
+    def __init__(self, request: Request, timeout: float | None) -> None:
+        self._request = request
+        self._timeout = timeout
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __enter__(self) -> None:
+        if self._timeout is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._timeout + _CLEAN_UP_SECONDS, self._warn)
+
+    def __exit__(self, *_exception: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _warn(self) -> None:
+        _log.error(
+            "reconcile of %s goes on %g s after its timeout of %g s: it must let CancelledError pass",
+            *(self._request, _CLEAN_UP_SECONDS, self._timeout),
+        )
+
+
+class Outcome(enum.Enum):
+    """How one turn of a worker ended; each value is fit for a metric's label."""
+
+    SUCCESS = "success"
+    REQUEUE_AFTER = "requeue_after"
+    REQUEUE = "requeue"
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    TERMINAL = "terminal"
+    LAGGING = "lagging"
+
+
+class ControllerMetrics(Protocol):
+    """Receives the measurements of one controller. Calls must be quick and must not raise."""
+
+    def reconciled(self, outcome: Outcome, seconds: float) -> None:
+        """Count a turn by its outcome and observe how long it took."""
+
+    def busy(self, workers: int) -> None:
+        """Set how many workers are reconciling."""
+
+
+class NoControllerMetrics:
+    """Measurements nobody wants."""
+
+    def reconciled(self, outcome: Outcome, seconds: float) -> None:
+        """Ignore."""
+
+    def busy(self, workers: int) -> None:
+        """Ignore."""

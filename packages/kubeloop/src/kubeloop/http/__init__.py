@@ -1,0 +1,1 @@
+"""HTTP servers of a program in a cluster: the hardened server, health checks and probes."""

@@ -1,0 +1,197 @@
+"""Health checks, and the HTTP server for probes and metrics: `/healthz`, `/readyz`, `/metrics`.
+
+A check is a function, plain or `async`, that raises when something is wrong. `HealthChecks`
+aggregates checks under one name. The reasons of failures go to the log; the response only names
+the checks that failed, because every pod of the cluster can read it.
+
+aiohttp is imported when a server is started, not when this module is imported.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from kubeloop.http.server import HardenedServer
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from aiohttp import web
+
+    from kubeloop.http.server import ConnectionLimits
+
+
+Check: TypeAlias = Callable[[], Awaitable[object] | object]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class HealthAnswer:
+    """The outcome, and the text that goes over the wire."""
+
+    ok: bool
+    text: str
+
+
+class HealthChecks:
+    """Named checks. Without any, the answer is that of `ping`: whoever answers, lives."""
+
+    def __init__(self, name: str, checks: Mapping[str, Check] | None = None) -> None:
+        self._name = name
+        self._checks: dict[str, Check] = {}
+        for check_name, check in (checks or {}).items():
+            self.add(check_name, check)
+
+    def add(self, name: str, check: Check) -> None:
+        """Add a check. Raises ValueError where the name is taken or would not do in a path."""
+        if not name or "/" in name:
+            raise ValueError(f"check {name!r}: the name must not be empty nor contain '/'")
+        if name in self._checks:
+            raise ValueError(f"check {name!r} is there already")
+        self._checks[name] = check
+
+    async def run(self, *, exclude: Collection[str] = (), verbose: bool = False) -> HealthAnswer:
+        """Run all checks but the excluded ones; a failure is always told check by check."""
+        lines, ok = [], True
+        for name, check in sorted(self._present().items()):
+            if name in exclude:
+                lines.append(f"[+]{name} excluded: ok")
+                continue
+            passed = await self._passes(name, check)
+            ok = ok and passed
+            lines.append(f"[+]{name} ok" if passed else f"[-]{name} failed: reason withheld")
+        lines += _complaint(set(exclude) - self._present().keys())
+        lines.append(f"{self._name} check {'passed' if ok else 'failed'}")
+        return HealthAnswer(ok, "\n".join(lines) + "\n" if verbose or not ok else "ok")
+
+    async def run_one(self, name: str) -> HealthAnswer | None:
+        """Run a single check; None where there is none of that name."""
+        check = self._present().get(name)
+        if check is None:
+            return None
+        ok = await self._passes(name, check)
+        return HealthAnswer(ok, "ok" if ok else f"{name} failed: reason withheld\n")
+
+    def _present(self) -> Mapping[str, Check]:
+        return self._checks or {"ping": _ping}
+
+    async def _passes(self, name: str, check: Check) -> bool:
+        try:
+            result = check()
+            if inspect.isawaitable(result):
+                await result
+        except Exception as error:  # noqa: BLE001 -- whatever it raises, that is how a check fails
+            # Probes come every few seconds, and not to be ready is no fault: one line is enough.
+            _log.warning(
+                "%s check %s failed: %s", self._name, name, str(error) or type(error).__name__
+            )
+            return False
+        return True
+
+
+def _ping() -> None:
+    """Whoever can run this lives."""
+
+
+def _complaint(unknown: set[str]) -> list[str]:
+    if not unknown:
+        return []
+    names = ", ".join(f'"{name}"' for name in sorted(unknown))
+    return [f"warn: some health checks cannot be excluded: no matches for {names}"]
+
+
+_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class HealthServer:
+    """A runnable for `Group.SERVERS`; ready when it listens.
+
+    `metrics` returns the present metrics in Prometheus' text format. Port 0 takes any free one;
+    `port` tells which. `limits` hold callers to sending something.
+    """
+
+    def __init__(
+        self,
+        *,
+        healthz: HealthChecks | None = None,
+        readyz: HealthChecks | None = None,
+        metrics: Callable[[], bytes] | None = None,
+        host: str | None = None,
+        port: int = 8081,
+        limits: ConnectionLimits | None = None,
+    ) -> None:
+        self._checks = {"healthz": healthz, "readyz": readyz}
+        self._metrics = metrics
+        self._host = host
+        self._wanted_port = port
+        self._listening = asyncio.Event()
+        self._http_server = HardenedServer(limits)
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on; known when ready."""
+        return self._http_server.port
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        try:
+            await self._http_server.open(self._application(), self._host, self._wanted_port)
+            self._listening.set()
+            await asyncio.get_running_loop().create_future()
+        finally:
+            await self._http_server.close()
+
+    async def wait_until_ready(self) -> None:
+        """Wait until it listens."""
+        await self._listening.wait()
+
+    def _application(self) -> web.Application:
+        from aiohttp import web  # noqa: PLC0415 -- costs 100 ms, which not every program needs
+
+        app = web.Application()
+        for name, checks in self._checks.items():
+            if checks is not None:
+                _add_checks(app, name, checks)
+        if self._metrics is not None:
+            _add_metrics(app, self._metrics)
+        return app
+
+
+def _add_checks(app: web.Application, name: str, checks: HealthChecks) -> None:
+    async def all_of_them(request: web.Request) -> web.Response:
+        exclude = request.query.getall("exclude", [])
+        return _response(await checks.run(exclude=exclude, verbose="verbose" in request.query))
+
+    async def one(request: web.Request) -> web.Response:
+        return _response(await checks.run_one(request.match_info["check"]))
+
+    app.router.add_get(f"/{name}", all_of_them)
+    app.router.add_get(f"/{name}/", all_of_them)
+    app.router.add_get(f"/{name}/{{check}}", one)
+
+
+def _add_metrics(app: web.Application, metrics: Callable[[], bytes]) -> None:
+    from aiohttp import web  # noqa: PLC0415 -- as above
+
+    async def serve(_request: web.Request) -> web.Response:
+        return web.Response(body=metrics(), headers={"Content-Type": _METRICS_TYPE})
+
+    app.router.add_get("/metrics", serve)
+
+
+def _response(answer: HealthAnswer | None) -> web.Response:
+    from aiohttp import web  # noqa: PLC0415 -- as above
+
+    if answer is None:
+        return web.Response(status=404, text="no such check\n")
+    return web.Response(
+        status=200 if answer.ok else 500,
+        text=answer.text,
+        headers={"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"},
+    )

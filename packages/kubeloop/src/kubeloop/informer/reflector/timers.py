@@ -1,0 +1,146 @@
+"""The reflector's timers: the silence of a watch, the resync, the window for immediate retries.
+
+- `StreamGuard` bounds the silence of an open watch. A server closes every watch after its timeout
+  at the latest; one that is silent for longer is dead, whatever TCP believes. (The connection has
+  an idle timeout of its own; this one holds for any `ListWatch`.)
+- `ResyncTimer` makes handlers see every object again. It runs only while a watch does, from the
+  end of a list to the next one: a list repeats everything anyway.
+- `RetryWindow` says for how long a failing request may be repeated at once (client-go's
+  RetryWithDeadline).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Self
+
+from kubeloop.aio.tasks import Interruptible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+
+class SilentWatch(Exception):
+    """Nothing came for longer than the server could have been silent."""
+
+
+class StreamGuard(Interruptible):
+    """An `async with` block around the reading of one stream.
+
+    Silence longer than `silence` seconds interrupts it with `SilentWatch`. Say `heard()` after each
+    read.
+    """
+
+    def __init__(self, *, silence: float) -> None:
+        super().__init__()
+        self._silence = silence
+        self._timer: asyncio.TimerHandle | None = None
+        self._heard_at = self._loop.time()
+
+    def heard(self) -> None:
+        """Note that the peer is alive, or that we did not listen until now."""
+        self._heard_at = self._loop.time()
+
+    async def __aenter__(self) -> Self:
+        await super().__aenter__()
+        self._check_silence()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        await super().__aexit__(kind, error, trace)
+
+    def _check_silence(self) -> None:
+        due = self._heard_at + self._silence
+        if self._loop.time() >= due:
+            self.interrupt(SilentWatch(f"no byte in {self._silence:g} s"))
+        else:
+            self._timer = self._loop.call_at(due, self._check_silence)
+
+
+_log = logging.getLogger(__name__)
+
+
+class ResyncTimer:
+    """Calls `resync` every `period` seconds where `should_resync` says so; period 0 is never.
+
+    An exception of either stops the timer and goes to `on_error`.
+    """
+
+    def __init__(
+        self,
+        *,
+        period: Callable[[], float],
+        should_resync: Callable[[], bool],
+        resync: Callable[[], None],
+        on_error: Callable[[Exception], None],
+    ) -> None:
+        self._period = period
+        self._should_resync = should_resync
+        self._resync = resync
+        self._on_error = on_error
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def armed(self) -> bool:
+        """Whether the timer runs."""
+        return self._timer is not None
+
+    def start(self) -> None:
+        """Start counting, unless already started."""
+        if self._timer is None and (period := self._period()) > 0:
+            self._timer = asyncio.get_running_loop().call_later(period, self._fire)
+
+    def stop(self) -> None:
+        """Stop counting; safe to repeat."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _fire(self) -> None:
+        self._timer = None
+        try:
+            if self._should_resync():
+                _log.debug("resync")
+                self._resync()
+        except Exception as error:  # noqa: BLE001 -- handed on; a timer has no caller
+            self._on_error(error)
+        else:
+            self.start()
+
+
+class RetryWindow:
+    """Allows retries until `duration` seconds have passed since the first failure.
+
+    A pause of `reset_after` seconds between two failures, or a refused retry, begins a new window.
+    A duration of 0 allows none.
+    """
+
+    __slots__ = ("_duration", "_first", "_last", "_reset_after")
+
+    def __init__(self, duration: float, *, reset_after: float = 60.0) -> None:
+        self._duration = duration
+        self._reset_after = reset_after
+        self._first: float | None = None
+        self._last = 0.0
+
+    def failed(self) -> bool:
+        """Note a failure; whether to retry at once."""
+        if self._duration <= 0:
+            return False
+        now = asyncio.get_running_loop().time()
+        if self._first is None or now - self._last >= self._reset_after:
+            self._first = now
+        self._last = now
+        if now - self._first <= self._duration:
+            return True
+        self._first = None
+        return False

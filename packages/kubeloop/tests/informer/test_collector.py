@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+import weakref
+
+import pytest
+
+from kubeloop.informer.gc_pause import GcGuard, GcPauser
+
+
+class FakeControl:
+    """The collector's switches, noting each call."""
+
+    def __init__(self, *, enabled: bool = True) -> None:
+        self.enabled = enabled
+        self.calls: list[str] = []
+
+    def isenabled(self) -> bool:
+        return self.enabled
+
+    def enable(self) -> None:
+        self.enabled = True
+        self.calls.append("enable")
+
+    def disable(self) -> None:
+        self.enabled = False
+        self.calls.append("disable")
+
+    def collect(self) -> int:
+        self.calls.append("collect")
+        return 0
+
+    def freeze(self) -> None:
+        self.calls.append("freeze")
+
+    def unfreeze(self) -> None:
+        self.calls.append("unfreeze")
+
+
+def make(*, enabled: bool = True) -> tuple[FakeControl, GcPauser]:
+    control = FakeControl(enabled=enabled)
+    return control, GcPauser(control)
+
+
+def test_the_first_load_is_paused_then_frozen_and_all_is_given_back() -> None:
+    control, collector = make()
+    guard = GcGuard(collector=collector)
+
+    with guard.loading():
+        assert not control.enabled
+    guard.release()
+
+    assert control.calls == ["collect", "disable", "freeze", "enable", "unfreeze"]
+
+
+def test_later_loads_pause_but_do_not_freeze_again() -> None:
+    control, collector = make()
+    guard = GcGuard(collector=collector)
+
+    for _ in range(5):
+        with guard.loading():
+            assert not control.enabled
+        assert control.enabled
+    guard.release()
+    guard.release()
+
+    assert control.calls.count("freeze") == 1
+    assert control.calls.count("collect") == 1
+    assert control.calls.count("unfreeze") == 1
+
+
+def test_overlapping_loads_share_one_pause_and_the_last_informer_thaws() -> None:
+    control, collector = make()
+    first, second = GcGuard(collector=collector), GcGuard(collector=collector)
+
+    with first.loading():
+        with second.loading():
+            pass
+        assert not control.enabled
+    assert control.enabled
+    first.release()
+    assert "unfreeze" not in control.calls
+    second.release()
+
+    assert control.calls[-1] == "unfreeze"
+
+
+def test_a_load_that_fails_gives_the_collector_back_and_freezes_nothing() -> None:
+    control, collector = make()
+    guard = GcGuard(collector=collector)
+
+    with pytest.raises(RuntimeError), guard.loading():
+        raise RuntimeError
+    guard.release()
+
+    assert control.enabled
+    assert "freeze" not in control.calls
+    assert "unfreeze" not in control.calls
+
+
+def test_a_program_that_turned_the_collector_off_finds_it_off() -> None:
+    control, collector = make(enabled=False)
+    guard = GcGuard(collector=collector)
+
+    with guard.loading():
+        pass
+
+    assert not control.enabled
+    assert "collect" not in control.calls
+
+
+def test_opting_out_touches_nothing() -> None:
+    control, collector = make()
+    guard = GcGuard(enabled=False, collector=collector)
+
+    with guard.loading():
+        assert control.enabled
+    guard.release()
+
+    assert control.calls == []
+
+
+def test_threads_may_load_at_the_same_time() -> None:
+    control, collector = make()
+
+    def load() -> None:
+        for _ in range(200):
+            guard = GcGuard(collector=collector)
+            with guard.loading():
+                pass
+            guard.release()
+
+    threads = [threading.Thread(target=load) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert control.enabled
+    assert control.calls.count("freeze") == 800
+    assert collector._loads == collector._freezes == 0
+
+
+class Node:
+    def __init__(self) -> None:
+        self.me = self
+
+
+@pytest.fixture
+def real_guard() -> GcGuard:
+    assert gc.isenabled()
+    # Python 3.12 starts with some objects frozen.
+    gc.unfreeze()
+    return GcGuard(collector=GcPauser(gc))
+
+
+def test_garbage_made_after_the_freeze_is_still_collected(real_guard: GcGuard) -> None:
+    with real_guard.loading():
+        store = [{"a": [number]} for number in range(10_000)]
+    try:
+        garbage = weakref.ref(Node())
+        # Enough new objects for the automatic collection to run on its own.
+        kept = [[number] for number in range(5_000)]
+
+        assert garbage() is None
+        assert len(store) + len(kept) == 15_000
+    finally:
+        real_guard.release()
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_was_hidden_by_the_freeze_is_collected_after_the_release(
+    real_guard: GcGuard,
+) -> None:
+    old = Node()
+    watched = weakref.ref(old)
+    with real_guard.loading():
+        pass
+    del old
+    gc.collect()
+    assert watched() is not None
+
+    real_guard.release()
+    gc.collect()
+
+    assert watched() is None
+
+
+@pytest.mark.virtual_time
+async def test_a_load_that_stalls_gives_the_collector_back_after_ten_seconds() -> None:
+    control, collector = make()
+    guard = GcGuard(collector=collector)
+
+    with guard.loading():
+        await asyncio.sleep(9.9)
+        assert not control.enabled
+        await asyncio.sleep(0.2)
+        assert control.enabled
+    assert control.calls == ["collect", "disable", "enable", "freeze"]

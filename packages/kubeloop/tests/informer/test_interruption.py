@@ -1,0 +1,62 @@
+"""Blocks that others may end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from tests.informer.support import now
+
+from kubeloop.aio.tasks import Interruptible
+from kubeloop.informer.reflector.timers import SilentWatch, StreamGuard
+
+pytestmark = pytest.mark.virtual_time
+
+
+async def wait_inside(block: Interruptible, seconds: float = 100.0) -> None:
+    async with block:
+        await asyncio.sleep(seconds)
+
+
+async def test_an_interruption_ends_the_block_with_its_reason_and_the_first_one_counts():
+    block = Interruptible()
+    loop = asyncio.get_running_loop()
+    loop.call_later(3, block.interrupt, LookupError("first"))
+    loop.call_later(3, block.interrupt, ValueError("second"))
+    with pytest.raises(LookupError, match="first"):
+        await wait_inside(block)
+    assert now() == 3
+
+
+async def test_a_cancellation_from_outside_stays_one():
+    block = Interruptible()
+    task = asyncio.create_task(wait_inside(block))
+    await asyncio.sleep(1)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert now() == 1
+
+
+async def test_outside_the_block_an_interruption_does_nothing():
+    block = Interruptible()
+    block.interrupt(ValueError("too early"))
+    await wait_inside(block, 5)
+    block.interrupt(ValueError("too late"))
+    assert now() == 5
+
+
+async def test_a_timeout_of_the_body_itself_passes_through():
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(30):
+            await wait_inside(Interruptible())
+
+
+async def test_silence_ends_a_guarded_stream_and_leaves_no_timer():
+    with pytest.raises(SilentWatch, match="no byte in 10 s"):
+        await wait_inside(StreamGuard(silence=10))
+    assert now() == 10
+    guard = StreamGuard(silence=10)
+    await wait_inside(guard, 5)
+    assert guard._timer is not None
+    assert guard._timer.cancelled()

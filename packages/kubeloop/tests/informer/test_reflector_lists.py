@@ -1,0 +1,341 @@
+"""How a reflector lists: versions, pages, and servers that do not have what was asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import gc
+import weakref
+from typing import Any
+
+import pytest
+from tests.informer.support import (
+    EXACT,
+    ScriptedSource,
+    ScriptedStream,
+    added,
+    now,
+    pod,
+    reflecting,
+    settle,
+    until,
+)
+
+from kubeloop.client.errors import (
+    Gone,
+    InternalError,
+    ProtocolError,
+    Status,
+    StatusCause,
+    TransportError,
+)
+from kubeloop.informer.reflector.source import ListFailed
+from kubeloop.objects.codec import codec_for
+from kubeloop.objects.list_watch import DecodeError, Page, WatchEvent
+from kubeloop.testing.fake_errors import api_error, gone, too_large
+from kubeloop.testing.fake_source import FakeSource
+
+pytestmark = pytest.mark.virtual_time
+
+
+EXPIRED = WatchEvent("ERROR", {"code": 410, "reason": "Expired", "message": "too old"})
+
+
+def closes_with_410(*before) -> ScriptedStream:
+    return ScriptedStream([*before, EXPIRED])
+
+
+@pytest.mark.spec("R1")
+async def test_the_first_list_asks_for_version_0_in_pages_and_the_watch_starts_at_its_version():
+    source = ScriptedSource([Page([pod("foo", 1)], "7")])
+    async with reflecting(source) as (reflector, sink):
+        await settle()
+        (request,) = source.lists
+        assert (request.resource_version, request.limit, request.resource_version_match) == (
+            *("0", 500),
+            "",
+        )
+        (watch,) = source.watches
+        assert watch.resource_version == "7"
+        assert watch.allow_bookmarks
+        assert watch.timeout_seconds == 300
+        assert sink.log == [("replace", ["default/foo"], "7")]
+        assert reflector.last_version == "7"
+
+
+@pytest.mark.spec("R2")
+async def test_a_relist_asks_for_the_last_version_seen_without_a_limit():
+    source = ScriptedSource([Page([], "5"), Page([], "12")], [closes_with_410(added("a", 10))])
+    async with reflecting(source):
+        await asyncio.sleep(0.9)
+        assert [(request.resource_version, request.limit) for request in source.lists] == [
+            ("0", 500),
+            ("10", 0),
+        ]
+
+
+@pytest.mark.spec("R3")
+async def test_a_continue_token_on_the_version_0_list_keeps_the_limit_for_ever():
+    source = ScriptedSource(
+        [Page([pod("a")], "5", "more"), Page([pod("b")], "5"), Page([], "9"), Page([], "9")],
+        [closes_with_410(), closes_with_410()],
+    )
+    async with reflecting(source):
+        await asyncio.sleep(3)
+        assert [request.limit for request in source.lists] == [500, 500, 500, 500]
+        assert source.list_versions == ["0", "", "5", "9"]
+
+
+@pytest.mark.spec("R3")
+async def test_a_continue_token_on_any_other_list_does_not_keep_the_limit():
+    source = ScriptedSource(
+        [Page([], "5"), Page([pod("a")], "6", "more"), Page([], "6"), Page([], "7")],
+        [closes_with_410(), closes_with_410()],
+    )
+    async with reflecting(source):
+        await asyncio.sleep(3)
+        assert source.list_versions == ["0", "5", "", "6"]
+        assert source.lists[3].limit == 0
+
+
+@pytest.mark.spec("R4")
+async def test_a_page_size_of_the_caller_holds_for_every_list():
+    source = FakeSource[Any](watch_cache=False)
+    for number in range(10):
+        source.create(f"pod-{number}")
+    options = dataclasses.replace(EXACT, page_size=4)
+    async with reflecting(source, options=options) as (_, sink):
+        await settle()
+        assert [request.limit for request in source.lists] == [4, 4, 4]
+        assert len(sink.items) == 10
+        source.compact()
+        source.send_error(Status(code=410, reason="Expired"))
+        await asyncio.sleep(1)
+        assert [request.limit for request in source.lists] == [4] * 6
+
+
+@pytest.mark.spec("R5")
+async def test_continuations_carry_the_token_and_selectors_and_the_first_pages_version_counts():
+    source = ScriptedSource(
+        [
+            Page([], "5"),
+            Page([pod("a")], "8", "t1"),
+            Page([pod("b")], "9", "t2"),
+            Page([pod("c")], "10"),
+        ],
+        [closes_with_410()],
+    )
+    options = dataclasses.replace(
+        EXACT, label_selector="app=web", field_selector="spec.nodeName=n1", page_size=1
+    )
+    async with reflecting(source, options=options) as (reflector, sink):
+        await asyncio.sleep(1)
+        pages = source.lists[1:]
+        assert [page.continue_token for page in pages] == ["", "t1", "t2"]
+        assert [page.resource_version for page in pages] == ["5", "", ""]
+        assert {page.resource_version_match for page in pages} == {""}
+        assert {(page.label_selector, page.field_selector, page.limit) for page in pages} == {
+            ("app=web", "spec.nodeName=n1", 1)
+        }
+        assert sink.log[-1] == ("replace", ["default/a", "default/b", "default/c"], "8")
+        assert reflector.last_version == "8"
+
+
+@pytest.mark.spec("R6")
+async def test_410_on_a_later_page_lists_everything_once_at_the_version_first_asked_for():
+    source = ScriptedSource(
+        [
+            Page([], "10"),
+            Page([pod("half", 11)], "11", "token"),
+            gone("token"),
+            Page([pod("a", 12), pod("b", 12)], "12"),
+        ],
+        [closes_with_410()],
+    )
+    async with reflecting(source) as (_, sink):
+        await asyncio.sleep(1)
+        assert source.list_versions == ["0", "10", "", "10"]
+        assert source.lists[3].limit == 0
+        assert source.lists[3].continue_token == ""
+        assert sink.log[-1] == ("replace", ["default/a", "default/b"], "12")
+
+
+@pytest.mark.spec("R7")
+async def test_410_on_the_first_page_is_asked_again_at_once_as_a_consistent_read():
+    source = ScriptedSource(
+        [Page([], "10"), gone("10"), Page([pod("a", 11)], "11")], [closes_with_410()]
+    )
+    async with reflecting(source):
+        await asyncio.sleep(1)
+        assert source.list_versions == ["0", "10", ""]
+        assert source.list_times[1:] == [0.8, 0.8]
+
+
+TOO_LARGE_SHAPES = {
+    "cause type": too_large("20", 5),
+    "cause message": api_error(
+        *(504, "Timeout", "cannot answer"),
+        causes=(StatusCause(message="Too large resource version"),),
+    ),
+    "message": api_error(504, "Timeout", "Too large resource version: 20, current: 5"),
+}
+
+
+@pytest.mark.spec("R8")
+@pytest.mark.parametrize("shape", TOO_LARGE_SHAPES)
+async def test_a_version_too_large_is_treated_like_410_in_every_shape(shape):
+    error = TOO_LARGE_SHAPES[shape]
+    source = ScriptedSource(
+        [Page([], "20"), error, Page([], "30"), error, Page([], "40")],
+        [closes_with_410(), closes_with_410()],
+    )
+    async with reflecting(source) as (reflector, _):
+        await asyncio.sleep(3)
+        assert source.list_versions == ["0", "20", "", "30", ""]
+        assert reflector.last_version == "40"
+
+
+@pytest.mark.spec("R8")
+async def test_a_version_too_large_on_a_later_page_drops_the_pages_read_so_far():
+    source = ScriptedSource(
+        [Page([pod("half", 1)], "20", "token"), too_large("20", 5), Page([pod("a", 4)], "5")]
+    )
+    async with reflecting(source) as (_, sink):
+        await settle()
+        assert source.list_versions == ["0", "", ""]
+        assert sink.log == [("replace", ["default/a"], "5")]
+
+
+@pytest.mark.spec("R9")
+async def test_consistent_reads_go_on_until_a_list_succeeds():
+    source = ScriptedSource(
+        [
+            Page([], "10"),
+            gone("10"),
+            api_error(500, "InternalError"),
+            api_error(500, "InternalError"),
+            Page([], "20"),
+            Page([], "30"),
+        ],
+        [closes_with_410(), closes_with_410()],
+    )
+    async with reflecting(source):
+        await asyncio.sleep(20)
+        assert source.list_versions == ["0", "10", "", "", "", "20"]
+
+
+@pytest.mark.spec("R10")
+async def test_any_other_list_error_is_reported_with_the_name_and_the_list_repeated_after_a_rest():
+    errors: list[Any] = []
+    source = ScriptedSource(
+        [Page([], "10"), api_error(500, "InternalError", "boom"), Page([], "11")],
+        [closes_with_410()],
+    )
+    async with reflecting(source, on_error=errors.append):
+        await asyncio.sleep(3)
+        assert source.list_versions == ["0", "10", "10"]
+        assert source.list_times == [0.0, pytest.approx(0.8), pytest.approx(0.8 + 1.6)]
+        (error,) = errors
+        assert isinstance(error, ListFailed)
+        assert "pods" in str(error)
+        assert "boom" in str(error)
+        assert isinstance(error.__cause__, InternalError)
+
+
+@pytest.mark.spec("R11")
+async def test_a_stop_during_a_list_returns_at_once_and_touches_nothing():
+    errors: list[Any] = []
+    source = FakeSource[Any]()
+    source.create("a")
+    source.stall_lists()
+    async with reflecting(source, on_error=errors.append) as (_, sink):
+        await asyncio.sleep(5)
+        assert len(source.lists) == 1
+    assert now() == 5
+    assert sink.log == []
+    assert errors == []
+
+
+@pytest.mark.spec("R12")
+async def test_a_defect_in_the_list_call_surfaces():
+    source = ScriptedSource([ZeroDivisionError("a defect")])
+    with pytest.raises(ZeroDivisionError):
+        async with reflecting(source):
+            await asyncio.sleep(100)
+    assert len(source.lists) == 1
+
+
+@pytest.mark.spec("R13")
+async def test_a_list_that_is_a_table_fails():
+    body = b'{"kind":"Table","apiVersion":"meta.k8s.io/v1","metadata":{},"rows":[]}'
+
+    def table(_options):
+        # The decoder behind every real source refuses it; a Table must not pass for an empty list.
+        try:
+            return codec_for(dict).decode_page(body)
+        except DecodeError as error:
+            raise ProtocolError(str(error)) from error
+
+    errors: list[Any] = []
+    source = ScriptedSource([Page([pod("a")], "5"), table, Page([], "6")], [closes_with_410()])
+    async with reflecting(source, on_error=errors.append) as (_, sink):
+        await asyncio.sleep(1)
+        assert "Table" in str(errors[0])
+        assert list(sink.items) == ["default/a"]
+
+
+@pytest.mark.spec("R14")
+async def test_stored_objects_pin_neither_their_page_nor_each_other():
+    class TrackedList(list[Any]):
+        """A list that can be referred to weakly."""
+
+    items = TrackedList([pod("a"), pod("b")])
+    page_list = weakref.ref(items)
+    source = ScriptedSource([Page(items, "5")])
+    del items
+    async with reflecting(source) as (_, sink):
+        await settle()
+        gc.collect()
+        assert len(sink.items) == 2
+        assert page_list() is None
+
+
+@pytest.mark.spec("R15")
+async def test_a_big_list_is_taken_in_by_pieces_and_lets_others_run():
+    source = ScriptedSource([Page([pod(f"pod-{n}") for n in range(20_000)], "5")])
+    turns = 0
+
+    async def count_turns():
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with reflecting(source) as (_, sink):
+        counting = asyncio.create_task(count_turns())
+        await until(lambda: bool(sink.log))
+        counting.cancel()
+    assert turns >= 20_000 / 250
+    assert len(sink.items) == 20_000
+
+
+@pytest.mark.spec("R10", "R73")
+async def test_transport_errors_of_a_list_reach_the_error_handler():
+    errors: list[Any] = []
+    source = ScriptedSource([TransportError("reset"), Page([], "1")])
+    async with reflecting(source, on_error=errors.append):
+        await asyncio.sleep(1)
+        assert source.list_versions == ["0", "0"]
+        assert [type(error.__cause__) for error in errors] == [TransportError]
+
+
+@pytest.mark.spec("R10")
+async def test_410_twice_in_a_row_is_an_ordinary_error():
+    errors: list[Any] = []
+    source = ScriptedSource(
+        [Page([], "10"), gone("10"), gone(""), Page([], "11")], [closes_with_410()]
+    )
+    async with reflecting(source, on_error=errors.append):
+        await asyncio.sleep(3)
+        assert source.list_versions == ["0", "10", "", ""]
+        assert [type(error.__cause__) for error in errors] == [Gone]

@@ -1,1 +1,0 @@
-"""Kubernetes' own kinds: defaults, immutable fields, validation. Pure functions on dictionaries."""

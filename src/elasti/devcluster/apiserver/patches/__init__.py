@@ -1,1 +1,0 @@
-"""Patches: how each media type changes an object. Pure."""

@@ -1,1 +1,0 @@
-"""Subresources that are more than a part of an object: scale, bindings, evictions, reviews."""

@@ -1,1 +1,0 @@
-"""Disruption budgets: how many pods may be evicted."""

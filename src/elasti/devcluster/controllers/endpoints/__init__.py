@@ -1,1 +1,0 @@
-"""Endpoints of Services: EndpointSlices and classic Endpoints."""

@@ -1,1 +1,0 @@
-"""Garbage collection: objects go with their owners."""

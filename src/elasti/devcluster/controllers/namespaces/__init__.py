@@ -1,1 +1,0 @@
-"""Namespaces: what every one has from the start, and how one ends."""

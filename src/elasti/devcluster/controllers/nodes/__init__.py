@@ -1,1 +1,0 @@
-"""Nodes: where pods go, and what becomes of pods whose node is lost."""

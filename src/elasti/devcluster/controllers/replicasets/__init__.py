@@ -1,1 +1,0 @@
-"""ReplicaSets: as many pods as were asked for."""

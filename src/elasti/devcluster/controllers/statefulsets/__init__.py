@@ -1,1 +1,0 @@
-"""StatefulSets: pods with names of their own, in order."""

@@ -1,1 +1,0 @@
-"""What containers print: kept, and read again."""

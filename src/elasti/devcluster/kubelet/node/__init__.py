@@ -1,1 +1,0 @@
-"""The node itself: its object and its lease."""

@@ -1,1 +1,0 @@
-"""Kubernetes objects, as much of them as a kubelet reads and writes."""

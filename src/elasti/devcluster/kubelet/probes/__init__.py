@@ -1,1 +1,0 @@
-"""Probes: asking containers how they are."""

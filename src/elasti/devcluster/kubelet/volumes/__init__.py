@@ -1,1 +1,0 @@
-"""Volumes: what files a pod is given, and where."""
