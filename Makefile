@@ -1,4 +1,5 @@
 # Every target prepares what it needs; nothing has to be installed first but Python 3.11+.
+# The three packages are installed from packages/ in editable mode, into one virtual environment.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -16,10 +17,10 @@ SOAK_SECONDS ?= 120
 .DEFAULT_GOAL := help
 PYTHONS ?= python3.12 python3.13 python3.14
 
-.PHONY: help demo test conformance e2e soak test-pythons check format spec image bench controlplane \
-	lock clean
+.PHONY: help demo test conformance e2e soak test-pythons check lint types layers format spec image bench \
+	controlplane lock clean
 
-help: ## Show the targets
+help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | sed 's/:.*## /\t/' | expand -t 16
 
 $(READY): packages/kubeloop/pyproject.toml packages/devkube/pyproject.toml packages/elasti/pyproject.toml requirements-dev.lock
@@ -28,55 +29,62 @@ $(READY): packages/kubeloop/pyproject.toml packages/devkube/pyproject.toml packa
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation $(PACKAGES)
 	@touch $@
 
-demo: $(READY) ## Show the whole loop: apps sleep, are woken by real requests, serve, sleep again
+demo: $(READY) ## Show the whole loop on a dev cluster: asleep, woken by requests, awake, asleep again
 	$(BIN)/elasti demo
 
-test: $(READY) ## Run the whole suite (and the control-plane tests where the binaries are cached)
+test: $(READY) ## Run the tests of the three packages, the docs and the examples
 	$(BIN)/pytest --ignore=tests/conformance --ignore=tests/e2e -m 'not differential' $(PYTEST_ARGS)
 
-conformance: $(READY) ## Run one suite on the dev cluster and on the real control plane
+conformance: $(READY) ## Run one suite on the dev cluster (devkube) and on a real control plane
 	$(BIN)/pytest tests/conformance $(PYTEST_ARGS)
 	$(BIN)/pytest packages/devkube packages/elasti -m differential $(PYTEST_ARGS)
 
-e2e: $(READY) ## Run the programs end to end
+e2e: $(READY) ## Run operator and resolver end to end; build/e2e/report.md accounts for each request
 	$(BIN)/pytest tests/e2e $(E2E_ARGS)
 
-soak: $(READY) ## Load the resolver with every protocol for two minutes, and look for what it leaks
+soak: $(READY) ## Load the resolver with every protocol for two minutes, and look for leaks
 	$(BIN)/python -m benchmarks.resolver_soak --seconds $(SOAK_SECONDS)
 
 test-pythons: ## Run the suite on every newer Python that is installed
 	@for python in $(PYTHONS); do command -v $$python >/dev/null || continue; \
 		$(MAKE) test PYTHON=$$python VENV=build/venv-$$python || exit 1; done
 
-check: $(READY) ## Format, lint, types, layers, generated files
+# The parts are what .pre-commit-config.yaml calls.
+check: lint types layers ## Check format, lint, types, import contracts and generated files
+
+lint: $(READY) ## Check format and lint (ruff)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
+
+types: $(READY) ## Check types (mypy --strict)
 	$(BIN)/mypy
+
+layers: $(READY) ## Check the import contracts (.importlinter) and that generated files are current
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python hack/conformance_table.py --check
 
-format: $(READY) ## Rewrite the code in the house format
+format: $(READY) ## Format the code and fix what ruff can fix
 	$(BIN)/ruff check --fix-only $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-spec: $(READY) ## Show which numbered behaviours have tests
+spec: $(READY) ## List the numbered behaviours of docs/spec.md with their tests
 	$(BIN)/python hack/spec_coverage.py
 
-controlplane: ## Build etcd, kube-apiserver and friends once into a cache
+controlplane: ## Build etcd and the Kubernetes control plane once, into a cache (needs Go)
 	hack/controlplane/build
 
-image: $(READY) ## Run the image's steps where no container engine is, and try what they install
+image: $(READY) ## Run the Dockerfile's steps without a container engine, and try what they install
 	$(BIN)/python hack/image/check
 
 bench: $(READY) ## Run the benchmarks: a table, and build/bench.json
 	$(BIN)/pip install --quiet --requirement benchmarks/requirements.txt
 	$(BIN)/python -m benchmarks
 
-lock: $(READY) ## Pin the development dependencies anew
+lock: $(READY) ## Pin the development dependencies again
 	$(BIN)/pip install --quiet uv
 	$(BIN)/uv pip compile --quiet --universal --no-annotate --no-header --no-emit-index-url \
 		--group dev --upgrade --output-file requirements-dev.lock \
 		packages/kubeloop/pyproject.toml packages/devkube/pyproject.toml packages/elasti/pyproject.toml
 
-clean: ## Remove what the targets made in this tree
+clean: ## Remove what the targets made here
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

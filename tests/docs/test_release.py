@@ -1,0 +1,67 @@
+"""What a release needs: one version, a changelog that has it, hooks and templates that work."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("kubeloop", "devkube", "elasti")
+
+
+def version_of(package: str) -> str:
+    return str(importlib.import_module(f"{package}._version").__version__)
+
+
+def test_the_packages_have_one_version():
+    assert {version_of(package) for package in PACKAGES} == {version_of("kubeloop")}
+
+
+def test_the_packages_ask_for_each_other_in_that_minor_version():
+    major, minor, _ = map(int, version_of("kubeloop").split("."))
+    wanted = f">={major}.{minor},<{major}.{minor + 1}"
+    for package in PACKAGES:
+        text = (ROOT / "packages" / package / "pyproject.toml").read_text()
+        for name, range_ in re.findall(r'"(kubeloop|devkube)([<>=~][^"]*)"', text):
+            assert range_ == wanted, f"{package} asks for {name}{range_}"
+
+
+def test_the_changelog_has_the_version_with_a_section_for_each_package():
+    text = (ROOT / "CHANGELOG.md").read_text()
+    parts = re.split(rf"^## {re.escape(version_of('elasti'))}\b.*$", text, flags=re.MULTILINE)
+    assert len(parts) == 2, "CHANGELOG.md needs one section for the version of _version.py"
+    section = parts[1].split("\n## ")[0]
+    assert [name for name in PACKAGES if f"\n### {name}\n" not in section] == []
+
+
+def test_every_hook_is_a_target_of_the_makefile():
+    targets = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    [repo] = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())["repos"]
+    for hook in repo["hooks"]:
+        command, target = hook["entry"].split()
+        assert command == "make"
+        assert target in targets
+
+
+FORMS = sorted((ROOT / ".github").rglob("*.yml"))
+
+
+@pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
+def test_forms_for_the_forge_are_yaml(form: Path):
+    assert isinstance(yaml.safe_load(form.read_text()), dict)
+
+
+def test_code_owners_name_paths_that_exist():
+    for line in (ROOT / ".github" / "CODEOWNERS").read_text().splitlines():
+        if line.startswith("/"):
+            assert (ROOT / line.split()[0].strip("/")).exists(), line
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")), ids=lambda page: page.name)
+def test_links_of_the_pages_at_the_root_lead_somewhere(page: Path):
+    for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
+        assert (ROOT / link).exists(), f"{page.name} links to {link}"
