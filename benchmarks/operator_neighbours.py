@@ -21,8 +21,8 @@ import time
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from elasti.api.defaults import FIRST_RESOLVER_PORT, LAST_RESOLVER_PORT
 from elasti.api.wire import INCOMING_PATH, ProbeIdentity, probe_answer
-from elasti.operator.handover.ports import FIRST_PORT, LAST_PORT
 
 COMMANDS = ("ready", "wake", "counts")
 _ACTIVITY = b'{"held":0,"open":0}'
@@ -195,11 +195,13 @@ async def serve(address: str, ports: range) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--address", required=True)
-    parser.add_argument("--ports", type=int, default=LAST_PORT - FIRST_PORT + 1)
+    parser.add_argument("--ports", type=int, default=LAST_RESOLVER_PORT - FIRST_RESOLVER_PORT + 1)
     arguments = parser.parse_args()
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    asyncio.run(serve(arguments.address, range(FIRST_PORT, FIRST_PORT + arguments.ports)))
+    asyncio.run(
+        serve(arguments.address, range(FIRST_RESOLVER_PORT, FIRST_RESOLVER_PORT + arguments.ports))
+    )
 
 
 if __name__ == "__main__":

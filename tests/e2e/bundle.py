@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import dataclasses
 
+from elasti.api.defaults import OPERATOR_PORT
+from elasti.api.names import OPERATOR_SERVICE
 from elasti.cli.install.bundle import bundle
 from elasti.cli.install.choices import (
-    OPERATOR_SERVICE,
-    WAKE_PORT,
     Choices,
     Program,
     account,
@@ -57,7 +57,7 @@ class Installation:
             "POLLING_INTERVAL": f"{self.polling_interval}s",
             "ELASTI_RELEASE_SETTLE": f"{self.release_settle}s",
         }
-        resolver = {"ELASTI_OPERATOR_URL": f"http://{operator_address}:{WAKE_PORT}"}
+        resolver = {"ELASTI_OPERATOR_URL": f"http://{operator_address}:{OPERATOR_PORT}"}
         return Choices(
             image=f"elasti:{self.version}",
             operator_replicas=self.operators,

@@ -24,8 +24,8 @@ import sys
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
+from elasti.api.defaults import RESOLVER_ADMIN_PORT
 from elasti.api.names import API_VERSION, LEASE_NAME, PLURAL, resolver_slice_name
-from elasti.cli.install.choices import ADMIN_PORT
 from kubeloop.aio.wait import poll
 from kubeloop.client import Client, KubeError, NotFound
 from kubeloop.objects.meta import JsonObject
@@ -178,7 +178,7 @@ class Stage:
     async def holding(self, namespace: str, service: str, count: int) -> None:
         """Wait until the resolvers hold so many connections of a Service."""
         pods = await self.resolver_pods()
-        resolvers = [f"{pod['status']['podIP']}:{ADMIN_PORT}" for pod in pods]
+        resolvers = [f"{pod['status']['podIP']}:{RESOLVER_ADMIN_PORT}" for pod in pods]
         argv = ["tests.e2e.holding", str(PATIENCE), str(count), namespace, service, *resolvers]
         process = await self.ground.spawn([sys.executable, "-m", *argv], stderr=subprocess.PIPE)
         _, words = await process.communicate()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import signal
 import time
 
+from elasti.api.defaults import RESOLVER_SHARED_PORT
 from elasti.api.names import private_service_name, resolver_slice_name
-from elasti.cli.install.choices import SHARED_PORT
 from kubeloop.objects.meta import JsonObject
 from tests.e2e import bundle
 from tests.e2e.play import Play
@@ -130,7 +130,7 @@ def _parked_by_kubeelasti(app: App, resolvers: list[str]) -> list[JsonObject]:
         "kind": "EndpointSlice",
         "metadata": meta,
         "addressType": "IPv4",
-        "ports": [{"name": "http", "port": SHARED_PORT, "protocol": "TCP"}],
+        "ports": [{"name": "http", "port": RESOLVER_SHARED_PORT, "protocol": "TCP"}],
         "endpoints": [{"addresses": [address]} for address in resolvers],
     }
     assert private["spec"]["ports"][0]["port"] == PORT

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from tests.cli.clusters import Cluster, cluster_on
 
+from elasti._version import __version__
 from elasti.api.names import API_VERSION, FINALIZER, KIND
 from elasti.cli.install.apply import differences, reference
 from elasti.cli.install.bundle import bundle
@@ -73,10 +74,10 @@ def test_a_dry_run_shows_the_very_fields_that_would_change(cluster: Cluster):
     pod = "  spec.template.spec.containers"
     assert changed == [
         "Deployment elasti/elasti-operator would be changed",
-        f"{pod}[operator].image: elasti:0.1.0 -> elasti:2",
+        f"{pod}[operator].image: elasti:{__version__} -> elasti:2",
         f'{pod}[operator].env[A]: (none) -> {{"name":"A","value":"b"}}',
         "Deployment elasti/elasti-resolver would be changed",
-        f"{pod}[resolver].image: elasti:0.1.0 -> elasti:2",
+        f"{pod}[resolver].image: elasti:{__version__} -> elasti:2",
     ]
 
 

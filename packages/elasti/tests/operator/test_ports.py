@@ -7,14 +7,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from elasti.operator.handover.ports import (
-    FIRST_PORT,
-    LAST_PORT,
-    QUARANTINE,
-    PortBook,
-    PortOwner,
-    PortsExhausted,
-)
+from elasti.api.defaults import FIRST_RESOLVER_PORT, LAST_RESOLVER_PORT
+from elasti.operator.handover.ports import QUARANTINE, PortBook, PortOwner, PortsExhausted
 
 OLD = PortOwner("2030-01-01T00:00:00Z", "a")
 YOUNG = PortOwner("2030-01-02T00:00:00Z", "b")
@@ -24,7 +18,7 @@ def test_ports_are_in_the_range_and_stay():
     book = PortBook()
     given = book.assign(OLD, "shop/web", [80, 443], 0.0)
     assert set(given) == {80, 443}
-    assert all(FIRST_PORT <= port <= LAST_PORT for port in given.values())
+    assert all(FIRST_RESOLVER_PORT <= port <= LAST_RESOLVER_PORT for port in given.values())
     assert len(set(given.values())) == 2
     assert book.assign(OLD, "shop/web", [80, 443], 9.0) == given
 

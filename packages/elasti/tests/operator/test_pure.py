@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasti.api.crd import custom_resource_definition
+from elasti.api.defaults import cooldown_of
 from elasti.api.names import API_VERSION
 from elasti.api.parsing import SettingsError
 from elasti.api.types import (
@@ -42,7 +43,7 @@ from elasti.operator.idleness.decide import (
     TriggerReading,
     Verdict,
 )
-from elasti.operator.idleness.decisions import Decisions, combined_decision, cooldown_of
+from elasti.operator.idleness.decisions import Decisions, combined_decision
 from elasti.operator.pacing import RateSpacer
 from elasti.operator.rbac import CLUSTER_RULES, LEASE_RULES, NAMESPACED_RULES
 from elasti.operator.report.conditions import condition, merged, refusal, service_findings

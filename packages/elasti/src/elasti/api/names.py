@@ -13,6 +13,18 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 KIND = "ElastiService"
 PLURAL = "elastiservices"
+ELASTISERVICES = f"{API_VERSION}/{PLURAL}"
+"""The resource as clients and informers name it."""
+
+OPERATOR = "elasti-operator"
+RESOLVER = "elasti-resolver"
+"""The programs: their Deployments and accounts, the audiences of their tokens, who writes fields."""
+FIELD_MANAGER = OPERATOR
+CLI_FIELD_MANAGER = "elasti-cli"
+NAMESPACE = "elasti"
+"""Where an installation is unless another namespace is named."""
+OPERATOR_SERVICE = "elasti-operator-controller-service"
+RESOLVER_SERVICE = "elasti-resolver-service"
 
 FINALIZER = f"{GROUP}/finalizer"
 LEASE_NAME = "acf50383.truefoundry.io"

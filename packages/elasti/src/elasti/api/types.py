@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
+from elasti.api.defaults import COOLDOWN
 from kubeloop.objects.meta import ObjectMeta
 
 NonEmpty = Annotated[str, Meta(min_length=1)]
@@ -95,7 +96,7 @@ class ElastiServiceSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaul
     scale_target_ref: ScaleTargetRef
     service: Annotated[str, Meta(min_length=1, max_length=63)]
     min_target_replicas: Annotated[int, Meta(ge=1, le=2_147_483_647)] = 1
-    cooldown_period: Annotated[int, Meta(ge=0, le=604_800)] = 900
+    cooldown_period: Annotated[int, Meta(ge=0, le=604_800)] = COOLDOWN
     triggers: tuple[ScaleTrigger, ...] = ()
     autoscaler: AutoscalerSpec | None = None
     enabled_period: EnabledPeriod | None = None
@@ -189,21 +190,3 @@ def _located(error: str) -> str:
     """Return msgspec's words with the field in front, as people write it."""
     words, _, place = error.partition(" - at `$.")
     return f"{place.rstrip('`')}: {words}" if place else words
-
-
-class ElastiServiceListMeta(
-    msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False
-):
-    """Metadata of a list."""
-
-    resource_version: str = ""
-    continue_token: str = msgspec.field(default="", name="continue")
-
-
-class ElastiServiceList(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
-    """A list of ElastiServices as the API server answers it."""
-
-    items: tuple[ElastiService, ...] = ()
-    metadata: ElastiServiceListMeta = ElastiServiceListMeta()
-    api_version: str = ""
-    kind: str = ""

@@ -20,13 +20,15 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from elasti.api.names import OPERATOR, RESOLVER
+
 INCOMING_PATH = "/informer/incoming-request"
 CRD_CACHE_PATH = "/crd-cache"
 ACTIVITY_PATH = "/activity"
 
-OPERATOR_AUDIENCE = "elasti-operator"
+OPERATOR_AUDIENCE = OPERATOR
 """The audience of the tokens with which resolvers call the operator."""
-RESOLVER_AUDIENCE = "elasti-resolver"
+RESOLVER_AUDIENCE = RESOLVER
 """The audience of the tokens with which the operator calls a resolver's admin port."""
 
 PROBE_PATH = "/.well-known/elasti/probe"

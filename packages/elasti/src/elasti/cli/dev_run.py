@@ -20,6 +20,7 @@ from devkube import netns
 from devkube.addresses import NoAddresses
 from devkube.cluster import CONTEXT, ComponentFailed, DevCluster, PortInUse, read_program
 from devkube.datadir import DamagedFile, DirectoryInUse
+from elasti.api.names import OPERATOR, RESOLVER
 
 if TYPE_CHECKING:
     import socket
@@ -29,8 +30,8 @@ _HOST = "127.0.0.1"
 _START_SECONDS = 60.0
 _OWN_IMAGES = {
     "elasti": ("elasti",),
-    "elasti-operator": ("elasti", "operator"),
-    "elasti-resolver": ("elasti", "resolver"),
+    OPERATOR: ("elasti", "operator"),
+    RESOLVER: ("elasti", "resolver"),
 }
 _EXPECTED = (
     PortInUse,

@@ -14,7 +14,7 @@ import contextlib
 import difflib
 from typing import TYPE_CHECKING, NamedTuple
 
-from elasti.api.names import API_VERSION, PLURAL
+from elasti.api.names import API_VERSION, CLI_FIELD_MANAGER, PLURAL
 from elasti.api.types import ElastiService
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.running import is_not_installed, not_installed
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 
 RESOURCE = f"{API_VERSION}/{PLURAL}"
-FIELD_MANAGER = "elasti-cli"
 _MOST_NAMES = 8
 
 
@@ -72,7 +71,7 @@ class ElastiServices:
         """Change one. Raises Failure or KubeError."""
         try:
             with definition_needed():
-                return await self._objects.patch(name, patch, field_manager=FIELD_MANAGER)
+                return await self._objects.patch(name, patch, field_manager=CLI_FIELD_MANAGER)
         except NotFound:
             raise await self._unknown(name) from None
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from elasti.api.names import NAMESPACE
 from elasti.cli import view
 from elasti.cli.elastiservices import ElastiServices, watch_elastiservices
 from elasti.cli.held import HeldCounts, read_held
@@ -33,7 +34,7 @@ class GetQuery:
     namespace: str | None = None
     everywhere: bool = False
     output: str = "table"
-    elasti_namespace: str = "elasti"
+    elasti_namespace: str = NAMESPACE
 
     def place(self, client: Client) -> str:
         """Return the namespace to look in; empty for all."""

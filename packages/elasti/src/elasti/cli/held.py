@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
+from elasti.api.defaults import RESOLVER_ADMIN_PORT
+from elasti.api.names import RESOLVER_SERVICE
 from kubeloop.client.errors import Forbidden, KubeError, NotFound
 from kubeloop.client.request import get
 
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
     from kubeloop.client import Client
     from kubeloop.objects.meta import JsonObject
 
-RESOLVER_SERVICE = "elasti-resolver-service"
-ADMIN_PORT = 8013
 _SLICES = "discovery.k8s.io/v1/endpointslices"
 _METRIC = "elasti_resolver_queued_count"
 _TIMEOUT = 3.0
@@ -136,7 +136,7 @@ async def _directly(pod: ResolverPod) -> str:
 
 
 def _admin(ports: Mapping[str | None, int | None]) -> int:
-    return ports.get("admin") or ADMIN_PORT
+    return ports.get("admin") or RESOLVER_ADMIN_PORT
 
 
 def _is_here(address: str) -> bool:

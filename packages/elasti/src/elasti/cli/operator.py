@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from elasti.api.defaults import HEALTH_PORT, OPERATOR_PORT
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -32,7 +34,7 @@ def bind_address(text: str) -> int:
     _, colon, port = text.rpartition(":")
     if port.isdecimal() and int(port) <= _LAST_PORT and (colon or port == "0"):
         return int(port)
-    raise click.BadParameter(f"{text!r} is not an address; write `:8081`, or `0` for none")
+    raise click.BadParameter(f"{text!r} is not an address; write `:{HEALTH_PORT}`, or `0` for none")
 
 
 def go_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -74,14 +76,14 @@ def _key(flag: str) -> str:
     "--port",
     type=click.IntRange(0, 65535),
     default=None,
-    help="Where resolvers ask for wake-ups; 8013 by default. [env: ELASTI_OPERATOR_PORT]",
+    help=f"Where resolvers ask for wake-ups; {OPERATOR_PORT} by default. [env: ELASTI_OPERATOR_PORT]",
 )
 @click.option(
     "--health-probe-port",
     "health_port",
     type=click.IntRange(0, 65535),
     default=None,
-    help="Where /healthz and /readyz are served too; 8081 by default, 0 for nowhere.",
+    help=f"Where /healthz and /readyz are served too; {HEALTH_PORT} by default, 0 for nowhere.",
 )
 @click.option(
     "--health-probe-bind-address",
@@ -89,7 +91,7 @@ def _key(flag: str) -> str:
     type=bind_address,
     metavar="ADDRESS",
     default=None,
-    help="The same as KubeElasti writes it: `:8081`, or `0` for nowhere.",
+    help=f"The same as KubeElasti writes it: `:{HEALTH_PORT}`, or `0` for nowhere.",
 )
 @click.option(
     "--authenticate/--no-authenticate",

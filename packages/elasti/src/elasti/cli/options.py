@@ -15,13 +15,14 @@ from typing import Any, TypeVar
 
 import click
 
+from elasti.api.names import GROUP, NAMESPACE
 from elasti.cli.completion import complete_contexts, complete_names
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LONGEST = 253
 # What `elasti get -o name` and `kubectl get -o name` print before the name.
-_KIND = re.compile(r"elastiservices?(\.elasti\.truefoundry\.com)?/")
+_KIND = re.compile(rf"elastiservices?(\.{re.escape(GROUP)})?/")
 
 
 def namespace(text: str) -> str:
@@ -108,7 +109,7 @@ def elasti_namespace_option(function: F) -> F:
     return click.option(
         "--elasti-namespace",
         type=namespace,
-        default="elasti",
+        default=NAMESPACE,
         show_default=True,
         help="Where operator and resolver run.",
     )(function)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import click
 
+from elasti.api.defaults import RESOLVER_ADMIN_PORT, RESOLVER_SHARED_PORT
+
 
 @click.command("resolver")
 @click.option(
@@ -13,12 +15,17 @@ import click
     help="Processes that share the ports; 1 by default, best one for each core.",
 )
 @click.option("--host", default=None, help="The address to listen on; all of them by default.")
-@click.option("--admin-port", type=click.IntRange(1, 65535), default=None, help="8013 by default.")
+@click.option(
+    "--admin-port",
+    type=click.IntRange(1, 65535),
+    default=None,
+    help=f"{RESOLVER_ADMIN_PORT} by default.",
+)
 @click.option(
     "--shared-port",
     type=click.IntRange(0, 65535),
     default=None,
-    help="8012 by default; 0 for none.",
+    help=f"{RESOLVER_SHARED_PORT} by default; 0 for none.",
 )
 @click.option(
     "--operator-url", default=None, help="Where wake requests go; by default the Service."

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 
-from elasti.api.names import GROUP, PLURAL
+from elasti.api.names import CLI_FIELD_MANAGER, GROUP, PLURAL
 from elasti.cli.exits import ExitCode, Failure, os_error_message
 from kubeloop.client import Client, ClientConfig, KubeError, Timeouts
 from kubeloop.client.errors import (
@@ -131,7 +131,7 @@ async def connected(access: AccessOptions) -> AsyncIterator[Client]:
     try:
         config = config_for(access)
         source = config.source
-        async with Client(config, timeouts=_TIMEOUTS, user_agent="elasti-cli") as client:
+        async with Client(config, timeouts=_TIMEOUTS, user_agent=CLI_FIELD_MANAGER) as client:
             with print_server_warnings():
                 yield client
     except KubeError as error:

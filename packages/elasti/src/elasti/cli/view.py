@@ -10,9 +10,9 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING
 
+from elasti.api.defaults import cooldown_of
 from elasti.api.names import GROUP
 from elasti.cli.rendering import NOTHING, ago, cut, duration
-from elasti.operator.idleness.decisions import cooldown_of
 from elasti.operator.report import conditions as words
 from kubeloop.objects.times import format_time, parse_time
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 from typing import TYPE_CHECKING
 
+from elasti.api.names import OPERATOR
 from elasti.api.wire import OPERATOR_AUDIENCE
 from elasti.authn.authenticator import authenticator_for
 from elasti.operator.autoscalers.keda import Keda
@@ -46,8 +47,6 @@ if TYPE_CHECKING:
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
     from kubeloop.informer.handlers import Notification
-
-_COMPONENT = "elasti-operator"
 
 
 class OperatorApp:
@@ -89,7 +88,7 @@ class OperatorApp:
             known=lambda target: known_scale(manager, scales, target),
         )
         recorder = EventRecorder(
-            EventSource(_COMPONENT, self._identity), ApiEventSink(client), clock=self._clock
+            EventSource(OPERATOR, self._identity), ApiEventSink(client), clock=self._clock
         )
         self._context = OperatorContext(
             client=client,

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from elasti.api.defaults import stale_after
+from elasti.api.names import PLURAL
 from elasti.operator.handover.children import published_ports, slice_names
 from elasti.operator.handover.elastiservice_writer import ElastiServiceWriter
 from elasti.operator.handover.execute import HandoverExecutor
@@ -196,7 +198,7 @@ class Leader:
         settings = self._context.settings
         return Evaluator(
             clock=self._context.clock,
-            stale_after=max(120.0, 4 * settings.polling_interval),
+            stale_after=stale_after(settings.polling_interval),
             prometheus_address=settings.prometheus_address,
             prometheus_authorization=settings.prometheus_authorization,
         )
@@ -294,7 +296,7 @@ class Leader:
 
     def _watch_all(self) -> None:
         caches = self._context.caches
-        self._watch(caches.elastiservices, self._of_elastiservice, "elastiservices")
+        self._watch(caches.elastiservices, self._of_elastiservice, PLURAL)
         self._watch(caches.services, self._of_service, "services", counted_as="service")
         self._watch(caches.our_slices, self._of_slice, "slices", counted_as="slices")
         self._watch(caches.private_slices, self._of_slice, "private-slices", counted_as="slices")

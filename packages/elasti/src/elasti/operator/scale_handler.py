@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from elasti.api.names import FIELD_MANAGER
 from kubeloop.client.errors import Conflict
 from kubeloop.objects.meta import SlimMeta
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from kubeloop.client.discovery import ResourceInfo
     from kubeloop.client.subresource import Subresource
 
-FIELD_MANAGER = "elasti-operator"
 _TRIES = 3
 _WAKE_TRIES = 10
 # KubeElasti takes these plurals for kinds.

@@ -18,6 +18,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
+from elasti.api.defaults import OPERATOR_PORT
 from elasti.api.wire import (
     CRD_CACHE_PATH,
     INCOMING_PATH,
@@ -63,7 +64,7 @@ class Server:
         readyz: HealthChecks,
         is_synced: Callable[[], bool],
         host: str | None = None,
-        port: int = 8013,
+        port: int = OPERATOR_PORT,
         limits: ConnectionLimits | None = None,
     ) -> None:
         self._waker = waker

@@ -10,7 +10,14 @@ import dataclasses
 import enum
 from typing import TYPE_CHECKING, Any
 
-from elasti.api.names import LEASE_NAME
+from elasti.api.defaults import (
+    ENGAGE_SETTLE,
+    HEALTH_PORT,
+    OPERATOR_PORT,
+    POLLING_INTERVAL,
+    RESOLVER_ADMIN_PORT,
+)
+from elasti.api.names import LEASE_NAME, NAMESPACE, RESOLVER_SERVICE
 from elasti.api.parsing import (
     Variables,
     parse_bool,
@@ -24,9 +31,6 @@ from elasti.authn.settings import AUTHN_VARIABLES, AuthenticationMode, AuthnSett
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-
-
-_DEFAULT_POLLING_INTERVAL = 30.0
 
 
 class OnResolverLoss(enum.Enum):
@@ -46,19 +50,17 @@ class OperatorSettings:
     allowed_callers: users that may ask for wake-ups, a trailing `*` for any ending.
     """
 
-    operator_namespace: str = "elasti"
-    resolver_namespace: str = "elasti"
-    resolver_service: str = "elasti-resolver-service"
-    resolver_admin_port: int = 8013
-    resolver_proxy_port: int = 8012
-    cluster_domain: str = "cluster.local"
+    operator_namespace: str = NAMESPACE
+    resolver_namespace: str = NAMESPACE
+    resolver_service: str = RESOLVER_SERVICE
+    resolver_admin_port: int = RESOLVER_ADMIN_PORT
     watch_namespaces: tuple[str, ...] = ()
 
-    polling_interval: float = _DEFAULT_POLLING_INTERVAL
+    polling_interval: float = POLLING_INTERVAL
     prometheus_address: str = ""
     prometheus_authorization: str = dataclasses.field(default="", repr=False)
 
-    engage_settle: float = 15.0
+    engage_settle: float = ENGAGE_SETTLE
     release_settle: float = 2.0
     finalize_wait: float = 120.0
     resolver_loss_grace: float = 30.0
@@ -71,8 +73,8 @@ class OperatorSettings:
     workers: int = 16
 
     host: str | None = None
-    port: int = 8013
-    health_port: int = 8081
+    port: int = OPERATOR_PORT
+    health_port: int = HEALTH_PORT
     authenticate: bool = True
     authentication: AuthenticationMode = AuthenticationMode.AUTO
     token_issuers: tuple[str, ...] = ()
@@ -115,9 +117,9 @@ class OperatorSettings:
 def _parse_polling_interval(text: str) -> float:
     # KubeElasti takes its default for what it cannot use, instead of failing.
     try:
-        return parse_seconds(text) or _DEFAULT_POLLING_INTERVAL
+        return parse_seconds(text) or POLLING_INTERVAL
     except ValueError:
-        return _DEFAULT_POLLING_INTERVAL
+        return POLLING_INTERVAL
 
 
 def _parse_on_resolver_loss(text: str) -> OnResolverLoss:
@@ -135,8 +137,6 @@ _VARIABLES: Variables = {
     "ELASTI_RESOLVER_NAMESPACE": ("resolver_namespace", str),
     "ELASTI_RESOLVER_SERVICE_NAME": ("resolver_service", str),
     "ELASTI_RESOLVER_PORT": ("resolver_admin_port", parse_port),
-    "ELASTI_RESOLVER_PROXY_PORT": ("resolver_proxy_port", parse_port),
-    "KUBERNETES_CLUSTER_DOMAIN": ("cluster_domain", str),
     "WATCH_NAMESPACES": ("watch_namespaces", parse_list),
     "POLLING_INTERVAL": ("polling_interval", _parse_polling_interval),
     "PROMETHEUS_TRIGGER_SERVER_ADDRESS": ("prometheus_address", str),

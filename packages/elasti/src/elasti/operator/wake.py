@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from elasti.api.defaults import cooldown_of
+from elasti.api.names import ELASTISERVICES, FIELD_MANAGER
 from elasti.api.wire import IncomingReply, WakeOutcome
-from elasti.operator.idleness.decisions import cooldown_of
 from elasti.operator.pacing import DeferredWork
-from elasti.operator.scale_handler import FIELD_MANAGER, NotScalable, ScaleTarget, ScaleUp
+from elasti.operator.scale_handler import NotScalable, ScaleTarget, ScaleUp
 from kubeloop.aio.fairness import FairSemaphore
 from kubeloop.aio.tasks import BackgroundTasks
 from kubeloop.client.errors import KubeError
@@ -44,7 +45,6 @@ _TIMEOUT = 10.0
 _FRESH = 60.0
 _LONGEST_WAIT = 0.5
 _NOTES_AT_ONCE = 4
-_RESOURCE = "elasti.truefoundry.com/v1alpha1/elastiservices"
 
 _log = structlog.get_logger(__name__)
 
@@ -67,7 +67,7 @@ class TargetWaker:
         is_synced: Callable[[], bool],
         known: Callable[[ScaleTarget], Awaitable[ScaleView | None]],
     ) -> None:
-        self._objects = client.resource(_RESOURCE)
+        self._objects = client.resource(ELASTISERVICES)
         self._directory = directory
         self._scales = scales
         self._keda = keda

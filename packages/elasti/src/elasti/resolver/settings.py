@@ -10,6 +10,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
+from elasti.api.defaults import (
+    ENGAGE_SETTLE,
+    OPERATOR_PORT,
+    RESOLVER_ADMIN_PORT,
+    RESOLVER_SHARED_PORT,
+)
+from elasti.api.names import NAMESPACE, OPERATOR_SERVICE
 from elasti.api.parsing import (
     Variables,
     parse_bool,
@@ -35,17 +42,17 @@ class ResolverSettings:
     allowed_callers: users that may ask for activity, a trailing `*` for any ending.
     """
 
-    operator_namespace: str = "elasti"
-    operator_service: str = "elasti-operator-controller-service"
-    operator_port: int = 8013
+    operator_namespace: str = NAMESPACE
+    operator_service: str = OPERATOR_SERVICE
+    operator_port: int = OPERATOR_PORT
     operator_url: str = ""
     operator_token_file: str = ""
     cluster_domain: str = "cluster.local"
     watch_namespaces: tuple[str, ...] = ()
 
     host: str | None = None
-    shared_port: int = 8012
-    admin_port: int = 8013
+    shared_port: int = RESOLVER_SHARED_PORT
+    admin_port: int = RESOLVER_ADMIN_PORT
     header_for_host: str = "Host"
     authenticate: bool = True
     authentication: AuthenticationMode = AuthenticationMode.AUTO
@@ -57,7 +64,7 @@ class ResolverSettings:
     hold_timeout: int | None = None
     max_held: int | None = None
     idle_per_pod: int = 100
-    engage_settle: float = 15.0
+    engage_settle: float = ENGAGE_SETTLE
     drain_timeout: float = 600.0
     workers: int = 1
 

@@ -7,7 +7,7 @@ import dataclasses
 import datetime as dt
 from typing import TYPE_CHECKING, TypeVar
 
-from elasti.api.names import private_service_name
+from elasti.api.names import KIND, private_service_name
 from elasti.cli.describe.advice import advice
 from elasti.cli.describe.model import (
     Description,
@@ -135,7 +135,7 @@ async def _events(client: Client, es: ElastiService) -> tuple[EventSummary, ...]
     for name in sorted(names):
         pager = events.items(field_selector=f"involvedObject.name={name}")
         found += [event_from(event) async for event in pager]
-    kinds = {"ElastiService", es.spec.scale_target_ref.kind}
+    kinds = {KIND, es.spec.scale_target_ref.kind}
     told = [event for event in found if event.about.partition("/")[0] in kinds]
     told.sort(key=lambda event: event.at or dt.datetime.min.replace(tzinfo=dt.UTC))
     return tuple(told[-_MOST_EVENTS:])

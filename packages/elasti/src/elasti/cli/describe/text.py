@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from elasti.api.defaults import cooldown_of
 from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.cli.describe.model import Unreadable
 from elasti.cli.rendering import NOTHING, ago, duration, table
 from elasti.cli.view import moment, why_of, with_time_left
-from elasti.operator.idleness.decisions import cooldown_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from elasti.api.names import KIND
 from elasti.api.validation import problems
 from elasti.cli.doctor.findings import DoctorFinding, FindingLevel
 from elasti.cli.view import condition
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from elasti.api.types import ElastiService
     from kubeloop.objects.meta import JsonObject
 
-TOPIC = "ElastiService"
+TOPIC = KIND
 # Conditions beside Ready, with the status that is bad, and how bad it is.
 _BAD = (
     (words.TRIGGERS_HEALTHY, "False", FindingLevel.WARNING),

@@ -10,12 +10,11 @@ import asyncio
 import datetime as dt
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from elasti.api.names import GROUP, LEASE_NAME, PLURAL
+from elasti.api.names import GROUP, LEASE_NAME, PLURAL, RESOLVER_SERVICE
 from elasti.api.types import ElastiService
 from elasti.cli.doctor import elastiservices, installation, network, permissions
 from elasti.cli.doctor.findings import DoctorFinding, FindingLevel
 from elasti.cli.elastiservices import RESOURCE
-from elasti.cli.held import RESOLVER_SERVICE
 from kubeloop.client.errors import ApiError, NotFound
 
 if TYPE_CHECKING:

@@ -11,20 +11,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from elasti.api.names import AGGREGATE_LABEL
-from elasti.cli.install.choices import (
-    ADMIN_PORT,
-    DATA_PORTS,
-    OPERATOR_SERVICE,
-    RESOLVER_SERVICE,
-    SHARED_PORT,
-    WAKE_PORT,
-    Manifest,
-    Program,
-    account,
-    metadata,
-    selector,
+from elasti.api.defaults import (
+    FIRST_RESOLVER_PORT,
+    LAST_RESOLVER_PORT,
+    OPERATOR_PORT,
+    RESOLVER_ADMIN_PORT,
+    RESOLVER_SHARED_PORT,
 )
+from elasti.api.names import AGGREGATE_LABEL, OPERATOR, OPERATOR_SERVICE, RESOLVER_SERVICE
+from elasti.cli.install.choices import Manifest, Program, account, metadata, selector
 from elasti.operator import rbac as operator
 from elasti.resolver import rbac as resolver
 
@@ -38,8 +33,8 @@ if TYPE_CHECKING:
 
 _GROUP = "rbac.authorization.k8s.io"
 _VERSION = f"{_GROUP}/v1"
-TARGETS = "elasti-operator-targets"
-LEADER = "elasti-operator-leader"
+TARGETS = f"{OPERATOR}-targets"
+LEADER = f"{OPERATOR}-leader"
 _RULES = {
     Program.OPERATOR: operator.NAMESPACED_RULES,
     Program.RESOLVER: resolver.NAMESPACED_RULES,
@@ -146,43 +141,46 @@ SCRAPERS = {"metrics": "enabled"}
 
 def services(choices: Choices) -> Iterator[Manifest]:
     """Yield the programs' Services, under KubeElasti's names."""
-    wake = [_port("http", WAKE_PORT)]
+    wake = [_port("http", OPERATOR_PORT)]
     yield Manifest(
         "Where resolvers ask any operator replica for a wake-up.",
         _service(OPERATOR_SERVICE, Program.OPERATOR, wake, choices),
     )
-    ports = [_port("admin", ADMIN_PORT), _port("proxy", SHARED_PORT)]
+    ports = [_port("admin", RESOLVER_ADMIN_PORT), _port("proxy", RESOLVER_SHARED_PORT)]
     resolver = _service(RESOLVER_SERVICE, Program.RESOLVER, ports, choices)
     # Services of either family sleep; the resolvers must have an address in each that there is.
     resolver["spec"]["ipFamilyPolicy"] = "PreferDualStack"
     yield Manifest(
-        "Where the operator finds the resolvers; 8012 is for those who send by the Host header.",
+        f"Where the operator finds the resolvers; {RESOLVER_SHARED_PORT} is for those who send by the Host header.",
         resolver,
     )
 
 
 def policies(choices: Choices) -> Iterator[Manifest]:
     """Yield who may reach which port. The kubelet's probes are let in by every policy engine."""
-    first, last = DATA_PORTS
+    first, last = FIRST_RESOLVER_PORT, LAST_RESOLVER_PORT
     scrapers: JsonObject = {"namespaceSelector": {"matchLabels": SCRAPERS}}
     yield Manifest(
-        f"Wake-ups and metrics ({WAKE_PORT}): the resolvers, and pods of namespaces labelled"
+        f"Wake-ups and metrics ({OPERATOR_PORT}): the resolvers, and pods of namespaces labelled"
         " metrics: enabled.",
         _policy(
             Program.OPERATOR,
-            [{"from": [_pods(Program.RESOLVER), scrapers], "ports": [_allowed(WAKE_PORT)]}],
+            [{"from": [_pods(Program.RESOLVER), scrapers], "ports": [_allowed(OPERATOR_PORT)]}],
             choices,
         ),
     )
     yield Manifest(
-        f"Data ports ({first}-{last}, {SHARED_PORT}): everybody, since they stand for Services that"
-        f" sleep. Admin port ({ADMIN_PORT}): the operator, and pods of namespaces labelled"
+        f"Data ports ({first}-{last}, {RESOLVER_SHARED_PORT}): everybody, since they stand for Services that"
+        f" sleep. Admin port ({RESOLVER_ADMIN_PORT}): the operator, and pods of namespaces labelled"
         " metrics: enabled.",
         _policy(
             Program.RESOLVER,
             [
-                {"ports": [_allowed(first, last), _allowed(SHARED_PORT)]},
-                {"from": [_pods(Program.OPERATOR), scrapers], "ports": [_allowed(ADMIN_PORT)]},
+                {"ports": [_allowed(first, last), _allowed(RESOLVER_SHARED_PORT)]},
+                {
+                    "from": [_pods(Program.OPERATOR), scrapers],
+                    "ports": [_allowed(RESOLVER_ADMIN_PORT)],
+                },
             ],
             choices,
         ),

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from elasti.api.names import MANAGED_BY
 from elasti.cli.exits import ExitCode, Failure
-from elasti.cli.install.choices import MANAGER
 from kubeloop.client.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class ServerSideApplier:
         # Fields that somebody changed by hand are ours again: this is what was asked for.
         return await resource.apply(
             obj,
-            field_manager=MANAGER,
+            field_manager=MANAGED_BY,
             force=True,
             dry_run=self._dry_run,
             field_validation="Strict",

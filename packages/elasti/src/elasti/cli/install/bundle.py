@@ -15,14 +15,16 @@ import textwrap
 from typing import TYPE_CHECKING
 
 from elasti.api.crd import custom_resource_definition
+from elasti.api.defaults import (
+    HEALTH_PORT,
+    OPERATOR_PORT,
+    RESOLVER_ADMIN_PORT,
+    RESOLVER_SHARED_PORT,
+)
 from elasti.api.wire import OPERATOR_AUDIENCE, RESOLVER_AUDIENCE
 from elasti.cli.install.access import accounts, budgets, policies, roles, services
 from elasti.cli.install.choices import (
-    ADMIN_PORT,
     DEFINITION_LABELS,
-    HEALTH_PORT,
-    SHARED_PORT,
-    WAKE_PORT,
     Manifest,
     Program,
     account,
@@ -49,8 +51,8 @@ _CALLED = {Program.OPERATOR: Program.RESOLVER, Program.RESOLVER: Program.OPERATO
 _AUDIENCES = {Program.OPERATOR: OPERATOR_AUDIENCE, Program.RESOLVER: RESOLVER_AUDIENCE}
 _HEALTH = {Program.OPERATOR: "health", Program.RESOLVER: "admin"}
 _PORTS = {
-    Program.OPERATOR: {"http": WAKE_PORT, "health": HEALTH_PORT},
-    Program.RESOLVER: {"admin": ADMIN_PORT, "proxy": SHARED_PORT},
+    Program.OPERATOR: {"http": OPERATOR_PORT, "health": HEALTH_PORT},
+    Program.RESOLVER: {"admin": RESOLVER_ADMIN_PORT, "proxy": RESOLVER_SHARED_PORT},
 }
 # No limit of CPU: throttling would come when a wake-up is most in a hurry.
 _RESOURCES: Mapping[Program, JsonObject] = {
@@ -97,7 +99,7 @@ def _deployment(program: Program, choices: Choices) -> JsonObject:
 
 
 def _scraped(program: Program) -> dict[str, str]:
-    port = WAKE_PORT if program is Program.OPERATOR else ADMIN_PORT
+    port = OPERATOR_PORT if program is Program.OPERATOR else RESOLVER_ADMIN_PORT
     prefix = "prometheus.io"
     return {f"{prefix}/scrape": "true", f"{prefix}/path": "/metrics", f"{prefix}/port": str(port)}
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import click
 
 from elasti._version import __version__
+from elasti.api.names import MANAGED_BY, NAMESPACE
 from elasti.api.parsing import SettingsError
 from elasti.operator.settings import OperatorSettings
 from elasti.resolver.settings import ResolverSettings
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 
-NAMESPACE = "elasti"
 IMAGE = f"elasti:{__version__}"
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
@@ -123,18 +123,10 @@ def _check(program: Program, name: str, value: str) -> None:
         raise ChoiceError(f"--env {program.value}:{error}") from error
 
 
-MANAGER = "elasti"
-OPERATOR_SERVICE = "elasti-operator-controller-service"
-RESOLVER_SERVICE = "elasti-resolver-service"
-WAKE_PORT = 8013
-HEALTH_PORT = 8081
-ADMIN_PORT = 8013
-SHARED_PORT = 8012
-DATA_PORTS = (20000, 29999)
 DEFINITION_LABELS = {
-    "app.kubernetes.io/name": "elasti",
-    "app.kubernetes.io/part-of": "elasti",
-    "app.kubernetes.io/managed-by": MANAGER,
+    "app.kubernetes.io/name": MANAGED_BY,
+    "app.kubernetes.io/part-of": MANAGED_BY,
+    "app.kubernetes.io/managed-by": MANAGED_BY,
 }
 
 _APP = "app"
@@ -160,8 +152,8 @@ def selector(program: Program) -> dict[str, str]:
 def installation(namespace: str) -> dict[str, str]:
     """Return the labels by which everything of one installation is found."""
     return {
-        "app.kubernetes.io/part-of": "elasti",
-        "app.kubernetes.io/managed-by": MANAGER,
+        "app.kubernetes.io/part-of": MANAGED_BY,
+        "app.kubernetes.io/managed-by": MANAGED_BY,
         "app.kubernetes.io/instance": namespace,
     }
 
@@ -169,7 +161,7 @@ def installation(namespace: str) -> dict[str, str]:
 def labels(choices: Choices, program: Program | None = None) -> dict[str, str]:
     """Return the labels of an object, of one program or of the installation."""
     common = {
-        "app.kubernetes.io/name": "elasti",
+        "app.kubernetes.io/name": MANAGED_BY,
         **installation(choices.namespace),
         "app.kubernetes.io/version": __version__,
     }

@@ -11,11 +11,12 @@ import dataclasses
 import ipaddress
 from typing import TYPE_CHECKING
 
-from elasti.api.names import API_VERSION, GROUP, KIND, PLURAL
+from elasti.api.defaults import OPERATOR_PORT
+from elasti.api.names import API_VERSION, GROUP, KIND, OPERATOR_SERVICE, PLURAL
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.install.apply import AppliedObject, ApplyOutcome, ServerSideApplier
 from elasti.cli.install.bundle import bundle
-from elasti.cli.install.choices import OPERATOR_SERVICE, WAKE_PORT, Program
+from elasti.cli.install.choices import Program
 from elasti.cli.install.inventory import (
     installed_operator,
     installed_operators,
@@ -102,7 +103,7 @@ class Installer:
             # A dry run before there is anything.
             return self._choices
         host = f"[{address}]" if address.version == 6 else str(address)
-        variables = {_URL: f"http://{host}:{WAKE_PORT}", **given}
+        variables = {_URL: f"http://{host}:{OPERATOR_PORT}", **given}
         return dataclasses.replace(
             self._choices, variables={**self._choices.variables, Program.RESOLVER: variables}
         )

@@ -10,9 +10,9 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
-from elasti.api.names import API_VERSION, FINALIZER, PLURAL
+from elasti.api.names import API_VERSION, FINALIZER, MANAGED_BY, PLURAL
 from elasti.api.parsing import parse_list
-from elasti.cli.install.choices import MANAGER, Program, account, installation
+from elasti.cli.install.choices import Program, account, installation
 from kubeloop.client.errors import Forbidden, NotFound
 from kubeloop.objects.meta import PartialObjectMetadata
 
@@ -128,7 +128,7 @@ async def _listed(
 
 def _is_operator(deployment: JsonObject) -> bool:
     labels = deployment["metadata"].get("labels") or {}
-    if labels.get("app.kubernetes.io/managed-by") == MANAGER:
+    if labels.get("app.kubernetes.io/managed-by") == MANAGED_BY:
         return labels.get("app.kubernetes.io/component") == Program.OPERATOR.value
     return bool(_KUBEELASTI.items() <= labels.items())
 
@@ -141,7 +141,7 @@ def _read(deployment: JsonObject) -> InstalledOperator:
         for container in containers
         for item in container.get("env") or ()
     }
-    ours = (meta.get("labels") or {}).get("app.kubernetes.io/managed-by") == MANAGER
+    ours = (meta.get("labels") or {}).get("app.kubernetes.io/managed-by") == MANAGED_BY
     watches = parse_list(variables.get("WATCH_NAMESPACES", ""))
     return InstalledOperator(meta["namespace"], watches, ours, variables)
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from elasti.api.names import NAMESPACE
 from elasti.cli import options
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.options import cluster_options
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     "-n",
     "--namespace",
     type=options.namespace,
-    default="elasti",
+    default=NAMESPACE,
     show_default=True,
     help="Where it is installed.",
 )

@@ -9,9 +9,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from elasti.api.names import GROUP, PLURAL
+from elasti.api.names import GROUP, MANAGED_BY, PLURAL
 from elasti.cli.exits import ExitCode, Failure
-from elasti.cli.install.choices import MANAGER
 from elasti.cli.install.inventory import (
     installed_operator,
     installed_operators,
@@ -74,7 +73,7 @@ async def survey(client: Client, namespace: str) -> UninstallSurvey:
     mine = await _mine(client, ours, others, everywhere)
     definition = await _definition(client)
     labels = (definition or {}).get("metadata", {}).get("labels") or {}
-    foreign = definition is not None and labels.get("app.kubernetes.io/managed-by") != MANAGER
+    foreign = definition is not None and labels.get("app.kubernetes.io/managed-by") != MANAGED_BY
     return UninstallSurvey(
         namespace=namespace,
         watches=watches,

@@ -16,8 +16,7 @@ import asyncio
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from elasti.api.names import PAUSED_BY_US_ANNOTATION
-from elasti.operator.scale_handler import FIELD_MANAGER
+from elasti.api.names import FIELD_MANAGER, PAUSED_BY_US_ANNOTATION
 from kubeloop.aio.wait import poll
 from kubeloop.client.errors import Conflict, NoMatch, NotFound
 from kubeloop.objects.patches import MergePatch

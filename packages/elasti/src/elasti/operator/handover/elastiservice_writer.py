@@ -6,10 +6,16 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from elasti.api.names import FINALIZER, PAUSED_OBJECTS_ANNOTATION, SLEEP_ANNOTATION, WAKE_ANNOTATION
+from elasti.api.names import (
+    ELASTISERVICES,
+    FIELD_MANAGER,
+    FINALIZER,
+    PAUSED_OBJECTS_ANNOTATION,
+    SLEEP_ANNOTATION,
+    WAKE_ANNOTATION,
+)
 from elasti.api.types import ElastiService
 from elasti.operator.report.status import port_statuses
-from elasti.operator.scale_handler import FIELD_MANAGER
 from kubeloop.client.errors import Conflict, Invalid, NotFound
 from kubeloop.controller.finalizers import add_finalizers
 from kubeloop.objects.patches import JsonPatch, MergePatch, pointer
@@ -21,7 +27,6 @@ if TYPE_CHECKING:
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
 
-RESOURCE = "elasti.truefoundry.com/v1alpha1/elastiservices"
 _OWN = "own"
 
 _log = structlog.get_logger(__name__)
@@ -37,7 +42,7 @@ class ElastiServiceWriter:
     """Every write is safe to repeat, and gives way to one that came meanwhile."""
 
     def __init__(self, client: Client, clock: Clock) -> None:
-        self._objects = client.resource(RESOURCE, ElastiService)
+        self._objects = client.resource(ELASTISERVICES, ElastiService)
         self._status = self._objects.subresource("status", ElastiService)
         self._clock = clock
 

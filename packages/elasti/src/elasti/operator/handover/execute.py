@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
-from elasti.api.names import MANAGED_BY
+from elasti.api.names import FIELD_MANAGER, MANAGED_BY
 from elasti.operator.handover.children import adopted, resolver_slices, slice_differs
 from elasti.operator.handover.machine import Activity, Park, State
 from elasti.operator.handover.observe import remember_scale
 from elasti.operator.handover.plan import keda_retry_delay
-from elasti.operator.scale_handler import FIELD_MANAGER, ScaleDown, ScaleUp
+from elasti.operator.scale_handler import ScaleDown, ScaleUp
 from elasti.operator.watch.projections import MANAGED_BY_LABEL, SLICES, EndpointSlice
 from elasti.operator.watch.targets import target_of
 from kubeloop.client.errors import AlreadyExists, KubeError, NotFound

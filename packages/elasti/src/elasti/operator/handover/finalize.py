@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from elasti.api.names import FINALIZER, PRIVATE_LABEL, private_service_name
+from elasti.api.names import ELASTISERVICES, FINALIZER, PRIVATE_LABEL, private_service_name
 from elasti.operator.handover.machine import State
 from elasti.operator.handover.plan import owed_to_keda
 from elasti.operator.watch.projections import SERVICES, SLICES, Service
@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import ObjectMeta
 
 
-_RESOURCE = "elasti.truefoundry.com/v1alpha1/elastiservices"
 _PAUSE = 0.5
 
 _log = structlog.get_logger(__name__)
@@ -72,7 +71,7 @@ class Finalizer:
         resting: PortQuarantine,
         settings: OperatorSettings,
     ) -> None:
-        self._objects = client.resource(_RESOURCE)
+        self._objects = client.resource(ELASTISERVICES)
         self._services = client.resource(SERVICES, Service)
         self._namespaces = client.resource("v1/namespaces")
         self._directory = directory

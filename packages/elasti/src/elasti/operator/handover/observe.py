@@ -17,7 +17,7 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-from elasti.api.names import MANAGED_BY, WAKE_ANNOTATION, private_service_name
+from elasti.api.names import AGGREGATE_LABEL, MANAGED_BY, WAKE_ANNOTATION, private_service_name
 from elasti.operator.handover import sleep_request
 from elasti.operator.handover.children import (
     FAMILIES,
@@ -319,10 +319,7 @@ def missing_rules_text(resource: GroupVersionResource, namespace: str = "") -> s
     )
     if namespace:
         return f"bind a Role in namespace {namespace} to the operator's account, with {rules}"
-    return (
-        'add a ClusterRole labelled elasti.truefoundry.com/aggregate-to-operator: "true" with'
-        f" {rules}"
-    )
+    return f'add a ClusterRole labelled {AGGREGATE_LABEL}: "true" with {rules}'
 
 
 class Observer:

@@ -20,11 +20,11 @@ import dataclasses
 import hashlib
 from typing import TYPE_CHECKING
 
+from elasti.api.defaults import FIRST_RESOLVER_PORT, LAST_RESOLVER_PORT
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-FIRST_PORT = 20000
-LAST_PORT = 29999
 QUARANTINE = 3600.0
 
 
@@ -43,7 +43,7 @@ class PortOwner:
 class PortBook:
     """Who holds which port. One writer: the leader's reconciler."""
 
-    def __init__(self, first: int = FIRST_PORT, last: int = LAST_PORT) -> None:
+    def __init__(self, first: int = FIRST_RESOLVER_PORT, last: int = LAST_RESOLVER_PORT) -> None:
         self._first = first
         self._size = last - first + 1
         self._owners: dict[int, PortOwner] = {}

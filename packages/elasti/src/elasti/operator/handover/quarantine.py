@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from elasti.api.names import QUARANTINE_CONFIG_MAP
+from elasti.api.names import FIELD_MANAGER, QUARANTINE_CONFIG_MAP
 from elasti.operator.handover.ports import QUARANTINE
-from elasti.operator.scale_handler import FIELD_MANAGER
 from kubeloop.aio.backoff import Backoff
 from kubeloop.client.errors import AlreadyExists, Forbidden, KubeError, NotFound
 from kubeloop.objects.patches import MergePatch

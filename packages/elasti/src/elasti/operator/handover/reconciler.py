@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import structlog
 
+from elasti.api.defaults import cooldown_of
+from elasti.api.names import FIELD_MANAGER
 from elasti.operator.handover import plan as plans
 from elasti.operator.handover import sleep_request
 from elasti.operator.handover.elastiservice_writer import ElastiServiceWriter, paused_objects
@@ -24,9 +26,8 @@ from elasti.operator.handover.observe import Observer, observation_of
 from elasti.operator.handover.plan import requeue_after
 from elasti.operator.handover.scale_conflicts import ScaleConflicts
 from elasti.operator.idleness.decide import Verdict
-from elasti.operator.idleness.decisions import TriggerJudgement, cooldown_of, trigger_health
+from elasti.operator.idleness.decisions import TriggerJudgement, trigger_health
 from elasti.operator.report.status import absences, status_of, status_patch
-from elasti.operator.scale_handler import FIELD_MANAGER
 from elasti.operator.watch.projections import SERVICES, Service
 from elasti.operator.watch.targets import target_of
 from kubeloop.client.errors import AlreadyExists, KubeError

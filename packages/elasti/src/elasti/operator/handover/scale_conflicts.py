@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from elasti.api.defaults import cooldown_of
+from elasti.api.names import FIELD_MANAGER
 from elasti.operator.handover.machine import State
 from elasti.operator.idleness.decide import Verdict
-from elasti.operator.idleness.decisions import cooldown_of
-from elasti.operator.scale_handler import FIELD_MANAGER, NotScalable
+from elasti.operator.scale_handler import NotScalable
 from elasti.operator.watch.targets import target_of
 from kubeloop.client.errors import KubeError
 

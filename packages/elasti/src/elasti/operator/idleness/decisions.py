@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
+from elasti.api.defaults import cooldown_of, stale_after
 from elasti.operator.handover.sleep_request import is_in_force
 from elasti.operator.idleness.decide import (
     Decision,
@@ -30,14 +31,6 @@ if TYPE_CHECKING:
     from elasti.operator.watch.directory import CRDDetails, Directory
     from kubeloop.aio.clock import Clock
     from kubeloop.controller.reconcile import Request
-
-_DEFAULT_COOLDOWN = 900.0
-_STALE_POLLS = 4
-
-
-def cooldown_of(spec: ElastiServiceSpec) -> float:
-    """Return the cooldown in seconds; zero means KubeElasti's default, as it always did."""
-    return float(spec.cooldown_period) or _DEFAULT_COOLDOWN
 
 
 def unix_seconds(text: str | None) -> float:
@@ -90,7 +83,7 @@ class Decisions:
         self._states = states
         self._evidence = evidence
         self._clock = clock
-        self._stale_after = max(120.0, _STALE_POLLS * polling_interval)
+        self._stale_after = stale_after(polling_interval)
 
     @property
     def stale_after(self) -> float:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from elasti.api.defaults import cooldown_of
 from elasti.api.names import private_service_name
 from elasti.operator.handover.machine import State
 from elasti.operator.handover.observe import BY_SERVICE
 from elasti.operator.idleness.decide import Verdict
-from elasti.operator.idleness.decisions import cooldown_of
 from elasti.operator.idleness.evaluator import EvidenceKey, Subject, evidence_key
 from elasti.operator.idleness.triggers.pods import ScrapeTarget
 from kubeloop.aio.tasks import TimeBudget

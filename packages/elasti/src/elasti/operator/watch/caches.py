@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from elasti.api.names import MANAGED_BY, PRIVATE_LABEL
+from elasti.api.names import ELASTISERVICES, MANAGED_BY, PRIVATE_LABEL
 from elasti.api.types import ElastiService
 from elasti.operator.handover.observe import BY_SERVICE, index_by_service
 from elasti.operator.report.warnings import BY_SELECTOR, index_by_selector
@@ -22,8 +22,6 @@ from elasti.operator.watch.resolvers import Resolvers
 if TYPE_CHECKING:
     from elasti.operator.settings import OperatorSettings
     from kubeloop.client.client import Client
-
-ELASTISERVICES = "elasti.truefoundry.com/v1alpha1/elastiservices"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,0 +1,41 @@
+"""Numbers that more than one program knows: the only place where they are written. Pure.
+
+A default that one program alone knows stands in its settings.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from elasti.api.types import ElastiServiceSpec
+
+COOLDOWN = 900
+"""Seconds without use before a target sleeps."""
+POLLING_INTERVAL = 30.0
+"""Seconds between two readings of a trigger."""
+ENGAGE_SETTLE = 15.0
+"""Seconds that endpoints need to reach the slowest node."""
+
+OPERATOR_PORT = 8013
+"""Where resolvers ask for wake-ups."""
+HEALTH_PORT = 8081
+RESOLVER_ADMIN_PORT = 8013
+RESOLVER_SHARED_PORT = 8012
+"""Where the Host header names the Service."""
+FIRST_RESOLVER_PORT = 20000
+LAST_RESOLVER_PORT = 29999
+"""The operator gives every port of a Service one of these; NetworkPolicies let them through."""
+
+_STALE_POLLS = 4
+_MIN_STALE_AFTER = 120.0
+
+
+def cooldown_of(spec: ElastiServiceSpec) -> float:
+    """Return the cooldown in seconds; zero means the default, as in KubeElasti."""
+    return float(spec.cooldown_period or COOLDOWN)
+
+
+def stale_after(polling_interval: float) -> float:
+    """Return after how many seconds a trigger's reading proves nothing any more."""
+    return max(_MIN_STALE_AFTER, _STALE_POLLS * polling_interval)
