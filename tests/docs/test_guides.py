@@ -7,9 +7,13 @@ import importlib
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from elasti.api.parsing import parse_duration
 from elasti.api.types import ElastiServiceSpec, WakeSpec
+from elasti.operator.settings import OperatorSettings
+from elasti.resolver.settings import ResolverSettings
 
 GUIDES = sorted((Path(__file__).parents[2] / "docs" / "guide").glob("*.md"))
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
@@ -54,3 +58,38 @@ def test_every_field_of_an_elasti_service_is_explained():
     fields = [name for name in ElastiServiceSpec.__struct_encode_fields__ if name != "wake"]
     fields += [f"wake.{name}" for name in WakeSpec.__struct_encode_fields__]
     assert [name for name in fields if f"`{name}`" not in part] == []
+
+
+def stated_defaults(heading: str) -> dict[str, float]:
+    """The numbers and durations that a table of the guide names as defaults, by variable."""
+    guide = next(page.read_text() for page in GUIDES if page.name == "configuring.md")
+    part = guide.split(f"## {heading}")[1].split("\n## ")[0]
+    found = {}
+    for names, values in re.findall(r"^\| ([^|]+) \| ([^|]+) \|", part, re.MULTILINE):
+        values = [value.strip().strip("`") for value in values.split(",")]
+        for name, value in zip(re.findall(r"`([^`]+)`", names), values, strict=False):
+            if value[:1].isdigit():
+                found[name] = float(value) if value.isdigit() else parse_duration(value)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("program", "settings"), [("operator", OperatorSettings()), ("resolver", ResolverSettings())]
+)
+def test_the_defaults_of_variables_are_those_of_the_program(program, settings):
+    module = importlib.import_module(f"elasti.{program}.settings")
+    stated = stated_defaults(f"The {program}'s variables")
+    assert {"ELASTI_ENGAGE_SETTLE"} <= set(stated)
+    actual = {name: getattr(settings, module._VARIABLES[name][0]) for name in stated}
+    assert stated == actual
+
+
+def test_the_defaults_of_fields_are_those_of_the_type():
+    stated = stated_defaults("Every field")
+    assert {"cooldownPeriod", "wake.maxHeld"} <= set(stated)
+    actual = {
+        field.encode_name: field.default for field in msgspec.structs.fields(ElastiServiceSpec)
+    }
+    wake = {field.encode_name: field.default for field in msgspec.structs.fields(WakeSpec)}
+    actual |= {f"wake.{name}": default for name, default in wake.items()}
+    assert stated == {name: actual[name] for name in stated}
