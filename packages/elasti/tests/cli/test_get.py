@@ -17,7 +17,7 @@ import yaml
 from aiohttp import web
 from tests.cli.stage import Stage
 from tests.resolver.cluster import FakeCluster, fake_operator
-from tests.resolver.test_app import free_port, get, held, worker
+from tests.resolver.support import free_port, get, held, worker
 
 from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef, StatusCondition
 from elasti.api.types import ElastiServiceStatus as Status

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from tests.resolver.cluster import fake_operator
-from tests.resolver.test_app import free_port
+from tests.resolver.support import free_port
 
 from devkube.apiserver.server import ApiServer
 from elasti.api.crd import custom_resource_definition

@@ -3,85 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
-import socket
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
-import hpack
 from tests.resolver.cluster import FakeCluster, endpoint, fake_operator, pod
+from tests.resolver.support import HttpPod, free_port, get, held, worker
 
-from elasti.api.wire import PROBE_PATH, WakeOutcome, probe_request, read_probe_answer
+from elasti.api.wire import WakeOutcome, probe_request, read_probe_answer
 from elasti.resolver import app
-from elasti.resolver.app import Worker
 from elasti.resolver.projections import ServiceKey
-from elasti.resolver.proxy.h2.frames import HEADERS, PREFACE, SETTINGS, frame
 from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.settings import ResolverSettings
 from kubeloop.aio.wait import poll
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from kubeloop.client import Client
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
-
-
-@contextlib.asynccontextmanager
-async def worker(cluster: FakeCluster, url: str, **settings: Any) -> AsyncIterator[Worker]:
-    chosen = ResolverSettings(
-        operator_url=url, host="127.0.0.1", shared_port=free_port(), engage_settle=0.1, **settings
-    )
-    made = Worker(cast("Client", cluster), chosen, limits=Limits())
-    async with made.running():
-        yield made
-
-
-def held(resolver: Worker, service: str = "web") -> int:
-    found = resolver.registry.get(ServiceKey("shop", service))
-    return found.held if found is not None else 0
-
-
-async def get(port: int, path: str = "/", host: str = "web") -> bytes:
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    writer.write(f"GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode())
-    try:
-        return await reader.read()
-    finally:
-        writer.close()
-
-
-class HttpPod:
-    """A pod that begins to answer when it is told to."""
-
-    def __init__(self) -> None:
-        self.port = free_port()
-        self.requests = 0
-        self.ready = True
-
-    @contextlib.asynccontextmanager
-    async def answering(self) -> AsyncIterator[None]:
-        server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, backlog=1024)
-        try:
-            yield
-        finally:
-            server.close()
-            await server.wait_closed()
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, EOFError):
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                probe = head.startswith(b"GET /ready ")
-                self.requests += not probe
-                status = b"503 No" if probe and not self.ready else b"200 OK"
-                writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 2\r\n\r\nhi")
-        writer.close()
+    pass
 
 
 async def test_a_hundred_held_requests_reach_the_pod_once_each_when_its_probe_passes():
@@ -152,122 +88,11 @@ async def test_a_server_that_speaks_first_is_heard_through_a_tcp_port():
         writer.close()
 
 
-async def test_the_shared_port_goes_by_host_and_closes_after_one_request():
-    cluster, first, second = FakeCluster(), HttpPod(), HttpPod()
-    for name, process in (("web", first), ("api", second)):
-        cluster.elasti_service(name)
-        cluster.private_service(name)
-        cluster.endpoints(name, endpoint("127.0.0.1", ready=True), ports={"http": process.port})
-    async with (
-        first.answering(),
-        second.answering(),
-        fake_operator(lambda _: WakeOutcome.SCALING) as url,
-        worker(cluster, url) as resolver,
-    ):
-        port = resolver.shared_port
-        assert (await get(port, host="web.shop.svc.cluster.local")).startswith(b"HTTP/1.1 200 ")
-        assert (await get(port, host="api.shop:80")).startswith(b"HTTP/1.1 200 ")
-        assert (first.requests, second.requests) == (1, 1)
-        # Two requests for different Services on one connection: the second is not misdelivered.
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        for host in ("web.shop", "api.shop"):
-            writer.write(f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-        answers = await asyncio.wait_for(reader.read(), 5)
-        writer.close()
-        assert answers.count(b"HTTP/1.1 200") == 1
-        assert (first.requests, second.requests) == (2, 1)
-
-
-async def test_the_shared_port_closes_after_an_answer_of_ours_too():
-    """Else the next request on the connection goes to the first one's Service, whatever its Host."""
-    cluster, pod = FakeCluster(), HttpPod()
-    rule = {"path": {"type": "Exact", "value": "/healthz"}, "response": {"status": 200}}
-    cluster.elasti_service("web", probeResponse=[rule])
-    cluster.elasti_service("api")
-    for name in ("web", "api"):
-        cluster.private_service(name)
-        cluster.endpoints(name, endpoint("127.0.0.1", ready=True), ports={"http": pod.port})
-    async with (
-        pod.answering(),
-        fake_operator(lambda _: WakeOutcome.SCALING) as url,
-        worker(cluster, url) as resolver,
-    ):
-        for path in ("/healthz", PROBE_PATH):
-            reader, writer = await asyncio.open_connection("127.0.0.1", resolver.shared_port)
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: web.shop\r\n\r\n".encode())
-            writer.write(b"GET /private HTTP/1.1\r\nHost: api.shop\r\n\r\n")
-            answers = await asyncio.wait_for(reader.read(), 5)
-            writer.close()
-            assert answers.count(b"HTTP/1.1 ") == 1
-            assert b"\r\nConnection: close\r\n" in answers
-        assert pod.requests == 0
-
-
 def test_a_worker_divides_all_the_descriptors_that_it_may_have(monkeypatch):
     monkeypatch.setattr(app, "raise_descriptor_limit", lambda: 1024)
     settings = ResolverSettings(operator_url="http://127.0.0.1:1", idle_per_pod=7)
     divided = Limits.for_descriptors(1024)
     assert app._limits(settings) == dataclasses.replace(divided, max_idle_per_pod=7)
-
-
-async def test_who_came_to_the_shared_port_before_its_ports_were_known_is_served_when_they_are():
-    """As after KubeElasti, whose private Services have no label until the operator adopts them."""
-    cluster, process, other = FakeCluster(), HttpPod(), HttpPod()
-    cluster.elasti_service("web")
-    async with (
-        process.answering(),
-        other.answering(),
-        fake_operator(lambda _: WakeOutcome.SCALING) as url,
-        worker(cluster, url) as resolver,
-    ):
-        asking = [
-            asyncio.create_task(get(resolver.shared_port, host=host))
-            for host in ("web.shop", "web.shop:81")
-        ]
-        await poll(lambda: held(resolver) == 2, 0.01, timeout=30)
-        ports = [{"name": "http", "port": 80}, {"name": "more", "port": 81}]
-        cluster.private_service("web", *ports)
-        numbers = {"http": process.port, "more": other.port}
-        cluster.endpoints("web", endpoint("127.0.0.1", ready=True), ports=numbers)
-        answers = await asyncio.wait_for(asyncio.gather(*asking), 30)
-    assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
-    assert (process.requests, other.requests) == (1, 1)
-
-
-async def test_the_shared_port_answers_404_for_nobody_and_wakes_nobody():
-    cluster = FakeCluster()
-    cluster.elasti_service("web")
-
-    def on_wake(_):
-        raise AssertionError("nobody must be woken")
-
-    async with fake_operator(on_wake) as url, worker(cluster, url) as resolver:
-        for host in ("example.com", "other.shop", "10.0.0.1", "[::1]:80"):
-            assert (await get(resolver.shared_port, host=host)).startswith(b"HTTP/1.1 404 ")
-        reader, writer = await asyncio.open_connection("127.0.0.1", resolver.shared_port)
-        writer.write(b"nonsense\r\n\r\n")
-        assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
-        writer.close()
-        assert b'host_extraction_count{error="failed"} 4\n' in await resolver.view.metrics()
-
-
-async def test_a_header_may_name_the_service_on_the_shared_port():
-    cluster, process = FakeCluster(), HttpPod()
-    cluster.elasti_service("web")
-    cluster.private_service("web")
-    cluster.endpoints("web", endpoint("127.0.0.1", ready=True), ports={"http": process.port})
-    async with (
-        process.answering(),
-        fake_operator(lambda _: WakeOutcome.SCALING) as url,
-        worker(cluster, url, header_for_host="X-Envoy-Decorator-Operation") as resolver,
-    ):
-        reader, writer = await asyncio.open_connection("127.0.0.1", resolver.shared_port)
-        writer.write(
-            b"GET / HTTP/1.1\r\nHost: shop.example.com\r\n"
-            b"X-Envoy-Decorator-Operation: web.shop.svc.cluster.local:80/*\r\n\r\n"
-        )
-        assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
-        writer.close()
 
 
 async def test_probe_responses_are_answered_here_and_wake_nobody():
@@ -427,29 +252,3 @@ async def test_a_pod_that_dies_sends_its_connections_to_the_next():
             cluster.endpoints("web", endpoint("127.0.0.1", ready=True), ports={"http": alive.port})
             answers = await asyncio.gather(*asking)
     assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
-
-
-async def test_h2_on_the_shared_port_goes_by_authority():
-    cluster = FakeCluster()
-    rule = {"path": {"value": "/healthz"}, "response": {"status": 200, "body": "zz"}}
-    cluster.elasti_service("web", probeResponse=[rule])
-    async with (
-        fake_operator(lambda _: WakeOutcome.SCALING) as url,
-        worker(cluster, url) as resolver,
-    ):
-        for authority, expected in (("web.shop", b"zz"), ("other.shop", b"HTTP/1.1 404 ")):
-            fields = [
-                (":method", "GET"), (":scheme", "http"), (":path", "/healthz"), (":authority", authority)
-            ]  # fmt: skip
-            block = hpack.Encoder().encode(fields)
-            reader, writer = await asyncio.open_connection("127.0.0.1", resolver.shared_port)
-            writer.write(
-                PREFACE + frame(SETTINGS) + frame(HEADERS, flags=5, stream=1, payload=block)
-            )
-            got = b""
-            async with asyncio.timeout(40):
-                while expected not in got:
-                    piece = await reader.read(4096)
-                    assert piece, got
-                    got += piece
-            writer.close()

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 from tests.resolver.cluster import FakeCluster
-from tests.resolver.test_app import free_port
-from tests.resolver.test_services import rig
+from tests.resolver.registry_rig import rig
+from tests.resolver.support import free_port
 
 from elasti.api.wire import WakeOutcome
 from elasti.resolver.projections import ServiceKey

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 from tests.resolver.installation import Installation, eventually, installation
-from tests.resolver.test_app import HttpPod, free_port, get
+from tests.resolver.support import HttpPod, free_port, get
 
 from kubeloop.aio.relay import reset
 

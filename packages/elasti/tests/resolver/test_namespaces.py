@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 from tests.resolver.installation import eventually, installation
-from tests.resolver.test_app import HttpPod, free_port, get
+from tests.resolver.support import HttpPod, free_port, get
 
 pytestmark = pytest.mark.slow
 

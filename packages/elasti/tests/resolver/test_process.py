@@ -8,7 +8,7 @@ import signal
 import pytest
 from click.testing import CliRunner
 from tests.resolver.installation import eventually, installation
-from tests.resolver.test_app import HttpPod, free_port, get
+from tests.resolver.support import HttpPod, free_port, get
 
 from elasti.cli.main import main
 

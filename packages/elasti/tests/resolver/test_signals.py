@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from tests.resolver.installation import Running, eventually, installation
-from tests.resolver.test_app import free_port
+from tests.resolver.support import free_port
 from tests.resolver.traffic import Connection, CountingPod, Traffic
 
 pytestmark = pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from tests.resolver.proxy.memory_target import MemoryTarget
+from tests.resolver.proxy.memory_upstream import MemoryUpstream
 
 from elasti.resolver.proxy.http1.connection import ClientConnection
 from elasti.resolver.proxy.port_handler import DataPath
@@ -91,7 +91,7 @@ class World:
         self.path = DataPath()
         self.pool = FakePool(limits=self.path.limits, sweeper=self.path.sweeper)
         self.path.pool = self.pool
-        self.handler = self.path.handler(MemoryTarget(POD), PortProtocol.HTTP)
+        self.handler = self.path.handler(MemoryUpstream(POD), PortProtocol.HTTP)
         connection = self.handler()
         assert isinstance(connection, ClientConnection)
         self.client = FakeTransport(connection)

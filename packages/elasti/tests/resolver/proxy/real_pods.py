@@ -8,6 +8,7 @@ import os
 import shutil
 import socket
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,7 +17,8 @@ from elasti.resolver.proxy.upstream.interface import UpstreamAddress
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-    from pathlib import Path
+
+WEB_POD = Path(__file__).with_name("web_pod.py")
 
 
 def needs(program: str) -> pytest.MarkDecorator:
@@ -29,7 +31,7 @@ def needs(program: str) -> pytest.MarkDecorator:
 async def web_pod(*arguments: str) -> AsyncIterator[UpstreamAddress]:
     """An aiohttp server; with a certificate and a key over TLS."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.resolver.proxy.web_pod", *arguments,
+        sys.executable, WEB_POD, *arguments,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stdout is not None

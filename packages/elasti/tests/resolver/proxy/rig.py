@@ -7,7 +7,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Self
 
-from tests.resolver.proxy.memory_target import MemoryTarget
+from tests.resolver.proxy.memory_upstream import MemoryUpstream
 
 from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.proxy.port_handler import DataPath, PortHandler
@@ -126,7 +126,7 @@ class Rig:
     def __init__(
         self, *, limits: Limits | None = None, protocol: PortProtocol = PortProtocol.HTTP
     ) -> None:
-        self.target = MemoryTarget()
+        self.target = MemoryUpstream()
         self._limits, self._protocol = limits, protocol
         self.path: DataPath
         self.handler: PortHandler

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.resolver.proxy.memory_target import MemoryTarget
+from tests.resolver.proxy.memory_upstream import MemoryUpstream
 from tests.resolver.proxy.rig import Rig, eventually, hello, read_request
 
 from elasti.resolver.proxy.h2 import frames as h2
@@ -203,7 +203,7 @@ async def test_a_port_with_too_many_connections_says_so_and_others_are_served():
     limits = Limits(max_clients=10, reserved_clients=3)
     async with Rig(limits=limits) as rig:
         await rig.pod(hello)
-        other_target = MemoryTarget(*rig.target.pods)
+        other_target = MemoryUpstream(*rig.target.pods)
         other = rig.path.handler(other_target, PortProtocol.HTTP)
         port = await rig.listen(other)
         greedy = [await rig.connect() for _ in range(12)]
@@ -296,9 +296,9 @@ async def test_few_connections_are_opened_at_a_time():
 
 async def test_the_shares_of_a_closed_port_are_given_back(rig):
     shares = rig.path.quotas.clients
-    aside = [rig.path.handler(MemoryTarget(), PortProtocol.HTTP) for _ in range(10)]
+    aside = [rig.path.handler(MemoryUpstream(), PortProtocol.HTTP) for _ in range(10)]
     before = shares.free
-    handler = rig.path.handler(MemoryTarget(UpstreamAddress("127.0.0.1", 1)), PortProtocol.HTTP)
+    handler = rig.path.handler(MemoryUpstream(UpstreamAddress("127.0.0.1", 1)), PortProtocol.HTTP)
     assert shares.free < before
     handler.close()
     assert shares.free == before
@@ -310,7 +310,7 @@ async def test_the_ports_of_a_service_share_what_it_may_have():
     async with Rig(limits=Limits(max_clients=10, reserved_clients=3)) as rig:
         await rig.pod(hello)
         ports = [
-            rig.path.handler(MemoryTarget(*rig.target.pods), PortProtocol.HTTP, owner="web")
+            rig.path.handler(MemoryUpstream(*rig.target.pods), PortProtocol.HTTP, owner="web")
             for _ in range(3)
         ]
         assert len({handler.clients for handler in ports}) == 1

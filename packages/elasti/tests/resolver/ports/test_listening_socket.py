@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.resolver.cluster import FakeCluster, endpoint, fake_operator
-from tests.resolver.test_app import HttpPod, free_port, get, worker
+from tests.resolver.support import HttpPod, free_port, get, worker
 
 from elasti.api.wire import WakeOutcome
 from elasti.resolver.app import raise_descriptor_limit

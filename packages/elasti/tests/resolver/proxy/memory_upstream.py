@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class MemoryTarget:
+class MemoryUpstream:
     """Pods as a list, held connections as another; `release` and `refuse_all` end the waiting."""
 
     def __init__(self, *pods: UpstreamAddress, max_held: int = 100_000) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.certs import make_authority
 from tests.resolver.cluster import FakeCluster, endpoint, fake_operator, pod
-from tests.resolver.test_app import free_port, get, held, worker
+from tests.resolver.support import free_port, get, held, worker
 from tests.resolver.traffic import served
 
 from elasti.api.wire import WakeOutcome

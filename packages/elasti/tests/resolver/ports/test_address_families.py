@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 from tests.resolver.cluster import FakeCluster, endpoint, fake_operator, pod
-from tests.resolver.test_app import free_port, held
+from tests.resolver.support import free_port, held
 
 from elasti.api.wire import WakeOutcome
 from elasti.resolver.app import Worker

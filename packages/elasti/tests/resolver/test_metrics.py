@@ -6,7 +6,7 @@ import asyncio
 
 from prometheus_client.parser import text_string_to_metric_families
 from tests.resolver.cluster import FakeCluster, endpoint, fake_operator
-from tests.resolver.test_app import HttpPod, free_port, get, held, worker
+from tests.resolver.support import HttpPod, free_port, get, held, worker
 
 from elasti.api.wire import WakeOutcome
 from elasti.resolver.app import Worker

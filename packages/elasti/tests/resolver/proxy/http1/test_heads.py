@@ -8,6 +8,7 @@ import pytest
 from h11._connection import _body_framing
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.resolver.proxy.smuggling import SMUGGLING
 
 from elasti.resolver.proxy.http1 import heads as heads_module
 from elasti.resolver.proxy.http1.heads import (
@@ -54,71 +55,6 @@ def test_the_body_is_framed_as_the_fields_say(fields, framing, length):
     head = parse_request(request(fields, "POST / HTTP/1.1"))
     assert head is not None
     assert (head.framing, head.length) == (framing, length)
-
-
-SMUGGLING = [
-    "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
-    "Content-Length: 5\r\nContent-Length: 6\r\n",
-    "Content-Length: 5\r\nContent-Length: 5\r\n",
-    "Content-Length: 5, 5\r\n",
-    "Content-Length: +5\r\n",
-    "Content-Length: -5\r\n",
-    "Content-Length: 0x5\r\n",
-    "Content-Length: 5 6\r\n",
-    "Content-Length: \r\n",
-    "Content-Length : 5\r\n",
-    " Content-Length: 5\r\n",
-    "Content-Length: 99999999999999999999\r\n",
-    "Transfer-Encoding: xchunked\r\n",
-    "Transfer-Encoding: chunked, identity\r\n",
-    "Transfer-Encoding: chunked, chunked\r\n",
-    "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
-    "Transfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n",
-    "Transfer-Encoding:\x0bchunked\r\n",
-    "Transfer-Encoding\x0b: chunked\r\n",
-    "Transfer-Encoding: \x00chunked\r\n",
-    "Transfer-Encoding:\r\n chunked\r\n",
-    "Transfer-Encoding : chunked\r\n",
-    "X: y\rTransfer-Encoding: chunked\r\n",
-    "X: y\nTransfer-Encoding: chunked\r\n",
-    "X: y\r\n folded\r\n",
-    ": empty\r\n",
-    "no colon\r\n",
-    "Host: other\r\n",
-    "Expect: 200-ok\r\n",
-    "Content-Length: 5\r\ncontent-length: 5\r\n",
-    "Content-Length: 5;\r\n",
-    "Content-Length: 5\x00\r\n",
-    "Content-Length: 0005e0\r\n",
-    "Content-Length:\r\n 5\r\n",
-    "Content-Length\r\n: 5\r\n",
-    "Content-Length: 5\rX: y\r\n",
-    "Content-Length: \xb2\r\n",
-    "Content-Length: 5 \x0b\r\n",
-    "Content-Length: 5,\r\n",
-    "TRANSFER-ENCODING: chunked\r\nCONTENT-LENGTH: 5\r\n",
-    "Transfer-Encoding: chunked, identity\r\n",
-    "Transfer-Encoding: identity, chunked\r\n",
-    "Transfer-Encoding: identity\r\n",
-    'Transfer-Encoding: "chunked"\r\n',
-    "Transfer-Encoding: 'chunked'\r\n",
-    "Transfer-Encoding: chunked;q=1\r\n",
-    "Transfer-Encoding: chunked\x00\r\n",
-    "Transfer-Encoding: cow\r\nTransfer-Encoding: chunked\r\n",
-    "Transfer-Encoding:\x0cchunked\r\n",
-    "Transfer-Encoding: chunk\r\n ed\r\n",
-    "Transfer-Encoding: ,chunked\r\n",
-    "Transfer-Encoding: \r\n",
-    "\x00Transfer-Encoding: chunked\r\n",
-    "X: y\r\n\rTransfer-Encoding: chunked\r\n",
-    "X: y\r\r\nTransfer-Encoding: chunked\r\n",
-    "X\n: y\r\n",
-    "X: y\x7f\r\n",
-    "(X): y\r\n",
-    "X,: y\r\n",
-    "Host: web\r\n",
-    "hOsT: other\r\n",
-]
 
 
 @pytest.mark.parametrize("fields", SMUGGLING)

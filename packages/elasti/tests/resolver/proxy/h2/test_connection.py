@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import grpc
 import hpack
@@ -18,12 +19,14 @@ from elasti.resolver.proxy.upstream.interface import LocalAnswer, Refusal, Upstr
 # gRPC's own threads live as long as the process.
 pytestmark = pytest.mark.allow_leaks("threads")
 
+GRPC_POD = Path(__file__).parent.with_name("grpc_pod.py")
+
 
 @contextlib.asynccontextmanager
 async def grpc_pod():
     """A gRPC server in a process of its own."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.resolver.proxy.grpc_pod",
+        sys.executable, GRPC_POD,
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert process.stdout is not None

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.resolver.proxy.fakes import World
-from tests.resolver.proxy.test_heads import SMUGGLING
+from tests.resolver.proxy.smuggling import SMUGGLING
 
 from elasti.resolver.proxy.h2.frames import HEADERS, PREFACE, SETTINGS, frame
 

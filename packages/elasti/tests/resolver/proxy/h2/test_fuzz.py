@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.resolver.proxy.fakes import POD, World
 from tests.resolver.proxy.h2_peers import request_fields
-from tests.resolver.proxy.memory_target import MemoryTarget
+from tests.resolver.proxy.memory_upstream import MemoryUpstream
 
 from elasti.resolver.proxy.h2 import frames as h2
 from elasti.resolver.proxy.h2.header_blocks import HeaderBlockAssembler
@@ -34,7 +34,7 @@ class Player:
     def __init__(self) -> None:
         self.world = World()
         self.target = self.world.handler.target
-        assert isinstance(self.target, MemoryTarget)
+        assert isinstance(self.target, MemoryUpstream)
         self.target.pods.clear()
         self.encoder = hpack.Encoder()
         self.expected: dict[int, list[tuple[bytes, bytes]]] = {}
@@ -72,7 +72,7 @@ class Player:
 
     def release(self) -> None:
         self.released = True
-        assert isinstance(self.target, MemoryTarget)
+        assert isinstance(self.target, MemoryUpstream)
         self.target.release(POD)
 
 

@@ -9,7 +9,7 @@ from concurrent import futures
 
 import grpc
 import pytest
-from tests.resolver.test_app import free_port
+from tests.resolver.support import free_port
 
 from elasti.resolver.proxy.upstream.interface import UpstreamAddress
 from elasti.resolver.readiness.checks import NetworkChecks, Reachability

@@ -3,82 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 
 from tests.resolver.cluster import FakeCluster, endpoint
-from tests.resolver.test_app import free_port
+from tests.resolver.registry_rig import refuses, rig
+from tests.resolver.support import free_port
 
 from elasti.api.types import WakeSpec
-from elasti.resolver.ports.claims import PortClaims
-from elasti.resolver.ports.listeners import ServicePortListeners
 from elasti.resolver.projections import ServiceKey
-from elasti.resolver.proxy.port_handler import DataPath
 from elasti.resolver.proxy.upstream.interface import PortProtocol
-from elasti.resolver.services.registry import ServiceRegistry
-from elasti.resolver.services.service import ServiceDeps
-from kubeloop.aio.tasks import finish
-from kubeloop.aio.wait import poll
-from kubeloop.informer import SharedInformerFactory
-
-
-class Nobody:
-    """Seams that nothing should use here."""
-
-    def __getattr__(self, name):
-        raise AssertionError(name)
-
-
-class Rig:
-    def __init__(self, cluster, settle, most=None):
-        self.factory = SharedInformerFactory(cluster)
-        self.path = DataPath()
-        claims = PortClaims(settle=settle)
-        nobody = Nobody()
-        self.registry = ServiceRegistry(
-            factories=[self.factory],
-            deps=ServiceDeps(checks=nobody, pods=nobody, operator=nobody, durable=nobody),
-            claims=claims,
-            most=most,
-        )
-        self.listeners = ServicePortListeners(
-            path=self.path,
-            claims=claims,
-            target=self.registry.port,
-            host="127.0.0.1",
-            closed=self.registry.unbound,
-        )
-        self.registry.attach(self.listeners)
-
-    def service(self, name):
-        return self.registry.get(ServiceKey("shop", name))
-
-    def owner(self, port):
-        listener = self.listeners._open.get(port)
-        return listener.claim.key.service if listener else None
-
-    async def until(self, condition):
-        await poll(condition, 0.005, immediate=True, timeout=40)
-
-
-@contextlib.asynccontextmanager
-async def rig(cluster, *, settle=0.2, most=None):
-    made = Rig(cluster, settle, most)
-    made.path.start()
-    running = asyncio.create_task(made.listeners.run())
-    try:
-        async with made.factory.running():
-            await made.factory.wait_for_sync(timeout=40)
-            yield made
-    finally:
-        await finish([running])
-        await made.registry.aclose()
-        await made.path.aclose()
-
-
-def refuses(port):
-    with socket.socket() as sock:
-        return sock.connect_ex(("127.0.0.1", port)) != 0
 
 
 async def test_ports_are_bound_and_closed_as_objects_come_and_go():
