@@ -1,4 +1,4 @@
-"""Scale, bindings, evictions, reviews, Service addresses."""
+"""Scale, bindings, Service addresses."""
 
 from __future__ import annotations
 
@@ -68,22 +68,6 @@ async def test_a_pod_is_bound_once(kube):
     assert (again.code, again["reason"]) == (409, "Conflict")
 
 
-async def test_an_eviction_respects_a_budget(kube):
-    labelled = pod("a", nodeName="n")
-    labelled["metadata"]["labels"] = {"app": "a"}
-    await kube.create(PODS, labelled)
-    budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
-    await kube.create(
-        budgets, {"metadata": {"name": "b"}, "spec": {"selector": {"matchLabels": {"app": "a"}}}}
-    )
-    refused = await kube.create(f"{PODS}/a/eviction", {"metadata": {"name": "a"}})
-    assert (refused.code, refused["reason"]) == (429, "TooManyRequests")
-    assert "Retry-After" not in refused.headers
-    await kube.merge(f"{budgets}/b/status", {"status": {"disruptionsAllowed": 1}})
-    assert (await kube.create(f"{PODS}/a/eviction", {"metadata": {"name": "a"}})).code == 201
-    assert "deletionTimestamp" in (await kube.get(f"{PODS}/a"))["metadata"]
-
-
 async def test_services_get_addresses_of_their_own_and_keep_them(kube):
     first = await kube.create(SERVICES, service("a"))
     second = await kube.create(SERVICES, service("b"))
@@ -112,33 +96,6 @@ async def test_headless_and_node_port_services(kube):
     ports = [reply["spec"]["ports"][0]["nodePort"] for reply in (first, second)]
     assert len(set(ports)) == 2
     assert all(30000 <= port < 32768 for port in ports)
-
-
-async def test_reviews_answer_and_are_not_stored(kube):
-    own = await kube.create(
-        f"{AUTHORIZATION}/selfsubjectaccessreviews",
-        {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}},
-    )
-    assert (own.code, own["status"]) == (201, {"allowed": True})
-    other = await kube.create(
-        f"{AUTHORIZATION}/subjectaccessreviews",
-        {"spec": {"user": "nobody", "resourceAttributes": {"verb": "get", "resource": "pods"}}},
-    )
-    assert other["status"]["allowed"] is False
-    who = await kube.create("/apis/authentication.k8s.io/v1/selfsubjectreviews", {})
-    assert who["status"]["userInfo"]["username"] == "admin"
-    assert (await kube.get(f"{AUTHORIZATION}/subjectaccessreviews")).code == 405
-
-
-async def test_token_reviews_know_the_server_s_tokens():
-    user = UserInfo(name="robot", groups=("bots",))
-    async with running(tokens={"secret": user}) as kube:
-        path = "/apis/authentication.k8s.io/v1/tokenreviews"
-        good = await kube.create(path, {"spec": {"token": "secret"}})
-        assert good["status"]["authenticated"] is True
-        assert good["status"]["user"]["username"] == "robot"
-        bad = await kube.create(path, {"spec": {"token": "guess"}})
-        assert "authenticated" not in bad["status"]
 
 
 async def test_tokens_and_certificates_authenticate_and_others_are_refused():

@@ -7,7 +7,7 @@ import asyncio
 import msgspec
 import pytest
 
-from devkube.apiserver.auth import AllowAll, UserInfo
+from devkube.apiserver.auth import AdminAuthorizer, UserInfo
 from devkube.apiserver.calls import Call, read_attributes
 from devkube.apiserver.core import Core
 from devkube.apiserver.registry.list_watch import Watch, read_watch
@@ -24,7 +24,7 @@ def make_core(**options) -> Core:
         store=ObjectStore(**options),
         clock=SystemClock(),
         authenticators=[],
-        authorizers=[AllowAll()],
+        authorizers=[AdminAuthorizer()],
         service_network="127.96.0.0/16",
     )
 

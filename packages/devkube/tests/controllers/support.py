@@ -178,7 +178,6 @@ _RESOURCES = {
     "statefulsets": "apps/v1/statefulsets",
     "controllerrevisions": "apps/v1/controllerrevisions",
     "slices": "discovery.k8s.io/v1/endpointslices",
-    "budgets": "policy/v1/poddisruptionbudgets",
     "crds": "apiextensions.k8s.io/v1/customresourcedefinitions",
     "widgets": "example.com/v1/widgets",
 }

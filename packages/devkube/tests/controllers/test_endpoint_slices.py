@@ -134,24 +134,6 @@ async def _has(cluster: Cluster, number: int) -> bool:
     return len(found) == number and len(endpoints_of(found)) == number
 
 
-async def test_kubectl_get_endpoints_shows_ready_addresses(cluster: Cluster) -> None:
-    await cluster.services.create(service())
-    await cluster.deployments.create(deployment(replicas=2))
-
-    async def both() -> bool:
-        found = await cluster.get("endpoints", "web")
-        subsets = (found or {}).get("subsets") or []
-        return len(subsets) == 1 and len(subsets[0].get("addresses") or ()) == 2
-
-    await eventually(both)
-    await cluster.services.delete("web")
-
-    async def gone() -> bool:
-        return await cluster.get("endpoints", "web") is None
-
-    await eventually(gone)
-
-
 async def test_pods_that_mean_another_port_by_a_name_are_listed_apart(cluster: Cluster) -> None:
     await cluster.services.create(service())
     await cluster.deployments.create(deployment("one", replicas=1, **named_port(8080)))

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from tests.controllers.support import NODE, Cluster, cluster_at, first_of, running
-from tests.controllers.test_budgets import test_an_eviction_beyond_the_budget_is_refused
 from tests.controllers.test_deployments import (
     test_a_paused_deployment_scales_but_does_not_roll_out,
     test_a_rollout_that_never_gets_ready_keeps_the_old_pods,
@@ -16,7 +15,6 @@ from tests.controllers.test_deployments import (
 from tests.controllers.test_endpoint_slices import (
     test_a_pod_that_ends_is_listed_as_terminating_until_it_is_gone,
     test_a_service_gets_a_slice_with_its_labels_and_its_pods,
-    test_kubectl_get_endpoints_shows_ready_addresses,
 )
 from tests.controllers.test_garbage import (
     test_a_circle_of_owners_can_be_deleted,
@@ -52,12 +50,10 @@ __all__ = [
     "test_a_pod_that_ends_is_listed_as_terminating_until_it_is_gone",
     "test_a_rollout_that_never_gets_ready_keeps_the_old_pods",
     "test_a_service_gets_a_slice_with_its_labels_and_its_pods",
-    "test_an_eviction_beyond_the_budget_is_refused",
     "test_an_update_goes_from_the_highest_number_down_to_the_partition",
     "test_custom_resources_defined_later_own_and_are_owned",
     "test_kubectl_follows_and_undoes_an_update",
     "test_kubectl_follows_restarts_and_undoes_rollouts",
-    "test_kubectl_get_endpoints_shows_ready_addresses",
     "test_recreate_starts_no_new_pod_while_an_old_one_runs",
     "test_what_holds_a_namespace_up_is_told_in_its_conditions",
     "test_what_kubectl_orphans_is_adopted_by_the_next_of_the_kind",

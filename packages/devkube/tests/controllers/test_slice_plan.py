@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.controllers.builders import a_pod
 
-from devkube.controllers.classic_endpoints import subsets_of
 from devkube.controllers.endpoint_slice_plan import (
     MAX_ENDPOINTS,
     ManagedEndpointSlice,
@@ -219,22 +218,3 @@ def test_target_ports_are_numbers_names_or_the_port_itself() -> None:
         ("b", 7000),
         ("c", 82),
     ]
-
-
-def test_classic_endpoints_keep_ready_and_other_addresses_apart() -> None:
-    pods = [
-        a_backend(1),
-        a_backend(2, ready=False),
-        a_backend(3, port=9090),
-        a_backend(4, deleting=True),
-    ]
-    found = subsets_of(a_service(), pods)
-    shown = [
-        (
-            [p["port"] for p in subset["ports"]],
-            [a["ip"] for a in subset.get("addresses", [])],
-            [a["ip"] for a in subset.get("notReadyAddresses", [])],
-        )
-        for subset in found
-    ]
-    assert shown == [([8080], ["10.0.0.2"], ["10.0.0.3"]), ([9090], ["10.0.0.4"], [])]

@@ -108,14 +108,6 @@ class AdminAuthorizer:
         return user.is_admin
 
 
-class AllowAll:
-    """Everything is allowed, for a cluster whose only guard is its loopback address."""
-
-    async def authorize(self, user: UserInfo, attributes: Attributes) -> bool:
-        """Say yes."""
-        return True
-
-
 _PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
 
 

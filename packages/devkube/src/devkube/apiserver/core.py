@@ -29,7 +29,6 @@ from devkube.apiserver.registry.subresources import (
     NamespaceFinalize,
     PodBinding,
     PodEviction,
-    Reviews,
     ScaleSubresource,
 )
 from devkube.apiserver.registry.verbs import ResourceVerbs
@@ -199,7 +198,8 @@ class Core:
             openapi=OpenApiDocuments(self.registry, self.types),
             faults=self.faults,
         )
-        self.reviews = Reviews(self.gate)
+        # Questions that look like objects and are never stored, by kind.
+        self.reviews: dict[str, Callable[[Call], Awaitable[ApiResponse]]] = {}
         self._subresources: dict[str, Callable[[Call], ApiResponse]] = {
             "scale": ScaleSubresource(self.writer).answer,
             "binding": PodBinding(self.writer).answer,

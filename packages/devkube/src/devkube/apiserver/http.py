@@ -96,8 +96,9 @@ class RequestHandler:
         special = core.subresource(call)
         if special is not None:
             return await special(call, request)
-        if core.reviews.covers(call):
-            return _response(await core.reviews.answer(call))
+        review = core.reviews.get(call.resource.kind)
+        if review is not None and not call.resource.custom:
+            return _response(await review(call))
         answer = core.answer(call)
         if isinstance(answer, WatchResponse):
             return await self._stream(request, answer.watch, call.served.warning)

@@ -209,7 +209,8 @@ def install(core: Core, *, key: SigningKey, authority: bytes) -> InstalledAuth:
     )
     aggregation = RoleAggregation(core.store)
     core.gate = gate
-    core.reviews = RbacReviews(gate, tokens)
+    reviews = RbacReviews(gate, tokens)
+    core.reviews = dict.fromkeys(reviews.kinds, reviews.answer)
     core.admission += [
         ServiceAccountAdmission(store=core.store, stamps=core.stamps),
         EscalationCheck(rbac),

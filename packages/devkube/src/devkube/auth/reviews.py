@@ -9,11 +9,10 @@ import msgspec
 from devkube.apiserver import calls, status
 from devkube.apiserver.auth import ANONYMOUS, RequestCredentials, UserInfo
 from devkube.apiserver.calls import ApiResponse, Attributes
-from devkube.apiserver.registry.subresources import Reviews
 from devkube.auth.jwt import TokenError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from devkube.apiserver.calls import Call
     from devkube.auth.gate import RbacGate
@@ -62,12 +61,11 @@ class ReviewSpec(msgspec.Struct, rename="camel"):
         return Attributes(verb=path.verb, path=path.path)
 
 
-class RbacReviews(Reviews):
+class RbacReviews:
     """Answers the create-only resources of authentication and authorisation."""
 
     def __init__(self, gate: RbacGate, tokens: ServiceAccountTokens) -> None:
-        super().__init__(gate)
-        self._rbac_gate = gate
+        self._gate = gate
         self._tokens = tokens
         self._answers: Mapping[str, Callable[[Call, ReviewSpec], Awaitable[JsonObject]]] = {
             "SelfSubjectAccessReview": self._own,
@@ -77,6 +75,11 @@ class RbacReviews(Reviews):
             "SelfSubjectReview": self._whoami,
             "TokenReview": self._token_of,
         }
+
+    @property
+    def kinds(self) -> Sequence[str]:
+        """The kinds that are reviews."""
+        return tuple(self._answers)
 
     async def answer(self, call: Call) -> ApiResponse:
         """Answer a review with itself, its status filled in."""
@@ -114,8 +117,8 @@ class RbacReviews(Reviews):
         return await self._decide(_subject(spec), attributes)
 
     async def _decide(self, user: UserInfo, attributes: Attributes) -> JsonObject:
-        rbac = self._rbac_gate.rbac
-        if await self._rbac_gate.allows(user, attributes):
+        rbac = self._gate.rbac
+        if await self._gate.allows(user, attributes):
             reason = rbac.decide(user, attributes) or ""
             return {"allowed": True, "reason": reason} if reason else {"allowed": True}
         problems = rbac.problems(user, attributes.namespace)
@@ -124,9 +127,9 @@ class RbacReviews(Reviews):
     async def _rules(self, call: Call, spec: ReviewSpec) -> JsonObject:
         if not spec.namespace:
             raise status.bad_request("no namespace on request")
-        rules = self._rbac_gate.rbac.policy.rules_for(call.user, spec.namespace)
+        rules = self._gate.rbac.policy.rules_for(call.user, spec.namespace)
         shown = [rule.to_json() for rule in rules]
-        problems = self._rbac_gate.rbac.problems(call.user, spec.namespace)
+        problems = self._gate.rbac.problems(call.user, spec.namespace)
         found: JsonObject = {
             "resourceRules": [rule for rule in shown if "resources" in rule],
             "nonResourceRules": [
@@ -159,7 +162,7 @@ class RbacReviews(Reviews):
         """A token that is none of a ServiceAccount: it is for the API server alone."""
         meant = [audience for audience in wanted if audience in self._tokens.audiences]
         try:
-            user = await self._rbac_gate.identify(RequestCredentials(token=token))
+            user = await self._gate.identify(RequestCredentials(token=token))
         except status.StatusError:
             return {"user": {}, "error": "invalid bearer token"}
         if user is ANONYMOUS or not meant:

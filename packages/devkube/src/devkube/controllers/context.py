@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from devkube.controllers.events import ControllerEventRecorder
 from devkube.controllers.objects import PODS, SlimPod
 from devkube.controllers.pod_control import controller_index
 from devkube.controllers.workloads import (
@@ -26,6 +25,8 @@ from devkube.controllers.workloads import (
 from kubeloop.aio.backoff import Backoff
 from kubeloop.aio.clock import SystemClock
 from kubeloop.controller.controller import Controller
+from kubeloop.controller.events.event_types import Reporter
+from kubeloop.controller.events.recorder import ApiEventSink, EventRecorder
 from kubeloop.controller.queue.ratelimiters import ExponentialLimiter
 from kubeloop.informer.factory import SharedInformerFactory
 from kubeloop.informer.reflector.source import ReflectorOptions
@@ -62,7 +63,7 @@ class SharedInformers:
         self.client = client
         self.clock = clock or SystemClock()
         self.factory = SharedInformerFactory(client, options=ReflectorOptions(backoff=_COMES_BACK))
-        self.recorder = ControllerEventRecorder(client, clock=self.clock)
+        self.recorders: dict[str, EventRecorder] = {}
         self.informers: dict[GroupVersionResource, SharedInformer[Any]] = {}
         self.pods = self.informer(PODS, SlimPod)
         self.pods.add_indexers({BY_CONTROLLER: controller_index, BY_NODE: _node})
@@ -78,6 +79,14 @@ class SharedInformers:
         if resource not in self.informers:
             self.informers[resource] = self.factory.informer(resource, kind)
         return self.informers[resource]
+
+    def recorder(self, component: str) -> EventRecorder:
+        """Return the one event recorder of a component."""
+        if component not in self.recorders:
+            self.recorders[component] = EventRecorder(
+                Reporter(component), ApiEventSink(self.client), clock=self.clock
+            )
+        return self.recorders[component]
 
     def resource(self, resource: GroupVersionResource) -> Resource[JsonObject]:
         """Return a resource to write to."""

@@ -60,7 +60,7 @@ class DeploymentReconciler:
         self._shared = shared
         self._deployments = shared.resource(DEPLOYMENTS)
         self._sets = shared.resource(REPLICA_SETS)
-        self._events = shared.recorder.events(_COMPONENT, DEPLOYMENT)
+        self._events = shared.recorder(_COMPONENT)
         self.guard = ConsistencyGuard()
         self.guard.follow(DEPLOYMENTS, shared.deployments.store)
         self.guard.follow(REPLICA_SETS, shared.replica_sets.store)
@@ -169,7 +169,7 @@ class DeploymentReconciler:
         if patch := status_patch(deployment.status, status):
             await self._patch_status(deployment, patch, None)
         message = f'Failed to create new replica set "{name}": {error}'
-        self._events.warning(deployment, "ReplicaSetCreateError", message)
+        self._events.warning(deployment, "ReplicaSetCreateError", message, gvk=DEPLOYMENT)
 
     async def _change(self, deployment: Deployment, change: ReplicaSetChange) -> None:
         meta = change.target.metadata
@@ -244,7 +244,7 @@ class DeploymentReconciler:
         self.guard.wrote(request, meta.uid, resource, written["metadata"]["resourceVersion"])
 
     def _report(self, deployment: Deployment, message: str) -> None:
-        self._events.normal(deployment, "ScalingReplicaSet", message)
+        self._events.normal(deployment, "ScalingReplicaSet", message, gvk=DEPLOYMENT)
 
 
 def make(shared: SharedInformers) -> ControllerSpec:

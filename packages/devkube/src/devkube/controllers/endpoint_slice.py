@@ -98,7 +98,7 @@ class SliceReconciler:
         self._cache = shared.informer(SLICES, ManagedEndpointSlice)
         self._cache.add_indexers({BY_SERVICE: _service_index})
         self._slices = shared.resource(SLICES)
-        self._events = shared.recorder.events("endpoint-slice-controller", SERVICE)
+        self._events = shared.recorder("endpoint-slice-controller")
         self.guard = ConsistencyGuard()
         self.guard.follow(SLICES, self._cache.store)
 
@@ -116,7 +116,7 @@ class SliceReconciler:
             await self._carry_out(service, plan)
         except KubeError as error:
             message = f"Error updating Endpoint Slices for Service {request}: {error}"
-            self._events.warning(service, "FailedToUpdateEndpointSlices", message)
+            self._events.warning(service, "FailedToUpdateEndpointSlices", message, gvk=SERVICE)
             raise
 
     def _existing(self, request: Request) -> list[ManagedEndpointSlice]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from kubeloop.objects.gvk import GroupVersionKind, GroupVersionResource
-from kubeloop.objects.meta import JsonObject, ObjectMeta
+from kubeloop.objects.meta import ObjectMeta
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 SERVICES = GroupVersionResource("", "v1", "services")
 SERVICE = GroupVersionKind("", "v1", "Service")
 SLICES = GroupVersionResource("discovery.k8s.io", "v1", "endpointslices")
-ENDPOINTS = GroupVersionResource("", "v1", "endpoints")
 
 SERVICE_NAME = "kubernetes.io/service-name"
 MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
@@ -134,13 +133,6 @@ class ManagedEndpointSlice(msgspec.Struct, rename="camel", frozen=True, gc=False
     def service_name(self) -> str:
         """The Service that it belongs to; empty where it belongs to none."""
         return (self.metadata.labels or {}).get(SERVICE_NAME, "")
-
-
-class ClassicEndpoints(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """The older form: all endpoints of a Service in one object."""
-
-    metadata: ObjectMeta
-    subsets: tuple[JsonObject, ...] | None = None
 
 
 _ZONE = "topology.kubernetes.io/zone"

@@ -1,6 +1,6 @@
 """All controllers as one thing to run.
 
-    controllers = Controllers(client)
+    controllers = ControllerManager(client)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(controllers.run())
         ...
@@ -15,16 +15,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from devkube.controllers import classic_endpoints as endpoints
-from devkube.controllers import deployment as deployments
-from devkube.controllers import disruption as budgets
-from devkube.controllers import endpoint_slice as slices
-from devkube.controllers import garbage_collector as garbage
-from devkube.controllers import namespace, pod_gc, scheduler
-from devkube.controllers import namespace as namespaces
-from devkube.controllers import node_lifecycle as nodes
-from devkube.controllers import replica_set as replicasets
-from devkube.controllers import stateful_set as statefulsets
+from devkube.controllers import (
+    deployment,
+    endpoint_slice,
+    garbage_collector,
+    namespace,
+    node_lifecycle,
+    replica_set,
+    scheduler,
+    stateful_set,
+)
 from devkube.controllers.context import SharedInformers
 
 if TYPE_CHECKING:
@@ -35,16 +35,14 @@ if TYPE_CHECKING:
     from kubeloop.client.client import Client
 
 _MAKERS = (
-    deployments.make,
-    replicasets.make,
-    slices.make,
-    endpoints.make,
+    deployment.make,
+    replica_set.make,
+    endpoint_slice.make,
     scheduler.make,
-    garbage.make,
-    statefulsets.make,
-    namespaces.make,
+    garbage_collector.make,
+    stateful_set.make,
+    namespace.make,
     namespace.make_accounts,
-    budgets.make,
 )
 
 
@@ -52,8 +50,7 @@ class ControllerManager:
     """The controller manager of a dev cluster.
 
     `root_ca` is the server's certificate authority (PEM), to be published in every namespace; without
-    it nothing is. `node_grace` is how long a node may be silent before it counts as lost,
-    `pod_quarantine` how long pods outlive their node; in seconds, as in Kubernetes.
+    it nothing is. `node_grace` is how many seconds a node may be silent before it counts as lost.
     """
 
     def __init__(
@@ -62,14 +59,12 @@ class ControllerManager:
         *,
         clock: Clock | None = None,
         root_ca: bytes | None = None,
-        node_grace: float = nodes.GRACE_SECONDS,
-        pod_quarantine: float = pod_gc.QUARANTINE_SECONDS,
+        node_grace: float = node_lifecycle.GRACE_SECONDS,
     ) -> None:
         self._shared = SharedInformers(client, clock=clock)
         makers: list[Callable[[SharedInformers], ControllerSpec]] = [
             *_MAKERS,
-            lambda shared: nodes.make(shared, grace=node_grace),
-            lambda shared: pod_gc.make(shared, quarantine=pod_quarantine),
+            lambda shared: node_lifecycle.make(shared, grace=node_grace),
         ]
         if root_ca is not None:
             makers.append(lambda shared: namespace.make_certificates(shared, root_ca.decode()))
@@ -104,7 +99,8 @@ class ControllerManager:
             async with self._shared.factory.running():
                 await self._shared.factory.wait_for_sync()
                 async with asyncio.TaskGroup() as group:
-                    group.create_task(self._shared.recorder.run(), name="events")
+                    for component, recorder in self._shared.recorders.items():
+                        group.create_task(recorder.run(), name=f"events of {component}")
                     for part in self._parts.values():
                         group.create_task(part.controller.run(), name=part.name)
                         if part.background is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kubeloop.objects.gvk import GroupVersionKind, GroupVersionResource
+from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import JsonObject, ObjectMeta
 from kubeloop.objects.owners import controller_of
 from kubeloop.objects.times import parse_time
@@ -168,7 +168,6 @@ def next_availability(
 
 
 NODES = GroupVersionResource("", "v1", "nodes")
-NODE = GroupVersionKind("", "v1", "Node")
 LEASES = GroupVersionResource("coordination.k8s.io", "v1", "leases")
 LEASE_NAMESPACE = "kube-node-lease"
 

@@ -93,7 +93,7 @@ class PodControl:
         wording: PodEventMessages | None = None,
     ) -> None:
         self._pods: Resource[JsonObject] = shared.resource(PODS)
-        self._events = shared.recorder.events(component, kind)
+        self._events = shared.recorder(component)
         self._kind = kind
         self._guard = guard
         self._wording = wording or PodEventMessages()
@@ -150,11 +150,13 @@ class PodControl:
 
     def _report(self, owner: Any, reason: str, text: str, pod: str) -> None:
         name = access_for(type(owner)).name(owner)
-        self._events.normal(owner, reason, text.format(pod=pod, owner=name))
+        message = text.format(pod=pod, owner=name)
+        self._events.normal(owner, reason, message, gvk=self._kind)
 
     def _complain(self, owner: Any, reason: str, text: str, pod: str, error: ApiError) -> None:
         name = access_for(type(owner)).name(owner)
-        self._events.warning(owner, reason, text.format(pod=pod, owner=name, error=error))
+        message = text.format(pod=pod, owner=name, error=error)
+        self._events.warning(owner, reason, message, gvk=self._kind)
 
     def _note(self, owner: Any, pod: JsonObject) -> None:
         access = access_for(type(owner))

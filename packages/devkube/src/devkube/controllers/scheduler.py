@@ -96,6 +96,7 @@ def _explain(reasons: list[str]) -> str:
 
 
 NAME = "scheduler"
+_POD = GroupVersionKind("", "v1", "Pod")
 _DEFAULT = "default-scheduler"
 
 
@@ -106,7 +107,7 @@ class Scheduler:
         self._shared = shared
         self._pods = shared.resource(PODS)
         self._nodes = shared.informer(NODES, SlimNode)
-        self._events = shared.recorder.events(_DEFAULT, GroupVersionKind("", "v1", "Pod"))
+        self._events = shared.recorder(_DEFAULT)
         # Bound here, not yet in the cache: they count too, or a burst lands on one node.
         self._bound: dict[str, str] = {}
 
@@ -157,11 +158,11 @@ class Scheduler:
                 return
             raise
         message = f"Successfully assigned {meta.namespace}/{meta.name} to {node}"
-        self._events.normal(pod, "Scheduled", message)
+        self._events.normal(pod, "Scheduled", message, gvk=_POD)
 
     async def _give_up(self, pod: SlimPod, message: str) -> None:
         """Note it in the pod; it is tried again when nodes or pods change."""
-        self._events.warning(pod, "FailedScheduling", message)
+        self._events.warning(pod, "FailedScheduling", message, gvk=_POD)
         present = pod.condition("PodScheduled")
         if present is not None and (present.status, present.message) == ("False", message):
             return

@@ -67,7 +67,7 @@ class StatefulSetReconciler:
         self._shared = shared
         self._sets = shared.resource(STATEFUL_SETS)
         self._revisions = shared.resource(REVISIONS)
-        self._events = shared.recorder.events(_COMPONENT, STATEFUL_SET)
+        self._events = shared.recorder(_COMPONENT)
         self.guard = ConsistencyGuard()
         self.guard.follow(PODS, shared.pods.store)
         self.guard.follow(STATEFUL_SETS, shared.stateful_sets.store)
@@ -151,7 +151,7 @@ class StatefulSetReconciler:
         self._note(stateful_set, REVISIONS, made)
         if stateful_set.spec.volume_claim_templates:
             message = "volumeClaimTemplates give empty directories: this cluster has no storage"
-            self._events.warning(stateful_set, "NoStorage", message)
+            self._events.warning(stateful_set, "NoStorage", message, gvk=STATEFUL_SET)
         return True
 
     async def _check_collision(self, stateful_set: StatefulSet, body: JsonObject) -> None:

@@ -1,9 +1,7 @@
-"""Subresources that are more than a part of an object, and reviews.
+"""Subresources that are more than a part of an object.
 
 Scale shows the replicas of any workload under one shape. Bindings put pods on nodes, evictions delete
-them within disruption budgets, finalize ends a namespace. Reviews are questions that look like objects
-and are never stored: access reviews ask the gate what it would say to a request, token reviews ask for
-the user of a token.
+them, finalize ends a namespace.
 """
 
 from __future__ import annotations
@@ -15,19 +13,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from devkube.apiserver import calls, status
-from devkube.apiserver.auth import ANONYMOUS, AUTHENTICATED, RequestCredentials, UserInfo
-from devkube.apiserver.calls import ApiResponse, Attributes
+from devkube.apiserver.calls import ApiResponse
 from devkube.apiserver.patch import patching
 from devkube.apiserver.registry.resources import dig
 from devkube.apiserver.registry.verbs import Deleter, DeletionRequest
 from devkube.apiserver.status import invalid
 from devkube.apiserver.tables.cells import selector as show_selector
-from devkube.apiserver.validation.workloads import selects
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Mapping
-
-    from devkube.apiserver.auth import Gate
     from devkube.apiserver.calls import Call
     from devkube.apiserver.registry.resources import ScalePaths
     from devkube.apiserver.registry.writer import ObjectWriter
@@ -187,74 +180,23 @@ class PodBinding:
         state["conditions"] = [*others, condition]
 
 
-_BUDGETS = "policy/poddisruptionbudgets"
-
-
 class PodEviction:
-    """Answers `pods/eviction`: a deletion that disruption budgets may refuse for now."""
+    """Answers `pods/eviction`: a deletion, whatever disruption budgets say."""
 
     def __init__(self, writer: ObjectWriter) -> None:
         self._writer = writer
         self._deleter = Deleter(writer)
 
     def answer(self, call: Call) -> ApiResponse:
-        """Delete the pod, or say 429."""
+        """Delete the pod."""
         if call.attributes.verb != "create":
             raise status.method_not_allowed()
         record = self._writer.existing(call)
-        body = calls.read_body(call)
-        pod = record.decode()
-        counted = (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
-        if counted:
-            self._ask_budgets(call, pod)
-        options = _options(body)
+        options = _options(calls.read_body(call))
         if options.dry_run:
             call = dataclasses.replace(call, query={**call.query, "dryRun": "All"})
         self._deleter.delete(call, record, options)
-        if counted and not call.dry_run:
-            self._spend(call.namespace, pod)
         return ApiResponse(body=msgspec.json.encode(_DONE), code=201)
-
-    def _ask_budgets(self, call: Call, pod: JsonObject) -> None:
-        for budget in self._budgets(call.namespace, pod):
-            state = budget.get("status") or {}
-            if state.get("disruptionsAllowed", 0) > 0:
-                continue
-            name = budget["metadata"]["name"]
-            needs, has = state.get("desiredHealthy", 0), state.get("currentHealthy", 0)
-            raise status.failure(
-                429,
-                "TooManyRequests",
-                "Cannot evict pod as it would violate the pod's disruption budget.",
-                details={
-                    "causes": [
-                        {
-                            "reason": "DisruptionBudget",
-                            "message": f"The disruption budget {name} needs {needs} healthy pods and"
-                            f" has {has} currently",
-                        }
-                    ]
-                },
-            )
-
-    def _spend(self, namespace: str, pod: JsonObject) -> None:
-        """Count the eviction at once, so that the next one does not outrun the controller."""
-        store = self._writer.store
-        collection = store.collection(_BUDGETS)
-        for budget in list(self._budgets(namespace, pod)):
-            state = budget["status"]
-            state["disruptionsAllowed"] -= 1
-            evicted = {pod["metadata"]["name"]: self._writer.stamps.now()}
-            state["disruptedPods"] = {**state.get("disruptedPods", {}), **evicted}
-            store.put(collection, f"{namespace}/{budget['metadata']['name']}", budget)
-
-    def _budgets(self, namespace: str, pod: JsonObject) -> Iterator[JsonObject]:
-        labels = pod["metadata"].get("labels") or {}
-        for record in self._writer.store.collection(_BUDGETS).scan(namespace):
-            budget = record.decode()
-            selector = (budget.get("spec") or {}).get("selector")
-            if selector is not None and selects(selector, labels):
-                yield budget
 
 
 def _options(body: JsonObject) -> DeletionRequest:
@@ -285,115 +227,3 @@ class NamespaceFinalize:
 
         written = self._writer.modify(call, record, change)
         return ApiResponse(body=msgspec.json.encode(written.obj))
-
-
-class Reviews:
-    """Answers the create-only resources of authentication and authorisation."""
-
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
-        self._kinds: Mapping[str, Callable[[Call, JsonObject], Awaitable[JsonObject]]] = {
-            "SelfSubjectAccessReview": self._own_access,
-            "SubjectAccessReview": self._access,
-            "LocalSubjectAccessReview": self._access,
-            "SelfSubjectRulesReview": self._own_rules,
-            "SelfSubjectReview": self._self,
-            "TokenReview": self._token,
-        }
-
-    def covers(self, call: Call) -> bool:
-        """Whether the call's resource is a review."""
-        return call.resource.kind in self._kinds and not call.resource.custom
-
-    async def answer(self, call: Call) -> ApiResponse:
-        """Answer a review with itself, its status filled in."""
-        if call.attributes.verb != "create" or call.name:
-            raise status.method_not_allowed()
-        review = calls.read_body(call)
-        review["apiVersion"] = call.resource.api_version(call.served)
-        review["kind"] = call.resource.kind
-        review.setdefault("metadata", {})
-        review["status"] = await self._kinds[call.resource.kind](call, review)
-        return ApiResponse(body=msgspec.json.encode(review), code=201)
-
-    async def _own_access(self, call: Call, review: JsonObject) -> JsonObject:
-        return await self._judge(call.user, _spec(review))
-
-    async def _access(self, call: Call, review: JsonObject) -> JsonObject:
-        spec = _spec(review)
-        groups = [group for group in _list(spec.get("groups")) if isinstance(group, str)]
-        user = UserInfo(name=str(spec.get("user", "")), groups=tuple(groups))
-        return await self._judge(user, spec)
-
-    async def _judge(self, user: UserInfo, spec: JsonObject) -> JsonObject:
-        allowed = await self._gate.allows(user, _attributes(spec))
-        return {"allowed": True} if allowed else {"allowed": False, "reason": "no rule allows it"}
-
-    async def _own_rules(self, call: Call, review: JsonObject) -> JsonObject:
-        everything = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
-        paths = {"verbs": ["*"], "nonResourceURLs": ["*"]}
-        known = call.user.is_admin
-        return {
-            "resourceRules": [everything] if known else [],
-            "nonResourceRules": [paths] if known else [],
-            "incomplete": not known,
-        }
-
-    async def _self(self, call: Call, review: JsonObject) -> JsonObject:
-        return {"userInfo": _user_info(call.user)}
-
-    async def _token(self, call: Call, review: JsonObject) -> JsonObject:
-        token = _spec(review).get("token")
-        if not isinstance(token, str) or not token:
-            return {"user": {}, "error": "no token was given"}
-        try:
-            user = await self._gate.identify(RequestCredentials(token=token))
-        except status.StatusError as error:
-            return {"user": {}, "error": str(error)}
-        if user is ANONYMOUS or AUTHENTICATED not in user.groups:
-            return {"user": {}, "error": "the token is not known"}
-        return {
-            "authenticated": True,
-            "user": _user_info(user),
-            "audiences": _list(_spec(review).get("audiences")),
-        }
-
-
-def _spec(review: JsonObject) -> JsonObject:
-    spec = review.get("spec")
-    return spec if isinstance(spec, dict) else {}
-
-
-def _list(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _user_info(user: UserInfo) -> JsonObject:
-    info: JsonObject = {"username": user.name, "groups": list(user.groups)}
-    if user.uid:
-        info["uid"] = user.uid
-    if user.extra:
-        info["extra"] = {name: list(values) for name, values in user.extra.items()}
-    return info
-
-
-def _attributes(spec: JsonObject) -> Attributes:
-    about = spec.get("resourceAttributes")
-    if isinstance(about, dict):
-        text = {name: value for name, value in about.items() if isinstance(value, str)}
-        return Attributes(
-            verb=text.get("verb", ""),
-            path="",
-            group=text.get("group", ""),
-            version=text.get("version", ""),
-            resource=text.get("resource", ""),
-            subresource=text.get("subresource", ""),
-            namespace=text.get("namespace", ""),
-            name=text.get("name", ""),
-        )
-    plain = spec.get("nonResourceAttributes")
-    if not isinstance(plain, dict):
-        raise status.bad_request(
-            "spec: exactly one of nonResourceAttributes or resourceAttributes must be specified"
-        )
-    return Attributes(verb=str(plain.get("verb", "")), path=str(plain.get("path", "")))
