@@ -14,7 +14,7 @@ RUN hack/image/steps /opt/elasti
 
 FROM python:3.13-slim
 LABEL org.opencontainers.image.title="elasti" \
-      org.opencontainers.image.description="Scale-to-zero for Kubernetes without losing a request" \
+      org.opencontainers.image.description="Scale-to-zero for Kubernetes: idle workloads sleep, connections are held and wake them" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/elasti /opt/elasti
 # The root file system is read-only, so nothing is written beside the modules; logs go out line by line.

@@ -1,0 +1,60 @@
+"""The map of the code is true: every room, file and name on it exists, and no room is missing."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+WAYS = ("event", "object", "connection")
+STEP = re.compile(r"^\d+\. `([^`]+\.py)` `([^`]+)`", re.MULTILINE)
+
+
+def steps(way: str) -> list[tuple[Path, str]]:
+    """The files and names of a way, in its order."""
+    section = PAGE.split(f"## The way of an {way}" if way[0] in "eo" else f"## The way of a {way}")[
+        1
+    ]
+    section = section.split("\n## ")[0]
+    place = re.search(r"`(packages/[^`]+)`", section)
+    assert place is not None
+    return [(ROOT / place[1] / file, name) for file, name in STEP.findall(section)]
+
+
+def defined(file: Path) -> set[str]:
+    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return {node.name for node in ast.parse(file.read_text()).body if isinstance(node, kinds)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_way_has_at_most_a_dozen_steps(way: str):
+    assert 5 <= len(steps(way)) <= 12
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [step for way in WAYS for step in steps(way)],
+    ids=lambda value: str(value)[-40:],
+)
+def test_a_step_names_a_file_and_what_is_in_it(file: Path, name: str):
+    assert file.is_file(), (
+        f"docs/architecture.md names {file.relative_to(ROOT)}, which is not there"
+    )
+    assert name in defined(file), f"{file.relative_to(ROOT)} has no {name}"
+
+
+def rooms(package: str) -> set[str]:
+    table = PAGE.split(f"| `packages/{package}/src/{package}` |")[1].split("\n\n")[0]
+    return set(re.findall(r"^\| `([a-z0-9_/]+)/` \|", table, re.MULTILINE))
+
+
+@pytest.mark.parametrize("package", ["kubeloop", "devkube", "elasti"])
+def test_the_rooms_on_the_map_are_those_of_the_package(package: str):
+    source = ROOT / "packages" / package / "src" / package
+    assert [room for room in rooms(package) if not (source / room).is_dir()] == []
+    first = {path.name for path in source.iterdir() if (path / "__init__.py").is_file()}
+    assert first - rooms(package) == set()
