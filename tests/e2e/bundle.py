@@ -1,7 +1,7 @@
-"""Elasti's own objects for a stage: what `elasti manifests` prints, with a test's haste.
+"""Elasti's own objects for an environment: what `elasti manifests` prints, with a test's haste.
 
-Only what a stage must differ in is chosen: its settles are shorter, the resolver is told the operator's
-address (no stage has DNS), and the version is part of the image's name. Accounts, rights, probes and
+Only what an environment must differ in is chosen: its settles are shorter, the resolver is told the operator's
+address (no environment has DNS), and the version is part of the image's name. Accounts, rights, probes and
 authentication are those of every installation.
 """
 

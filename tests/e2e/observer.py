@@ -17,7 +17,7 @@ from elasti.api.names import API_VERSION, PLURAL, resolver_slice_name
 from kubeloop.client import Client
 from kubeloop.informer import Deleted, Notification, SharedInformerFactory, Updated
 from kubeloop.objects.meta import JsonObject
-from tests.e2e.ground import PATIENCE
+from tests.e2e.testbed import PATIENCE
 
 _SERVICE_LABEL = "kubernetes.io/service-name"
 _SYNC_SECONDS = 60.0

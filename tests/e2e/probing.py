@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
+from tests.e2e.environment import Address, Environment
 from tests.e2e.prober.plan import Plan, Record, Summary, read_records
-from tests.e2e.stage import Address, Stage
 
 _START_SECONDS = 60.0
 
@@ -65,7 +65,7 @@ class Probe:
 
 @contextlib.asynccontextmanager
 async def probing(
-    stage: Stage,
+    environment: Environment,
     directory: Path,
     targets: Sequence[Address],
     *,
@@ -87,7 +87,7 @@ async def probing(
     )
     file = directory / f"{run}.plan"
     file.write_bytes(msgspec.json.encode(plan))
-    process = await stage.ground.spawn(
+    process = await environment.testbed.spawn(
         [sys.executable, "-m", "tests.e2e.prober", str(file)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

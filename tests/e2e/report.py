@@ -1,4 +1,4 @@
-"""The report: what every scenario lost and held, on every stage; a page for people, and JSON.
+"""The report: what every scenario lost and held, on every environment; a page for people, and JSON.
 
 Each run leaves a result behind (`Result`, a JSON file); the page is made from all of them, so that a
 suite that ends early still has a report of what it did.
@@ -18,9 +18,9 @@ PAGE, DATA, PICTURE = "report.md", "report.json", "cycle.svg"
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """One scenario on one stage; times in seconds."""
+    """One scenario on one environment; times in seconds."""
 
-    stage: str
+    environment: str
     scenario: str
     title: str
     length: str
@@ -57,7 +57,7 @@ def keep(output: Path, result: Result) -> None:
 
 def file_name(result: Result) -> str:
     """Return what a result's files are called."""
-    return f"{result.stage}-{result.scenario}".replace(" ", "_").replace(",", "")
+    return f"{result.environment}-{result.scenario}".replace(" ", "_").replace(",", "")
 
 
 def forget(output: Path) -> None:
@@ -78,12 +78,14 @@ def write(output: Path) -> None:
 
 def page(results: Sequence[Result], *, picture: bool) -> str:
     """Return the page. Pure."""
-    stages = dict.fromkeys(result.stage for result in results)
+    stages = dict.fromkeys(result.environment for result in results)
     parts = [_head(results)]
     if picture:
         parts.append(_PICTURE)
-    for stage in stages:
-        parts.append(f"## {stage[:1].upper()}{stage[1:]}\n\n{_table(_of(results, stage))}")
+    for environment in stages:
+        parts.append(
+            f"## {environment[:1].upper()}{environment[1:]}\n\n{_table(_of(results, environment))}"
+        )
     parts += [text for text in (_apart(results), _notes(results), _failures(results)) if text]
     return "\n\n".join(parts) + "\n"
 
@@ -113,8 +115,8 @@ _PICTURE = (
 )
 
 
-def _of(results: Sequence[Result], stage: str) -> list[Result]:
-    return [result for result in results if result.stage == stage]
+def _of(results: Sequence[Result], environment: str) -> list[Result]:
+    return [result for result in results if result.environment == environment]
 
 
 def _table(results: Sequence[Result]) -> str:
@@ -159,13 +161,13 @@ def _apart(results: Sequence[Result]) -> str:
 
 
 def _notes(results: Sequence[Result]) -> str:
-    lines = [f"- {r.stage}, `{r.scenario}`: {note}" for r in results for note in r.notes]
+    lines = [f"- {r.environment}, `{r.scenario}`: {note}" for r in results for note in r.notes]
     return "## Notes\n\n" + "\n".join(lines) if lines else ""
 
 
 def _failures(results: Sequence[Result]) -> str:
     lines = [
-        f"- {r.stage}, `{r.scenario}`: {text}"
+        f"- {r.environment}, `{r.scenario}`: {text}"
         for r in results
         if not r.loses
         for text in r.examples

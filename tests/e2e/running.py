@@ -1,4 +1,4 @@
-"""Playing a scenario of the table on a stage: installation, play, verdict, result."""
+"""Playing a scenario of the table on an environment: installation, play, verdict, result."""
 
 from __future__ import annotations
 
@@ -10,26 +10,28 @@ import msgspec
 
 from tests.e2e import evidence, picture, report
 from tests.e2e.account import Account, merged
-from tests.e2e.ground import Unsupported
-from tests.e2e.play import Play
+from tests.e2e.environment import Environment
 from tests.e2e.report import Result
 from tests.e2e.settings import Settings
-from tests.e2e.stage import Stage
 from tests.e2e.table import Scenario
+from tests.e2e.testbed import Unsupported
+from tests.e2e.trial import Trial
 
 
 class Lost(AssertionError):
     """Requests were lost, or none in the run that must lose."""
 
 
-async def run(stage: Stage, scenario: Scenario, settings: Settings, directory: Path) -> None:
-    """Play a scenario, keep its result, and raise AssertionError where it did not go well.
+async def run(
+    environment: Environment, scenario: Scenario, settings: Settings, directory: Path
+) -> None:
+    """Trial a scenario, keep its result, and raise AssertionError where it did not go well.
 
     A run in which the prober lagged says nothing; it is played again, once.
     """
-    result = await _play(stage, scenario, settings, directory / "first")
+    result = await _trial(environment, scenario, settings, directory / "first")
     if result.verdict == "invalid":
-        result = await _play(stage, scenario, settings, directory / "second")
+        result = await _trial(environment, scenario, settings, directory / "second")
     if result.verdict == "passed":
         return
     if result.verdict == "invalid":
@@ -40,48 +42,54 @@ async def run(stage: Stage, scenario: Scenario, settings: Settings, directory: P
     raise Lost(f"{result.title}: {result.verdict}: {result.lost}\n" + "\n".join(result.examples))
 
 
-def not_here(stage: Stage, scenario: Scenario, settings: Settings, why: Unsupported) -> None:
-    """Let the report say that a stage cannot play a scenario, and why."""
-    report.keep(settings.output, blank_result(stage, scenario, settings, f"not here: {why}"))
+def not_here(
+    environment: Environment, scenario: Scenario, settings: Settings, why: Unsupported
+) -> None:
+    """Let the report say that an environment cannot play a scenario, and why."""
+    report.keep(settings.output, blank_result(environment, scenario, settings, f"not here: {why}"))
 
 
-async def _play(stage: Stage, scenario: Scenario, settings: Settings, folder: Path) -> Result:
-    blank = blank_result(stage, scenario, settings, "failed: it did not come to its end")
+async def _trial(
+    environment: Environment, scenario: Scenario, settings: Settings, folder: Path
+) -> Result:
+    blank = blank_result(environment, scenario, settings, "failed: it did not come to its end")
     try:
-        if stage.installed != scenario.installation:
-            await stage.install(scenario.installation)
-        async with Play(stage, settings.length, _made(folder)) as play:
-            result = await _played(play, scenario, blank, settings)
+        if environment.installed != scenario.installation:
+            await environment.install(scenario.installation)
+        async with Trial(environment, settings.length, _made(folder)) as trial:
+            result = await _played(trial, scenario, blank, settings)
     except BaseException:
         # Whatever it did to the installation was not undone.
-        stage.installed = None
+        environment.installed = None
         report.keep(settings.output, blank)
         raise
     report.keep(settings.output, result)
     return result
 
 
-async def _played(play: Play, scenario: Scenario, blank: Result, settings: Settings) -> Result:
+async def _played(trial: Trial, scenario: Scenario, blank: Result, settings: Settings) -> Result:
     began = time.monotonic()
     result = blank
     try:
-        await scenario.play(play)
-        account = await play.account()
+        await scenario.trial(trial)
+        account = await trial.account()
         if scenario.picture:
             path = _made(settings.output) / report.PICTURE
-            picture.write(path, play.records, play.observer.events)
-        result = _result(blank, play, account, time.monotonic() - began)
+            picture.write(path, trial.records, trial.observer.events)
+        result = _result(blank, trial, account, time.monotonic() - began)
     finally:
         if result.verdict != "passed":
             name = report.file_name(result)
-            evidence.keep(settings.output, name, await evidence.gather(play.stage, play))
+            evidence.keep(settings.output, name, await evidence.gather(trial.environment, trial))
     return result
 
 
-def blank_result(stage: Stage, scenario: Scenario, settings: Settings, verdict: str) -> Result:
+def blank_result(
+    environment: Environment, scenario: Scenario, settings: Settings, verdict: str
+) -> Result:
     """Return the result of a scenario that has no figures: it failed, or cannot be played here."""
     return Result(
-        stage=stage.name,
+        environment=environment.name,
         scenario=scenario.name,
         title=scenario.title,
         length=settings.length.name,
@@ -90,14 +98,14 @@ def blank_result(stage: Stage, scenario: Scenario, settings: Settings, verdict: 
     )
 
 
-def _result(blank: Result, play: Play, account: Account, took: float) -> Result:
+def _result(blank: Result, trial: Trial, account: Account, took: float) -> Result:
     figures = {field.name: getattr(account, field.name) for field in dataclasses.fields(account)}
     return msgspec.structs.replace(
         blank,
         **figures,
-        apart_why=merged(play.windows),
+        apart_why=merged(trial.windows),
         took=took,
-        notes=play.notes,
+        notes=trial.notes,
         verdict=_verdict(account, loses=blank.loses),
     )
 

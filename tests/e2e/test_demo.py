@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.ground import pids_with
+from tests.e2e.testbed import pids_with
 
 COMMAND = [sys.executable, "-m", "elasti", "demo"]
 

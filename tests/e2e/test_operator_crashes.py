@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.operator.conftest import place, rig
 from tests.operator.crash_scenarios import SCENARIOS, Scenario, count_writes
-from tests.operator.crashing import Ground, after, crash_ground
+from tests.operator.crashing import Testbed, after, crash_testbed
 from tests.operator.rig import Rig
 from tests.operator.servers import CONTROLPLANE, everywhere
 
@@ -29,21 +29,21 @@ async def test_killed_after_any_write_it_ends_well(
     rig: Rig, tmp_path: Path, request: pytest.FixtureRequest, scenario: Scenario
 ):
     real = request.node.callspec.params["rig"] == CONTROLPLANE
-    async with crash_ground(rig, tmp_path, real=real) as ground:
-        writes = await count_writes(ground, scenario)
+    async with crash_testbed(rig, tmp_path, real=real) as testbed:
+        writes = await count_writes(testbed, scenario)
         assert writes >= FEWEST_WRITES
         slots = asyncio.Semaphore(AT_ONCE)
         deaths = await asyncio.gather(
-            *(play(ground, scenario, count, slots) for count in range(writes + 1))
+            *(trial(testbed, scenario, count, slots) for count in range(writes + 1))
         )
     # Timers decide what is reported together, so a play may end with fewer writes than the counted one
     # took, and its death never comes: that can be so for the last ones, and for no others.
     assert all(deaths[: max(FEWEST_WRITES, writes // 2)]), deaths
 
 
-async def play(ground: Ground, scenario: Scenario, count: int, slots: asyncio.Semaphore) -> int:
+async def trial(testbed: Testbed, scenario: Scenario, count: int, slots: asyncio.Semaphore) -> int:
     """Kill it after so many writes, and return how often it died."""
-    async with slots, ground.case() as case:
+    async with slots, testbed.case() as case:
         with case.explained(f"killed after write {count} of {scenario.__name__}"):
             await scenario(case, after(count))
         return case.operator.deaths

@@ -1,6 +1,6 @@
-"""A real Prometheus for a stage, and a metric that the test sets.
+"""A real Prometheus for an environment, and a metric that the test sets.
 
-    async with prometheus(stage, directory) as server:
+    async with prometheus(environment, directory) as server:
         await server.set(5)                # returns when queries see it
         server.trigger("case_requests")
 
@@ -23,7 +23,7 @@ from pathlib import Path
 from tests.operator.fakes import loopback
 
 from kubeloop.objects.meta import JsonObject
-from tests.e2e.stage import Stage
+from tests.e2e.environment import Environment
 
 METRIC = "case_requests"
 UP = 'container="foo"'
@@ -64,9 +64,9 @@ def binary() -> str | None:
 class Prometheus:
     """See the module."""
 
-    def __init__(self, stage: Stage, address: str, exposed: Path) -> None:
+    def __init__(self, environment: Environment, address: str, exposed: Path) -> None:
         self.url = f"http://{address}:{_PORT}"
-        self._stage = stage
+        self._environment = environment
         self._exposed = exposed
 
     def trigger(self, query: str, threshold: float = 0.5) -> JsonObject:
@@ -88,12 +88,12 @@ class Prometheus:
         async def seen() -> bool:
             return await self.ask(METRIC) == [value]
 
-        await self._stage.until(seen, f"Prometheus knows {METRIC} {value}")
+        await self._environment.until(seen, f"Prometheus knows {METRIC} {value}")
 
     async def ask(self, query: str) -> list[float]:
         """Return the values that a query has now."""
         argv = [sys.executable, "-c", _QUERY, self.url, query]
-        process = await self._stage.ground.spawn(
+        process = await self._environment.testbed.spawn(
             argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
         )
         output, _ = await process.communicate()
@@ -104,7 +104,7 @@ class Prometheus:
 
 
 @contextlib.asynccontextmanager
-async def prometheus(stage: Stage, directory: Path) -> AsyncIterator[Prometheus]:
+async def prometheus(environment: Environment, directory: Path) -> AsyncIterator[Prometheus]:
     """Run one during the block."""
     address = loopback()
     exposed = _prepare(directory, address)
@@ -118,8 +118,8 @@ async def prometheus(stage: Stage, directory: Path) -> AsyncIterator[Prometheus]
         f"--web.listen-address={address}:{_PORT}",
         "--storage.tsdb.retention.time=1h",
     ]
-    async with _running(stage, source, directory), _running(stage, server, directory):
-        yield Prometheus(stage, address, exposed)
+    async with _running(environment, source, directory), _running(environment, server, directory):
+        yield Prometheus(environment, address, exposed)
 
 
 def _prepare(directory: Path, address: str) -> Path:
@@ -133,9 +133,11 @@ def _prepare(directory: Path, address: str) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def _running(stage: Stage, argv: list[str], directory: Path) -> AsyncIterator[Process]:
+async def _running(
+    environment: Environment, argv: list[str], directory: Path
+) -> AsyncIterator[Process]:
     with (directory / f"{Path(argv[0]).name}.log").open("ab") as log:
-        process = await stage.ground.spawn(
+        process = await environment.testbed.spawn(
             argv, stdin=subprocess.DEVNULL, stdout=log.fileno(), stderr=log.fileno()
         )
         try:

@@ -12,61 +12,63 @@ from pathlib import Path
 import pytest
 
 from tests.e2e import running, table
-from tests.e2e.dev.ground import DevHouse
-from tests.e2e.ground import Unsupported
+from tests.e2e.dev.testbed import DevProcess
+from tests.e2e.environment import Environment
 from tests.e2e.settings import Settings
-from tests.e2e.stage import Stage
 from tests.e2e.table import Scenario
+from tests.e2e.testbed import Unsupported
 
 pytestmark = pytest.mark.timeout(1500)
 
 
-class Theatre:
+class Session:
     """What lasts from scenario to scenario: the cluster, and what is installed in it."""
 
-    def __init__(self, house: DevHouse) -> None:
-        self.house = house
-        self.stage: Stage | None = None
+    def __init__(self, process: DevProcess) -> None:
+        self.process = process
+        self.environment: Environment | None = None
 
 
 @pytest.fixture(scope="module")
-def theatre(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Theatre]:
-    house = DevHouse(tmp_path_factory.mktemp("dev"))
-    house.start()
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    process = DevProcess(tmp_path_factory.mktemp("dev"))
+    process.start()
     try:
-        yield Theatre(house)
+        yield Session(process)
     finally:
-        house.stop()
+        process.stop()
 
 
 @pytest.fixture
-async def stage(theatre: Theatre) -> AsyncIterator[Stage]:
-    async with theatre.house.ground() as ground:
-        stage = Stage(ground)
-        if theatre.stage is not None:
-            stage.installed = theatre.stage.installed
-        theatre.stage = stage
-        yield stage
+async def environment(session: Session) -> AsyncIterator[Environment]:
+    async with session.process.testbed() as testbed:
+        environment = Environment(testbed)
+        if session.environment is not None:
+            environment.installed = session.environment.installed
+        session.environment = environment
+        yield environment
 
 
 @pytest.mark.parametrize("scenario", table.all_but("etcd"), ids=lambda scenario: scenario.name)
 async def test_nothing_is_lost(
-    stage: Stage, scenario: Scenario, e2e_settings: Settings, tmp_path: Path
+    environment: Environment, scenario: Scenario, e2e_settings: Settings, tmp_path: Path
 ):
-    await running.run(stage, scenario, e2e_settings, tmp_path)
+    await running.run(environment, scenario, e2e_settings, tmp_path)
 
 
-async def test_the_report_names_what_this_stage_cannot_play(stage: Stage, e2e_settings: Settings):
+async def test_the_report_names_what_this_environment_cannot_play(
+    environment: Environment, e2e_settings: Settings
+):
     with pytest.raises(Unsupported) as refused:
-        await stage.ground.restart_etcd()
-    running.not_here(stage, table.by_name("etcd")[0], e2e_settings, refused.value)
+        await environment.testbed.restart_etcd()
+    running.not_here(environment, table.by_name("etcd")[0], e2e_settings, refused.value)
 
 
-async def test_every_namespace_of_the_scenarios_goes_away(stage: Stage):
-    namespaces = stage.client.resource("v1/namespaces")
+async def test_every_namespace_of_the_scenarios_goes_away(environment: Environment):
+    namespaces = environment.client.resource("v1/namespaces")
 
     async def gone() -> bool:
         names = [item["metadata"]["name"] async for item in namespaces.items()]
         return not any(name.startswith("e2e-") for name in names)
 
-    await stage.until(gone, "every scenario's namespace is gone")
+    await environment.until(gone, "every scenario's namespace is gone")

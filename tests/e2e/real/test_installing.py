@@ -15,10 +15,10 @@ import pytest
 
 from kubeloop.objects.meta import JsonObject
 from tests.controlplane.binaries import Binaries
+from tests.e2e.environment import Environment
 from tests.e2e.probing import probing
-from tests.e2e.real.ground import RealGround, real_ground
 from tests.e2e.real.proxies import ProxyKind
-from tests.e2e.stage import Stage
+from tests.e2e.real.testbed import RealTestbed, real_testbed
 from tests.e2e.workload import PORT, App
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(600)]
@@ -46,12 +46,12 @@ with urllib.request.urlopen(sys.argv[1], timeout=90) as answer:
 class Commands:
     """A cluster and the commands that change it."""
 
-    def __init__(self, ground: RealGround) -> None:
-        self.ground = ground
-        self.stage = Stage(ground)
+    def __init__(self, testbed: RealTestbed) -> None:
+        self.testbed = testbed
+        self.environment = Environment(testbed)
 
     async def __call__(self, *arguments: str) -> tuple[int, str]:
-        access = ["--kubeconfig", str(self.ground.kubeconfig)]
+        access = ["--kubeconfig", str(self.testbed.kubeconfig)]
         process = await asyncio.create_subprocess_exec(
             *ELASTI,
             *arguments,
@@ -73,24 +73,24 @@ class Commands:
         return {
             item["metadata"]["name"]
             for kind in ("clusterroles", "clusterrolebindings")
-            async for item in self.ground.client.resource(f"{RBAC}/{kind}").items()
+            async for item in self.testbed.client.resource(f"{RBAC}/{kind}").items()
             if item["metadata"]["name"].startswith("elasti")
         }
 
     async def ask(self, namespace: str) -> str:
         """Send a request to the app's Service, and return the status."""
-        address = await self.stage.address(namespace, "web")
+        address = await self.environment.address(namespace, "web")
         argv = [sys.executable, "-c", ASK, f"http://{address.host}:{PORT}/one"]
-        process = await self.ground.spawn(argv, stdout=asyncio.subprocess.PIPE)
+        process = await self.testbed.spawn(argv, stdout=asyncio.subprocess.PIPE)
         output, _ = await process.communicate()
         return output.decode().strip()
 
     async def calls_to_the_operator(self) -> dict[str, float]:
         """Return how many of the resolvers' calls ended how."""
-        pods = await self.stage.resolver_pods()
+        pods = await self.environment.resolver_pods()
         addresses = [pod["status"]["podIP"] for pod in pods]
         argv = [sys.executable, "-c", METRICS, *addresses]
-        process = await self.ground.spawn(argv, stdout=asyncio.subprocess.PIPE)
+        process = await self.testbed.spawn(argv, stdout=asyncio.subprocess.PIPE)
         output, _ = await process.communicate()
         assert process.returncode == 0
         counts: dict[str, float] = {}
@@ -100,18 +100,18 @@ class Commands:
         return counts
 
     async def replicas(self, namespace: str) -> int:
-        deployments = self.ground.client.resource("apps/v1/deployments", namespace=namespace)
+        deployments = self.testbed.client.resource("apps/v1/deployments", namespace=namespace)
         return int((await deployments.get("web"))["spec"]["replicas"])
 
     async def elastiservice(self, namespace: str) -> JsonObject:
-        objects = self.ground.client.resource("elasti.truefoundry.com/v1alpha1/elastiservices")
+        objects = self.testbed.client.resource("elasti.truefoundry.com/v1alpha1/elastiservices")
         return await objects.get("web", namespace=namespace)
 
     async def under_load(self, namespace: str, directory: Path, *arguments: str) -> None:
         """Run a command while requests arrive at the app's Service, and lose none of them."""
-        address = await self.stage.address(namespace, "web")
+        address = await self.environment.address(namespace, "web")
         run = "-".join(word.strip("-") for word in arguments)
-        async with probing(self.stage, directory, [address], run=run) as probe:
+        async with probing(self.environment, directory, [address], run=run) as probe:
             await probe.rate(RATE)
             await self.ok(*arguments)
             _, records = await probe.finish()
@@ -123,8 +123,8 @@ class Commands:
 
 @pytest.fixture
 async def elasti(controlplane_binaries: Binaries) -> AsyncIterator[Commands]:
-    async with real_ground(controlplane_binaries, ProxyKind.OURS) as ground:
-        yield Commands(ground)
+    async with real_testbed(controlplane_binaries, ProxyKind.OURS) as testbed:
+        yield Commands(testbed)
 
 
 async def works(elasti: Commands, namespace: str) -> None:
@@ -138,7 +138,7 @@ async def works(elasti: Commands, namespace: str) -> None:
 
 
 async def asleep(elasti: Commands, namespace: str) -> None:
-    await elasti.stage.reaches(namespace, "web", "Proxy")
+    await elasti.environment.reaches(namespace, "web", "Proxy")
     assert await elasti.replicas(namespace) == 0
 
 
@@ -149,9 +149,9 @@ async def test_installed_it_works_with_its_own_rights_and_uninstalled_nothing_is
     assert "elasti-operator: 2 of 2 available" in said
     again = await elasti.ok("install", *HASTE, "--dry-run")
     assert all(line.endswith(" unchanged") for line in again.splitlines()), again
-    shop = await elasti.stage.namespace("shop")
-    elasti.ground.client.mapper.invalidate()
-    await elasti.stage.apply(
+    shop = await elasti.environment.namespace("shop")
+    elasti.testbed.client.mapper.invalidate()
+    await elasti.environment.apply(
         *App(namespace=shop, executed=tmp_path, linger=1.0, cooldown=2).objects()
     )
     await works(elasti, shop)

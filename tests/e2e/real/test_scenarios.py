@@ -17,14 +17,14 @@ from tests.controlplane.binaries import Binaries
 from tests.controlplane.binaries import Settings as RigSettings
 from tests.controlplane.plugin import give_up
 from tests.e2e import running, settings, table
-from tests.e2e.ground import Unsupported
+from tests.e2e.environment import Environment
 from tests.e2e.real import proxies
 from tests.e2e.real.cluster import RealCluster
-from tests.e2e.real.ground import ground_on
 from tests.e2e.real.proxies import ProxyKind
+from tests.e2e.real.testbed import testbed_on
 from tests.e2e.settings import SHORT, Settings
-from tests.e2e.stage import Stage
 from tests.e2e.table import SCENARIOS, Scenario
+from tests.e2e.testbed import Unsupported
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(1500)]
 
@@ -38,39 +38,39 @@ SHORT_WITH_KUBE_PROXY = table.by_name(
 )  # fmt: skip
 
 
-class Theatre:
+class Session:
     """What lasts from scenario to scenario: the cluster, and what is installed in it."""
 
     def __init__(self, cluster: RealCluster) -> None:
         self.cluster = cluster
-        self.stage: Stage | None = None
+        self.environment: Environment | None = None
 
 
 @pytest.fixture(scope="module", params=list(ProxyKind), ids=lambda kind: kind.value)
-def theatre(
+def session(
     request: pytest.FixtureRequest,
     controlplane_binaries: Binaries,
     controlplane_settings: RigSettings,
-) -> Iterator[Theatre]:
+) -> Iterator[Session]:
     if lacking := proxies.missing(request.param, controlplane_binaries):
         give_up(controlplane_settings, lacking)
     logs = controlplane_settings.logs
     with RealCluster(controlplane_binaries, proxy=request.param, logs=logs) as cluster:
-        yield Theatre(cluster)
+        yield Session(cluster)
 
 
 @pytest.fixture
-async def stage(theatre: Theatre) -> AsyncIterator[Stage]:
-    async with ground_on(theatre.cluster) as ground:
-        await ground.settled()
-        stage = Stage(ground)
-        if theatre.stage is not None:
-            stage.installed = theatre.stage.installed
-        theatre.stage = stage
-        yield stage
+async def environment(session: Session) -> AsyncIterator[Environment]:
+    async with testbed_on(session.cluster) as testbed:
+        await testbed.settled()
+        environment = Environment(testbed)
+        if session.environment is not None:
+            environment.installed = session.environment.installed
+        session.environment = environment
+        yield environment
 
 
-def plays(kind: ProxyKind, scenario: Scenario, length: settings.Length) -> bool:
+def trials(kind: ProxyKind, scenario: Scenario, length: settings.Length) -> bool:
     """Whether a scenario is played with a proxy in a run of this length."""
     short = SHORT_WITH_KUBE_PROXY if kind is ProxyKind.KUBE_PROXY else SHORT_WITH_OURS
     return length != SHORT or scenario in short
@@ -78,16 +78,20 @@ def plays(kind: ProxyKind, scenario: Scenario, length: settings.Length) -> bool:
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 async def test_nothing_is_lost(
-    theatre: Theatre, stage: Stage, scenario: Scenario, e2e_settings: Settings, tmp_path: Path
+    session: Session,
+    environment: Environment,
+    scenario: Scenario,
+    e2e_settings: Settings,
+    tmp_path: Path,
 ):
-    if not plays(theatre.cluster.kind, scenario, e2e_settings.length):
+    if not trials(session.cluster.kind, scenario, e2e_settings.length):
         why = Unsupported(
             "a short run leaves it to the dev cluster, to the other proxy, or to full runs"
         )
-        running.not_here(stage, scenario, e2e_settings, why)
+        running.not_here(environment, scenario, e2e_settings, why)
         return
     try:
-        await running.run(stage, scenario, e2e_settings, tmp_path)
+        await running.run(environment, scenario, e2e_settings, tmp_path)
     except BaseException:
-        print(theatre.cluster.tails())
+        print(session.cluster.tails())
         raise

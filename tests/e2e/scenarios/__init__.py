@@ -1,1 +1,1 @@
-"""The scenarios: each a function over a `Play`, in the table at `tests.e2e.table`."""
+"""The scenarios: each a function over a `Trial`, in the table at `tests.e2e.table`."""

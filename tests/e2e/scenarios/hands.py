@@ -9,8 +9,8 @@ from elasti.api.defaults import RESOLVER_SHARED_PORT
 from elasti.api.names import private_service_name, resolver_slice_name
 from kubeloop.objects.meta import JsonObject
 from tests.e2e import bundle
-from tests.e2e.play import Play
-from tests.e2e.stage import SLICES
+from tests.e2e.environment import SLICES
+from tests.e2e.trial import Trial
 from tests.e2e.workload import PORT, App
 
 _KILLED = (
@@ -23,97 +23,97 @@ EXITS = (
 )
 
 
-async def pod_leaves_and_comes_back(play: Play) -> None:
+async def pod_leaves_and_comes_back(trial: Trial) -> None:
     """The first pod becomes ready, is told to end before it is trusted, and comes back."""
-    app = await play.sleeping_app()
-    await play.load(app)
-    await _dies_when_ready(play, app, signal.SIGTERM)
-    await play.awake(app)
-    await play.flow_out()
+    app = await trial.sleeping_app()
+    await trial.load(app)
+    await _dies_when_ready(trial, app, signal.SIGTERM)
+    await trial.awake(app)
+    await trial.flow_out()
 
 
-async def pod_dies_and_comes_back(play: Play) -> None:
+async def pod_dies_and_comes_back(trial: Trial) -> None:
     """The first pod becomes ready, is killed before it is trusted, and comes back."""
-    app = await play.sleeping_app(play.new_app(linger=0))
-    await play.load(app)
-    died = await _dies_when_ready(play, app, signal.SIGKILL)
-    await play.observer.until_true(lambda: not play.pods(app, "ready"), "it is known to be dead")
-    play.count_apart(died, _KILLED)
-    await play.awake(app)
-    await play.flow_out()
+    app = await trial.sleeping_app(trial.new_app(linger=0))
+    await trial.load(app)
+    died = await _dies_when_ready(trial, app, signal.SIGKILL)
+    await trial.observer.until_true(lambda: not trial.pods(app, "ready"), "it is known to be dead")
+    trial.count_apart(died, _KILLED)
+    await trial.awake(app)
+    await trial.flow_out()
 
 
-async def scaled_to_zero_by_hand(play: Play) -> None:
+async def scaled_to_zero_by_hand(trial: Trial) -> None:
     """Somebody scales the target to zero in the middle of traffic."""
-    app = await play.serving_app()
-    await play.load(app)
-    await play.flow(play.length.load / 4)
-    await play.stage.scale(play.namespace, app.name, 0)
-    await _comes_back(play, app)
+    app = await trial.serving_app()
+    await trial.load(app)
+    await trial.flow(trial.length.load / 4)
+    await trial.environment.scale(trial.namespace, app.name, 0)
+    await _comes_back(trial, app)
 
 
-async def scaled_to_zero_by_hand_and_exits_at_once(play: Play) -> None:
+async def scaled_to_zero_by_hand_and_exits_at_once(trial: Trial) -> None:
     """The same, with an app that does not serve on after SIGTERM."""
-    app = await play.serving_app(play.new_app(linger=0))
-    await play.load(app)
-    await play.flow(play.length.load / 4)
+    app = await trial.serving_app(trial.new_app(linger=0))
+    await trial.load(app)
+    await trial.flow(trial.length.load / 4)
     scaled = time.monotonic()
-    await play.stage.scale(play.namespace, app.name, 0)
-    await play.observer.until_true(lambda: not play.pods(app, "ready"), "the pod leaves")
-    play.count_apart(scaled, EXITS)
-    await _comes_back(play, app)
+    await trial.environment.scale(trial.namespace, app.name, 0)
+    await trial.observer.until_true(lambda: not trial.pods(app, "ready"), "the pod leaves")
+    trial.count_apart(scaled, EXITS)
+    await _comes_back(trial, app)
 
 
-async def deleted_at_zero(play: Play) -> None:
+async def deleted_at_zero(trial: Trial) -> None:
     """The ElastiService of a sleeping target is deleted while traffic arrives."""
-    app = await play.sleeping_app()
-    await play.load(app)
-    await play.delete_elasti_service(app)
-    await play.observer.until("state", app.name, "none")
-    await play.observer.until("slice", app.name, "removed")
-    await play.flow_out()
-    assert await play.stage.replicas(play.namespace, app.name) == 1
+    app = await trial.sleeping_app()
+    await trial.load(app)
+    await trial.delete_elasti_service(app)
+    await trial.observer.until("state", app.name, "none")
+    await trial.observer.until("slice", app.name, "removed")
+    await trial.flow_out()
+    assert await trial.environment.replicas(trial.namespace, app.name) == 1
 
 
-async def taken_over_from_kubeelasti(play: Play) -> None:
+async def taken_over_from_kubeelasti(trial: Trial) -> None:
     """KubeElasti left a parked target behind; traffic arrives before our operator does, and after."""
-    app = play.new_app(replicas=0)
-    operators = play.stage.installed.operators if play.stage.installed else 1
-    await play.stage.scale(bundle.NAMESPACE, bundle.OPERATOR, 0)
+    app = trial.new_app(replicas=0)
+    operators = trial.environment.installed.operators if trial.environment.installed else 1
+    await trial.environment.scale(bundle.NAMESPACE, bundle.OPERATOR, 0)
     try:
-        await play.stage.apply(*_parked_by_kubeelasti(app, await _resolver_addresses(play)))
-        await play.observer.until("slice", app.name, "published")
-        await play.reachable(app)
-        address = await play.stage.address(app.namespace, app.name)
-        probe = await play.probe(address, host=f"{app.name}.{app.namespace}.svc.cluster.local")
-        await probe.rate(play.length.rate)
-        await play.flow(play.length.load / 4)
+        await trial.environment.apply(*_parked_by_kubeelasti(app, await _resolver_addresses(trial)))
+        await trial.observer.until("slice", app.name, "published")
+        await trial.reachable(app)
+        address = await trial.environment.address(app.namespace, app.name)
+        probe = await trial.probe(address, host=f"{app.name}.{app.namespace}.svc.cluster.local")
+        await probe.rate(trial.length.rate)
+        await trial.flow(trial.length.load / 4)
     finally:
-        await play.stage.scale(bundle.NAMESPACE, bundle.OPERATOR, operators)
-    await play.stage.rolled_out(bundle.NAMESPACE, bundle.OPERATOR)
-    await play.awake(app)
-    await play.flow_out()
-    slices = play.stage.client.resource(SLICES, namespace=play.namespace)
+        await trial.environment.scale(bundle.NAMESPACE, bundle.OPERATOR, operators)
+    await trial.environment.rolled_out(bundle.NAMESPACE, bundle.OPERATOR)
+    await trial.awake(app)
+    await trial.flow_out()
+    slices = trial.environment.client.resource(SLICES, namespace=trial.namespace)
     left = [piece["metadata"]["name"] async for piece in slices.items()]
     assert resolver_slice_name(app.name) not in left
 
 
-async def _dies_when_ready(play: Play, app: App, signum: signal.Signals) -> float:
-    await play.observer.until_true(lambda: bool(play.pods(app, "ready")), "the pod is ready")
-    assert play.observer.now["slice", app.name] == "published"
+async def _dies_when_ready(trial: Trial, app: App, signum: signal.Signals) -> float:
+    await trial.observer.until_true(lambda: bool(trial.pods(app, "ready")), "the pod is ready")
+    assert trial.observer.now["slice", app.name] == "published"
     died = time.monotonic()
-    await play.stage.kill(await play.pod(play.pods(app, "ready")[0]), signum)
+    await trial.environment.kill(await trial.pod(trial.pods(app, "ready")[0]), signum)
     return died
 
 
-async def _comes_back(play: Play, app: App) -> None:
-    await play.observer.until("state", app.name, "Proxy", "Waking")
-    await play.awake(app)
-    await play.flow_out()
+async def _comes_back(trial: Trial, app: App) -> None:
+    await trial.observer.until("state", app.name, "Proxy", "Waking")
+    await trial.awake(app)
+    await trial.flow_out()
 
 
-async def _resolver_addresses(play: Play) -> list[str]:
-    return [pod["status"]["podIP"] for pod in await play.stage.resolver_pods()]
+async def _resolver_addresses(trial: Trial) -> list[str]:
+    return [pod["status"]["podIP"] for pod in await trial.environment.resolver_pods()]
 
 
 def _parked_by_kubeelasti(app: App, resolvers: list[str]) -> list[JsonObject]:

@@ -12,7 +12,7 @@ from tests.e2e.report import Result
 
 def result(**more: object) -> Result:
     fields: dict[str, object] = {
-        "stage": "dev cluster",
+        "environment": "dev cluster",
         "scenario": "wake",
         "title": "It wakes",
         "length": "short",
@@ -46,10 +46,10 @@ def test_what_was_not_played_says_why():
 
 def test_results_of_one_suite_make_one_report(tmp_path: Path):
     report.keep(tmp_path, result())
-    report.keep(tmp_path, result(stage="control plane, kube-proxy"))
+    report.keep(tmp_path, result(environment="control plane, kube-proxy"))
     report.keep(tmp_path, result(sent=50))
     kept = json.loads((tmp_path / report.DATA).read_text())
-    assert sorted((r["stage"], r["sent"]) for r in kept) == [
+    assert sorted((r["environment"], r["sent"]) for r in kept) == [
         ("control plane, kube-proxy", 100),
         ("dev cluster", 50),
     ]

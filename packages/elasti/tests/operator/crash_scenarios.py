@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeAlias
 
 from tests.controllers.support import eventually
-from tests.operator.crashing import Case, Ground, Point
+from tests.operator.crashing import Case, Point, Testbed
 from tests.operator.keda import KEDA, PlayedKeda, keda_on
 from tests.operator.recorder import Recorder
 
@@ -95,9 +95,9 @@ async def delete(case: Case, point: Point | None) -> None:
 SCENARIOS: tuple[Scenario, ...] = (park, keda_park, wake, keda_wake, trigger_wake, delete)
 
 
-async def count_writes(ground: Ground, scenario: Scenario) -> int:
+async def count_writes(testbed: Testbed, scenario: Scenario) -> int:
     """Play a scenario undisturbed; how many writes it takes."""
-    async with ground.case() as case:
+    async with testbed.case() as case:
         await scenario(case, None)
         return case.operator.counted
 

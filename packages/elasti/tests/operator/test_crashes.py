@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.operator import crash_scenarios as scenarios
 from tests.operator.crash_scenarios import Scenario
-from tests.operator.crashing import Ground, Point, after_first, crash_ground
+from tests.operator.crashing import Point, Testbed, after_first, crash_testbed
 from tests.operator.rig import Rig
 
 pytestmark = pytest.mark.timeout(300)
@@ -22,14 +22,14 @@ POINTS: list[tuple[Scenario, Point]] = [
 ]
 
 
-async def play(ground: Ground, scenario: Scenario, point: Point) -> None:
-    async with ground.case() as case:
+async def play(testbed: Testbed, scenario: Scenario, point: Point) -> None:
+    async with testbed.case() as case:
         with case.explained(scenario.__name__):
             await scenario(case, point)
             assert case.operator.deaths == 1
 
 
 async def test_killed_at_the_worst_moments_it_still_ends_well(rig: Rig, tmp_path: Path):
-    async with crash_ground(rig, tmp_path, real=False) as ground, asyncio.TaskGroup() as group:
+    async with crash_testbed(rig, tmp_path, real=False) as testbed, asyncio.TaskGroup() as group:
         for scenario, point in POINTS:
-            group.create_task(play(ground, scenario, point))
+            group.create_task(play(testbed, scenario, point))

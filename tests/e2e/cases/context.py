@@ -1,4 +1,4 @@
-"""What one case has: a namespace on the stage, an app, clients, and ways to look."""
+"""What one case has: a namespace on the environment, an app, clients, and ways to look."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
 from tests.e2e.cases.objects import HttpBin
 from tests.e2e.cases.prometheus import Prometheus
-from tests.e2e.stage import SERVICES, SLICES, Address, Stage
+from tests.e2e.environment import SERVICES, SLICES, Address, Environment
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Scene:
-    """One case's own part of a stage."""
+class CaseContext:
+    """One case's own part of an environment."""
 
-    stage: Stage
+    environment: Environment
     namespace: str
     prometheus: Prometheus
 
     @property
     def client(self) -> Client:
         """The administrator's."""
-        return self.stage.client
+        return self.environment.client
 
     def resource(self, name: str) -> Resource[JsonObject]:
         """Return a kind, within the case's namespace."""
@@ -42,7 +42,7 @@ class Scene:
 
     async def serving(self, app: HttpBin) -> HttpBin:
         """Put an app there, and wait until its pods serve."""
-        await self.stage.apply(*app.objects())
+        await self.environment.apply(*app.objects())
         await self.reaches(app, "Serve")
         await self.reachable(app)
         return app
@@ -50,7 +50,7 @@ class Scene:
     async def sleeping(self, app: HttpBin) -> HttpBin:
         """Put an app there at zero, and wait until the resolver stands for it."""
         app = app.but(replicas=0)
-        await self.stage.apply(*app.objects())
+        await self.environment.apply(*app.objects())
         await self.asleep(app)
         return app
 
@@ -61,7 +61,7 @@ class Scene:
 
     async def reachable(self, app: HttpBin) -> None:
         """Wait until nodes lead the Service's address somewhere."""
-        await self.stage.reachable(await self.stage.address(app.namespace, app.name))
+        await self.environment.reachable(await self.environment.address(app.namespace, app.name))
 
     # Looking
 
@@ -79,7 +79,7 @@ class Scene:
 
     async def pods(self, app: HttpBin) -> list[JsonObject]:
         """Return the app's pods that are not going away."""
-        return await self.stage.pods(self.namespace, f"app={app.name}")
+        return await self.environment.pods(self.namespace, f"app={app.name}")
 
     async def private(self, app: HttpBin) -> JsonObject | None:
         """Return the private Service, where it is."""
@@ -90,7 +90,7 @@ class Scene:
 
     async def slice_addresses(self, app: HttpBin) -> list[str]:
         """Return the resolvers that the app's slice lists."""
-        found = await self.stage.slice(self.namespace, app.name)
+        found = await self.environment.slice(self.namespace, app.name)
         return sorted(e["addresses"][0] for e in (found or {}).get("endpoints") or ())
 
     async def private_endpoints(self, app: HttpBin) -> list[JsonObject]:
@@ -102,7 +102,7 @@ class Scene:
 
     async def reaches(self, app: HttpBin, *states: str) -> None:
         """Wait for a state."""
-        await self.stage.reaches(self.namespace, app.name, *states)
+        await self.environment.reaches(self.namespace, app.name, *states)
 
     async def asleep(self, app: HttpBin) -> None:
         """Wait until an app has no pod and the resolver takes its traffic, on the nodes too."""
@@ -112,7 +112,7 @@ class Scene:
             return at_zero and bool(await self.slice_addresses(app))
 
         await self.reaches(app, "Proxy")
-        await self.stage.until(rests, f"{app.name} is at zero behind the resolver")
+        await self.environment.until(rests, f"{app.name} is at zero behind the resolver")
         assert await self.mode(app) == "proxy"
         await self.reachable(app)
 
@@ -122,7 +122,7 @@ class Scene:
         self, app: HttpBin, *requests: str | JsonObject, reuse: bool = False
     ) -> list[JsonObject]:
         """Send requests to the Service's address: paths, or requests as `ask` takes them."""
-        address = await self.stage.address(self.namespace, app.name)
+        address = await self.environment.address(self.namespace, app.name)
         return await self.ask_at(address, *requests, reuse=reuse)
 
     async def ask_at(
@@ -142,7 +142,7 @@ class Scene:
 
     async def run(self, module: str, *arguments: str) -> Any:
         """Run a module of ours where Services can be reached, and read the JSON that it prints."""
-        process = await self.stage.ground.spawn(
+        process = await self.environment.testbed.spawn(
             [sys.executable, "-m", module, *arguments], stdout=subprocess.PIPE
         )
         output, _ = await process.communicate()

@@ -1,4 +1,4 @@
-"""The ground itself: its faults do what they say, it comes back after them, and it leaves nothing."""
+"""The testbed itself: its faults do what they say, it comes back after them, and it leaves nothing."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import pytest
 from kubeloop.client import KubeError
 from tests.controlplane.binaries import Binaries
 from tests.controlplane.sandbox import ROOT
+from tests.e2e.environment import Environment
 from tests.e2e.real.cluster import RealCluster
-from tests.e2e.real.ground import RealGround, ground_on
 from tests.e2e.real.proxies import ProxyKind
-from tests.e2e.stage import Stage
+from tests.e2e.real.testbed import RealTestbed, testbed_on
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
 
@@ -44,41 +44,41 @@ def cluster(controlplane_binaries: Binaries) -> Iterator[RealCluster]:
 
 
 @pytest.fixture
-async def ground(cluster: RealCluster) -> AsyncIterator[RealGround]:
-    async with ground_on(cluster) as ground:
-        await ground.settled()
-        yield ground
+async def testbed(cluster: RealCluster) -> AsyncIterator[RealTestbed]:
+    async with testbed_on(cluster) as testbed:
+        await testbed.settled()
+        yield testbed
 
 
-async def test_controllers_and_nodes_come_back_after_the_api_server_was_away(ground: RealGround):
-    async with ground.api_away():
+async def test_controllers_and_nodes_come_back_after_the_api_server_was_away(testbed: RealTestbed):
+    async with testbed.api_away():
         with pytest.raises((KubeError, OSError)):
-            await ground.client.resource("v1/nodes").get("node-1")
-    await ground.settled()
-    namespace = await Stage(ground).namespace("back")
-    accounts = ground.client.resource("v1/serviceaccounts", namespace=namespace)
+            await testbed.client.resource("v1/nodes").get("node-1")
+    await testbed.settled()
+    namespace = await Environment(testbed).namespace("back")
+    accounts = testbed.client.resource("v1/serviceaccounts", namespace=namespace)
 
     async def made() -> bool:
         return bool([item async for item in accounts.items()])
 
-    await Stage(ground).until(made, "the controllers work")
+    await Environment(testbed).until(made, "the controllers work")
 
 
-async def test_what_was_written_outlives_a_restart_of_etcd(ground: RealGround):
-    namespace = await Stage(ground).namespace("kept")
-    await ground.restart_etcd()
-    await ground.settled()
-    assert await ground.client.resource("v1/namespaces").get(namespace)
+async def test_what_was_written_outlives_a_restart_of_etcd(testbed: RealTestbed):
+    namespace = await Environment(testbed).namespace("kept")
+    await testbed.restart_etcd()
+    await testbed.settled()
+    assert await testbed.client.resource("v1/namespaces").get(namespace)
 
 
-async def test_a_delayed_proxy_hears_of_a_service_late(ground: RealGround):
+async def test_a_delayed_proxy_hears_of_a_service_late(testbed: RealTestbed):
     """Everything that the proxy hears takes that long; so a Service cannot be reached before."""
-    await ground.delay_endpoints(LATE)
+    await testbed.delay_endpoints(LATE)
     try:
-        stage = Stage(ground)
-        namespace = await stage.namespace("late")
+        environment = Environment(testbed)
+        namespace = await environment.namespace("late")
         began = time.monotonic()
-        await stage.apply(
+        await environment.apply(
             {
                 "apiVersion": "v1",
                 "kind": "Service",
@@ -98,13 +98,13 @@ async def test_a_delayed_proxy_hears_of_a_service_late(ground: RealGround):
                 "endpoints": [{"addresses": ["10.200.0.1"], "conditions": {"ready": True}}],
             },
         )
-        await stage.reachable(await stage.address(namespace, "api"))
+        await environment.reachable(await environment.address(namespace, "api"))
         assert time.monotonic() - began >= LATE
     finally:
-        await ground.delay_endpoints(0)
+        await testbed.delay_endpoints(0)
 
 
-async def test_only_connections_of_pods_are_broken(ground: RealGround):
+async def test_only_connections_of_pods_are_broken(testbed: RealTestbed):
     connect = (
         "import socket, time\n"
         "held = socket.create_connection(('10.200.0.1', 6443)); print('there', flush=True)\n"
@@ -113,21 +113,21 @@ async def test_only_connections_of_pods_are_broken(ground: RealGround):
     )
     argv = [sys.executable, "-c", connect]
     async with (
-        _process(ground, ["env", "POD_NAME=somebody", *argv]) as pod,
-        _process(ground, argv) as other,
+        _process(testbed, ["env", "POD_NAME=somebody", *argv]) as pod,
+        _process(testbed, argv) as other,
     ):
         for process in (pod, other):
             assert await _line(process) == "there"
-        assert await asyncio.to_thread(ground.cluster.break_connections) == 1
+        assert await asyncio.to_thread(testbed.cluster.break_connections) == 1
         assert await _line(pod) == "broken"
         assert other.returncode is None
 
 
 @contextlib.asynccontextmanager
 async def _process(
-    ground: RealGround, argv: list[str]
+    testbed: RealTestbed, argv: list[str]
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    process = await ground.spawn(argv, stdout=subprocess.PIPE)
+    process = await testbed.spawn(argv, stdout=subprocess.PIPE)
     try:
         yield process
     finally:

@@ -1,7 +1,7 @@
-"""What a stage stands on: a cluster with nodes whose pods are processes here, and ways to hurt it.
+"""What an environment stands on: a cluster with nodes whose pods are processes here, and ways to hurt it.
 
 There are several: the dev cluster, and the real control plane with either of two service proxies.
-Each implements `Ground`; everything that can be said in Kubernetes' own words is in `stage` and is
+Each implements `Testbed`; everything that can be said in Kubernetes' own words is in `environment` and is
 the same on all of them.
 """
 
@@ -20,11 +20,11 @@ PATIENCE = 300.0
 
 
 class Unsupported(Exception):
-    """A ground cannot do this; the text says why, and the report shows it."""
+    """A testbed cannot do this; the text says why, and the report shows it."""
 
 
-class Ground(abc.ABC):
-    """A running cluster. The faults that not every ground has raise `Unsupported`."""
+class Testbed(abc.ABC):
+    """A running cluster. The faults that not every testbed has raise `Unsupported`."""
 
     name: str
     """As the report calls it."""
@@ -55,7 +55,7 @@ class Ground(abc.ABC):
         """Return the ids, here, of a pod's processes; empty where it has none."""
         return pids_with(f"POD_NAME={pod_name}")
 
-    async def settled(self) -> None:  # noqa: B027 -- a ground that has no faults to recover from need not
+    async def settled(self) -> None:  # noqa: B027 -- a testbed that has no faults to recover from need not
         """Wait until the cluster itself is whole again after a fault."""
 
     @contextlib.asynccontextmanager

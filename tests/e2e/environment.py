@@ -1,13 +1,13 @@
-"""The stage on which scenarios play: Elasti installed in a cluster, and the means to hurt it.
+"""The environment on which scenarios play: Elasti installed in a cluster, and the means to hurt it.
 
-    stage = Stage(ground)
-    await stage.install(Installation(version="1"))
-    namespace = await stage.namespace("cycle")
-    await stage.apply(*objects)
-    host, port = await stage.address(namespace, "web")
-    leader = await stage.leader()
-    await stage.kill(leader)
-    async with stage.ground.api_away(): ...
+    environment = Environment(testbed)
+    await environment.install(Installation(version="1"))
+    namespace = await environment.namespace("cycle")
+    await environment.apply(*objects)
+    host, port = await environment.address(namespace, "web")
+    leader = await environment.leader()
+    await environment.kill(leader)
+    async with environment.testbed.api_away(): ...
 
 Scenarios use the administrator's client to look and to disturb. Operator and resolver run as pods
 from the bundle that `elasti manifests` prints, under their own accounts and rights.
@@ -32,9 +32,9 @@ from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
 from tests.e2e import bundle
 from tests.e2e.bundle import Installation
-from tests.e2e.ground import PATIENCE, Ground, Unsupported
+from tests.e2e.testbed import PATIENCE, Testbed, Unsupported
 
-__all__ = ["Address", "Ground", "Installation", "Stage", "Unsupported"]
+__all__ = ["Address", "Environment", "Installation", "Testbed", "Unsupported"]
 
 T = TypeVar("T")
 _MANAGER = "elasti-e2e"
@@ -51,22 +51,22 @@ class Address(NamedTuple):
     port: int
 
 
-class Stage:
+class Environment:
     """Elasti in a cluster."""
 
-    def __init__(self, ground: Ground) -> None:
-        self.ground = ground
+    def __init__(self, testbed: Testbed) -> None:
+        self.testbed = testbed
         self.installed: Installation | None = None
 
     @property
     def name(self) -> str:
         """As the report calls it."""
-        return self.ground.name
+        return self.testbed.name
 
     @property
     def client(self) -> Client:
         """The administrator's client."""
-        return self.ground.client
+        return self.testbed.client
 
     # Elasti itself
 
@@ -133,7 +133,7 @@ class Stage:
     async def reachable(self, *addresses: Address) -> None:
         """Wait until addresses accept connections: nodes hear of a new Service later than we do."""
         wanted = [f"{address.host}:{address.port}" for address in addresses]
-        process = await self.ground.spawn(
+        process = await self.testbed.spawn(
             [sys.executable, "-m", "tests.e2e.reach", str(PATIENCE), *wanted]
         )
         assert await process.wait() == 0, f"{self.name}: not every one of {wanted} is reachable"
@@ -180,7 +180,7 @@ class Stage:
         pods = await self.resolver_pods()
         resolvers = [f"{pod['status']['podIP']}:{RESOLVER_ADMIN_PORT}" for pod in pods]
         argv = ["tests.e2e.holding", str(PATIENCE), str(count), namespace, service, *resolvers]
-        process = await self.ground.spawn([sys.executable, "-m", *argv], stderr=subprocess.PIPE)
+        process = await self.testbed.spawn([sys.executable, "-m", *argv], stderr=subprocess.PIPE)
         _, words = await process.communicate()
         assert process.returncode == 0, f"{self.name}: {words.decode()}"
 
@@ -189,7 +189,7 @@ class Stage:
     async def kill(self, pod: JsonObject, signum: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to every process of a pod, at once. Its kubelet starts what died again."""
         name = pod["metadata"]["name"]
-        pids = self.ground.processes_of(name)
+        pids = self.testbed.processes_of(name)
         if not pids:
             raise AssertionError(f"{self.name}: pod {name} has no process to send {signum.name} to")
         for pid in pids:

@@ -1,6 +1,6 @@
 """A scenario while it plays: its apps, its load, what it observes, and the sums at the end.
 
-    async def wake(play: Play) -> None:
+    async def wake(play: Trial) -> None:
         app = await play.sleeping_app()
         await play.load(app)
         await play.flow(play.length.load)
@@ -20,12 +20,12 @@ from typing import Any, Self
 
 from kubeloop.objects.meta import JsonObject
 from tests.e2e.account import Account, Window, read_executed, settle
-from tests.e2e.ground import PATIENCE
+from tests.e2e.environment import SERVICES, Address, Environment
 from tests.e2e.observer import Observer
 from tests.e2e.prober.plan import Record
 from tests.e2e.probing import Probe, probing
 from tests.e2e.settings import Length
-from tests.e2e.stage import SERVICES, Address, Stage
+from tests.e2e.testbed import PATIENCE
 from tests.e2e.workload import App
 
 # A node may act on a change this much later than we hear of it; generous, since nobody can ask it.
@@ -34,11 +34,11 @@ NODE_LAG = 1.5
 _LAST_LOOK = 2.0
 
 
-class Play:
-    """One scenario on one stage; an `async with` block."""
+class Trial:
+    """One scenario on one environment; an `async with` block."""
 
-    def __init__(self, stage: Stage, length: Length, directory: Path) -> None:
-        self.stage = stage
+    def __init__(self, environment: Environment, length: Length, directory: Path) -> None:
+        self.environment = environment
         self.length = length
         self.directory = directory
         self.windows: list[Window] = []
@@ -51,9 +51,9 @@ class Play:
     async def __aenter__(self) -> Self:
         self._executed.mkdir()
         async with contextlib.AsyncExitStack() as stack:
-            self.namespace = await self.stage.namespace("e2e")
+            self.namespace = await self.environment.namespace("e2e")
             stack.push_async_callback(self._remove_namespace)
-            self.observer = Observer(self.stage.client, self.namespace)
+            self.observer = Observer(self.environment.client, self.namespace)
             await stack.enter_async_context(self.observer.running())
             self._running = stack.pop_all()
         return self
@@ -71,7 +71,7 @@ class Play:
     async def app(self, app: App | None = None) -> App:
         """Put an app into the cluster."""
         app = app or self.new_app()
-        await self.stage.apply(*app.objects())
+        await self.environment.apply(*app.objects())
         return app
 
     def new_app(self, name: str = "web", **more: Any) -> App:
@@ -96,7 +96,9 @@ class Play:
 
     async def reachable(self, *apps: App) -> None:
         """Wait until nodes know new apps' Services, so that none is met before it is there."""
-        await self.stage.reachable(*[await self.stage.address(a.namespace, a.name) for a in apps])
+        await self.environment.reachable(
+            *[await self.environment.address(a.namespace, a.name) for a in apps]
+        )
 
     async def asleep(self, app: App) -> None:
         """Wait until an app is at zero, without a pod, with the resolver in its place."""
@@ -139,11 +141,11 @@ class Play:
 
     async def pod(self, name: str) -> JsonObject:
         """Read a pod."""
-        return await self.stage.client.resource("v1/pods", namespace=self.namespace).get(name)
+        return await self.environment.client.resource("v1/pods", namespace=self.namespace).get(name)
 
     async def delete_elasti_service(self, app: App) -> None:
         """Ask for the deletion of an ElastiService."""
-        await self.stage.client.resource(SERVICES, namespace=self.namespace).delete(app.name)
+        await self.environment.client.resource(SERVICES, namespace=self.namespace).delete(app.name)
 
     # Load
 
@@ -157,7 +159,7 @@ class Play:
         """Start a prober; it sends nothing before it is told a rate."""
         run = f"{self.namespace}-{len(self._probes)}"
         context = probing(
-            self.stage, self.directory, targets, run=run, limit=limit, reuse=reuse, host=host
+            self.environment, self.directory, targets, run=run, limit=limit, reuse=reuse, host=host
         )
         probe = await self._running.enter_async_context(context)
         self._probes.append(probe)
@@ -165,7 +167,7 @@ class Play:
 
     async def load(self, *apps: App, rate: float | None = None) -> Probe:
         """Load apps through their Services' own addresses from now on."""
-        addresses = [await self.stage.address(app.namespace, app.name) for app in apps]
+        addresses = [await self.environment.address(app.namespace, app.name) for app in apps]
         probe = await self.probe(*addresses)
         await probe.rate(self.length.rate if rate is None else rate)
         return probe
@@ -203,4 +205,4 @@ class Play:
         self.records = [record for _, records in outcomes for record in records]
 
     async def _remove_namespace(self) -> None:
-        await self.stage.client.resource("v1/namespaces").delete(self.namespace)
+        await self.environment.client.resource("v1/namespaces").delete(self.namespace)

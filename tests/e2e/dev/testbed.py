@@ -1,4 +1,4 @@
-"""The dev cluster as a ground: `elasti dev` as a process of its own, and its private knobs."""
+"""The dev cluster as a testbed: `elasti dev` as a process of its own, and its private knobs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import msgspec
 
 from kubeloop.client import Client
 from kubeloop.client.request import Request
-from tests.e2e.ground import Ground
+from tests.e2e.testbed import Testbed
 
 ROOT = Path(__file__).resolve().parents[3]
 _COMMAND = [sys.executable, "-m", "elasti", "dev", "--port", "0", "--kubeconfig"]
@@ -23,8 +23,8 @@ _COMMAND = [sys.executable, "-m", "elasti", "dev", "--port", "0", "--kubeconfig"
 _MOST_CONNECTIONS = 5_000
 
 
-class DevGround(Ground):
-    """A dev cluster; see `dev_ground`."""
+class DevTestbed(Testbed):
+    """A dev cluster; see `dev_testbed`."""
 
     name = "dev cluster"
     most_connections = _MOST_CONNECTIONS
@@ -69,7 +69,7 @@ class DevGround(Ground):
         await self.client.send(Request(method="POST", path=f"/_dev/{knob}", body=body))
 
 
-class DevHouse:
+class DevProcess:
     """A dev cluster's process; it lives from `start` to `stop`, on no event loop."""
 
     def __init__(self, directory: Path) -> None:
@@ -100,19 +100,19 @@ class DevHouse:
             self._process.communicate()
 
     @contextlib.asynccontextmanager
-    async def ground(self) -> AsyncIterator[DevGround]:
-        """Return the cluster as a ground, for the running loop."""
+    async def testbed(self) -> AsyncIterator[DevTestbed]:
+        """Return the cluster as a testbed, for the running loop."""
         async with Client.from_kubeconfig([self.kubeconfig]) as client:
-            yield DevGround(client, self.kubeconfig)
+            yield DevTestbed(client, self.kubeconfig)
 
 
 @contextlib.asynccontextmanager
-async def dev_ground(directory: Path) -> AsyncIterator[DevGround]:
+async def dev_testbed(directory: Path) -> AsyncIterator[DevTestbed]:
     """Run a dev cluster during the block; its output goes to a file in the directory."""
-    house = DevHouse(directory)
-    await asyncio.to_thread(house.start)
+    process = DevProcess(directory)
+    await asyncio.to_thread(process.start)
     try:
-        async with house.ground() as ground:
-            yield ground
+        async with process.testbed() as testbed:
+            yield testbed
     finally:
-        await asyncio.to_thread(house.stop)
+        await asyncio.to_thread(process.stop)

@@ -1,13 +1,13 @@
-"""The real control plane as a ground, with our service proxy or with kube-proxy.
+"""The real control plane as a testbed, with our service proxy or with kube-proxy.
 
-    async with real_ground(binaries, ProxyKind.KUBE_PROXY) as ground:
-        stage = Stage(ground)
+    async with real_testbed(binaries, ProxyKind.KUBE_PROXY) as testbed:
+        environment = Environment(testbed)
 
     with RealCluster(binaries, proxy=ProxyKind.KUBE_PROXY) as cluster:      # on no event loop
-        async with ground_on(cluster) as ground: ...                        # on the running one
+        async with testbed_on(cluster) as testbed: ...                        # on the running one
 
-A start takes six seconds, so tests share one of each kind. `ground.settled()` waits until it is whole
-again after a fault. `ground.cluster` is the cluster itself, for what a `Ground` has no word for.
+A start takes six seconds, so tests share one of each kind. `testbed.settled()` waits until it is whole
+again after a fault. `testbed.cluster` is the cluster itself, for what a `Testbed` has no word for.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from pathlib import Path
 from kubeloop.client import Client
 from tests.controlplane.binaries import Binaries
 from tests.controlplane.sandbox import ROOT
-from tests.e2e.ground import Ground
 from tests.e2e.real.cluster import RealCluster
 from tests.e2e.real.proxies import ProxyKind
+from tests.e2e.testbed import Testbed
 
 # Every connection to one Service comes from one address here, and has a port of its own there.
 _MOST_CONNECTIONS = 20_000
 
 
-class RealGround(Ground):
-    """A real control plane; see `real_ground`."""
+class RealTestbed(Testbed):
+    """A real control plane; see `real_testbed`."""
 
     most_connections = _MOST_CONNECTIONS
 
@@ -87,21 +87,21 @@ class RealGround(Ground):
 
 
 @contextlib.asynccontextmanager
-async def ground_on(cluster: RealCluster) -> AsyncIterator[RealGround]:
-    """Return a running cluster as a ground, for the running loop."""
+async def testbed_on(cluster: RealCluster) -> AsyncIterator[RealTestbed]:
+    """Return a running cluster as a testbed, for the running loop."""
     async with Client.from_kubeconfig([cluster.rig.kubeconfig]) as client:
-        yield RealGround(cluster, client)
+        yield RealTestbed(cluster, client)
 
 
 @contextlib.asynccontextmanager
-async def real_ground(
+async def real_testbed(
     binaries: Binaries, proxy: ProxyKind, *, logs: Path | None = None
-) -> AsyncIterator[RealGround]:
+) -> AsyncIterator[RealTestbed]:
     """Run a cluster during the block."""
     cluster = RealCluster(binaries, proxy=proxy, logs=logs)
     await asyncio.to_thread(cluster.__enter__)
     try:
-        async with ground_on(cluster) as ground:
-            yield ground
+        async with testbed_on(cluster) as testbed:
+            yield testbed
     finally:
         await asyncio.to_thread(cluster.__exit__, None, None, None)
