@@ -189,7 +189,7 @@ async def test_what_was_shown_of_one_target_says_nothing_of_another(
     round_.directory.put(changed)
     # No round has come since, and the reconciler looks already.
     assert evidence(WEB) == ()
-    assert "has not been read yet" in round_.decisions.together(WEB).reason
+    assert "has not been read lately" in round_.decisions.together(WEB).reason
     round_.store.objects[:] = [changed]
     await round_.run()
     assert len(evidence(WEB)) == 1

@@ -331,10 +331,10 @@ def test_triggers_that_nobody_has_read_yet_are_not_taken_for_none():
         clock=SystemClock(),
         polling_interval=30.0,
     )
-    assert decisions.together(request).verdict is Verdict.STAY
-    found = decisions.obstacle(request)
-    assert found is not None
-    assert found.reason == UNREAD
+    decided = decisions.together(request)
+    assert decided.verdict is Verdict.STAY
+    assert decided.obstacle is not None
+    assert decided.obstacle.reason == UNREAD
 
 
 def test_turns_are_handed_out_at_a_steady_rate():
@@ -412,14 +412,16 @@ def _known_to_a_former_leader(**changes) -> ElastiService:
     quiet = Evidence(1.0, TriggerReading(0.0), 0.0, 0.0)
     memory = ServiceState("u", "web", state=State.SERVE)
     in_use = Obstacle("InUse", "triggers[0] was seen at work")
-    status = status_of(facts_of(es=es, obstacle=in_use), memory, (quiet,), NOW)
+    status = status_of(
+        facts_of(es=es, decision=Decision(Verdict.STAY, "", in_use)), memory, (quiet,), NOW
+    )
     return msgspec.structs.replace(es, status=status, **changes)
 
 
 def test_a_new_leader_leaves_what_triggers_said_until_it_has_read_them():
     es = _known_to_a_former_leader()
     unread = Obstacle(UNREAD, "triggers[0] has not been read lately")
-    seen = facts_of(es=es, obstacle=unread)
+    seen = facts_of(es=es, decision=Decision(Verdict.STAY, "", unread))
     for evidence in ((), (Evidence(1.0),)):
         status = status_of(seen, ServiceState("u", "web", state=State.SERVE), evidence, NOW)
         assert status == es.status

@@ -82,8 +82,12 @@ def test_it_stays_in_force_while_the_hand_over_goes_on(state: State):
 REFUSALS = [
     (facts(), {"state": None}, "not in order"),
     (facts(resolvers=()), {}, "no resolver is ready"),
-    (facts(decision=Decision(Verdict.STAY, "no"), obstacle=Obstacle("X", "b")), {}, "b"),
-    (facts(decision=Decision(Verdict.WAKE, "outside the enabled period")), {}, "outside"),
+    (facts(decision=Decision(Verdict.STAY, "no", Obstacle("X", "b"))), {}, "b"),
+    (
+        facts(decision=Decision(Verdict.WAKE, "", Obstacle("OutsidePeriod", "outside"))),
+        {},
+        "outside",
+    ),
     (facts(), {"last_attempt": 1005.0, "attempt_ended": "traffic arrived"}, "traffic arrived"),
     (facts(), {"state": State.WAKING, "activity": Activity.BUSY}, "connections wait"),
     (facts(), {"sleep": SleepRequest(1000.0, superseded=True)}, "a wake-up was asked for"),

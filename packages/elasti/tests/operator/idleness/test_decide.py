@@ -49,21 +49,25 @@ def test_a_target_quiet_for_the_cooldown_may_sleep():
     ("changes", "verdict", "words"),
     [
         ({"enabled": False}, Verdict.WAKE, "enabled period"),
-        ({"triggers": ()}, Verdict.STAY, "no trigger"),
+        ({"triggers": ()}, Verdict.STAY, "triggers is empty"),
         ({"created_at": 950}, Verdict.STAY, "created"),
         ({"last_scaled_up": 950}, Verdict.STAY, "woken"),
         ({"last_traffic": 950}, Verdict.STAY, "traffic"),
         ({"last_attempt": 950}, Verdict.STAY, "attempt"),
         ({"triggers": (watched([(990, TriggerReading(2.0))]),)}, Verdict.WAKE, "threshold"),
         ({"triggers": (Evidence(1.0),)}, Verdict.STAY, "not been read"),
-        ({"triggers": (quiet_until(900),)}, Verdict.STAY, "ago"),
-        ({"triggers": (watched([(990, TriggerReading(math.nan))]),)}, Verdict.STAY, "NaN"),
+        ({"triggers": (quiet_until(900),)}, Verdict.STAY, "not been read"),
+        (
+            {"triggers": (watched([(990, TriggerReading(math.nan))]),)},
+            Verdict.STAY,
+            "TriggersHealthy",
+        ),
         (
             {"triggers": (watched([(990, TriggerReading(error="refused"))]),)},
             Verdict.STAY,
-            "refused",
+            "TriggersHealthy",
         ),
-        ({"triggers": (watched([(950, QUIET), (990, QUIET)]),)}, Verdict.STAY, "quiet for less"),
+        ({"triggers": (watched([(950, QUIET), (990, QUIET)]),)}, Verdict.STAY, "whole cooldown"),
     ],
 )
 def test_one_missing_piece_of_evidence_keeps_it_awake(changes, verdict, words):
@@ -72,13 +76,13 @@ def test_one_missing_piece_of_evidence_keeps_it_awake(changes, verdict, words):
     assert words in decision.reason
 
 
-def test_an_error_in_the_middle_starts_the_cooldown_anew():
+def test_an_error_in_the_middle_starts_the_cooldown_again():
     readings = [(at, QUIET) for at in range(0, 1001, 30)]
     readings[-2] = (readings[-2][0], TriggerReading(error="timeout"))
     assert decide(situation(triggers=(watched(readings),))).verdict is Verdict.STAY
 
 
-def test_a_gap_between_readings_starts_the_cooldown_anew():
+def test_a_gap_between_readings_starts_the_cooldown_again():
     readings = [(0.0, QUIET), (30.0, QUIET), (990.0, QUIET)]
     assert watched(readings).quiet_since == 990.0
 

@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from elasti.api.types import ElastiService
     from elasti.operator.handover.reconciler import ReconcilerDeps
     from elasti.operator.handover.state import ServiceState
-    from elasti.operator.idleness.decide import Obstacle
     from elasti.operator.settings import OperatorSettings
     from elasti.operator.watch.informer_manager import Scope
     from elasti.operator.watch.resolvers import Resolvers
@@ -91,7 +90,6 @@ class Facts:
     ports: Mapping[int, int] = dataclasses.field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
     decision: Decision = UNDECIDED
-    obstacle: Obstacle | None = None
     partners_settled: bool = True
     lost_wake: bool = False
 
@@ -344,7 +342,6 @@ class Observer:
             facts,
             findings=findings,
             decision=self._deps.decisions.together(request),
-            obstacle=self._deps.decisions.obstacle(request),
             partners_settled=self._partners_settled(request),
             lost_wake=self._lost_wake(facts, memory),
         )

@@ -388,9 +388,7 @@ class ElastiServiceReconciler:
         if patch is not None:
             await self._write_quarantine()
             await self._writer.patch_status(facts.es, memory, patch)
-        memory.judged = TriggerJudgement(
-            facts.decision.verdict, trigger_health(evidence), facts.obstacle
-        )
+        memory.judged = TriggerJudgement(facts.decision, trigger_health(evidence))
 
     def _report_findings(self, facts: Facts, memory: ServiceState) -> None:
         shown = " ".join(old.message for old in facts.es.status.conditions)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from elasti.api.names import SLEEP_ANNOTATION
 from elasti.operator.handover.machine import Activity, State
 from elasti.operator.handover.state import SleepRequest
-from elasti.operator.idleness.decide import Verdict
+from elasti.operator.report.status import obstacle
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,18 +94,7 @@ def _refusal(facts: Facts, memory: ServiceState, request: SleepRequest) -> str:
         return "a wake-up was asked for meanwhile"
     if memory.last_attempt >= request.since:
         return memory.attempt_ended
-    return _obstacle_text(facts, memory)
-
-
-def _obstacle_text(facts: Facts, memory: ServiceState) -> str:
-    match memory.state:
-        case None:
-            return "it is not in order; its condition Ready says why"
-        case State.SERVE if facts.decision.verdict is not Verdict.SLEEP:
-            return facts.obstacle.message if facts.obstacle else facts.decision.reason
-        case State.SERVE if not facts.resolvers:
-            return "no resolver is ready"
-        case State.WAKING if memory.activity is Activity.BUSY:
-            return "connections wait for it"
-        case _:
-            return ""
+    if memory.state is State.WAKING:
+        return "connections wait for it" if memory.activity is Activity.BUSY else ""
+    found = obstacle(facts, memory)
+    return found.message if found else ""

@@ -4,9 +4,10 @@ Sleeping needs all the evidence, waking needs any. A trigger lets a target sleep
 value has been seen below the threshold for a whole cooldown, without a gap: an error, a stale
 reading or NaN starts the cooldown again, and never wakes anything by itself.
 
-`decide` explains one moment; `obstacle` explains a state of things, for status. Its message
-never counts down and does not follow a trigger up and down: it is written into status, where
-every change is a write to the server. Where an end is known it is named as a time of day.
+`decide` is the only place that says why a target is not asleep, and `obstacle_of` adds what the
+hand-over knows; conditions, events and commands print their words. An obstacle's message never
+counts down and does not follow a trigger up and down: it is written into status, where every change
+is a write to the server. Where an end is known it is named as a time of day.
 
 Sleeping is allowed in the enabled period: it starts at each time of the cron schedule, in its
 own time zone, and lasts for its duration. Daylight saving is cron's: a start that a clock
@@ -25,12 +26,15 @@ from typing import TYPE_CHECKING
 from cronsim import CronSim
 
 from elasti.api.parsing import parse_duration
+from elasti.operator.handover.machine import State
 from kubeloop.objects.times import format_time
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from elasti.api.types import EnabledPeriod
+
+UNREAD = "TriggersUnread"
 
 
 class Verdict(enum.Enum):
@@ -104,11 +108,20 @@ class Situation:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Obstacle:
+    """What keeps a target awake. `reason` is CamelCase for machines, `message` for people."""
+
+    reason: str
+    message: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Decision:
-    """The verdict and the reason, in words for a person."""
+    """The verdict, why, and what keeps the target awake: nothing exactly where it may sleep."""
 
     verdict: Verdict
     reason: str
+    obstacle: Obstacle | None = None
 
 
 def is_quiet(value: float, threshold: float) -> bool:
@@ -119,93 +132,49 @@ def is_quiet(value: float, threshold: float) -> bool:
 def decide(seen: Situation) -> Decision:
     """Weigh the evidence."""
     if not seen.enabled:
-        return Decision(Verdict.WAKE, "outside the enabled period")
+        outside = "it is outside of spec.enabledPeriod, when targets stay up"
+        return Decision(
+            Verdict.WAKE, "outside the enabled period", Obstacle("OutsidePeriod", outside)
+        )
     if seen.asked:
         return Decision(Verdict.SLEEP, "asked to sleep")
+    found = next(_obstacles(seen), None)
+    if found is None:
+        return Decision(Verdict.SLEEP, f"idle for {seen.cooldown:.0f} s")
     if any(trigger.is_active() for trigger in seen.triggers):
-        return Decision(Verdict.WAKE, "a trigger is at or above its threshold")
+        return Decision(Verdict.WAKE, "a trigger is at or above its threshold", found)
+    return Decision(Verdict.STAY, found.message, found)
+
+
+def _obstacles(seen: Situation) -> Iterator[Obstacle]:
+    """Iterate over what is in the way, what a person can do most about first."""
     if not seen.triggers:
-        return Decision(Verdict.STAY, "there is no trigger that could show it idle")
-    if complaint := _too_early_text(seen):
-        return Decision(Verdict.STAY, complaint)
-    return Decision(Verdict.SLEEP, f"idle for {seen.cooldown:.0f} s")
-
-
-def _too_early_text(seen: Situation) -> str | None:
-    since = {
-        "it was created": seen.created_at,
-        "it was last woken": seen.last_scaled_up,
-        "traffic last reached the resolver": seen.last_traffic,
-        "the last attempt to park it": seen.last_attempt,
-    }
-    for what, moment in since.items():
-        if seen.now - moment < seen.cooldown:
-            return f"less than the cooldown of {seen.cooldown:.0f} s since {what}"
-    for index, trigger in enumerate(seen.triggers):
-        if complaint := _not_yet_quiet(trigger, seen):
-            return f"trigger {index} {complaint}"
-    return None
-
-
-def _not_yet_quiet(trigger: Evidence, seen: Situation) -> str | None:
-    if trigger.last is None:
-        return "has not been read yet"
-    if not trigger.last.usable:
-        return f"cannot be used: {trigger.last.error or 'its value is NaN'}"
-    if seen.now - trigger.read_at >= seen.stale_after:
-        return f"was last read {seen.now - trigger.read_at:.0f} s ago"
-    if trigger.quiet_for(seen.now, stale_after=seen.stale_after) < seen.cooldown:
-        return f"has been quiet for less than the cooldown of {seen.cooldown:.0f} s"
-    return None
-
-
-UNREAD = "TriggersUnread"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Obstacle:
-    """What keeps a target awake. `reason` is CamelCase for machines, `message` for people."""
-
-    reason: str
-    message: str
-
-
-def obstacle(seen: Situation) -> Obstacle | None:
-    """Return the first thing in the way; None exactly where `decide` lets the target sleep."""
-    if not seen.enabled:
-        return Obstacle(
-            "OutsidePeriod", "it is outside of spec.enabledPeriod, when targets stay up"
-        )
-    if seen.asked:
-        return None
-    if not seen.triggers:
-        return Obstacle(
+        yield Obstacle(
             "NoTriggers", "spec.triggers is empty, so nothing can show that the target is idle"
         )
-    return _unreadable_obstacle(seen) or _too_early_obstacle(seen) or _in_use_obstacle(seen)
-
-
-def format_moment(moment: float) -> str:
-    """Write a moment, in seconds since 1970, as Kubernetes writes times."""
-    return format_time(dt.datetime.fromtimestamp(moment, dt.UTC))
-
-
-def _unreadable_obstacle(seen: Situation) -> Obstacle | None:
     for index, trigger in enumerate(seen.triggers):
         if trigger.last is None or seen.now - trigger.read_at >= seen.stale_after:
-            return Obstacle(UNREAD, f"triggers[{index}] has not been read lately")
-        if not trigger.last.usable:
-            return Obstacle(
+            yield Obstacle(UNREAD, f"triggers[{index}] has not been read lately")
+        elif not trigger.last.usable:
+            yield Obstacle(
                 "TriggersFailing",
                 f"triggers[{index}] cannot be used; the condition TriggersHealthy says why",
             )
-    return None
+    yield from _cooldowns(seen)
+    for index, trigger in enumerate(seen.triggers):
+        quiet = trigger.quiet_for(seen.now, stale_after=seen.stale_after)
+        if trigger.is_active() or quiet < seen.cooldown:
+            yield Obstacle(
+                "InUse",
+                f"triggers[{index}] has not been seen below its threshold for the whole cooldown of"
+                f" {seen.cooldown:.0f} s",
+            )
 
 
-def _too_early_obstacle(seen: Situation) -> Obstacle | None:
+def _cooldowns(seen: Situation) -> Iterator[Obstacle]:
     cooldown = f"the cooldown of {seen.cooldown:.0f} s"
     if seen.now - seen.last_attempt < seen.cooldown:
-        return Obstacle(
+        yield Obstacle(
             "AttemptEnded",
             f"the last attempt to put it to sleep ended: {seen.attempt_ended or 'it was given up'};"
             f" the next comes after {cooldown}, at {format_moment(seen.last_attempt + seen.cooldown)}",
@@ -216,22 +185,40 @@ def _too_early_obstacle(seen: Situation) -> Obstacle | None:
     ):
         if seen.now - moment < seen.cooldown:
             end = format_moment(moment + seen.cooldown)
-            return Obstacle("Cooldown", f"{cooldown} since {what} lasts until {end}")
+            yield Obstacle("Cooldown", f"{cooldown} since {what} lasts until {end}")
     if seen.now - seen.last_traffic < seen.cooldown:
-        return Obstacle("Cooldown", f"{cooldown} since traffic last reached the resolver lasts")
-    return None
+        # Every request moves its end, so none is named.
+        yield Obstacle("Cooldown", f"{cooldown} since traffic last reached the resolver lasts")
 
 
-def _in_use_obstacle(seen: Situation) -> Obstacle | None:
-    for index, trigger in enumerate(seen.triggers):
-        quiet = trigger.quiet_for(seen.now, stale_after=seen.stale_after)
-        if trigger.is_active() or quiet < seen.cooldown:
-            return Obstacle(
-                "InUse",
-                f"triggers[{index}] has not been seen below its threshold for the whole cooldown of"
-                f" {seen.cooldown:.0f} s",
-            )
-    return None
+def obstacle_of(
+    state: State | None, decision: Decision, *, resolvers: bool, uncovered: Sequence[str]
+) -> Obstacle | None:
+    """Return what keeps a target awake, by all that is known; None for one that sleeps or may.
+
+    `resolvers`: whether any is ready; `uncovered`: the address families that none of them has.
+    """
+    match state:
+        case None:
+            return Obstacle("NotInOrder", "it is not in order; its condition Ready says why")
+        case State.PROXY | State.ENGAGING | State.PARKING:
+            return None
+        case State.WAKING:
+            return Obstacle("Waking", "no endpoint of the Service is ready yet")
+    if decision.obstacle is not None or (resolvers and not uncovered):
+        return decision.obstacle
+    return Obstacle(
+        "NoResolver",
+        f"no ready resolver has an {' or '.join(uncovered)} address, and the Service has; set"
+        " ipFamilyPolicy: PreferDualStack in the resolver's Service"
+        if resolvers
+        else "no resolver is ready to hold its traffic",
+    )
+
+
+def format_moment(moment: float) -> str:
+    """Write a moment, in seconds since 1970, as Kubernetes writes times."""
+    return format_time(dt.datetime.fromtimestamp(moment, dt.UTC))
 
 
 def is_enabled(period: EnabledPeriod | None, now: dt.datetime) -> bool:

@@ -1,10 +1,11 @@
-"""Whether a target may sleep: each ElastiService's own answer, and that of all who share the target.
+"""Whether a target may sleep: each ElastiService's own decision, and that of all with the same target.
 
-Sleeping needs everyone's consent, waking needs one voice.
+Sleeping needs all of them, waking needs one.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,7 +20,6 @@ from elasti.operator.idleness.decide import (
     decide,
     format_moment,
     is_enabled,
-    obstacle,
 )
 from kubeloop.objects.times import parse_time
 
@@ -48,18 +48,17 @@ def combined_decision(decisions: Iterable[Decision]) -> Decision:
         for decision in known:
             if decision.verdict is verdict:
                 return decision
-    return known[0] if known else Decision(Verdict.STAY, "nobody decides about it")
+    return known[0] if known else Decision(Verdict.STAY, "no ElastiService is for it")
 
 
 class TriggerJudgement(NamedTuple):
     """All that time and triggers change about one ElastiService.
 
-    Where it is as it was at the last look, nobody need look again.
+    Where it is what it was at the last reconcile, no other is needed.
     """
 
-    verdict: Verdict
+    decision: Decision
     health: tuple[str | None, ...]
-    obstacle: Obstacle | None
 
 
 def trigger_health(evidence: Sequence[Evidence]) -> tuple[str | None, ...]:
@@ -91,43 +90,26 @@ class Decisions:
         return self._stale_after
 
     def judge(self, request: Request) -> TriggerJudgement:
-        """Judge anew."""
-        return TriggerJudgement(
-            self.together(request).verdict,
-            trigger_health(self._evidence(request)),
-            self.obstacle(request),
-        )
+        """Return what follows from time and triggers now."""
+        return TriggerJudgement(self.together(request), trigger_health(self._evidence(request)))
 
     def together(self, request: Request) -> Decision:
-        """Decide for a target with everyone who shares it."""
-        sharing = (self._directory.get(other) for other in self._directory.sharing(request))
-        return combined_decision(self.alone(details) for details in sharing if details is not None)
+        """Decide for a target with everyone who shares it; its own obstacle comes before others'."""
+        found: list[Decision] = []
+        for other in sorted(self._directory.sharing(request), key=lambda one: one != request):
+            details = self._directory.get(other)
+            if details is not None:
+                decision = self.alone(details)
+                found.append(decision if other == request else _of_other(other, decision))
+        obstacle = next((item.obstacle for item in found if item.obstacle), None)
+        return dataclasses.replace(combined_decision(found), obstacle=obstacle)
 
     def alone(self, details: CRDDetails) -> Decision:
         """Decide for one ElastiService."""
         found = self._standing(details)
         if isinstance(found, Obstacle):
-            return Decision(Verdict.STAY, found.message)
+            return Decision(Verdict.STAY, found.message, found)
         return decide(self._situation(details, found))
-
-    def obstacle(self, request: Request) -> Obstacle | None:
-        """Return what keeps a target awake, the ElastiService's own reasons before others'."""
-        for other in sorted(self._directory.sharing(request), key=lambda one: one != request):
-            details = self._directory.get(other)
-            found = self._obstacle_alone(details) if details is not None else None
-            if found is None:
-                continue
-            if other == request:
-                return found
-            return Obstacle(
-                "SharedTarget",
-                f"ElastiService {other.name} has the same target, and there {found.message}",
-            )
-        return None
-
-    def _obstacle_alone(self, details: CRDDetails) -> Obstacle | None:
-        found = self._standing(details)
-        return found if isinstance(found, Obstacle) else obstacle(self._situation(details, found))
 
     def _standing(self, details: CRDDetails) -> ServiceState | Obstacle:
         """Return what is known of one that may be decided about at all, or why it may not."""
@@ -163,6 +145,15 @@ class Decisions:
             triggers=self._evidence(details.request) or _unread(details.spec),
             stale_after=self._stale_after,
         )
+
+
+def _of_other(other: Request, decision: Decision) -> Decision:
+    if decision.obstacle is None:
+        return decision
+    message = (
+        f"ElastiService {other.name} has the same target, and there {decision.obstacle.message}"
+    )
+    return dataclasses.replace(decision, obstacle=Obstacle("SharedTarget", message))
 
 
 def _unread(spec: ElastiServiceSpec) -> tuple[Evidence, ...]:

@@ -94,8 +94,8 @@ class Poller:
         found = self._decisions.judge(request)
         follows = (
             memory.sleep is not None
-            or (found.verdict is Verdict.SLEEP and memory.state in _CALMED)
-            or (found.verdict is Verdict.WAKE and memory.state is State.PROXY)
+            or (found.decision.verdict is Verdict.SLEEP and memory.state in _CALMED)
+            or (found.decision.verdict is Verdict.WAKE and memory.state is State.PROXY)
         )
         if follows or _is_news(found, memory):
             self._enqueue(request)

@@ -15,7 +15,7 @@ from elasti.api.names import API_VERSION, KIND
 from elasti.api.types import ElastiServiceStatus, ResolverPort
 from elasti.operator.handover.children import uncovered
 from elasti.operator.handover.machine import HOLDS, State
-from elasti.operator.idleness.decide import UNREAD, Obstacle
+from elasti.operator.idleness.decide import UNREAD, obstacle_of
 from elasti.operator.report import conditions
 from kubeloop.objects.gvk import GroupVersionKind
 from kubeloop.objects.times import format_time
@@ -27,13 +27,18 @@ if TYPE_CHECKING:
     from elasti.api.types import ElastiService, StatusCondition
     from elasti.operator.handover.observe import Facts
     from elasti.operator.handover.state import ServiceState
-    from elasti.operator.idleness.decide import Evidence
+    from elasti.operator.idleness.decide import Evidence, Obstacle
     from elasti.operator.watch.projections import Service
     from kubeloop.controller.events.recorder import EventRecorder
 
 GVK = GroupVersionKind.of(API_VERSION, KIND)
 _NOT_READ_YET = "NotReadYet"
 _UNREAD = frozenset({_NOT_READ_YET, UNREAD})
+_WITHOUT_OBSTACLE: dict[State | None, str] = {
+    State.PROXY: "Asleep",
+    State.ENGAGING: "FallingAsleep",
+    State.PARKING: "FallingAsleep",
+}
 
 _log = structlog.get_logger(__name__)
 
@@ -269,33 +274,21 @@ def _scale_contested(facts: Facts, memory: ServiceState) -> StatusCondition:
 
 
 def _may_sleep(facts: Facts, memory: ServiceState) -> StatusCondition:
-    found: Obstacle | None = None
-    match memory.state:
-        case None:
-            return conditions.condition(conditions.MAY_SLEEP, holds=None, reason="NotInOrder")
-        case State.PROXY:
-            return conditions.condition(conditions.MAY_SLEEP, holds=True, reason="Asleep")
-        case State.ENGAGING | State.PARKING:
-            return conditions.condition(conditions.MAY_SLEEP, holds=True, reason="FallingAsleep")
-        case State.WAKING:
-            found = Obstacle("Waking", "no endpoint of the Service is ready yet")
-        case _ if facts.obstacle is not None:
-            found = facts.obstacle
-        case _ if not facts.resolvers:
-            found = Obstacle("NoResolver", "no resolver is ready to hold its traffic")
-        case _ if facts.service is not None and (
-            missing := uncovered(facts.service, facts.resolvers)
-        ):
-            found = Obstacle(
-                "NoResolver",
-                f"no ready resolver has an {' or '.join(missing)} address, and the Service has; set"
-                " ipFamilyPolicy: PreferDualStack in the resolver's Service",
-            )
+    found = obstacle(facts, memory)
+    reason = found.reason if found else _WITHOUT_OBSTACLE.get(memory.state, "Idle")
     return conditions.condition(
         conditions.MAY_SLEEP,
-        holds=found is None,
-        reason=found.reason if found else "Idle",
+        holds=found is None if memory.state else None,
+        reason=reason,
         message=found.message if found else "",
+    )
+
+
+def obstacle(facts: Facts, memory: ServiceState) -> Obstacle | None:
+    """Return what keeps a target awake."""
+    missing = uncovered(facts.service, facts.resolvers) if facts.service else ()
+    return obstacle_of(
+        memory.state, facts.decision, resolvers=bool(facts.resolvers), uncovered=missing
     )
 
 
