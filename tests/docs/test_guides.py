@@ -37,11 +37,21 @@ def test_a_block_of_a_guide_compiles_and_imports_what_exists(where, block):
                 assert hasattr(module, alias.name), f"{where}: {node.module} has no {alias.name}"
 
 
-def test_links_between_documents_lead_somewhere():
-    docs = Path(__file__).parents[2] / "docs"
-    for page in docs.rglob("*.md"):
-        for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
-            assert (page.parent / link).exists(), f"{page.name} links to {link}"
+ROOT = Path(__file__).parents[2]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")]
+
+
+def anchors(page: Path) -> set[str]:
+    heads = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^a-z0-9_ -]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_of_a_page_lead_somewhere(page: Path):
+    for link, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text()):
+        goal = page.parent / link if link else page
+        assert goal.exists(), f"{page.name} links to {link}"
+        assert not anchor or anchor in anchors(goal), f"{page.name} links to {link}#{anchor}"
 
 
 @pytest.mark.parametrize("program", ["operator", "resolver"])

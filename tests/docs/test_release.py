@@ -59,9 +59,3 @@ def test_code_owners_name_paths_that_exist():
     for line in (ROOT / ".github" / "CODEOWNERS").read_text().splitlines():
         if line.startswith("/"):
             assert (ROOT / line.split()[0].strip("/")).exists(), line
-
-
-@pytest.mark.parametrize("page", sorted(ROOT.glob("*.md")), ids=lambda page: page.name)
-def test_links_of_the_pages_at_the_root_lead_somewhere(page: Path):
-    for link in re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text()):
-        assert (ROOT / link).exists(), f"{page.name} links to {link}"
