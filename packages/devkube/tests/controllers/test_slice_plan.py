@@ -10,19 +10,18 @@ from tests.controllers.builders import a_pod
 
 from devkube.controllers.endpoint_slice_plan import (
     MAX_ENDPOINTS,
-    ManagedEndpointSlice,
-    SelectingService,
     SliceDraft,
     labels_for,
     plan_slices,
 )
 from devkube.controllers.objects import SlimPod
+from kubeloop.objects.core import EndpointSlice, Service
 from kubeloop.objects.meta import ObjectMeta, OwnerReference
 
 NODES: dict[str, dict[str, str] | None] = {"node-1": {}}
 
 
-def a_service(**spec: Any) -> SelectingService:
+def a_service(**spec: Any) -> Service:
     return msgspec.convert(
         {
             "metadata": {"name": "web", "namespace": "default", "uid": "uid-svc"},
@@ -34,7 +33,7 @@ def a_service(**spec: Any) -> SelectingService:
                 **spec,
             },
         },
-        SelectingService,
+        Service,
     )
 
 
@@ -47,9 +46,9 @@ def a_backend(number: int, *, port: int = 8080, **options: Any) -> SlimPod:
 class Cluster:
     """Slices that follow the plans."""
 
-    def __init__(self, service: SelectingService) -> None:
+    def __init__(self, service: Service) -> None:
         self.service = service
-        self.slices: dict[str, ManagedEndpointSlice] = {}
+        self.slices: dict[str, EndpointSlice] = {}
         self.writes = 0
         self._names = 0
 
@@ -71,8 +70,8 @@ class Cluster:
             name = f"web-{self._names}"
         owner = OwnerReference("v1", "Service", "web", "uid-svc")
         meta = ObjectMeta(name=name, labels=labels_for(self.service), owner_references=(owner,))
-        self.slices[name] = ManagedEndpointSlice(
-            meta, draft.family, tuple(draft.endpoints) or None, draft.ports or None
+        self.slices[name] = EndpointSlice(
+            draft.family, meta, tuple(draft.endpoints) or None, draft.ports or None
         )
 
     def addresses(self) -> list[tuple[int | None, str]]:

@@ -8,17 +8,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from devkube.kubelet.container_types import ContainerSpec, ProbeSpec
+from devkube.kubelet.container_types import ContainerSpec
 from devkube.kubelet.pods.state import ProbeKind
-from devkube.kubelet.probe_checks import ProbeError, ProbeOutcome, port_number
-from devkube.kubelet.probes import ProbeLoop, ProbeThresholds, first_tick, is_delayed, next_tick
+from devkube.kubelet.probes import (
+    ContainerChecks,
+    ProbeError,
+    ProbeLoop,
+    ProbeThresholds,
+    first_tick,
+    is_delayed,
+    next_tick,
+)
 from kubeloop.aio.tasks import finish
+from kubeloop.objects.core import Probe
+from kubeloop.probes.checks import ProbeOutcome
 
 pytestmark = pytest.mark.virtual_time
 
 
-def spec(**fields: Any) -> ProbeSpec:
-    return msgspec.convert({"exec": {}, **fields}, ProbeSpec)
+def spec(**fields: Any) -> Probe:
+    return msgspec.convert({"exec": {}, **fields}, Probe)
 
 
 def test_a_verdict_needs_a_run_of_equal_results():
@@ -54,9 +63,18 @@ def test_named_ports_are_looked_up():
     made = msgspec.convert(
         {"name": "c", "ports": [{"name": "http", "containerPort": 8080}]}, ContainerSpec
     )
-    assert [port_number(p, made) for p in ("http", "81", 82)] == [8080, 81, 82]
+    assert [made.port_number(p) for p in ("http", "81", 82)] == [8080, 81, 82]
+    assert [made.port_number(p) for p in ("nope", 0, 65536)] == [None, None, None]
+
+
+async def test_a_probe_of_an_unknown_port_cannot_be_made():
+    async def execute(_command: tuple[str, ...], _timeout: float | None) -> tuple[int, str]:
+        return 0, ""
+
+    made = msgspec.convert({"name": "c"}, ContainerSpec)
+    checks = ContainerChecks(container=made, address="127.0.0.1", execute=execute, version="1.36")
     with pytest.raises(ProbeError, match="invalid port number: nope"):
-        port_number("nope", made)
+        await checks.probe(msgspec.convert({"tcpSocket": {"port": "nope"}}, Probe))
 
 
 class Rig:
@@ -70,7 +88,7 @@ class Rig:
         self.complaints: list[str] = []
         self.ending = False
 
-    async def ask(self, probe: ProbeSpec) -> ProbeOutcome:
+    async def ask(self, probe: Probe) -> ProbeOutcome:
         now = asyncio.get_running_loop().time() - self.began
         self.asked.append(now)
         await asyncio.sleep(self.takes)
@@ -175,7 +193,7 @@ async def test_a_pod_that_goes_is_asked_for_readiness_only():
 
 async def test_a_probe_that_cannot_be_made_counts_for_nothing():
     class Broken(Rig):
-        async def ask(self, probe: ProbeSpec) -> ProbeOutcome:
+        async def ask(self, probe: Probe) -> ProbeOutcome:
             await super().ask(probe)
             raise ProbeError("invalid port number: x")
 

@@ -3,10 +3,11 @@ from __future__ import annotations
 import msgspec
 from tests.kubelet.made import Story, at, deleted, pod
 
-from devkube.kubelet.pod_types import ContainerStateWaiting, PodAddress, PodStatus
+from devkube.kubelet.pod_types import ContainerStateWaiting, PodStatus
 from devkube.kubelet.pods.reporting import status_difference
 from devkube.kubelet.pods.state import Blocked, Probed, ProbeKind, StartFailed
 from devkube.kubelet.pods.status import compute_status, restore_state
+from kubeloop.objects.core import PodIP
 
 
 def status_of(story: Story, before: PodStatus | None = None) -> PodStatus:
@@ -24,7 +25,7 @@ def test_a_new_pod_is_pending_and_its_containers_are_being_created():
     status = status_of(Story(pod()))
     assert status.phase == "Pending"
     assert status.start_time == "2030-01-01T00:00:00Z"
-    assert status.host_ips == (PodAddress("10.0.0.1"),)
+    assert status.host_ips == (PodIP("10.0.0.1"),)
     assert status.container_statuses[0].state.waiting == ContainerStateWaiting("ContainerCreating")
     assert conditions(status) == {
         "PodReadyToStartContainers": "False",
@@ -43,7 +44,7 @@ def test_a_running_pod_says_where_it_is_and_since_when():
     assert (status.phase, status.pod_ip, status.pod_ips) == (
         "Running",
         "127.20.0.1",
-        (PodAddress("127.20.0.1"),),
+        (PodIP("127.20.0.1"),),
     )
     container = status.container_statuses[0]
     assert container.state.running is not None
@@ -256,7 +257,7 @@ def test_init_containers_run_again_under_a_new_kubelet():
 
 def test_a_patch_has_what_changed_and_nulls_what_is_gone():
     old = PodStatus(phase="Pending", message="x", host_ip="1")
-    new = PodStatus(phase="Running", host_ip="1", pod_ips=(PodAddress("2"),))
+    new = PodStatus(phase="Running", host_ip="1", pod_ips=(PodIP("2"),))
     assert status_difference(old, new) == {
         "phase": "Running",
         "message": None,
@@ -265,5 +266,5 @@ def test_a_patch_has_what_changed_and_nulls_what_is_gone():
 
 
 def test_addresses_are_replaced_not_added_to():
-    old, new = PodStatus(pod_ips=(PodAddress("1"),)), PodStatus(pod_ips=(PodAddress("2"),))
+    old, new = PodStatus(pod_ips=(PodIP("1"),)), PodStatus(pod_ips=(PodIP("2"),))
     assert status_difference(old, new) == {"podIPs": [{"$patch": "replace"}, {"ip": "2"}]}

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from tests.kubelet.made import pod
 
-from devkube.kubelet.pod_types import KubeletPod, PodCondition, PodStatus
+from devkube.kubelet.pod_types import KubeletPod, PodStatus
 from devkube.kubelet.pods.reporting import StatusWriter
 from kubeloop.aio.backoff import Backoff
 from kubeloop.aio.tasks import finish
 from kubeloop.client.errors import Conflict, NotFound, ServiceUnavailable, Status
+from kubeloop.objects.core import PodCondition
 from kubeloop.objects.patches import Patch
 
 pytestmark = pytest.mark.virtual_time

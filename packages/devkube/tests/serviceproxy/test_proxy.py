@@ -14,11 +14,12 @@ import msgspec
 import pytest
 
 from devkube.serviceproxy.proxy import PropagationDelay, ServiceProxy
-from devkube.serviceproxy.routing import ProxiedService, ProxyEndpointSlice
+from devkube.serviceproxy.routing import ProxiedService
 from kubeloop.aio.tasks import BackgroundTasks
 from kubeloop.aio.wait import poll
 from kubeloop.controller.events.event_types import Reporter
 from kubeloop.controller.events.recorder import EventRecorder
+from kubeloop.objects.core import EndpointSlice
 from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import STRUCT_ACCESS, JsonObject
 from kubeloop.objects.patches import Patch
@@ -42,7 +43,7 @@ class Cluster:
         self.cluster_ip = f"127.90.{number}.1"
         self.pod_ip = f"127.91.{number}.1"
         self.services = fake(ProxiedService)
-        self.slices = fake(ProxyEndpointSlice)
+        self.slices = fake(EndpointSlice)
 
     def resource(
         self, resource: GroupVersionResource, kind: type[Any], *, namespace: str = ""
@@ -56,7 +57,8 @@ class Cluster:
 
     def publish(self, port: int, *, ready: bool = True, name: str = "web-1") -> None:
         endpoints = [{"addresses": [self.pod_ip], "conditions": {"ready": ready}}]
-        fields: dict[str, Any] = {"ports": [{"port": port}], "endpoints": endpoints}
+        fields: dict[str, Any] = {"addressType": "IPv4", "ports": [{"port": port}]}
+        fields["endpoints"] = endpoints
         if self.slices.key(name) in self.slices.objects:
             self.slices.update(name, **fields)
         else:

@@ -9,10 +9,10 @@ from devkube.serviceproxy.routing import (
     Backend,
     Frontend,
     ProxiedService,
-    ProxyEndpointSlice,
     backends,
     frontends,
 )
+from kubeloop.objects.core import EndpointSlice
 
 
 def service(**spec: Any) -> ProxiedService:
@@ -29,18 +29,24 @@ def endpoint(address: str, **conditions: bool) -> dict[str, Any]:
 
 def piece(
     *endpoints: dict[str, Any], port: int = 8080, name: str = "http", **fields: Any
-) -> ProxyEndpointSlice:
+) -> EndpointSlice:
     meta = {"name": "web-1", "namespace": "shop", "labels": {"kubernetes.io/service-name": "web"}}
     ports = [{"name": name, "port": port}]
-    body = {"metadata": meta, "ports": ports, "endpoints": list(endpoints), **fields}
-    return msgspec.convert(body, ProxyEndpointSlice)
+    body = {
+        "metadata": meta,
+        "addressType": "IPv4",
+        "ports": ports,
+        "endpoints": list(endpoints),
+        **fields,
+    }
+    return msgspec.convert(body, EndpointSlice)
 
 
 def routes(
-    *slices: ProxyEndpointSlice, of: ProxiedService | None = None, node: str = "one"
+    *slices: EndpointSlice, of: ProxiedService | None = None, node: str = "one"
 ) -> list[Backend]:
     owner = of or service()
-    return backends(owner, owner.spec.ports[0], slices, family=4, node=node)
+    return backends(owner, owner.tcp_ports[0], slices, family=4, node=node)
 
 
 def test_ready_endpoints_of_all_slices_are_used_each_with_its_own_port():

@@ -15,10 +15,10 @@ from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef
 from elasti.operator.app import OperatorApp
 from elasti.operator.handover.children import private_service, resolver_slices
 from elasti.operator.handover.finalize import OrphanSweeper
-from elasti.operator.watch.projections import Service, ServiceEndpoint
 from kubeloop.aio.tasks import finish
 from kubeloop.aio.wait import poll
 from kubeloop.client import Client
+from kubeloop.objects.core import Service, ServiceEndpoint
 from kubeloop.objects.meta import JsonObject, ObjectMeta
 
 MANY = 100

@@ -14,14 +14,14 @@ from elasti.operator.handover.observe import Facts, observation_of
 from elasti.operator.handover.state import ServiceState
 from elasti.operator.report.status import status_of
 from elasti.operator.settings import OperatorSettings
-from elasti.operator.watch.projections import (
+from kubeloop.aio.clock import SystemClock
+from kubeloop.objects.core import (
     EndpointConditions,
     EndpointSlice,
     Service,
     ServiceEndpoint,
     ServiceSpec,
 )
-from kubeloop.aio.clock import SystemClock
 from kubeloop.objects.meta import ObjectMeta
 from kubeloop.objects.owners import ObjectReference
 

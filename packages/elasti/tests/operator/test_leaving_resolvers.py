@@ -14,7 +14,7 @@ from elasti.operator.handover.machine import Activity, State
 from elasti.operator.handover.observe import Facts, observation_of
 from elasti.operator.handover.state import ServiceState
 from elasti.operator.settings import OperatorSettings
-from elasti.operator.watch.projections import (
+from kubeloop.objects.core import (
     EndpointConditions,
     EndpointSlice,
     Service,

@@ -14,8 +14,8 @@ from elasti.operator.handover.observe import ClusterReader, Facts
 from elasti.operator.handover.plan import requeue_after
 from elasti.operator.handover.state import ServiceState
 from elasti.operator.settings import OperatorSettings
-from elasti.operator.watch.projections import EndpointSlice, Service, ServiceEndpoint
 from kubeloop.client.errors import NotFound, Status
+from kubeloop.objects.core import EndpointSlice, Service, ServiceEndpoint
 from kubeloop.objects.meta import ObjectMeta
 
 WEB = Service(metadata=ObjectMeta(name="web", namespace="shop", uid="1"))

@@ -51,16 +51,16 @@ from elasti.operator.report.crd_check import missing_fields, schema_hash
 from elasti.operator.report.status import status_of, status_patch
 from elasti.operator.settings import OnResolverLoss, OperatorSettings
 from elasti.operator.watch.directory import Directory
-from elasti.operator.watch.projections import (
+from elasti.operator.watch.targets import UpdateObjInfo
+from kubeloop.aio.clock import SystemClock
+from kubeloop.controller.reconcile import Request
+from kubeloop.objects.core import (
     EndpointConditions,
     Service,
     ServiceEndpoint,
     ServicePort,
     ServiceSpec,
 )
-from elasti.operator.watch.targets import UpdateObjInfo
-from kubeloop.aio.clock import SystemClock
-from kubeloop.controller.reconcile import Request
 from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import ObjectMeta
 

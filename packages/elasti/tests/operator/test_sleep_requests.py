@@ -25,7 +25,7 @@ from elasti.operator.handover.sleep_request import (
 )
 from elasti.operator.handover.state import ServiceState, SleepRequest
 from elasti.operator.idleness.decide import Decision, Obstacle, Verdict
-from elasti.operator.watch.projections import EndpointConditions, ServiceEndpoint
+from kubeloop.objects.core import EndpointConditions, ServiceEndpoint
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
 

@@ -11,19 +11,9 @@ from aiohttp import web
 
 from elasti.api.names import MANAGED_BY, PRIVATE_LABEL, private_service_name, resolver_slice_name
 from elasti.api.wire import INCOMING_PATH, IncomingReply, IncomingRequest, WakeOutcome
-from elasti.resolver.projections import (
-    ELASTI_SERVICES,
-    MANAGED_BY_LABEL,
-    PODS,
-    SERVICE_LABEL,
-    SERVICES,
-    SLICES,
-    ElastiView,
-    ServiceView,
-    SliceView,
-)
-from elasti.resolver.readiness.plan import PodView
+from elasti.resolver.projections import ELASTI_SERVICES, ElastiView, ServiceView, SliceView
 from kubeloop.client.errors import NotFound, Status
+from kubeloop.objects.core import MANAGED_BY_LABEL, PODS, SERVICE_LABEL, SERVICES, SLICES, Pod
 from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import STRUCT_ACCESS
 from kubeloop.testing.fake_source import FakeSource
@@ -54,7 +44,7 @@ class _Resource:
         pod = self._cluster.pods.get(name)
         if pod is None:
             raise NotFound(Status(code=404, reason="NotFound", message=f"pod {name} not found"))
-        return msgspec.convert(pod, PodView)
+        return msgspec.convert(pod, Pod)
 
     async def patch(self, name: str, patch: Any, *, namespace: str, timeout: float) -> Any:
         self._cluster.patches.append((name, msgspec.json.decode(patch.body)))

@@ -23,9 +23,10 @@ from elasti.api.names import (
     resolver_slice_name,
 )
 from elasti.api.wire import WakeOutcome
-from elasti.resolver.projections import ELASTI_SERVICES, MANAGED_BY_LABEL, SERVICE_LABEL, SLICES
+from elasti.resolver.projections import ELASTI_SERVICES
 from kubeloop.client import Client
 from kubeloop.client.errors import KubeError, NotFound
+from kubeloop.objects.core import MANAGED_BY_LABEL, SERVICE_LABEL, SLICES
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping

@@ -9,15 +9,11 @@ import msgspec
 from devkube.controllers.context import BY_NODE, ControllerSpec
 from devkube.controllers.endpoint_slice_plan import (
     CONTROLLER,
-    MANAGED_BY,
     SERVICE,
     SERVICES,
     SLICES,
-    ManagedEndpointSlice,
-    SelectingService,
     SliceDraft,
     SlicePlan,
-    addresses_of,
     labels_for,
     plan_slices,
 )
@@ -30,6 +26,7 @@ from kubeloop.controller.reconcile import Request
 from kubeloop.controller.sources import map_func
 from kubeloop.controller.writes import ConsistencyGuard
 from kubeloop.informer.handlers import Updated
+from kubeloop.objects.core import MANAGED_BY_LABEL, EndpointSlice, Service
 from kubeloop.objects.patches import MergePatch, create_merge_patch
 
 if TYPE_CHECKING:
@@ -42,7 +39,7 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 
-def pods_of(shared: SharedInformers, service: SelectingService) -> list[SlimPod]:
+def pods_of(shared: SharedInformers, service: Service) -> list[SlimPod]:
     """Return the pods that a Service selects."""
     pods = shared.pods.lister.namespace(service.metadata.namespace).list()
     return [pod for pod in pods if service.selects(pod.metadata.labels)]
@@ -50,7 +47,7 @@ def pods_of(shared: SharedInformers, service: SelectingService) -> list[SlimPod]
 
 def services_of_pod(shared: SharedInformers) -> Mapping[SlimPod]:
     """Reconcile the Services that select a pod, or did before it changed."""
-    services = shared.informer(SERVICES, SelectingService)
+    services = shared.informer(SERVICES, Service)
 
     def selecting(pod: SlimPod) -> Iterable[Request]:
         namespace = pod.metadata.namespace
@@ -63,7 +60,7 @@ def services_of_pod(shared: SharedInformers) -> Mapping[SlimPod]:
 
 def services_on_node(shared: SharedInformers, node: str) -> Iterable[Request]:
     """Return the Services that have pods on a node."""
-    services = shared.informer(SERVICES, SelectingService).lister
+    services = shared.informer(SERVICES, Service).lister
     for pod in shared.pods.store.by_index(BY_NODE, node):
         namespace = pod.metadata.namespace
         for service in services.namespace(namespace).list():
@@ -81,7 +78,7 @@ def concerns_endpoints(note: Notification[SlimPod]) -> bool:
 def _face(pod: SlimPod) -> tuple[object, ...]:
     meta, spec = pod.metadata, pod.spec
     state = (pod.is_ready, pod.is_deleting, pod.is_terminal)
-    return (meta.uid, meta.labels, *state, addresses_of(pod), spec.node_name, spec.hostname)
+    return (meta.uid, meta.labels, *state, pod.addresses, spec.node_name, spec.hostname)
 
 
 NAME = "endpointslice"
@@ -93,9 +90,9 @@ class SliceReconciler:
 
     def __init__(self, shared: SharedInformers) -> None:
         self._shared = shared
-        self._services = shared.informer(SERVICES, SelectingService)
+        self._services = shared.informer(SERVICES, Service)
         self._nodes = shared.informer(NODES, SlimNode)
-        self._cache = shared.informer(SLICES, ManagedEndpointSlice)
+        self._cache = shared.informer(SLICES, EndpointSlice)
         self._cache.add_indexers({BY_SERVICE: _service_index})
         self._slices = shared.resource(SLICES)
         self._events = shared.recorder("endpoint-slice-controller")
@@ -119,15 +116,15 @@ class SliceReconciler:
             self._events.warning(service, "FailedToUpdateEndpointSlices", message, gvk=SERVICE)
             raise
 
-    def _existing(self, request: Request) -> list[ManagedEndpointSlice]:
+    def _existing(self, request: Request) -> list[EndpointSlice]:
         return [
             item
             for item in self._cache.store.by_index(BY_SERVICE, request.key)
-            if (item.metadata.labels or {}).get(MANAGED_BY) == CONTROLLER
+            if (item.metadata.labels or {}).get(MANAGED_BY_LABEL) == CONTROLLER
             and item.metadata.deletion_timestamp is None
         ]
 
-    async def _carry_out(self, service: SelectingService, plan: SlicePlan) -> None:
+    async def _carry_out(self, service: Service, plan: SlicePlan) -> None:
         # A Service that is going gets no new slices: they would race with the garbage collector.
         if service.metadata.deletion_timestamp is None:
             for draft in plan.create:
@@ -137,7 +134,7 @@ class SliceReconciler:
         for item in plan.delete:
             await self._delete(item)
 
-    async def _create(self, service: SelectingService, draft: SliceDraft) -> None:
+    async def _create(self, service: Service, draft: SliceDraft) -> None:
         meta = service.metadata
         reference = controller_reference(service, SERVICE)
         document = {
@@ -158,7 +155,7 @@ class SliceReconciler:
             if not is_namespace_ending(error):
                 raise
 
-    async def _update(self, service: SelectingService, draft: SliceDraft) -> None:
+    async def _update(self, service: Service, draft: SliceDraft) -> None:
         assert draft.present is not None
         meta = draft.present.metadata
         labels = create_merge_patch(meta.labels or {}, labels_for(service))
@@ -171,7 +168,7 @@ class SliceReconciler:
         )
         self._note(service, written)
 
-    async def _delete(self, item: ManagedEndpointSlice) -> None:
+    async def _delete(self, item: EndpointSlice) -> None:
         meta = item.metadata
         try:
             await self._slices.delete(
@@ -180,7 +177,7 @@ class SliceReconciler:
         except NotFound:
             return
 
-    def _note(self, service: SelectingService, written: JsonObject) -> None:
+    def _note(self, service: Service, written: JsonObject) -> None:
         meta = service.metadata
         request = Request(meta.namespace, meta.name)
         self.guard.wrote(request, meta.uid, SLICES, written["metadata"]["resourceVersion"])
@@ -193,27 +190,25 @@ def _content(draft: SliceDraft) -> JsonObject:
     }
 
 
-def _service_index(item: ManagedEndpointSlice) -> list[str]:
-    name = item.service_name
+def _service_index(item: EndpointSlice) -> list[str]:
+    name = item.service
     return [f"{item.metadata.namespace}/{name}"] if name else []
 
 
-def _service_of(item: ManagedEndpointSlice) -> Iterable[Request]:
-    if (item.metadata.labels or {}).get(MANAGED_BY) == CONTROLLER and item.service_name:
-        yield Request(item.metadata.namespace, item.service_name)
+def _service_of(item: EndpointSlice) -> Iterable[Request]:
+    if (item.metadata.labels or {}).get(MANAGED_BY_LABEL) == CONTROLLER and item.service:
+        yield Request(item.metadata.namespace, item.service)
 
 
 def make(shared: SharedInformers) -> ControllerSpec:
     """Return the controller."""
     reconciler = SliceReconciler(shared)
     part = ControllerSpec.of(NAME, reconciler, workers=2, guard=reconciler.guard)
-    part.controller.watch(shared.informer(SERVICES, SelectingService))
+    part.controller.watch(shared.informer(SERVICES, Service))
     part.controller.watch(
         shared.pods, mapping=services_of_pod(shared), predicates=[concerns_endpoints]
     )
-    part.controller.watch(
-        shared.informer(SLICES, ManagedEndpointSlice), mapping=map_func(_service_of)
-    )
+    part.controller.watch(shared.informer(SLICES, EndpointSlice), mapping=map_func(_service_of))
     # A pod on a node that is not there is left out; the node's coming and going matters.
     part.controller.watch(
         shared.informer(NODES, SlimNode),

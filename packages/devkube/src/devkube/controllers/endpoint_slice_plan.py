@@ -12,10 +12,18 @@ import dataclasses
 import ipaddress
 from typing import TYPE_CHECKING, TypeAlias
 
-import msgspec
-
+from kubeloop.objects.core import (
+    MANAGED_BY_LABEL,
+    SERVICE_LABEL,
+    EndpointConditions,
+    EndpointPort,
+    EndpointSlice,
+    Service,
+    ServiceEndpoint,
+    ServicePort,
+)
 from kubeloop.objects.gvk import GroupVersionKind, GroupVersionResource
-from kubeloop.objects.meta import ObjectMeta
+from kubeloop.objects.owners import ObjectReference
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -27,121 +35,16 @@ SERVICES = GroupVersionResource("", "v1", "services")
 SERVICE = GroupVersionKind("", "v1", "Service")
 SLICES = GroupVersionResource("discovery.k8s.io", "v1", "endpointslices")
 
-SERVICE_NAME = "kubernetes.io/service-name"
-MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
 HEADLESS = "service.kubernetes.io/headless"
-
-
-class SelectingServicePort(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """One port of a Service; `target_port` is a number or the name of a container's port."""
-
-    port: int
-    name: str = ""
-    protocol: str = "TCP"
-    app_protocol: str | None = None
-    target_port: int | str | None = None
-
-    @property
-    def target(self) -> int | str:
-        """Where it leads: the same port unless another is named."""
-        return self.port if self.target_port in (None, "", 0) else self.target_port
-
-
-class SelectingServiceSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """What decides about a Service's endpoints."""
-
-    type: str = "ClusterIP"
-    selector: dict[str, str] | None = None
-    ports: tuple[SelectingServicePort, ...] | None = None
-    cluster_ip: str = msgspec.field(default="", name="clusterIP")
-    ip_families: tuple[str, ...] | None = None
-    publish_not_ready_addresses: bool = False
-
-
-class SelectingService(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """A Service."""
-
-    metadata: ObjectMeta
-    spec: SelectingServiceSpec = SelectingServiceSpec()
-
-    @property
-    def is_headless(self) -> bool:
-        """Whether it has no address of its own."""
-        return self.spec.cluster_ip in ("", "None")
-
-    @property
-    def has_endpoints(self) -> bool:
-        """Whether controllers look after its endpoints."""
-        return self.spec.type != "ExternalName" and self.spec.selector is not None
-
-    def selects(self, labels: dict[str, str] | None) -> bool:
-        """Whether a pod with these labels belongs to it; an empty selector takes all pods."""
-        return (self.spec.selector or {}).items() <= (labels or {}).items()
-
-
-class SliceEndpointConditions(msgspec.Struct, omit_defaults=True, frozen=True, gc=False):
-    """Whether an endpoint takes traffic."""
-
-    ready: bool | None = None
-    serving: bool | None = None
-    terminating: bool | None = None
-
-
-class SliceTargetRef(msgspec.Struct, omit_defaults=True, frozen=True, gc=False):
-    """The pod behind an endpoint."""
-
-    kind: str = ""
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-
-
-class SliceEndpoint(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
-    """One endpoint of a slice."""
-
-    addresses: tuple[str, ...] = ()
-    conditions: SliceEndpointConditions = SliceEndpointConditions()
-    hostname: str | None = None
-    target_ref: SliceTargetRef | None = None
-    node_name: str | None = None
-    zone: str | None = None
-
-    @property
-    def identity(self) -> tuple[str, ...]:
-        """What stays the same while the conditions change."""
-        return (self.target_ref.uid if self.target_ref is not None else "", *self.addresses)
-
-
-class SliceEndpointPort(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
-    """One port of a slice; it holds for all its endpoints."""
-
-    name: str | None = None
-    port: int | None = None
-    protocol: str | None = None
-    app_protocol: str | None = None
-
-
-class ManagedEndpointSlice(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """An EndpointSlice."""
-
-    metadata: ObjectMeta
-    address_type: str = "IPv4"
-    endpoints: tuple[SliceEndpoint, ...] | None = None
-    ports: tuple[SliceEndpointPort, ...] | None = None
-
-    @property
-    def service_name(self) -> str:
-        """The Service that it belongs to; empty where it belongs to none."""
-        return (self.metadata.labels or {}).get(SERVICE_NAME, "")
 
 
 _ZONE = "topology.kubernetes.io/zone"
 
-Ports: TypeAlias = tuple[SliceEndpointPort, ...]
+Ports: TypeAlias = tuple[EndpointPort, ...]
 NodeLabels: TypeAlias = "Mapping[str, dict[str, str] | None]"
 
 
-def families_of(service: SelectingService) -> tuple[str, ...]:
+def families_of(service: Service) -> tuple[str, ...]:
     """Return the address types of a Service's slices."""
     if service.spec.ip_families:
         return service.spec.ip_families
@@ -155,13 +58,7 @@ def family_of(address: str) -> str:
     return f"IPv{ipaddress.ip_address(address).version}"
 
 
-def addresses_of(pod: SlimPod) -> tuple[str, ...]:
-    """Return all addresses of a pod."""
-    listed = tuple(entry.ip for entry in pod.status.pod_ips or () if entry.ip)
-    return listed or ((pod.status.pod_ip,) if pod.status.pod_ip else ())
-
-
-def listed(service: SelectingService, pods: Iterable[SlimPod], nodes: NodeLabels) -> list[SlimPod]:
+def listed(service: Service, pods: Iterable[SlimPod], nodes: NodeLabels) -> list[SlimPod]:
     """Return the pods that have a place among the endpoints, ready or not.
 
     Those that ended have none, nor those on a node that is gone, unless the Service publishes
@@ -171,26 +68,26 @@ def listed(service: SelectingService, pods: Iterable[SlimPod], nodes: NodeLabels
     return [
         pod
         for pod in pods
-        if not pod.is_terminal and addresses_of(pod) and (everything or pod.spec.node_name in nodes)
+        if not pod.is_terminal and pod.addresses and (everything or pod.spec.node_name in nodes)
     ]
 
 
 def endpoint_of(
-    service: SelectingService, pod: SlimPod, family: str, nodes: NodeLabels
-) -> SliceEndpoint | None:
+    service: Service, pod: SlimPod, family: str, nodes: NodeLabels
+) -> ServiceEndpoint | None:
     """Return a pod as an endpoint of one family; None where it has no such address."""
-    addresses = tuple(a for a in addresses_of(pod) if family_of(a) == family)
+    addresses = tuple(a for a in pod.addresses if family_of(a) == family)
     if not addresses:
         return None
     meta, spec = pod.metadata, pod.spec
     serving, terminating = pod.is_ready, pod.is_deleting
     ready = service.spec.publish_not_ready_addresses or (serving and not terminating)
     named = bool(spec.hostname) and spec.subdomain == service.metadata.name
-    return SliceEndpoint(
+    return ServiceEndpoint(
         addresses=addresses,
-        conditions=SliceEndpointConditions(ready=ready, serving=serving, terminating=terminating),
+        conditions=EndpointConditions(ready=ready, serving=serving, terminating=terminating),
         hostname=spec.hostname if named else None,
-        target_ref=SliceTargetRef(
+        target_ref=ObjectReference(
             kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid
         ),
         node_name=spec.node_name or None,
@@ -198,11 +95,11 @@ def endpoint_of(
     )
 
 
-def ports_of(service: SelectingService, pod: SlimPod) -> Ports:
+def ports_of(service: Service, pod: SlimPod) -> Ports:
     """Return the Service's ports as numbers of this pod; names that it lacks are left out."""
     found = ((port, number_of(port, pod)) for port in service.spec.ports or ())
     return tuple(
-        SliceEndpointPort(
+        EndpointPort(
             name=port.name, port=number, protocol=port.protocol, app_protocol=port.app_protocol
         )
         for port, number in found
@@ -210,12 +107,12 @@ def ports_of(service: SelectingService, pod: SlimPod) -> Ports:
     )
 
 
-def number_of(port: SelectingServicePort, pod: SlimPod) -> int | None:
+def number_of(port: ServicePort, pod: SlimPod) -> int | None:
     """Return the number that a Service's port means for a pod."""
     target = port.target
     if isinstance(target, int):
         return target
-    sidecars = [c for c in pod.spec.init_containers or () if c.restart_policy == "Always"]
+    sidecars = [c for c in pod.spec.init_containers or () if c.is_sidecar]
     for container in (*pod.spec.containers, *sidecars):
         for candidate in container.ports or ():
             if (candidate.name, candidate.protocol) == (target, port.protocol):
@@ -224,14 +121,14 @@ def number_of(port: SelectingServicePort, pod: SlimPod) -> int | None:
 
 
 def grouped(
-    service: SelectingService, pods: Collection[SlimPod], family: str, nodes: NodeLabels
-) -> dict[Ports, list[SliceEndpoint]]:
+    service: Service, pods: Collection[SlimPod], family: str, nodes: NodeLabels
+) -> dict[Ports, list[ServiceEndpoint]]:
     """Return the endpoints of one family by the ports that they have in common.
 
     A pod that has none of the ports is listed under no port at all, unless it is of a Service that
     needs none.
     """
-    groups: dict[Ports, list[SliceEndpoint]] = {}
+    groups: dict[Ports, list[ServiceEndpoint]] = {}
     for pod in listed(service, pods, nodes):
         endpoint = endpoint_of(service, pod, family, nodes)
         if endpoint is not None:
@@ -241,7 +138,7 @@ def grouped(
 
 CONTROLLER = "endpointslice-controller.k8s.io"
 MAX_ENDPOINTS = 100
-_RESERVED = (SERVICE_NAME, MANAGED_BY, HEADLESS)
+_RESERVED = (SERVICE_LABEL, MANAGED_BY_LABEL, HEADLESS)
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
@@ -250,8 +147,8 @@ class SliceDraft:
 
     family: str
     ports: Ports
-    endpoints: list[SliceEndpoint]
-    present: ManagedEndpointSlice | None = None
+    endpoints: list[ServiceEndpoint]
+    present: EndpointSlice | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,22 +157,22 @@ class SlicePlan:
 
     create: tuple[SliceDraft, ...] = ()
     update: tuple[SliceDraft, ...] = ()
-    delete: tuple[ManagedEndpointSlice, ...] = ()
+    delete: tuple[EndpointSlice, ...] = ()
 
 
-def labels_for(service: SelectingService) -> dict[str, str]:
+def labels_for(service: Service) -> dict[str, str]:
     """Return a slice's labels: the Service's own and the three that say what it is."""
     own = service.metadata.labels or {}
     labels = {name: text for name, text in own.items() if name not in _RESERVED}
     if service.is_headless:
         labels[HEADLESS] = ""
-    return {**labels, SERVICE_NAME: service.metadata.name, MANAGED_BY: CONTROLLER}
+    return {**labels, SERVICE_LABEL: service.metadata.name, MANAGED_BY_LABEL: CONTROLLER}
 
 
 def plan_slices(
-    service: SelectingService,
+    service: Service,
     pods: Collection[SlimPod],
-    existing: Sequence[ManagedEndpointSlice],
+    existing: Sequence[EndpointSlice],
     nodes: NodeLabels,
 ) -> SlicePlan:
     """Compare. `existing` are this controller's slices of the Service; `nodes` those that exist."""
@@ -297,23 +194,21 @@ def plan_slices(
     return SlicePlan(create=tuple(create), update=tuple(update), delete=tuple(delete))
 
 
-def _is_usable(
-    item: ManagedEndpointSlice, service: SelectingService, families: Collection[str]
-) -> bool:
+def _is_usable(item: EndpointSlice, service: Service, families: Collection[str]) -> bool:
     owners = item.metadata.owner_references or ()
     owned = any(owner.uid == service.metadata.uid for owner in owners)
     return owned and item.address_type in families
 
 
 def _plan_family(
-    service: SelectingService,
+    service: Service,
     family: str,
-    wanted: dict[Ports, list[SliceEndpoint]],
-    present: Sequence[ManagedEndpointSlice],
+    wanted: dict[Ports, list[ServiceEndpoint]],
+    present: Sequence[EndpointSlice],
 ) -> SlicePlan:
-    spare: list[ManagedEndpointSlice] = []
+    spare: list[EndpointSlice] = []
     drafts: list[SliceDraft] = []
-    by_ports: dict[Ports, list[ManagedEndpointSlice]] = {}
+    by_ports: dict[Ports, list[EndpointSlice]] = {}
     for item in present:
         by_ports.setdefault(item.ports or (), []).append(item)
     for ports, slices in by_ports.items():
@@ -329,15 +224,15 @@ def _plan_family(
 
 
 def pack_slices(
-    family: str, ports: Ports, wanted: list[SliceEndpoint], present: Sequence[ManagedEndpointSlice]
+    family: str, ports: Ports, wanted: list[ServiceEndpoint], present: Sequence[EndpointSlice]
 ) -> list[SliceDraft]:
     """Put endpoints with the same ports into slices; a draft without endpoints is to go."""
-    left = {endpoint.identity: endpoint for endpoint in wanted}
+    left = {_identity(endpoint): endpoint for endpoint in wanted}
     drafts: list[SliceDraft] = []
     changed: list[SliceDraft] = []
     for item in present:
         before = item.endpoints or ()
-        kept = [left.pop(e.identity) for e in before if e.identity in left]
+        kept = [left.pop(key) for key in map(_identity, before) if key in left]
         draft = SliceDraft(family=family, ports=ports, endpoints=kept, present=item)
         drafts.append(draft)
         if kept and tuple(kept) != before:
@@ -355,13 +250,18 @@ def pack_slices(
     return drafts
 
 
-def _fill(draft: SliceDraft, rest: list[SliceEndpoint]) -> list[SliceEndpoint]:
+def _identity(endpoint: ServiceEndpoint) -> tuple[str, ...]:
+    """Return what stays the same while the conditions change."""
+    return (endpoint.target_ref.uid if endpoint.target_ref is not None else "", *endpoint.addresses)
+
+
+def _fill(draft: SliceDraft, rest: list[ServiceEndpoint]) -> list[ServiceEndpoint]:
     room = MAX_ENDPOINTS - len(draft.endpoints)
     draft.endpoints += rest[:room]
     return rest[room:]
 
 
-def _placeholder(family: str, spare: list[ManagedEndpointSlice]) -> SliceDraft:
+def _placeholder(family: str, spare: list[EndpointSlice]) -> SliceDraft:
     """Return the empty slice; one that is already so is kept."""
     empty = next((s for s in spare if not s.endpoints and not s.ports), None)
     if empty is not None:
@@ -369,9 +269,7 @@ def _placeholder(family: str, spare: list[ManagedEndpointSlice]) -> SliceDraft:
     return SliceDraft(family=family, ports=(), endpoints=[], present=empty)
 
 
-def _recycled(
-    service: SelectingService, drafts: list[SliceDraft], spare: list[ManagedEndpointSlice]
-) -> SlicePlan:
+def _recycled(service: Service, drafts: list[SliceDraft], spare: list[EndpointSlice]) -> SlicePlan:
     for draft in drafts:
         if draft.present is None and spare:
             draft.present = spare.pop()

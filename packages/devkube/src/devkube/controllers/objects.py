@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from kubeloop.objects.core import Pod, PodSpec, PodStatus
 from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import JsonObject, ObjectMeta
 from kubeloop.objects.owners import controller_of
@@ -17,33 +18,6 @@ if TYPE_CHECKING:
 
 
 PODS = GroupVersionResource("", "v1", "pods")
-_TERMINAL = ("Succeeded", "Failed")
-
-
-class SlimPodCondition(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
-    """One condition of a pod."""
-
-    type: str
-    status: str = "Unknown"
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
-
-
-class SlimContainerPort(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """A port that a container names."""
-
-    container_port: int
-    name: str = ""
-    protocol: str = "TCP"
-
-
-class SlimContainer(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """What matters of a container: its ports, and whether an init container stays."""
-
-    name: str = ""
-    ports: tuple[SlimContainerPort, ...] | None = None
-    restart_policy: str | None = None
 
 
 class Toleration(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -55,69 +29,37 @@ class Toleration(msgspec.Struct, rename="camel", frozen=True, gc=False):
     effect: str = ""
 
 
-class SlimPodSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """What controllers read of a pod's spec."""
+class SlimPodSpec(PodSpec, rename="camel", frozen=True, gc=False):
+    """What controllers and the scheduler read of a pod's spec."""
 
-    node_name: str = ""
-    hostname: str = ""
-    subdomain: str = ""
     scheduler_name: str = ""
-    containers: tuple[SlimContainer, ...] = ()
-    init_containers: tuple[SlimContainer, ...] | None = None
     node_selector: dict[str, str] | None = None
     tolerations: tuple[Toleration, ...] | None = None
     scheduling_gates: tuple[JsonObject, ...] | None = None
 
 
-class PodIP(msgspec.Struct, frozen=True, gc=False):
-    """One address of a pod."""
-
-    ip: str = ""
-
-
 class SlimContainerStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """How often a container was started again."""
+    """How often a container was restarted."""
 
     restart_count: int = 0
 
 
-class SlimPodStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
+class SlimPodStatus(PodStatus, rename="camel", frozen=True, gc=False):
     """What controllers read of a pod's status."""
 
-    phase: str = ""
-    pod_ip: str = msgspec.field(default="", name="podIP")
-    pod_ips: tuple[PodIP, ...] | None = msgspec.field(default=None, name="podIPs")
-    conditions: tuple[SlimPodCondition, ...] | None = None
     container_statuses: tuple[SlimContainerStatus, ...] | None = None
 
 
-class SlimPod(msgspec.Struct, rename="camel", frozen=True, gc=False):
+class SlimPod(Pod, rename="camel", frozen=True, gc=False):
     """A pod."""
 
-    metadata: ObjectMeta
     spec: SlimPodSpec = SlimPodSpec()
     status: SlimPodStatus = SlimPodStatus()
-
-    @property
-    def is_deleting(self) -> bool:
-        """Whether its deletion has begun."""
-        return self.metadata.deletion_timestamp is not None
-
-    @property
-    def is_terminal(self) -> bool:
-        """Whether all its containers have ended for good."""
-        return self.status.phase in _TERMINAL
 
     @property
     def is_active(self) -> bool:
         """Whether it counts as a replica."""
         return not self.is_deleting and not self.is_terminal
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether its Ready condition is true."""
-        found = self.condition("Ready")
-        return found is not None and found.status == "True"
 
     @property
     def controller_uid(self) -> str:
@@ -130,14 +72,10 @@ class SlimPod(msgspec.Struct, rename="camel", frozen=True, gc=False):
         """The restarts of its most restless container."""
         return max((s.restart_count for s in self.status.container_statuses or ()), default=0)
 
-    def condition(self, kind: str) -> SlimPodCondition | None:
-        """Return the condition of a type."""
-        return next((c for c in self.status.conditions or () if c.type == kind), None)
-
     def ready_since(self) -> dt.datetime | None:
         """Return since when it is ready; None where it is not, or nobody wrote it down."""
         found = self.condition("Ready")
-        if found is None or found.status != "True" or not found.last_transition_time:
+        if found is None or not found.is_true or not found.last_transition_time:
             return None
         return parse_time(found.last_transition_time)
 

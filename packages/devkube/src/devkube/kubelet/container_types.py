@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import msgspec
 
-PortOrName: TypeAlias = int | str
-"""A number, or the name of one of the container's ports."""
+from kubeloop.objects.core import Container, ExecAction, HttpGetAction, Probe, TcpSocketAction
 
 
 class KeySelector(msgspec.Struct, frozen=True, gc=False):
@@ -65,62 +62,10 @@ class EnvFromSource(msgspec.Struct, rename="camel", frozen=True):
     secret_ref: NamedSource | None = None
 
 
-class ProbeHeader(msgspec.Struct, frozen=True, gc=False):
-    """One header of a probe's request."""
-
-    name: str
-    value: str = ""
-
-
-class HttpGetAction(msgspec.Struct, rename="camel", frozen=True):
-    """A GET that must succeed."""
-
-    port: PortOrName
-    path: str = "/"
-    host: str = ""
-    scheme: str = "HTTP"
-    http_headers: tuple[ProbeHeader, ...] = ()
-
-
-class TcpSocketAction(msgspec.Struct, frozen=True, gc=False):
-    """A connection that must be accepted."""
-
-    port: PortOrName
-    host: str = ""
-
-
-class ExecAction(msgspec.Struct, frozen=True):
-    """A command that must exit with 0."""
-
-    command: tuple[str, ...] = ()
-
-
-class GrpcAction(msgspec.Struct, frozen=True, gc=False):
-    """A gRPC health check."""
-
-    port: int
-    service: str | None = None
-
-
 class SleepAction(msgspec.Struct, frozen=True, gc=False):
     """A pause."""
 
     seconds: int = 0
-
-
-class ProbeSpec(msgspec.Struct, rename="camel", frozen=True):
-    """How and how often to ask."""
-
-    exec: ExecAction | None = None
-    http_get: HttpGetAction | None = None
-    tcp_socket: TcpSocketAction | None = None
-    grpc: GrpcAction | None = None
-    initial_delay_seconds: int = 0
-    timeout_seconds: int = 1
-    period_seconds: int = 10
-    success_threshold: int = 1
-    failure_threshold: int = 3
-    termination_grace_period_seconds: int | None = None
 
 
 class LifecycleHandler(msgspec.Struct, rename="camel", frozen=True):
@@ -137,13 +82,6 @@ class Lifecycle(msgspec.Struct, rename="camel", frozen=True):
 
     post_start: LifecycleHandler | None = None
     pre_stop: LifecycleHandler | None = None
-
-
-class ContainerPortSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """A port that the container says it listens on."""
-
-    container_port: int
-    name: str = ""
 
 
 class VolumeMount(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -163,30 +101,20 @@ class ResourceRequirements(msgspec.Struct, frozen=True):
     requests: dict[str, str | int | float] = {}
 
 
-class ContainerSpec(msgspec.Struct, rename="camel", frozen=True):
+class ContainerSpec(Container, rename="camel", frozen=True):
     """One container."""
 
-    name: str
     image: str = ""
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
     working_dir: str = ""
-    ports: tuple[ContainerPortSpec, ...] = ()
     env: tuple[EnvVar, ...] = ()
     env_from: tuple[EnvFromSource, ...] = ()
     resources: ResourceRequirements = ResourceRequirements()
     volume_mounts: tuple[VolumeMount, ...] = ()
-    liveness_probe: ProbeSpec | None = None
-    readiness_probe: ProbeSpec | None = None
-    startup_probe: ProbeSpec | None = None
+    liveness_probe: Probe | None = None
     lifecycle: Lifecycle = Lifecycle()
-    restart_policy: str = ""
     termination_message_policy: str = "File"
-
-    @property
-    def is_sidecar(self) -> bool:
-        """Whether, as an init container, it goes on running beside the others."""
-        return self.restart_policy == "Always"
 
 
 _MODE = 0o644

@@ -24,7 +24,6 @@ from devkube.kubelet.pod_types import PODS, KubeletPod
 from devkube.kubelet.pods.plan import RestartPolicy
 from devkube.kubelet.pods.sandbox import NodeContext
 from devkube.kubelet.pods.worker import PodWorker
-from devkube.kubelet.probe_checks import http_session
 from devkube.kubelet.supervisor.processes import Processes
 from devkube.kubelet.supervisor.spec import Isolation
 from devkube.kubelet.volume_sources import ObjectCache
@@ -40,8 +39,6 @@ from kubeloop.informer.reflector.source import FAST_BACKOFF, ReflectorOptions
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-    import aiohttp
 
     from devkube.addresses import AddressPool
     from devkube.kubelet.logs.server import KubeletServerSettings
@@ -143,7 +140,6 @@ class Kubelet:
             tasks = await stack.enter_async_context(BackgroundTasks())
             tasks.start(self._recorder.run(), name="events")
             processes = await stack.enter_async_context(Processes(most=self.settings.isolation))
-            session = await stack.enter_async_context(http_session())
             objects = ObjectCache(self._client)
             await stack.enter_async_context(objects.running())
             agent = NodeAgent(
@@ -155,7 +151,7 @@ class Kubelet:
                 clock=self._clock,
             )
             await agent.register()
-            node = self._node(processes, session, objects)
+            node = self._node(processes, objects)
             workers = await stack.enter_async_context(BackgroundTasks())
             self._pods.add_handler(
                 on_event=lambda note: self._see(note, node, workers), split_on_uid_change=True
@@ -187,9 +183,7 @@ class Kubelet:
             if left.name not in known:
                 shutil.rmtree(left, ignore_errors=True)
 
-    def _node(
-        self, processes: Processes, session: aiohttp.ClientSession, objects: ObjectCache
-    ) -> NodeContext:
+    def _node(self, processes: Processes, objects: ObjectCache) -> NodeContext:
         endpoint = self._client.config.endpoint
         return NodeContext(
             root_dir=self._root_dir,
@@ -197,7 +191,6 @@ class Kubelet:
             client=self._client,
             pods=self._client.resource(PODS, KubeletPod),
             processes=processes,
-            session=session,
             objects=objects,
             addresses=self._addresses,
             recorder=self._recorder,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from devkube.kubelet.container_types import ContainerSpec, Volume
+from kubeloop.objects.core import PodCondition, PodIP, ReadinessGate
 from kubeloop.objects.gvk import GroupVersionKind, GroupVersionResource
 from kubeloop.objects.meta import ObjectMeta
 from kubeloop.objects.owners import ObjectReference
@@ -60,28 +61,6 @@ class ContainerStatus(msgspec.Struct, rename="camel", frozen=True):
     started: bool | None = None
 
 
-class PodCondition(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
-    """One condition of a pod."""
-
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
-    observed_generation: int = 0
-
-    @property
-    def is_true(self) -> bool:
-        """Whether it holds."""
-        return self.status == "True"
-
-
-class PodAddress(msgspec.Struct, frozen=True, gc=False):
-    """One address of a pod or a host."""
-
-    ip: str
-
-
 class PodStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     """What became of a pod."""
 
@@ -89,9 +68,9 @@ class PodStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True)
     reason: str = ""
     message: str = ""
     host_ip: str = msgspec.field(default="", name="hostIP")
-    host_ips: tuple[PodAddress, ...] = msgspec.field(default=(), name="hostIPs")
+    host_ips: tuple[PodIP, ...] = msgspec.field(default=(), name="hostIPs")
     pod_ip: str = msgspec.field(default="", name="podIP")
-    pod_ips: tuple[PodAddress, ...] = msgspec.field(default=(), name="podIPs")
+    pod_ips: tuple[PodIP, ...] = msgspec.field(default=(), name="podIPs")
     start_time: str | None = None
     observed_generation: int = 0
     conditions: tuple[PodCondition, ...] = ()
@@ -111,12 +90,6 @@ class PodStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True)
 PODS = GroupVersionResource("", "v1", "pods")
 POD = GroupVersionKind("", "v1", "Pod")
 TERMINAL = ("Succeeded", "Failed")
-
-
-class ReadinessGate(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """A condition that somebody else must set before the pod is ready."""
-
-    condition_type: str
 
 
 class HostAlias(msgspec.Struct, frozen=True):

@@ -17,16 +17,19 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from devkube.kubelet import probe_checks
 from devkube.kubelet.pods.state import ProbeKind
-from devkube.kubelet.probe_checks import ProbeError, ProbeOutcome, format_timeout
+from kubeloop.probes.checks import ProbeOutcome, http_get, tcp_connect
+from kubeloop.probes.grpc_health import grpc_check
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    import aiohttp
+    from devkube.kubelet.container_types import ContainerSpec, LifecycleHandler
+    from kubeloop.objects.core import HttpGetAction, Probe
 
-    from devkube.kubelet.container_types import ContainerSpec, LifecycleHandler, ProbeSpec
+
+class ProbeError(Exception):
+    """A probe that cannot be made as it is written; its result does not count."""
 
 
 def first_tick(origin: float, period: float, now: float) -> float:
@@ -44,7 +47,7 @@ def next_tick(tick: float, period: float, now: float) -> float:
     return tick + math.floor((now - tick) / period) * period
 
 
-def is_delayed(spec: ProbeSpec, *, started: float, now: float) -> bool:
+def is_delayed(spec: Probe, *, started: float, now: float) -> bool:
     """Whether a container is too young to be probed; whole seconds count."""
     return int(now - started) < spec.initial_delay_seconds
 
@@ -52,7 +55,7 @@ def is_delayed(spec: ProbeSpec, *, started: float, now: float) -> bool:
 class ProbeThresholds:
     """Turns results into verdicts."""
 
-    def __init__(self, spec: ProbeSpec, *, initial: bool | None) -> None:
+    def __init__(self, spec: Probe, *, initial: bool | None) -> None:
         self._thresholds = {True: spec.success_threshold, False: spec.failure_threshold}
         self._verdict = initial
         self._last: bool | None = None
@@ -83,7 +86,7 @@ class ProbeLoop:
 
     container: ContainerSpec
     origin: Callable[[float], float]
-    ask: Callable[[ProbeSpec], Awaitable[ProbeOutcome]]
+    ask: Callable[[Probe], Awaitable[ProbeOutcome]]
     decided: Callable[[ProbeKind, bool], None]
     complained: Callable[[ProbeKind, str, bool], None]
     is_ending: Callable[[], bool]
@@ -105,7 +108,7 @@ class ProbeLoop:
                     self._watch(ProbeKind.LIVENESS, self.container.liveness_probe, started)
                 )
 
-    async def _watch(self, kind: ProbeKind, spec: ProbeSpec, started: float) -> bool:
+    async def _watch(self, kind: ProbeKind, spec: Probe, started: float) -> bool:
         """Probe at every tick; returns the verdict after which there is no more to ask.
 
         Where the pod goes, that is False without having decided anything.
@@ -128,7 +131,7 @@ class ProbeLoop:
                         return verdict
             tick = next_tick(tick, period, loop.time())
 
-    async def _ask(self, kind: ProbeKind, spec: ProbeSpec) -> bool | None:
+    async def _ask(self, kind: ProbeKind, spec: Probe) -> bool | None:
         for remaining in reversed(range(_TRIES)):
             try:
                 outcome = await self.ask(spec)
@@ -159,30 +162,22 @@ class ContainerChecks:
 
     container: ContainerSpec
     address: str
-    session: aiohttp.ClientSession
     execute: Execute
     version: str
 
-    async def probe(self, spec: ProbeSpec) -> ProbeOutcome:
+    async def probe(self, spec: Probe) -> ProbeOutcome:
         """Probe once. Raises ProbeError for a probe that cannot be made."""
         timeout = float(spec.timeout_seconds)
+        agent = f"kube-probe/{self.version}"
         if spec.http_get is not None:
-            return await probe_checks.http_get(
-                self.session,
-                spec.http_get,
-                self.container,
-                address=self.address,
-                timeout=timeout,
-                agent=f"kube-probe/{self.version}",
+            return await self._get(spec.http_get, timeout, agent)
+        if (tcp := spec.tcp_socket) is not None:
+            return await tcp_connect(
+                tcp.host or self.address, self._port(tcp.port), timeout=timeout
             )
-        if spec.tcp_socket is not None:
-            return await probe_checks.tcp_connect(
-                spec.tcp_socket, self.container, address=self.address, timeout=timeout
-            )
-        if spec.grpc is not None:
-            agent = f"kube-probe/{self.version}"
-            return await probe_checks.grpc_check(
-                spec.grpc, address=self.address, timeout=timeout, agent=agent
+        if (grpc := spec.grpc) is not None:
+            return await grpc_check(
+                self.address, grpc.port, service=grpc.service or "", timeout=timeout, agent=agent
             )
         if spec.exec is not None:
             return await self._execute(spec.exec.command, timeout)
@@ -194,22 +189,25 @@ class ContainerChecks:
             code, output = await self.execute(hook.exec.command, None)
             return ProbeOutcome(healthy=code == 0, message=output)
         if hook.http_get is not None:
-            return await probe_checks.http_get(
-                self.session,
-                hook.http_get,
-                self.container,
-                address=self.address,
-                timeout=30.0,
-                agent=f"kube-lifecycle/{self.version}",
-            )
+            return await self._get(hook.http_get, 30.0, f"kube-lifecycle/{self.version}")
         if hook.sleep is not None:
             await asyncio.sleep(hook.sleep.seconds)
         return ProbeOutcome(healthy=True)
+
+    async def _get(self, action: HttpGetAction, timeout: float, agent: str) -> ProbeOutcome:
+        host, port = action.host or self.address, self._port(action.port)
+        return await http_get(action, host, port, timeout=timeout, agent=agent)
+
+    def _port(self, port: int | str) -> int:
+        number = self.container.port_number(port)
+        if number is None:
+            raise ProbeError(f"invalid port number: {port}")
+        return number
 
     async def _execute(self, command: tuple[str, ...], timeout: float) -> ProbeOutcome:
         try:
             code, output = await self.execute(command, timeout)
         except TimeoutError:
-            text = f'command "{" ".join(command)}" timed out after {format_timeout(timeout)}'
+            text = f'command "{" ".join(command)}" timed out after {timeout:g}s'
             return ProbeOutcome(healthy=False, message=text)
         return ProbeOutcome(healthy=code == 0, message=output)

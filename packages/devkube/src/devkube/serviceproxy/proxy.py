@@ -26,13 +26,13 @@ from typing import TYPE_CHECKING
 from devkube.serviceproxy.routing import (
     Frontend,
     ProxiedService,
-    ProxyEndpointSlice,
     backends,
     family_of,
     frontends,
 )
 from kubeloop.aio.relay import RelayEnd
 from kubeloop.informer import SharedInformerFactory
+from kubeloop.objects.core import SERVICES, SLICES, EndpointSlice
 from kubeloop.objects.gvk import GroupVersionKind
 
 if TYPE_CHECKING:
@@ -266,15 +266,13 @@ class ServiceProxy:
         recorder: EventRecorder | None = None,
     ) -> None:
         self._factory = SharedInformerFactory(client, name=f"service proxy {node}")
-        self._services = self._factory.informer("v1/services", ProxiedService)
-        self._slices = self._factory.informer(
-            "discovery.k8s.io/v1/endpointslices", ProxyEndpointSlice
-        )
+        self._services = self._factory.informer(SERVICES, ProxiedService)
+        self._slices = self._factory.informer(SLICES, EndpointSlice)
         self._node = node
         self._recorder = recorder
         self.propagation = propagation or PropagationDelay()
         self._seen_services: dict[str, ProxiedService] = {}
-        self._seen_slices: dict[str, dict[str, ProxyEndpointSlice]] = {}
+        self._seen_slices: dict[str, dict[str, EndpointSlice]] = {}
         self._slice_owners: dict[str, str] = {}
         self._listeners: dict[str, dict[Frontend, PortListener]] = {}
         self._counters: dict[str, ConnectionCounters] = {}
@@ -304,7 +302,7 @@ class ServiceProxy:
         obj = self._services.store.get(note.key)
         self.propagation.pass_on(f"service {note.key}", lambda: self._see_service(note.key, obj))
 
-    def _slice_event(self, note: Notification[ProxyEndpointSlice]) -> None:
+    def _slice_event(self, note: Notification[EndpointSlice]) -> None:
         obj = self._slices.store.get(note.key)
         self.propagation.pass_on(f"slice {note.key}", lambda: self._see_slice(note.key, obj))
 
@@ -315,15 +313,16 @@ class ServiceProxy:
             self._seen_services[key] = service
         self._changed.put_nowait(key)
 
-    def _see_slice(self, key: str, endpoint_slice: ProxyEndpointSlice | None) -> None:
+    def _see_slice(self, key: str, endpoint_slice: EndpointSlice | None) -> None:
         owner = self._slice_owners.pop(key, "")
         if owner:
             del self._seen_slices[owner][key]
             self._changed.put_nowait(owner)
-        if endpoint_slice is not None and endpoint_slice.service_key:
-            self._slice_owners[key] = endpoint_slice.service_key
-            self._seen_slices.setdefault(endpoint_slice.service_key, {})[key] = endpoint_slice
-            self._changed.put_nowait(endpoint_slice.service_key)
+        if endpoint_slice is not None and endpoint_slice.service:
+            owner = f"{endpoint_slice.metadata.namespace}/{endpoint_slice.service}"
+            self._slice_owners[key] = owner
+            self._seen_slices.setdefault(owner, {})[key] = endpoint_slice
+            self._changed.put_nowait(owner)
 
     # Sockets
 

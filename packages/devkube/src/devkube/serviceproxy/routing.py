@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from kubeloop.objects.meta import LabeledMeta
+from kubeloop.objects.core import Service, ServiceSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from kubeloop.objects.core import EndpointSlice, ServiceEndpoint, ServicePort
 
 
 class Backend(NamedTuple):
@@ -32,22 +34,21 @@ class Frontend(NamedTuple):
     port: int
 
 
-def frontends(service: ProxiedService) -> Iterator[tuple[Frontend, ProxiedServicePort]]:
+def frontends(service: ProxiedService) -> Iterator[tuple[Frontend, ServicePort]]:
     """Yield every address of a Service that listens; headless and external Services have none."""
     if service.spec.type == "ExternalName":
         return
-    for address in service.spec.cluster_i_ps:
+    for address in service.spec.cluster_ips:
         if address in {"", "None"}:
             continue
-        for port in service.spec.ports:
-            if port.protocol == "TCP":
-                yield Frontend(address, port.port), port
+        for port in service.tcp_ports:
+            yield Frontend(address, port.port), port
 
 
 def backends(
     service: ProxiedService,
-    port: ProxiedServicePort,
-    slices: Iterable[ProxyEndpointSlice],
+    port: ServicePort,
+    slices: Iterable[EndpointSlice],
     *,
     family: int,
     node: str,
@@ -62,10 +63,10 @@ def backends(
         for endpoint in endpoint_slice.endpoints or ()
         if endpoint.addresses and _reachable(endpoint, local)
     ]
-    ready = {backend: None for endpoint, backend in found if endpoint.conditions.is_ready}
+    ready = {backend: None for endpoint, backend in found if endpoint.conditions.ready is not False}
     if ready:
         return sorted(ready)
-    return sorted({backend for endpoint, backend in found if endpoint.conditions.is_last_resort})
+    return sorted({backend for endpoint, backend in found if _is_last_resort(endpoint)})
 
 
 def family_of(address: str) -> int:
@@ -73,24 +74,18 @@ def family_of(address: str) -> int:
     return ipaddress.ip_address(address).version
 
 
-def _ports(endpoint_slice: ProxyEndpointSlice, name: str) -> list[int]:
+def _ports(endpoint_slice: EndpointSlice, name: str) -> list[int]:
     wanted = [port for port in endpoint_slice.ports or () if (port.name or "") == name]
     return [port.port for port in wanted if port.port and (port.protocol or "TCP") == "TCP"]
 
 
-def _reachable(endpoint: ProxyEndpoint, local: str) -> bool:
+def _is_last_resort(endpoint: ServiceEndpoint) -> bool:
+    """Whether it is going away but still serves."""
+    return bool(endpoint.conditions.terminating and endpoint.conditions.serving)
+
+
+def _reachable(endpoint: ServiceEndpoint, local: str) -> bool:
     return not local or endpoint.node_name == local
-
-
-SERVICE_NAME_LABEL = "kubernetes.io/service-name"
-
-
-class ProxiedServicePort(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """One port of a Service."""
-
-    port: int
-    name: str = ""
-    protocol: str = "TCP"
 
 
 class ClientIPConfig(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -105,68 +100,15 @@ class SessionAffinityConfig(msgspec.Struct, rename="camel", frozen=True, gc=Fals
     client_ip: ClientIPConfig | None = msgspec.field(default=None, name="clientIP")
 
 
-class ProxiedServiceSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
+class ProxiedServiceSpec(ServiceSpec, rename="camel", frozen=True, gc=False):
     """What a proxy reads of a Service's spec."""
 
-    type: str = "ClusterIP"
-    cluster_i_ps: tuple[str, ...] = msgspec.field(default=(), name="clusterIPs")
-    ports: tuple[ProxiedServicePort, ...] = ()
+    cluster_ips: tuple[str, ...] = msgspec.field(default=(), name="clusterIPs")
     session_affinity: str = "None"
     session_affinity_config: SessionAffinityConfig | None = None
-    internal_traffic_policy: str = "Cluster"
 
 
-class ProxiedService(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """A Service."""
+class ProxiedService(Service, rename="camel", frozen=True, gc=False):
+    """A Service with all its addresses."""
 
-    metadata: LabeledMeta
     spec: ProxiedServiceSpec = ProxiedServiceSpec()
-
-
-class ProxyEndpointConditions(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """Whether an endpoint takes traffic; what is left out has the API's meaning."""
-
-    ready: bool | None = None
-    serving: bool | None = None
-    terminating: bool | None = None
-
-    @property
-    def is_ready(self) -> bool:
-        """Whether new connections should come here."""
-        return self.ready is not False
-
-    @property
-    def is_last_resort(self) -> bool:
-        """Whether it is going away but still serves."""
-        return bool(self.terminating) and bool(self.serving)
-
-
-class ProxyEndpoint(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """One endpoint of a slice."""
-
-    addresses: tuple[str, ...] = ()
-    conditions: ProxyEndpointConditions = ProxyEndpointConditions()
-    node_name: str | None = None
-
-
-class ProxyEndpointPort(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """One port of a slice; it holds for all its endpoints."""
-
-    name: str | None = ""
-    port: int | None = None
-    protocol: str | None = "TCP"
-
-
-class ProxyEndpointSlice(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """An EndpointSlice."""
-
-    metadata: LabeledMeta
-    address_type: str = "IPv4"
-    endpoints: tuple[ProxyEndpoint, ...] | None = None
-    ports: tuple[ProxyEndpointPort, ...] | None = None
-
-    @property
-    def service_key(self) -> str:
-        """`namespace/name` of the Service that the slice belongs to; empty where it has none."""
-        name = (self.metadata.labels or {}).get(SERVICE_NAME_LABEL)
-        return f"{self.metadata.namespace}/{name}" if name else ""

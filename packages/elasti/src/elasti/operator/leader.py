@@ -55,12 +55,12 @@ if TYPE_CHECKING:
     from elasti.operator.watch.caches import OperatorCaches
     from elasti.operator.watch.directory import Directory
     from elasti.operator.watch.informer_manager import Scope
-    from elasti.operator.watch.projections import EndpointSlice, Service
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
     from kubeloop.controller.events.recorder import EventRecorder
     from kubeloop.controller.sources import Mapping
     from kubeloop.informer.handlers import Notification
+    from kubeloop.objects.core import EndpointSlice, Service
 
 
 _log = structlog.get_logger(__name__)

@@ -17,6 +17,7 @@ import msgspec
 from elasti.api.names import GROUP, PLURAL, VERSION
 from elasti.api.types import ProbeResponse, ResolverPort, WakeSpec
 from elasti.resolver.proxy.upstream.interface import UpstreamAddress
+from kubeloop.objects.core import SERVICE_LABEL, EndpointConditions, EndpointPort, ServicePort
 from kubeloop.objects.meta import LabeledMeta, SlimMeta
 
 if TYPE_CHECKING:
@@ -24,11 +25,6 @@ if TYPE_CHECKING:
 
 
 ELASTI_SERVICES = f"{GROUP}/{VERSION}/{PLURAL}"
-SERVICES = "v1/services"
-SLICES = "discovery.k8s.io/v1/endpointslices"
-PODS = "v1/pods"
-SERVICE_LABEL = "kubernetes.io/service-name"
-MANAGED_BY_LABEL = "endpointslice.kubernetes.io/managed-by"
 
 
 class ServiceKey(NamedTuple):
@@ -103,17 +99,8 @@ class _LooseView(msgspec.Struct, gc=False):
     status: ElastiStatus = ElastiStatus()
 
 
-class ServicePortView(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """One port of a Service."""
-
-    port: int
-    name: str = ""
-    protocol: str = "TCP"
-    app_protocol: str | None = None
-
-
 class _ServiceSpec(msgspec.Struct, frozen=True, gc=False):
-    ports: tuple[ServicePortView, ...] | None = None
+    ports: tuple[ServicePort, ...] | None = None
 
 
 class ServiceView(msgspec.Struct, frozen=True, gc=False):
@@ -123,16 +110,9 @@ class ServiceView(msgspec.Struct, frozen=True, gc=False):
     spec: _ServiceSpec = _ServiceSpec()
 
     @property
-    def ports(self) -> tuple[ServicePortView, ...]:
+    def ports(self) -> tuple[ServicePort, ...]:
         """The ports that a resolver can serve."""
         return tuple(port for port in self.spec.ports or () if port.protocol == "TCP")
-
-
-class EndpointConditionsView(msgspec.Struct, frozen=True, gc=False):
-    """Whether an endpoint takes traffic. None means that nobody said."""
-
-    ready: bool | None = None
-    terminating: bool | None = None
 
 
 class TargetRefView(msgspec.Struct, frozen=True, gc=False):
@@ -145,19 +125,11 @@ class TargetRefView(msgspec.Struct, frozen=True, gc=False):
 
 
 class EndpointView(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """One endpoint of a slice; clients use its first address."""
+    """One endpoint of a slice: a third of the library's, which every pod of every Service would pay."""
 
     addresses: tuple[str, ...] = ()
-    conditions: EndpointConditionsView = EndpointConditionsView()
+    conditions: EndpointConditions = EndpointConditions()
     target_ref: TargetRefView | None = None
-
-
-class SlicePortView(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """One port of a slice; `name` is the Service port's."""
-
-    port: int | None = None
-    name: str | None = None
-    protocol: str | None = None
 
 
 class SliceView(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -165,7 +137,7 @@ class SliceView(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
     metadata: LabeledMeta
     endpoints: tuple[EndpointView, ...] | None = None
-    ports: tuple[SlicePortView, ...] | None = None
+    ports: tuple[EndpointPort, ...] | None = None
 
     @property
     def owner(self) -> ServiceKey:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import socket
+import time
 from concurrent import futures
 
 import grpc
@@ -13,13 +15,8 @@ from tests.resolver.support import free_port
 
 from elasti.resolver.proxy.upstream.interface import UpstreamAddress
 from elasti.resolver.readiness.checks import NetworkChecks, Reachability
-from elasti.resolver.readiness.plan import (
-    GrpcProbe,
-    HttpGetProbe,
-    HttpProbeHeader,
-    PlannedProbe,
-    TcpSocketProbe,
-)
+from elasti.resolver.readiness.plan import PlannedProbe
+from kubeloop.objects.core import GrpcAction, HttpGetAction, HttpProbeHeader, TcpSocketAction
 
 CHECKS = NetworkChecks()
 
@@ -41,7 +38,7 @@ async def answering(answer, seen=None):
 
 
 async def http(port, timeout=1.0, **action):
-    return await CHECKS.ask("127.0.0.1", PlannedProbe(HttpGetProbe(port, **action), port, timeout))
+    return await CHECKS.ask("127.0.0.1", PlannedProbe(HttpGetAction(port, **action), port, timeout))
 
 
 async def test_a_connection_is_accepted_refused_or_nothing():
@@ -118,8 +115,8 @@ async def test_a_silent_pod_does_not_pass_after_the_timeout():
 
 async def test_a_tcp_probe_needs_a_connection():
     async with answering(b"") as port:
-        assert await CHECKS.ask("127.0.0.1", PlannedProbe(TcpSocketProbe(port), port))
-    assert not await CHECKS.ask("127.0.0.1", PlannedProbe(TcpSocketProbe(port), port))
+        assert await CHECKS.ask("127.0.0.1", PlannedProbe(TcpSocketAction(port), port))
+    assert not await CHECKS.ask("127.0.0.1", PlannedProbe(TcpSocketAction(port), port))
 
 
 def _health(status):
@@ -144,12 +141,35 @@ async def test_a_grpc_probe_passes_when_the_server_is_serving(status, passes):
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     try:
-        assert await CHECKS.ask("127.0.0.1", PlannedProbe(GrpcProbe(port), port, 5.0)) is passes
-        assert not await CHECKS.ask("127.0.0.1", PlannedProbe(GrpcProbe(port, "down"), port, 5.0))
+        assert await CHECKS.ask("127.0.0.1", PlannedProbe(GrpcAction(port), port, 5.0)) is passes
+        assert not await CHECKS.ask("127.0.0.1", PlannedProbe(GrpcAction(port, "down"), port, 5.0))
     finally:
         await asyncio.to_thread(server.stop(0).wait)
 
 
 async def test_a_server_without_grpc_does_not_pass():
     async with answering(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n") as port:
-        assert not await CHECKS.ask("127.0.0.1", PlannedProbe(GrpcProbe(port), port))
+        assert not await CHECKS.ask("127.0.0.1", PlannedProbe(GrpcAction(port), port))
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [b"\x00\x40\x00\x06\x00" + bytes(4 + 0x4000), b"\x00\x00\x01\x01\x04\x00\x00\x00\x01\x88"],
+)
+async def test_a_pod_that_floods_a_grpc_probe_costs_no_memory_and_little_time(flood):
+    """A pod is a tenant's: it sends PINGs or HEADERS without end, and never reads the answers."""
+
+    async def serve(_reader, writer):
+        with contextlib.suppress(OSError):
+            for _ in range(2000):
+                writer.write(flood * max(1, 0x10000 // len(flood)))
+                await writer.drain()
+        writer.close()
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        began = time.process_time()
+        assert not await CHECKS.ask("127.0.0.1", PlannedProbe(GrpcAction(port), port, 20.0))
+    assert time.process_time() - began < 0.5
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 16 * 1024

@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.resolver.cluster import pod
 
-from elasti.resolver.readiness.plan import PlannedProbe, PodView, ProbePlan, TcpSocketProbe, plan_of
+from elasti.resolver.readiness.plan import PlannedProbe, ProbePlan, plan_of
 from elasti.resolver.readiness.policy import ReadinessFacts, ReadinessStep, next_step
+from kubeloop.objects.core import Pod, TcpSocketAction
 
-PROBES = ProbePlan((PlannedProbe(TcpSocketProbe(80), 80),))
+PROBES = ProbePlan((PlannedProbe(TcpSocketAction(80), 80),))
 ONLY_READY = ProbePlan(only_ready="exec")
 
 
@@ -64,7 +65,7 @@ def test_ready_always_counts_unless_the_pod_has_refused_since(facts):
 
 
 def plan(*containers, **spec):
-    return plan_of(msgspec.convert(pod("p", *containers, **spec), PodView))
+    return plan_of(msgspec.convert(pod("p", *containers, **spec), Pod))
 
 
 def test_all_startup_probes_come_before_all_readiness_probes():

@@ -9,22 +9,17 @@ import pytest
 from elasti.resolver.projections import PodName
 from elasti.resolver.proxy.upstream.interface import UpstreamAddress
 from elasti.resolver.readiness.checks import Reachability
-from elasti.resolver.readiness.plan import (
-    GrpcProbe,
-    HttpGetProbe,
-    PlannedProbe,
-    ProbePlan,
-    TcpSocketProbe,
-)
+from elasti.resolver.readiness.plan import PlannedProbe, ProbePlan
 from elasti.resolver.readiness.prober import INTERVAL, MOST_AT_ONCE, Prober, ProbeTarget
+from kubeloop.objects.core import GrpcAction, HttpGetAction, TcpSocketAction
 
 pytestmark = pytest.mark.virtual_time
 POD = UpstreamAddress("10.0.0.1", 80)
 NAME = PodName("shop", "web-1", "uid")
 HTTP, GRPC, TCP = (
-    PlannedProbe(HttpGetProbe(1), 1),
-    PlannedProbe(GrpcProbe(2), 2),
-    PlannedProbe(TcpSocketProbe(3), 3),
+    PlannedProbe(HttpGetAction(1), 1),
+    PlannedProbe(GrpcAction(2), 2),
+    PlannedProbe(TcpSocketAction(3), 3),
 )
 
 
@@ -108,7 +103,7 @@ async def test_auto_waits_for_all_probes_in_their_order():
 
 
 async def test_auto_counts_consecutive_successes():
-    world = World(plan=ProbePlan((PlannedProbe(HttpGetProbe(1), 1, successes=3),)))
+    world = World(plan=ProbePlan((PlannedProbe(HttpGetAction(1), 1, successes=3),)))
     await world.look()
     assert len(world.asked) == 3
 

@@ -40,15 +40,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator
     from typing import Any
 
-    import aiohttp
-
     from devkube.kubelet.container_types import ContainerSpec
     from devkube.kubelet.logs.files import LogFile
     from devkube.kubelet.pods.reporting import PodEvents
     from devkube.kubelet.pods.state import Moment, PodFact, StopReason
-    from devkube.kubelet.probe_checks import ProbeOutcome
     from devkube.kubelet.supervisor.processes import Process, Processes
     from devkube.kubelet.supervisor.spec import ProcessSpec
+    from kubeloop.probes.checks import ProbeOutcome
 
 
 _LEAST_GRACE = 2.0
@@ -182,7 +180,6 @@ class RunContext:
     """What a run needs of its node and its pod."""
 
     processes: Processes
-    session: aiohttp.ClientSession
     events: PodEvents
     report: Callable[[PodFact], None]
     now: Callable[[], Moment]
@@ -295,7 +292,6 @@ class ContainerRunner:
         return ContainerChecks(
             container=self._container,
             address=self._context.address,
-            session=self._context.session,
             execute=self.execute,
             version=self._context.version,
         )

@@ -23,9 +23,10 @@ from kubeloop.objects.patches import StrategicMergePatch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from devkube.kubelet.pod_types import PodCondition, PodStatus
+    from devkube.kubelet.pod_types import PodStatus
     from kubeloop.aio.backoff import Backoff
     from kubeloop.client.resource import Resource
+    from kubeloop.objects.core import PodCondition
     from kubeloop.objects.owners import ObjectReference
 
 

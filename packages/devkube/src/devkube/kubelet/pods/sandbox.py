@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    import aiohttp
-
     from devkube.addresses import AddressPool
     from devkube.kubelet.container_types import ContainerSpec
     from devkube.kubelet.kubelet import KubeletSettings
@@ -179,7 +177,6 @@ class NodeContext:
     client: Client
     pods: Resource[KubeletPod]
     processes: Processes
-    session: aiohttp.ClientSession
     objects: ObjectCache
     addresses: AddressPool
     recorder: PodEventRecorder

@@ -19,8 +19,6 @@ from devkube.kubelet.pod_types import (
     ContainerStateTerminated,
     ContainerStateWaiting,
     ContainerStatus,
-    PodAddress,
-    PodCondition,
     PodStatus,
 )
 from devkube.kubelet.pods.plan import should_restart
@@ -32,6 +30,7 @@ from devkube.kubelet.pods.state import (
     PodState,
     StopReason,
 )
+from kubeloop.objects.core import PodCondition, PodIP
 from kubeloop.objects.times import format_time, parse_time
 
 if TYPE_CHECKING:
@@ -143,9 +142,9 @@ def compute_status(
         reason=_DEADLINE if overdue else before.reason,
         message=_DEADLINE_MESSAGE if overdue else before.message,
         host_ip=host,
-        host_ips=(PodAddress(host),),
+        host_ips=(PodIP(host),),
         pod_ip=state.address or before.pod_ip,
-        pod_ips=(PodAddress(state.address),) if state.address else before.pod_ips,
+        pod_ips=(PodIP(state.address),) if state.address else before.pod_ips,
         start_time=before.start_time or format_time(state.started_at.wall),
         observed_generation=pod.metadata.generation,
         init_container_statuses=_statuses(pod, state, init=True),

@@ -154,7 +154,6 @@ class PodWorker:
         container = self._pod.container(name)
         around = RunContext(
             processes=self._node.processes,
-            session=self._node.session,
             events=self._events,
             report=self._report,
             now=self._now,

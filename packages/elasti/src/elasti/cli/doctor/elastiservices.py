@@ -15,7 +15,7 @@ from elasti.api.validation import problems
 from elasti.cli.doctor.findings import DoctorFinding, FindingLevel
 from elasti.cli.view import condition
 from elasti.operator.report import conditions as words
-from elasti.operator.watch.projections import Service
+from kubeloop.objects.core import Service
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -19,15 +19,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from elasti.api.names import MANAGED_BY, PRIVATE_LABEL, private_service_name, resolver_slice_name
-from elasti.operator.watch.projections import (
+from kubeloop.objects.core import (
     MANAGED_BY_LABEL,
     SERVICE_LABEL,
     EndpointConditions,
+    EndpointPort,
     EndpointSlice,
     Service,
     ServiceEndpoint,
     ServiceSpec,
-    SlicePort,
 )
 from kubeloop.objects.meta import ObjectMeta, OwnerReference
 
@@ -116,10 +116,10 @@ def published_ports(slices: Sequence[EndpointSlice], service: Service) -> dict[i
     """Read which resolver port a published slice gives each Service port, by the port's name."""
     by_name = {port.name: port.port for port in service.tcp_ports}
     return {
-        by_name[port.name]: port.port
+        by_name[port.name or ""]: port.port
         for endpoint_slice in slices
         for port in endpoint_slice.ports or ()
-        if port.port and port.name in by_name
+        if port.port and (port.name or "") in by_name
     }
 
 
@@ -141,7 +141,7 @@ def _slice(
         owner_references=(owner_reference(service),),
     )
     slice_ports = tuple(
-        SlicePort(
+        EndpointPort(
             port=ports[port.port],
             name=port.name,
             protocol="TCP",

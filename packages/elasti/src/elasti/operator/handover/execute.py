@@ -18,11 +18,11 @@ from elasti.operator.handover.machine import Activity, Park, State
 from elasti.operator.handover.observe import remember_scale
 from elasti.operator.handover.plan import keda_retry_delay
 from elasti.operator.scale_handler import ScaleDown, ScaleUp
-from elasti.operator.watch.projections import MANAGED_BY_LABEL, SLICES, EndpointSlice
 from elasti.operator.watch.targets import target_of
 from kubeloop.client.errors import AlreadyExists, KubeError, NotFound
 from kubeloop.client.request import Preconditions
 from kubeloop.controller.reconcile import Request
+from kubeloop.objects.core import MANAGED_BY_LABEL, SLICES, EndpointSlice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from elasti.operator.metrics import OperatorMetrics
     from elasti.operator.report.status import EventReporter
     from elasti.operator.scale_handler import ScaleHandler
-    from elasti.operator.watch.projections import ServiceEndpoint
     from elasti.operator.watch.resolvers import Resolvers
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
+    from kubeloop.objects.core import ServiceEndpoint
 
 _log = structlog.get_logger(__name__)
 

@@ -25,12 +25,12 @@ import structlog
 from elasti.api.names import ELASTISERVICES, FINALIZER, PRIVATE_LABEL, private_service_name
 from elasti.operator.handover.machine import State
 from elasti.operator.handover.plan import owed_to_keda
-from elasti.operator.watch.projections import SERVICES, SLICES, Service
 from kubeloop.aio.wait import until
 from kubeloop.client.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
 from kubeloop.client.request import Preconditions
 from kubeloop.controller.finalizers import remove_finalizers
 from kubeloop.controller.reconcile import Request
+from kubeloop.objects.core import SERVICES, SLICES, Service
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,9 +45,9 @@ if TYPE_CHECKING:
     from elasti.operator.settings import OperatorSettings
     from elasti.operator.watch.directory import Directory
     from elasti.operator.watch.informer_manager import Scope
-    from elasti.operator.watch.projections import EndpointSlice
     from elasti.operator.watch.targets import TargetWatcher
     from kubeloop.client.client import Client
+    from kubeloop.objects.core import EndpointSlice
     from kubeloop.objects.meta import ObjectMeta
 
 

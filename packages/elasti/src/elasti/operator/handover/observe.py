@@ -34,7 +34,9 @@ from elasti.operator.idleness.decisions import unix_seconds
 from elasti.operator.report.conditions import Finding, refusal, service_findings
 from elasti.operator.scale_handler import NotScalable
 from elasti.operator.settings import OnResolverLoss
-from elasti.operator.watch.projections import (
+from kubeloop.client.errors import Forbidden, NoMatch, NotFound
+from kubeloop.controller.reconcile import Request
+from kubeloop.objects.core import (
     MANAGED_BY_LABEL,
     SERVICE_LABEL,
     SLICES,
@@ -42,8 +44,6 @@ from elasti.operator.watch.projections import (
     Service,
     ServiceEndpoint,
 )
-from kubeloop.client.errors import Forbidden, NoMatch, NotFound
-from kubeloop.controller.reconcile import Request
 from kubeloop.objects.meta import compare_versions
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from elasti.operator.handover.observe import Facts
     from elasti.operator.handover.state import ServiceState
     from elasti.operator.settings import OperatorSettings
-    from elasti.operator.watch.projections import Service
+    from kubeloop.objects.core import Service
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ from kubeloop.objects.meta import ObjectMeta
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from elasti.operator.watch.projections import ServiceEndpoint
     from kubeloop.client.client import Client
+    from kubeloop.objects.core import ServiceEndpoint
 
 _PODS = "v1/pods"
 _AT_ONCE = 4

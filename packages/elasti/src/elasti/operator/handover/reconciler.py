@@ -28,10 +28,10 @@ from elasti.operator.handover.scale_conflicts import ScaleConflicts
 from elasti.operator.idleness.decide import Verdict
 from elasti.operator.idleness.decisions import TriggerJudgement, trigger_health
 from elasti.operator.report.status import absences, status_of, status_patch
-from elasti.operator.watch.projections import SERVICES, Service
 from elasti.operator.watch.targets import target_of
 from kubeloop.client.errors import AlreadyExists, KubeError
 from kubeloop.controller.reconcile import Request, Result
+from kubeloop.objects.core import SERVICES, Service
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from elasti.operator.idleness.decisions import TriggerJudgement
     from elasti.operator.report.conditions import Finding
     from elasti.operator.scale_handler import ScaleTarget, ScaleView
-    from elasti.operator.watch.projections import EndpointSlice, ServiceEndpoint
     from kubeloop.controller.reconcile import Request
+    from kubeloop.objects.core import EndpointSlice, ServiceEndpoint
 
 
 T = TypeVar("T")

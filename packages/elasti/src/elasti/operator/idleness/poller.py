@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from elasti.operator.idleness.decisions import Decisions, TriggerJudgement
     from elasti.operator.idleness.evaluator import Evaluator
     from elasti.operator.watch.informer_manager import Scope
-    from elasti.operator.watch.projections import EndpointSlice
+    from kubeloop.objects.core import EndpointSlice
 
 _CALMED = (State.SERVE, State.WAKING)
 
@@ -117,7 +117,7 @@ class Poller:
         key = f"{es.metadata.namespace}/{private_service_name(es.spec.service)}"
         for endpoint_slice in self._private_slices.by_index(BY_SERVICE, key):
             ports = tuple(
-                (port.name, port.port) for port in endpoint_slice.ports or () if port.port
+                (port.name or "", port.port) for port in endpoint_slice.ports or () if port.port
             )
             for endpoint in endpoint_slice.endpoints or ():
                 if endpoint.addresses:

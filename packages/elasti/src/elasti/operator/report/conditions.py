@@ -15,7 +15,7 @@ from elasti.api.types import StatusCondition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from elasti.operator.watch.projections import Service
+    from kubeloop.objects.core import Service
 
 READY = "Ready"
 TARGET_FOUND = "TargetFound"

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from elasti.operator.handover.observe import Facts
     from elasti.operator.handover.state import ServiceState
     from elasti.operator.idleness.decide import Evidence, Obstacle
-    from elasti.operator.watch.projections import Service
     from kubeloop.controller.events.recorder import EventRecorder
+    from kubeloop.objects.core import Service
 
 GVK = GroupVersionKind.of(API_VERSION, KIND)
 _NOT_READ_YET = "NotReadYet"

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from elasti.operator.handover.observe import Facts
     from elasti.operator.watch.informer_manager import Scope
-    from elasti.operator.watch.projections import Service
     from kubeloop.client.client import Client
+    from kubeloop.objects.core import Service
 
 
 class PodLabels:

@@ -10,14 +10,8 @@ from elasti.api.types import ElastiService
 from elasti.operator.handover.observe import BY_SERVICE, index_by_service
 from elasti.operator.report.warnings import BY_SELECTOR, index_by_selector
 from elasti.operator.watch.informer_manager import Manager, Scope
-from elasti.operator.watch.projections import (
-    MANAGED_BY_LABEL,
-    SERVICES,
-    SLICES,
-    EndpointSlice,
-    Service,
-)
 from elasti.operator.watch.resolvers import Resolvers
+from kubeloop.objects.core import MANAGED_BY_LABEL, SERVICES, SLICES, EndpointSlice, Service
 
 if TYPE_CHECKING:
     from elasti.operator.settings import OperatorSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from elasti.operator.watch.projections import SERVICE_LABEL, SLICES, EndpointSlice, ServiceEndpoint
+from kubeloop.objects.core import SERVICE_LABEL, SLICES, EndpointSlice, ServiceEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable

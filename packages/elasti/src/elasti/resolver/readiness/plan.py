@@ -11,92 +11,12 @@ from __future__ import annotations
 import dataclasses
 from typing import TypeAlias
 
-import msgspec
+from kubeloop.objects.core import Container, GrpcAction, HttpGetAction, Pod, Probe, TcpSocketAction
 
+# A timeout is the pod author's choice, and the connections are every tenant's.
+_LONGEST_TIMEOUT = 30.0
 
-class HttpProbeHeader(msgspec.Struct, frozen=True, gc=False):
-    """A header of an HTTP probe."""
-
-    name: str
-    value: str = ""
-
-
-class HttpGetProbe(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """A GET that must be answered with 2xx or 3xx."""
-
-    port: int | str
-    path: str = "/"
-    scheme: str = "HTTP"
-    host: str = ""
-    http_headers: tuple[HttpProbeHeader, ...] = ()
-
-
-class TcpSocketProbe(msgspec.Struct, frozen=True, gc=False):
-    """A connection that must be accepted."""
-
-    port: int | str
-    host: str = ""
-
-
-class GrpcProbe(msgspec.Struct, frozen=True, gc=False):
-    """A health check that must say SERVING."""
-
-    port: int
-    service: str | None = None
-
-
-class _ExecProbe(msgspec.Struct, frozen=True, gc=False):
-    pass
-
-
-class ProbeView(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """A probe as a pod writes it."""
-
-    http_get: HttpGetProbe | None = None
-    tcp_socket: TcpSocketProbe | None = None
-    grpc: GrpcProbe | None = None
-    exec: _ExecProbe | None = None
-    timeout_seconds: int = 1
-    success_threshold: int = 1
-
-
-class ContainerPortView(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """A port that a container names."""
-
-    container_port: int
-    name: str = ""
-
-
-class ContainerView(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """What matters of a container."""
-
-    name: str = ""
-    ports: tuple[ContainerPortView, ...] | None = None
-    startup_probe: ProbeView | None = None
-    readiness_probe: ProbeView | None = None
-    restart_policy: str = ""
-
-
-class _PodSpecView(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    containers: tuple[ContainerView, ...] = ()
-    init_containers: tuple[ContainerView, ...] | None = None
-    readiness_gates: tuple[dict[str, str], ...] | None = None
-
-
-class _PodMeta(msgspec.Struct, frozen=True, gc=False):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-
-
-class PodView(msgspec.Struct, frozen=True, gc=False):
-    """A pod: who it is and how it is asked."""
-
-    metadata: _PodMeta = _PodMeta()
-    spec: _PodSpecView = _PodSpecView()
-
-
-ProbeAction: TypeAlias = HttpGetProbe | TcpSocketProbe | GrpcProbe
+ProbeAction: TypeAlias = HttpGetAction | TcpSocketAction | GrpcAction
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -117,20 +37,18 @@ class ProbePlan:
     only_ready: str = ""
 
 
-def plan_of(pod: PodView) -> ProbePlan:
+def plan_of(pod: Pod) -> ProbePlan:
     """Return how to find out whether a pod serves."""
     if pod.spec.readiness_gates:
         return ProbePlan(only_ready="it has readiness gates")
     containers = pod.spec.containers + tuple(
-        container
-        for container in pod.spec.init_containers or ()
-        if container.restart_policy == "Always"
+        container for container in pod.spec.init_containers or () if container.is_sidecar
     )
     questions = []
     # All startup probes first: a readiness probe means nothing before them.
     for kind in ("startup_probe", "readiness_probe"):
         for container in containers:
-            probe: ProbeView | None = getattr(container, kind)
+            probe: Probe | None = getattr(container, kind)
             if probe is None:
                 continue
             question = _question(probe, container)
@@ -140,20 +58,14 @@ def plan_of(pod: PodView) -> ProbePlan:
     return ProbePlan(tuple(questions))
 
 
-def _question(probe: ProbeView, container: ContainerView) -> PlannedProbe | str:
+def _question(probe: Probe, container: Container) -> PlannedProbe | str:
     action = probe.http_get or probe.tcp_socket or probe.grpc
     if action is None:
         return "runs a command" if probe.exec is not None else "asks nothing that is known"
-    if not isinstance(action, GrpcProbe) and action.host:
+    if not isinstance(action, GrpcAction) and action.host:
         return f"asks host {action.host}"
-    port = _port(action.port, container)
+    port = container.port_number(action.port)
     if port is None:
         return f"asks port {action.port!r}, which the container does not have"
-    return PlannedProbe(action, port, float(probe.timeout_seconds), max(probe.success_threshold, 1))
-
-
-def _port(port: int | str, container: ContainerView) -> int | None:
-    if isinstance(port, str):
-        named = {item.name: item.container_port for item in container.ports or () if item.name}
-        port = named.get(port, int(port) if port.isdecimal() else 0)
-    return port if 0 < port < 65536 else None
+    timeout = min(float(probe.timeout_seconds), _LONGEST_TIMEOUT)
+    return PlannedProbe(action, port, timeout, max(probe.success_threshold, 1))

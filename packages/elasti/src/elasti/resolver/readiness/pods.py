@@ -7,10 +7,10 @@ import logging
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from elasti.resolver.projections import PODS
-from elasti.resolver.readiness.plan import PodView, ProbePlan, plan_of
+from elasti.resolver.readiness.plan import ProbePlan, plan_of
 from kubeloop.aio.backoff import Backoff
 from kubeloop.client.errors import Forbidden, KubeError, NotFound
+from kubeloop.objects.core import PODS, Pod
 
 if TYPE_CHECKING:
     from elasti.resolver.projections import PodName
@@ -27,7 +27,7 @@ class KubePods:
     """A `PodReader` that asks the API server, and remembers what it was told."""
 
     def __init__(self, client: Client) -> None:
-        self._pods = client.resource(PODS, PodView)
+        self._pods = client.resource(PODS, Pod)
         self._plans: OrderedDict[PodName, ProbePlan] = OrderedDict()
         self._locks: dict[PodName, asyncio.Lock] = {}
 

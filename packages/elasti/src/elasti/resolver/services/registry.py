@@ -18,12 +18,8 @@ from elasti.api.names import MANAGED_BY, PRIVATE_LABEL, private_service_name
 from elasti.resolver.ports.claims import PortClaim
 from elasti.resolver.projections import (
     ELASTI_SERVICES,
-    MANAGED_BY_LABEL,
-    SERVICES,
-    SLICES,
     ElastiView,
     ServiceKey,
-    ServicePortView,
     ServiceView,
     SliceView,
     endpoints_of,
@@ -32,6 +28,7 @@ from elasti.resolver.proxy.upstream.interface import PortProtocol
 from elasti.resolver.services.service import WakeableService
 from kubeloop.aio.tasks import finish
 from kubeloop.informer import Deleted, SharedInformerFactory, Updated
+from kubeloop.objects.core import MANAGED_BY_LABEL, SERVICES, SLICES, ServicePort
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -260,7 +257,7 @@ class ServiceRegistry:
             if not views:
                 del self._objects[key]
 
-    def _service_ports(self, key: ServiceKey) -> tuple[ServicePortView, ...]:
+    def _service_ports(self, key: ServiceKey) -> tuple[ServicePort, ...]:
         name = private_service_name(key.service)
         for informers in self._informers:
             found = informers.private.lister.find(key.namespace, name)
@@ -310,7 +307,7 @@ class _Informers:
         self.published.add_handler(on_event=registry.published_changed)
 
 
-def _port_name(ports: Sequence[ServicePortView], number: int | None) -> str | None:
+def _port_name(ports: Sequence[ServicePort], number: int | None) -> str | None:
     """Return the name of the port of that number, else of the first; None while none is known."""
     chosen = next((port for port in ports if port.port == number), None)
     if chosen is None and ports:
