@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 
 from devkube import kubeconfig as kubeconfigs
 from devkube.cluster import DevCluster
-from elasti.cli.dev_run import container_environment
+from elasti.cli.dev import container_environment
 from elasti.cli.main import main
 from kubeloop.aio.wait import poll
 from kubeloop.client import Client, NotFound

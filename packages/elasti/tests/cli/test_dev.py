@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from tests.cluster_support import Kubectl, kubectls
 
 from devkube.cluster import ImagePrograms
-from elasti.cli.dev_run import read_programs, startup_message
+from elasti.cli.dev import read_programs, startup_message
 from elasti.cli.main import main
 from tests.waiting import eventually
 

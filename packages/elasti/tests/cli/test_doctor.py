@@ -21,7 +21,13 @@ from elasti.api.types import (
     StatusCondition,
 )
 from elasti.api.types import ElastiServiceStatus as Status
-from elasti.cli.doctor.elastiservices import judge_autoscalers, judge_services
+from elasti.cli.doctor.elastiservices import (
+    judge_autoscalers,
+    judge_policies,
+    judge_proxies,
+    judge_services,
+    selects,
+)
 from elasti.cli.doctor.findings import DoctorFinding, FindingLevel, exit_code, lines, verdict
 from elasti.cli.doctor.installation import (
     found_elsewhere,
@@ -31,7 +37,6 @@ from elasti.cli.doctor.installation import (
     judge_resolvers,
     judge_server,
 )
-from elasti.cli.doctor.network import judge_policies, judge_proxies, selects
 from elasti.cli.doctor.permissions import Permission, as_rules, program_rights
 from elasti.cli.exits import ExitCode
 from elasti.cli.install.bundle import bundle

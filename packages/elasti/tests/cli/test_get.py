@@ -22,7 +22,7 @@ from tests.resolver.support import free_port, get, held, worker
 from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef, StatusCondition
 from elasti.api.types import ElastiServiceStatus as Status
 from elasti.api.wire import WakeOutcome
-from elasti.cli.get_run import GetQuery, RowPrinter, listed
+from elasti.cli.get import GetQuery, RowPrinter, listed
 from elasti.cli.held import ResolverPod, counts, resolver_pods, sum_of
 from elasti.cli.view import cells, heads, row_of, why_of, with_time_left
 from kubeloop.aio.tasks import finish
@@ -140,13 +140,13 @@ def test_scripts_get_lists_and_names():
     )
 
 
-def test_a_row_that_did_not_change_is_not_printed_again():
-    said: list[str] = []
+def test_a_row_that_did_not_change_is_not_printed_again(capsys: pytest.CaptureFixture[str]):
     rows = [row_of(elastiservice(READY), None)]
-    printer = RowPrinter(GetQuery(), rows, lambda text, **_: said.append(text))
+    printer = RowPrinter(GetQuery(), rows)
     printer.show(rows[0])
     printer.show(row_of(elastiservice(READY, COOLING), None))
-    assert [line.split()[0] for line in said] == ["NAME", "web", "web"]
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed] == ["NAME", "web", "web"]
 
 
 # Held

@@ -130,13 +130,17 @@ def test_colours_are_left_out_where_they_are_not_wanted(monkeypatch, environment
     assert ctx.color is colour
 
 
-def test_help_loads_no_command_and_nothing_heavy():
+HEAVY = {"aiohttp", "msgspec", "yaml", "asyncio", "rich", "devkube"}
+
+
+@pytest.mark.parametrize("call", [[], *([name] for name in sorted(_COMMANDS))], ids=" ".join)
+def test_help_loads_no_command_and_nothing_heavy(call):
     code = (
-        "import sys; sys.argv = ['elasti', '--help']\n"
+        f"import sys; sys.argv = ['elasti', *{call}, '--help']\n"
         "from elasti.cli.main import main\n"
         "try: main()\n"
         "except SystemExit: pass\n"
-        "print(sorted(set(sys.modules) & {'aiohttp', 'msgspec', 'yaml', 'asyncio'}), file=sys.stderr)"
+        f"print(sorted(set(sys.modules) & {HEAVY}), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "[]"

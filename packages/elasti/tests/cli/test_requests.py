@@ -14,7 +14,7 @@ from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef, StatusCondition
 from elasti.api.types import ElastiServiceStatus as Status
 from elasti.api.wire import ActivityReport
-from elasti.cli.wake_sleep import RequestKind, RequestProgress, progress_of
+from elasti.cli.wake import RequestKind, RequestProgress, progress_of
 from kubeloop.objects.meta import JsonObject, ObjectMeta
 
 # The judgement

@@ -1,16 +1,38 @@
-"""`elasti dev`: a Kubernetes of one's own."""
+"""`elasti dev`: a Kubernetes of one's own, a kubeconfig for it, and what to type next.
+
+The dev cluster is the distribution `devkube`, an extra of ours: what runs in production lacks it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import gc
+import importlib.util
+import os
+import shlex
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from elasti.api.names import OPERATOR, RESOLVER
+from elasti.cli.exits import ExitCode, Failure
+from elasti.cli.rendering import echo
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import socket
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from devkube.cluster import DevCluster
+
+_HOST = "127.0.0.1"
+_START_SECONDS = 60.0
+_OWN_IMAGES = {
+    "elasti": ("elasti",),
+    OPERATOR: ("elasti", "operator"),
+    RESOLVER: ("elasti", "resolver"),
+}
 
 
 @click.command("dev")
@@ -71,31 +93,32 @@ def command(
       elasti dev --run 'nginx=python3 -m http.server --bind $(POD_IP) 80'
     """
     with _collector_off():
-        import os
-
-        from elasti.cli.dev_run import (
-            container_environment,
-            enter_network_namespace,
-            lean_loop,
-            read_programs,
-            run,
-        )
-        from elasti.cli.running import run_until_interrupted
+        need_devkube("elasti dev")
+        from elasti.cli.running import fast_loop, run_until_interrupted
 
         entrypoints = read_programs(programs)
         outside = enter_network_namespace(port) if netns else None
         run_until_interrupted(
-            lambda: run(
+            lambda: _run(
                 port=port,
                 nodes=nodes,
                 data_dir=data_dir.expanduser() if data_dir else None,
                 kubeconfig=(kubeconfig or Path("~/.kube/elasti-dev.yaml")).expanduser(),
                 entrypoints=entrypoints,
                 outside=outside,
-                environment=container_environment(os.environ),
-                say=click.echo,
             ),
-            loop_factory=lean_loop(),
+            loop_factory=fast_loop(),
+        )
+
+
+def need_devkube(command: str) -> None:
+    """Refuse a command where the dev cluster is not installed. Raises Failure."""
+    # Looked up, not imported: an error within devkube is not its absence.
+    if importlib.util.find_spec("devkube") is None:
+        raise Failure(
+            ExitCode.FAILED,
+            f"`{command}` needs the dev cluster, which is not installed:"
+            " pip install 'elasti-operator[dev]'",
         )
 
 
@@ -110,3 +133,129 @@ def _collector_off() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+async def _run(
+    *,
+    port: int,
+    nodes: int,
+    data_dir: Path | None,
+    kubeconfig: Path,
+    entrypoints: Mapping[str, tuple[str, ...]],
+    outside: NamespaceAccess | None,
+) -> None:
+    """Run a cluster until cancelled. Raises ClickException with one line where it cannot."""
+    from devkube import kubeconfig as kubeconfigs
+    from devkube.addresses import NoAddresses
+    from devkube.cluster import ComponentFailed, DevCluster, PortInUse
+    from devkube.datadir import DamagedFile, DirectoryInUse
+
+    try:
+        async with DevCluster(
+            port=port,
+            nodes=nodes,
+            data_dir=data_dir,
+            environment=container_environment(os.environ),
+            entrypoints=entrypoints,
+            outside=outside.socket if outside else None,
+        ) as cluster:
+            current = kubeconfigs.write(kubeconfig, cluster.access())
+            await _ready(cluster)
+            for line in startup_message(cluster.url, nodes, data_dir, kubeconfig, current=current):
+                echo(line)
+            if outside is not None:
+                echo(f"Pods and Services are in a network of their own: {outside.enter} enters it.")
+            # What the start left is garbage, or here to stay: not to be scanned again.
+            gc.collect()
+            gc.freeze()
+            gc.enable()
+            await cluster.failed()
+    except (
+        PortInUse,
+        DirectoryInUse,
+        DamagedFile,
+        NoAddresses,
+        ComponentFailed,
+        kubeconfigs.KubeconfigError,
+    ) as error:
+        raise click.ClickException(str(error)) from error
+
+
+async def _ready(cluster: DevCluster) -> None:
+    import asyncio
+
+    try:
+        async with asyncio.timeout(_START_SECONDS):
+            await cluster.wait_ready()
+    except TimeoutError:
+        raise click.ClickException(
+            f"the nodes are not ready after {_START_SECONDS:.0f} s; is the machine out of memory,"
+            " or very busy?"
+        ) from None
+
+
+class NamespaceAccess(NamedTuple):
+    """The way into the cluster of a process in a network namespace."""
+
+    socket: socket.socket
+    enter: str
+    """The command that runs a shell where the pods are."""
+
+
+def enter_network_namespace(port: int) -> NamespaceAccess:
+    """Listen, then move this process into a network namespace. Raises ClickException."""
+    import errno
+
+    from devkube import netns
+    from devkube.cluster import PortInUse
+
+    user = "" if os.geteuid() == 0 else " -U --preserve-credentials"
+    try:
+        listening = netns.listen(_HOST, port)
+        netns.enter()
+    except netns.NamespaceRefused as error:
+        raise click.ClickException(str(error)) from error
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise click.ClickException(str(PortInUse(_HOST, port))) from error
+        raise click.ClickException(f"cannot listen on {_HOST}:{port}: {error}") from error
+    return NamespaceAccess(listening, f"nsenter -t {os.getpid()}{user} -n")
+
+
+def read_programs(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Read the `--run` options, over what runs Elasti's own images. Raises BadParameter."""
+    from devkube.cluster import read_program
+
+    try:
+        return {**_OWN_IMAGES, **dict(map(read_program, given))}
+    except ValueError as error:
+        raise click.BadParameter(str(error), param_hint="--run") from error
+
+
+def container_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what pods see of the user's environment: where programs are, and the language.
+
+    The directory of this very Python comes first: what is installed beside Elasti is found.
+    """
+    kept = {name: environ[name] for name in ("HOME", "LANG", "LC_ALL", "TZ") if name in environ}
+    own = str(Path(sys.executable).parent)
+    return {**kept, "PATH": os.pathsep.join([own, environ.get("PATH", os.defpath)])}
+
+
+def startup_message(
+    url: str, nodes: int, data_dir: Path | None, kubeconfig: Path, *, current: bool
+) -> list[str]:
+    """Return what a person needs to know now."""
+    from devkube.cluster import CONTEXT
+
+    kept = f"kept in {data_dir}" if data_dir else "in memory; --data-dir keeps it"
+    context = "" if current else f" --context {CONTEXT}"
+    return [
+        f"Kubernetes for development is running at {url}",
+        f"({nodes} node{'s' if nodes > 1 else ''}; state {kept}). Not for production.",
+        "",
+        f"  export KUBECONFIG={shlex.quote(str(kubeconfig.absolute()))}",
+        f"  kubectl{context} get nodes",
+        "",
+        "Ctrl-C stops it, and every pod.",
+    ]

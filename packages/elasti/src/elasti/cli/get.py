@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime as dt
 from typing import TYPE_CHECKING
 
 import click
 
+from elasti.api.names import NAMESPACE
 from elasti.cli.options import (
     cluster_options,
     elasti_namespace_option,
@@ -13,9 +16,18 @@ from elasti.cli.options import (
     namespace_option,
     output_option,
 )
+from elasti.cli.rendering import echo, line, render, render_line, table, widths
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from elasti.cli.elastiservices import ElastiServiceChange
+    from elasti.cli.held import HeldCounts
     from elasti.cli.options import AccessOptions
+    from elasti.cli.view import ElastiServiceRow
+    from kubeloop.client import Client
+
+_TABLES = ("table", "wide")
 
 
 @click.command("get")
@@ -49,12 +61,11 @@ def command(
       elasti get -A --watch
       elasti get -A -o json | jq -r '.[] | select(.mode == "serve") | .whyNotAsleep.reason'
     """
-    from elasti.cli.get_run import GetQuery, show, watch_changes
     from elasti.cli.running import run_to_end, run_until_interrupted
 
     if names and everywhere:
         raise click.UsageError("give either names or --all-namespaces, not both")
-    wanted = GetQuery(
+    query = GetQuery(
         names=names,
         namespace=namespace,
         everywhere=everywhere,
@@ -62,6 +73,134 @@ def command(
         elasti_namespace=elasti_namespace,
     )
     if watch:
-        run_until_interrupted(lambda: watch_changes(access, wanted, say=click.echo))
+        run_until_interrupted(lambda: watch_changes(access, query))
     else:
-        run_to_end(lambda: show(access, wanted, say=click.echo))
+        run_to_end(lambda: show(access, query))
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GetQuery:
+    """What is asked for, and in which form."""
+
+    names: tuple[str, ...] = ()
+    namespace: str | None = None
+    everywhere: bool = False
+    output: str = "table"
+    elasti_namespace: str = NAMESPACE
+
+    def place(self, client: Client) -> str:
+        """Return the namespace to read; empty for all."""
+        return "" if self.everywhere else self.namespace or client.namespace
+
+    def includes(self, name: str) -> bool:
+        """Whether an ElastiService of that name is wanted."""
+        return not self.names or name in self.names
+
+
+async def show(access: AccessOptions, query: GetQuery) -> None:
+    """Print what there is. Raises Failure."""
+    from elasti.cli.elastiservices import ElastiServices
+    from elasti.cli.running import connected
+    from elasti.cli.view import row_of
+
+    async with connected(access) as client:
+        place = query.place(client)
+        found = await ElastiServices(client, place).named(query.names)
+        held = await _held(client, query) if found else None
+    rows = [row_of(es, held.counts if held else None) for es in found]
+    if rows or query.output not in _TABLES:
+        echo(listed(rows, query, _now()), nl=False)
+    else:
+        where = f"in namespace {place}" if place else "in this cluster"
+        echo(f"There is no ElastiService {where}.", err=True)
+    if held:
+        _report_unknown(held)
+
+
+async def watch_changes(access: AccessOptions, query: GetQuery) -> None:
+    """Print what there is, and then every change, until cancelled. Raises Failure."""
+    from elasti.cli.elastiservices import ElastiServices, watch_elastiservices
+    from elasti.cli.running import connected
+    from elasti.cli.view import row_of
+
+    async with connected(access) as client:
+        objects = ElastiServices(client, query.place(client))
+        held = await _held(client, query)
+        rows = [row_of(es, held.counts) for es in await objects.named(query.names)]
+        printer = RowPrinter(query, rows)
+        _report_unknown(held)
+        async with watch_elastiservices(client, objects.namespace) as changes:
+            while True:
+                change = await changes.next()
+                if query.includes(change.es.metadata.name):
+                    printer.show(_changed(change, await _held(client, query)))
+
+
+async def _held(client: Client, query: GetQuery) -> HeldCounts:
+    from elasti.cli.held import HeldCounts, read_held
+
+    if query.output == "name":
+        return HeldCounts(None)
+    return await read_held(client, query.elasti_namespace)
+
+
+def _changed(change: ElastiServiceChange, held: HeldCounts) -> ElastiServiceRow:
+    from elasti.cli.view import NotAsleepReason, row_of
+
+    row = row_of(change.es, held.counts)
+    return dataclasses.replace(row, why=NotAsleepReason("Deleted")) if change.deleted else row
+
+
+def listed(rows: Sequence[ElastiServiceRow], query: GetQuery, now: dt.datetime) -> str:
+    """Return rows in the form that is wanted."""
+    from elasti.cli import view
+
+    match query.output:
+        case "json" | "yaml":
+            return render([row.to_json() for row in rows], query.output)
+        case "name":
+            return "".join(f"{view.full_name(row)}\n" for row in rows)
+        case _:
+            form = {"wide": query.output == "wide", "everywhere": query.everywhere}
+            return table(view.heads(**form), [view.cells(row, now, **form) for row in rows])
+
+
+class RowPrinter:
+    """Prints rows below each other; one that did not change is not printed again."""
+
+    def __init__(self, query: GetQuery, rows: Sequence[ElastiServiceRow]) -> None:
+        from elasti.cli import view
+
+        self._view = view
+        self._query = query
+        self._form = {"wide": query.output == "wide", "everywhere": query.everywhere}
+        heads = view.heads(**self._form)
+        self._widths = widths([heads, *(view.cells(row, _now(), **self._form) for row in rows)])
+        self._shown: dict[tuple[str, str], ElastiServiceRow] = {}
+        if query.output in _TABLES:
+            echo(line(heads, self._widths))
+        for row in rows:
+            self.show(row)
+
+    def show(self, row: ElastiServiceRow) -> None:
+        """Print a row, if it differs from what was printed of it before."""
+        key = (row.namespace, row.name)
+        if self._shown.get(key) == row:
+            return
+        self._shown[key] = row
+        match self._query.output:
+            case "json" | "yaml":
+                echo(render_line(row.to_json(), self._query.output), nl=False)
+            case "name":
+                echo(self._view.full_name(row))
+            case _:
+                echo(line(self._view.cells(row, _now(), **self._form), self._widths))
+
+
+def _report_unknown(held: HeldCounts) -> None:
+    if held.counts is None and held.why:
+        echo(f"HELD is not known: {held.why}", err=True)
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)

@@ -33,31 +33,34 @@ from elasti.cli.exits import ExitCode, Failure, os_error_message
 class _Entry(NamedTuple):
     module: str
     help: str
+    attribute: str = "command"
 
 
 # The help texts stand here, so that `elasti --help` loads no command at all.
 _COMMANDS = {
-    "completion": _Entry("elasti.cli.completion", "Print a script that completes commands."),
-    "crd": _Entry("elasti.cli.crd", "Print the ElastiService CustomResourceDefinition."),
-    "demo": _Entry("elasti.cli.demo.command", "Show the whole loop in a cluster of its own."),
-    "describe": _Entry("elasti.cli.describe.command", "Describe one ElastiService, with advice."),
-    "dev": _Entry("elasti.cli.dev", "Run a development cluster on this machine."),
-    "doctor": _Entry("elasti.cli.doctor.command", "Examine a cluster: can Elasti work on it?"),
-    "get": _Entry("elasti.cli.get", "Show ElastiServices, and why they are not asleep."),
-    "informer": _Entry("elasti.cli.informer", "Watch a resource and print what happens to it."),
-    "install": _Entry("elasti.cli.install.command", "Install or upgrade Elasti in a cluster."),
-    "manifests": _Entry("elasti.cli.manifests", "Print everything that `elasti install` applies."),
-    "resolver": _Entry("elasti.cli.resolver", "Hold connections while their workload wakes."),
-    "operator": _Entry("elasti.cli.operator", "Run the operator: sleep, wake, switch traffic."),
-    "sleep": _Entry("elasti.cli.sleep", "Put targets to sleep now, without losing a request."),
-    "uninstall": _Entry("elasti.cli.uninstall.command", "Remove Elasti, with every target awake."),
-    "version": _Entry("elasti.cli.version", "Print the version."),
-    "wake": _Entry("elasti.cli.wake", "Wake targets, as traffic would."),
+    "completion": _Entry("completion", "Print a script that completes commands."),
+    "crd": _Entry("manifests", "Print the ElastiService CustomResourceDefinition.", "crd"),
+    "demo": _Entry("demo", "Show the whole loop in a cluster of its own."),
+    "describe": _Entry("describe", "Describe one ElastiService, with advice."),
+    "dev": _Entry("dev", "Run a development cluster on this machine."),
+    "doctor": _Entry("doctor", "Examine a cluster: can Elasti work on it?"),
+    "get": _Entry("get", "Show ElastiServices, and why they are not asleep."),
+    "informer": _Entry("informer", "Watch a resource and print what happens to it."),
+    "install": _Entry("install", "Install or upgrade Elasti in a cluster."),
+    "manifests": _Entry(
+        "manifests", "Print everything that `elasti install` applies.", "manifests"
+    ),
+    "resolver": _Entry("resolver", "Hold connections while their workload wakes."),
+    "operator": _Entry("operator", "Run the operator: sleep, wake, switch traffic."),
+    "sleep": _Entry("wake", "Put targets to sleep now, without losing a request.", "sleep"),
+    "uninstall": _Entry("uninstall", "Remove Elasti, with every target awake."),
+    "version": _Entry("version", "Print the version."),
+    "wake": _Entry("wake", "Wake targets, as traffic would.", "wake"),
 }
 
 
 class LazyGroup(click.Group):
-    """A group whose commands live in modules of their own, each named `command` there."""
+    """A group whose commands live in modules of their own."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Name the commands."""
@@ -70,7 +73,8 @@ class LazyGroup(click.Group):
         entry = _COMMANDS.get(cmd_name)
         if entry is None:
             return None
-        return cast("click.Command", importlib.import_module(entry.module).command)
+        module = importlib.import_module(f"elasti.cli.{entry.module}")
+        return cast("click.Command", getattr(module, entry.attribute))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; Ctrl-C before it began, and what the system refuses, end without traceback."""

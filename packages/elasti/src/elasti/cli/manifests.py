@@ -1,4 +1,4 @@
-"""`elasti manifests`: what `elasti install` applies, as text."""
+"""`elasti manifests` and `elasti crd`: what `elasti install` applies, as text."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from elasti.cli.install.choices import install_options
+from elasti.cli.options import output_option
+from elasti.cli.rendering import echo, render
 
 if TYPE_CHECKING:
     from elasti.cli.install.choices import Choices
@@ -14,10 +16,8 @@ if TYPE_CHECKING:
 
 @click.command("manifests")
 @install_options
-@click.option(
-    "-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True
-)
-def command(*, choices: Choices, output: str) -> None:
+@output_option("yaml", "json")
+def manifests(*, choices: Choices, output: str) -> None:
     """Print everything that `elasti install` applies: definition, rights, operator, resolver.
 
     \b
@@ -28,4 +28,18 @@ def command(*, choices: Choices, output: str) -> None:
     """
     from elasti.cli.install.bundle import as_text, bundle
 
-    click.echo(as_text(bundle(choices), output), nl=False)
+    echo(as_text(bundle(choices), output), nl=False)
+
+
+@click.command("crd")
+@output_option("yaml", "json")
+def crd(*, output: str) -> None:
+    """Print the ElastiService CustomResourceDefinition.
+
+    \b
+    Example:
+      elasti crd | kubectl apply --server-side -f -
+    """
+    from elasti.api.crd import custom_resource_definition
+
+    echo(render(custom_resource_definition(), output), nl=False)

@@ -17,6 +17,8 @@ from elasti.api.defaults import HEALTH_PORT, OPERATOR_PORT
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from elasti.operator.settings import OperatorSettings
+
 
 _LAST_PORT = 65535
 _FLAGS = ("--metrics-secure", "--enable-http2", "--zap-devel")
@@ -146,9 +148,7 @@ def command(
       elasti operator --pretty --no-leader-elect --no-authenticate
       WATCH_NAMESPACES=shop,blog elasti operator
     """
-    from elasti.cli.operator_run import run
-
-    run(
+    _run(
         context=context,
         log_level=log_level,
         pretty=pretty,
@@ -158,3 +158,40 @@ def command(
         health_port=health_address if health_port is None else health_port,
         authenticate=authenticate,
     )
+
+
+def _run(*, context: str | None, log_level: str, pretty: bool | None, **overrides: Any) -> None:
+    """Run the operator. Raises ClickException with one line where it cannot."""
+    import asyncio
+    import os
+
+    from elasti.api.parsing import SettingsError
+    from elasti.cli import logs
+    from elasti.cli.running import failure_from
+    from elasti.operator.settings import OperatorSettings
+    from kubeloop.client import KubeError
+
+    try:
+        settings = OperatorSettings.from_env(os.environ, **overrides)
+    except SettingsError as error:
+        raise click.ClickException(str(error)) from error
+    logs.configure(level=log_level, pretty=pretty)
+    try:
+        asyncio.run(_operate(settings, context))
+    except (KubeError, OSError) as error:
+        raise failure_from(error) from error
+
+
+async def _operate(settings: OperatorSettings, context: str | None) -> None:
+    from elasti.operator.app import OperatorApp
+    from kubeloop.client import Client, ClientConfig
+    from kubeloop.controller import run_until_signal
+
+    config = ClientConfig.from_env(context=context)
+    async with Client(config) as client:
+        operator = OperatorApp(
+            settings,
+            client=client,
+            open_client=lambda: Client(ClientConfig.from_env(context=context)),
+        )
+        await run_until_signal(operator)

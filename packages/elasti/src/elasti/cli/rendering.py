@@ -1,11 +1,15 @@
-"""Objects as text for people and scripts. Pure: what is shown here was read elsewhere."""
+"""Text for people and scripts, and the one way out to their terminal.
+
+Names and messages come from a cluster, where others write them: a control character among them could
+move the cursor, set the window's title or hide a line. None of them leaves as it is.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-import yaml
+import click
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -16,8 +20,31 @@ _GAP = "   "
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
+# C0 and C1 controls, and what turns the direction of writing; line feeds stay where lines are printed.
+_CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Return text without control characters, each spelled as JSON does: a script still reads it."""
+    return _CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def one_line(text: str) -> str:
+    """Return text for a place where a line feed, too, would be mistaken for ours."""
+    return printable(text).replace("\n", "\\n")
+
+
+def echo(text: str = "", *, err: bool = False, nl: bool = True, colour: str | None = None) -> None:
+    """Print for a person or a script: every command's output goes this way, or by `Progress`."""
+    shown = printable(text)
+    click.echo(click.style(shown, fg=colour) if colour else shown, err=err, nl=nl)
+
+
 def render(obj: Any, output: str) -> str:
     """Return an object as `yaml` or `json`, ending with a line feed."""
+    import msgspec
+    import yaml
+
     if output == "json":
         return msgspec.json.format(msgspec.json.encode(obj)).decode() + "\n"
     return yaml.safe_dump(obj, sort_keys=False, allow_unicode=True)
@@ -25,9 +52,11 @@ def render(obj: Any, output: str) -> str:
 
 def render_line(obj: Any, output: str) -> str:
     """Return one of many objects: a line of `json`, or a document of `yaml`."""
+    import msgspec
+
     if output == "json":
         return msgspec.json.encode(obj).decode() + "\n"
-    return "---\n" + yaml.safe_dump(obj, sort_keys=False, allow_unicode=True)
+    return "---\n" + render(obj, output)
 
 
 def widths(rows: Iterable[Sequence[str]]) -> list[int]:

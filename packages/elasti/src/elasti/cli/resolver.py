@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+import functools
+import os
+import signal
+import sys
+import tempfile
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from elasti.api.defaults import RESOLVER_ADMIN_PORT, RESOLVER_SHARED_PORT
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Coroutine
+
+    from elasti.resolver.settings import ResolverSettings
 
 
 @click.command("resolver")
@@ -86,9 +99,7 @@ def command(
       elasti resolver --workers 4
       elasti resolver --operator-url http://127.0.0.1:8013 --no-authentication
     """
-    from elasti.cli.resolver_run import run
-
-    run(
+    _run(
         {
             "workers": workers,
             "host": host,
@@ -101,3 +112,72 @@ def command(
         pretty=pretty,
         worker_socket=worker_socket,
     )
+
+
+def _run(flags: dict[str, Any], *, log_level: str, pretty: bool | None, worker_socket: str) -> None:
+    """Run until SIGTERM or SIGINT; a second signal ends it at once."""
+    import structlog
+
+    from elasti.api.parsing import SettingsError
+    from elasti.cli import logs
+    from elasti.cli.running import failure_from
+    from elasti.resolver.app import serve
+    from elasti.resolver.settings import ResolverSettings, without_effect
+    from kubeloop.client.errors import KubeError
+    from kubeloop.informer.sync import NotSynced
+
+    logs.configure(level=log_level, pretty=pretty)
+    try:
+        settings = ResolverSettings.from_env(os.environ, **flags)
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+    if (names := without_effect(os.environ)) and not worker_socket:
+        log = structlog.get_logger(__name__)
+        log.info("some variables are set that mean nothing here", names=names)
+    try:
+        if worker_socket or settings.workers == 1:
+            _run_loop(functools.partial(serve, settings, admin_socket=worker_socket))
+        else:
+            _run_several(settings)
+    except (KubeError, NotSynced, OSError) as error:
+        raise failure_from(error) from error
+
+
+def _run_several(settings: ResolverSettings) -> None:
+    from elasti.resolver.app import supervise
+
+    with tempfile.TemporaryDirectory(prefix="elasti-resolver-") as directory:
+        sockets = [f"{directory}/{number}.sock" for number in range(settings.workers)]
+        call = [sys.executable, "-c", "from elasti.cli.main import main; main()", *sys.argv[1:]]
+        workers = ["--workers", str(settings.workers)]
+        commands = [[*call, *workers, "--worker-socket", path] for path in sockets]
+        _run_loop(functools.partial(supervise, settings, commands=commands, sockets=sockets))
+
+
+def _run_loop(job: Callable[[asyncio.Event], Coroutine[Any, Any, object]]) -> None:
+    import asyncio
+
+    from elasti.cli.running import fast_loop
+
+    with asyncio.Runner(loop_factory=fast_loop()) as runner:
+        try:
+            runner.run(_with_signals(job))
+        except asyncio.CancelledError:
+            raise click.ClickException("stopped before everything was served") from None
+
+
+async def _with_signals(job: Callable[[asyncio.Event], Coroutine[Any, Any, object]]) -> None:
+    import asyncio
+
+    stop = asyncio.Event()
+    task = asyncio.current_task()
+    assert task is not None
+
+    def asked() -> None:
+        if stop.is_set():
+            task.cancel()
+        stop.set()
+
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(signum, asked)
+    await job(stop)

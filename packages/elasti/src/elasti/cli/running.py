@@ -19,6 +19,7 @@ import click
 
 from elasti.api.names import CLI_FIELD_MANAGER, GROUP, PLURAL
 from elasti.cli.exits import ExitCode, Failure, os_error_message
+from elasti.cli.rendering import echo
 from kubeloop.client import Client, ClientConfig, KubeError, Timeouts
 from kubeloop.client.errors import (
     ConfigError,
@@ -140,7 +141,7 @@ async def connected(access: AccessOptions) -> AsyncIterator[Client]:
 
 class _WarningPrinter(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        click.echo(f"Warning: {getattr(record, 'warning', record.getMessage())}", err=True)
+        echo(f"Warning: {getattr(record, 'warning', record.getMessage())}", err=True)
 
 
 @contextlib.contextmanager
@@ -152,6 +153,15 @@ def print_server_warnings() -> Iterator[None]:
         yield
     finally:
         logger.removeHandler(printer)
+
+
+def fast_loop() -> LoopFactory | None:
+    """Return uvloop where it is installed: a watch over TLS takes a fifth of asyncio's memory there."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 def run_to_end(job: Job[T]) -> T:

@@ -8,6 +8,7 @@ import click
 
 from elasti._version import __version__
 from elasti.cli.options import output_option
+from elasti.cli.rendering import echo, render
 
 
 @click.command("version")
@@ -23,9 +24,7 @@ def command(*, output: str) -> None:
       elasti version -o json | jq -r .elasti
     """
     if output == "text":
-        click.echo(f"elasti {__version__} (Python {platform.python_version()})")
+        echo(f"elasti {__version__} (Python {platform.python_version()})")
         return
-    from elasti.cli.rendering import render
-
     versions = {"elasti": __version__, "python": platform.python_version()}
-    click.echo(render(versions, output), nl=False)
+    echo(render(versions, output), nl=False)

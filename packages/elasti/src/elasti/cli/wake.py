@@ -1,15 +1,49 @@
-"""`elasti wake`: a sleeping target, up now."""
+"""`elasti wake` and `elasti sleep`: ask the operator, and wait until it is done.
+
+The request is an annotation, as the resolver's own: durable, so that the leader of the moment acts on it,
+and removed by the operator when it is carried out. Nothing is scaled from here.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+import datetime as dt
+import enum
+import time
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
+from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.options import cluster_options, names_argument, namespace_option, timeout_option
+from elasti.cli.rendering import echo
 
 if TYPE_CHECKING:
+    from elasti.api.types import ElastiService
+    from elasti.cli.elastiservices import ElastiServices, ElastiServiceWatch
     from elasti.cli.options import AccessOptions
+    from kubeloop.client import Client
+
+
+_AWAKE = ("Serve", "Releasing")
+
+
+class RequestKind(enum.Enum):
+    """What is asked for; the value is the annotation that asks."""
+
+    WAKE = WAKE_ANNOTATION
+    SLEEP = SLEEP_ANNOTATION
+
+    @property
+    def verb(self) -> str:
+        """The word for it."""
+        return self.name.lower()
+
+    @property
+    def outcome(self) -> str:
+        """What a target is when it is done."""
+        return "asleep" if self is RequestKind.SLEEP else "awake"
 
 
 @click.command("wake")
@@ -18,14 +52,7 @@ if TYPE_CHECKING:
 @click.option("--wait", is_flag=True, help="Wait until an endpoint is ready.")
 @timeout_option(300.0)
 @cluster_options
-def command(
-    *,
-    names: tuple[str, ...],
-    namespace: str | None,
-    wait: bool,
-    timeout: float,
-    access: AccessOptions,
-) -> None:
+def wake(*, names: tuple[str, ...], access: AccessOptions, **options: Any) -> None:
     """Wake the targets of ElastiServices, as traffic would.
 
     The request is an annotation on the ElastiService: it survives a change of leaders, and the operator
@@ -36,17 +63,173 @@ def command(
       elasti wake web
       elasti wake web api -n shop --wait --timeout 60
     """
-    from elasti.cli.running import run_to_end
-    from elasti.cli.wake_sleep import RequestKind, request
+    _call(RequestKind.WAKE, names, access, options)
 
-    run_to_end(
-        lambda: request(
-            RequestKind.WAKE,
-            names,
-            access=access,
-            namespace=namespace,
-            wait=wait,
-            timeout=timeout,
-            say=click.echo,
+
+@click.command("sleep")
+@names_argument(required=True)
+@namespace_option
+@click.option("--wait", is_flag=True, help="Wait until it is asleep, or refused.")
+@timeout_option(120.0)
+@cluster_options
+def sleep(*, names: tuple[str, ...], access: AccessOptions, **options: Any) -> None:
+    """Put the targets of ElastiServices to sleep now, without losing a request.
+
+    The rest of the cooldown is skipped, and the triggers are not asked, this once. Everything that
+    protects traffic stays: the resolver is put in front first and settles, open connections and arrivals
+    keep the target up, other ElastiServices on the same target must agree, spec.enabledPeriod holds,
+    KEDA is paused. Where one of them says no, nothing is changed, and --wait tells which.
+
+    \b
+    Examples:
+      elasti sleep web
+      elasti sleep web -n shop --wait
+    """
+    _call(RequestKind.SLEEP, names, access, options)
+
+
+def _call(
+    kind: RequestKind, names: tuple[str, ...], access: AccessOptions, options: dict[str, Any]
+) -> None:
+    from elasti.cli.running import run_to_end
+
+    run_to_end(lambda: _request(kind, names, access, **options))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RequestProgress:
+    """How far a request has come: still under way, or at an end that was wanted or not."""
+
+    over: bool = False
+    refused: str = ""
+
+
+def progress_of(kind: RequestKind, es: ElastiService) -> RequestProgress:
+    """Judge a request by what the operator reports."""
+    from elasti.cli.view import why_of
+
+    pending = kind.value in (es.metadata.annotations or {})
+    state = es.status.state
+    match kind:
+        case RequestKind.WAKE if es.status.conditions and not state:
+            return RequestProgress(
+                over=True, refused=f"{why_of(es)}; the request stays until it can be met"
+            )
+        case RequestKind.WAKE:
+            return RequestProgress(over=not pending and state in _AWAKE)
+        case RequestKind.SLEEP if state == "Proxy":
+            return RequestProgress(over=True)
+        case RequestKind.SLEEP:
+            return (
+                RequestProgress()
+                if pending
+                else RequestProgress(over=True, refused=str(why_of(es)))
+            )
+
+
+async def _request(
+    kind: RequestKind,
+    names: tuple[str, ...],
+    access: AccessOptions,
+    *,
+    namespace: str | None,
+    wait: bool,
+    timeout: float,
+) -> None:
+    """Ask for each, and wait for all of them where wanted. Raises Failure."""
+    import asyncio
+
+    from elasti.cli.elastiservices import ElastiServices
+    from elasti.cli.running import connected
+
+    async with connected(access) as client:
+        objects = ElastiServices(client, namespace or client.namespace)
+        asked = [await _ask(kind, objects, name) for name in dict.fromkeys(names)]
+        if not wait:
+            for es in asked:
+                echo(f"{es.metadata.name}: asked to {kind.verb}; elasti get shows what comes of it")
+            return
+        until = asyncio.get_running_loop().time() + timeout
+        for es in asked:
+            await _RequestWait(kind, es).until_over(client, until)
+
+
+async def _ask(kind: RequestKind, objects: ElastiServices, name: str) -> ElastiService:
+    from kubeloop.objects.patches import MergePatch
+    from kubeloop.objects.times import format_micro_time
+
+    annotations: dict[str, str | None] = {kind.value: format_micro_time(dt.datetime.now(dt.UTC))}
+    if kind is RequestKind.WAKE:
+        annotations[SLEEP_ANNOTATION] = None
+    return await objects.patch(name, MergePatch({"metadata": {"annotations": annotations}}))
+
+
+class _RequestWait:
+    """Waits for one request to be over, and reports how it goes."""
+
+    def __init__(self, kind: RequestKind, asked: ElastiService) -> None:
+        self._kind = kind
+        self._seen = asked
+        self._text = (asked.metadata.annotations or {}).get(kind.value, "")
+        self._state = ""
+        self._began = time.monotonic()
+
+    async def until_over(self, client: Client, deadline: float) -> None:
+        """Wait, at most until the loop's clock says so. Raises Failure."""
+        import asyncio
+
+        from elasti.cli.elastiservices import watch_elastiservices
+
+        meta, outcome = self._seen.metadata, self._kind.outcome
+        self._report()
+        try:
+            async with (
+                asyncio.timeout_at(deadline),
+                watch_elastiservices(client, meta.namespace, meta.name) as changes,
+            ):
+                step = await self._last_step(changes)
+        except TimeoutError:
+            raise self._timed_out() from None
+        if step.refused:
+            raise Failure(ExitCode.FAILED, f"{meta.name} is not {outcome}: {step.refused}")
+        echo(f"{meta.name} is {outcome} ({time.monotonic() - self._began:.1f} s)")
+
+    async def _last_step(self, changes: ElastiServiceWatch) -> RequestProgress:
+        from kubeloop.objects.meta import compare_versions
+
+        while not (step := progress_of(self._kind, self._seen)).over:
+            change = await changes.next()
+            if change.deleted:
+                return RequestProgress(over=True, refused="the ElastiService was deleted meanwhile")
+            versions = (es.metadata.resource_version for es in (change.es, self._seen))
+            # What is listed first may be older than our own request.
+            if compare_versions(*versions) > 0:
+                self._seen = change.es
+                self._report()
+        return step
+
+    def _report(self) -> None:
+        status = self._seen.status
+        unknown = "not in order" if status.conditions else "not seen by the operator yet"
+        state = status.state or unknown
+        if state != self._state:
+            self._state = state
+            took = time.monotonic() - self._began
+            echo(f"{took:6.1f} s  {self._seen.metadata.name}: {state}", err=True)
+
+    def _timed_out(self) -> Failure:
+        from elasti.cli.view import why_of
+
+        name = self._seen.metadata.name
+        if (self._seen.metadata.annotations or {}).get(self._kind.value) == self._text:
+            return Failure(
+                ExitCode.TIMED_OUT,
+                f"{name}: the operator has not carried out the request to {self._kind.verb} yet"
+                f" (state {self._state}); the request stays",
+                remedy="See what is wrong: elasti doctor",
+            )
+        return Failure(
+            ExitCode.TIMED_OUT,
+            f"{name} is not {self._kind.outcome} yet (state {self._state}): {why_of(self._seen)}",
+            remedy=f"See more: elasti describe {name}",
         )
-    )

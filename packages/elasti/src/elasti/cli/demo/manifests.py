@@ -32,14 +32,14 @@ def samples() -> list[JsonObject]:
     http = {"metric": "http_requests_total", "threshold": 0.1}
     tcp = {"metric": "tcp_connections_total", "threshold": 0.1, "port": 7001}
     healthy = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 1}
-    # Not the echo port: each look would count as a connection, and it would never seem idle.
+    # Not the echo port: each probe would count as a connection, and it would never seem idle.
     listening = {"tcpSocket": {"port": 7001}, "periodSeconds": 1}
     return [
-        _deployment("web", "sample_http", healthy),
+        _deployment("web", "http", healthy),
         # A Service of an ordinary user's dev cluster listens on an ordinary user's port.
         _service("web", {"name": "http", "port": 8080}),
         _elasti_service("web", http),
-        _deployment("echo", "sample_tcp", listening),
+        _deployment("echo", "tcp", listening),
         _service("echo", {"name": "echo", "port": 7000}),
         _elasti_service("echo", tcp),
     ]
@@ -68,7 +68,7 @@ def _service(name: str, port: JsonObject) -> JsonObject:
     }
 
 
-def _deployment(name: str, module: str, probe: JsonObject) -> JsonObject:
+def _deployment(name: str, protocol: str, probe: JsonObject) -> JsonObject:
     labels = {"app": name}
     return {
         "apiVersion": "apps/v1",
@@ -79,17 +79,17 @@ def _deployment(name: str, module: str, probe: JsonObject) -> JsonObject:
             "selector": {"matchLabels": labels},
             "template": {
                 "metadata": {"labels": labels},
-                "spec": {"containers": [_container(name, module, probe)]},
+                "spec": {"containers": [_container(name, protocol, probe)]},
             },
         },
     }
 
 
-def _container(name: str, module: str, probe: JsonObject) -> JsonObject:
+def _container(name: str, protocol: str, probe: JsonObject) -> JsonObject:
     return {
         "name": name,
         "image": f"sample-{name}",
-        "command": [sys.executable, "-m", f"elasti.cli.demo.{module}"],
+        "command": [sys.executable, "-m", "elasti.cli.demo.sample_apps", protocol],
         "env": [
             {"name": "START_SECONDS", "value": str(START_SECONDS)},
             {"name": "LINGER_SECONDS", "value": "2"},

@@ -1,1 +1,48 @@
-"""`elasti describe`: everything about one ElastiService, gathered, rendered, and with advice."""
+"""`elasti describe`: everything a person needs when something is off."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from elasti.cli import options
+from elasti.cli.completion import complete_names
+from elasti.cli.options import (
+    cluster_options,
+    elasti_namespace_option,
+    namespace_option,
+    output_option,
+)
+from elasti.cli.rendering import echo, render
+
+if TYPE_CHECKING:
+    from elasti.cli.options import AccessOptions
+
+
+@click.command("describe")
+@click.argument("name", type=options.name, shell_complete=complete_names)
+@namespace_option
+@output_option("text", "json", "yaml")
+@elasti_namespace_option
+@cluster_options
+def command(
+    *, name: str, namespace: str | None, output: str, elasti_namespace: str, access: AccessOptions
+) -> None:
+    """Describe one ElastiService: spec, state, conditions, target, endpoints, events, and advice.
+
+    What you may not read is left out, and said so.
+
+    \b
+    Examples:
+      elasti describe web
+      elasti describe web -n shop -o json | jq .advice
+    """
+    from elasti.cli.describe.collect import describe
+    from elasti.cli.describe.text import as_text
+    from elasti.cli.running import run_to_end
+
+    found = run_to_end(
+        lambda: describe(access, name, namespace=namespace, elasti_namespace=elasti_namespace)
+    )
+    echo(as_text(found) if output == "text" else render(found.to_json(), output), nl=False)

@@ -1,1 +1,64 @@
-"""`elasti doctor`: whether Elasti can work on a cluster, and what is missing."""
+"""`elasti doctor`: can Elasti work on this cluster, and what is missing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from elasti.cli import options
+from elasti.cli.options import cluster_options, elasti_namespace_option, output_option
+from elasti.cli.rendering import echo, render
+
+if TYPE_CHECKING:
+    from elasti.cli.options import AccessOptions
+
+
+@click.command("doctor")
+@click.option(
+    "-n",
+    "--namespace",
+    type=options.namespace,
+    default="",
+    help="Only the ElastiServices of this namespace; all by default.",
+)
+@output_option("text", "json", "yaml")
+@elasti_namespace_option
+@cluster_options
+def command(*, namespace: str, output: str, elasti_namespace: str, access: AccessOptions) -> None:
+    """Examine a cluster: what works, what does not, and the remedy for it.
+
+    It looks and changes nothing: the API server, the definition, your rights and those of operator and
+    resolver, their Deployments, the leader, the resolvers' endpoints, every ElastiService, autoscalers
+    and network policies on the targets.
+
+    Exit code 0: nothing is wrong. 1: there is a problem. 4: none was found, but not everything could be
+    looked at.
+
+    \b
+    Examples:
+      elasti doctor
+      elasti doctor -n shop
+      elasti doctor -o json | jq '.findings[] | select(.level == "problem")'
+    """
+    from elasti._version import __version__
+    from elasti.cli.doctor.examination import Examination
+    from elasti.cli.doctor.findings import DoctorFinding, exit_code, lines, to_json
+    from elasti.cli.running import connected, run_to_end
+
+    async def examine() -> list[DoctorFinding]:
+        async with connected(access) as client:
+            return await Examination(
+                client,
+                namespace=namespace,
+                elasti_namespace=elasti_namespace,
+                version=__version__,
+            ).findings()
+
+    findings = run_to_end(examine)
+    if output == "text":
+        for text, colour in lines(findings):
+            echo(text, colour=colour)
+    else:
+        echo(render(to_json(findings), output), nl=False)
+    click.get_current_context().exit(exit_code(findings))

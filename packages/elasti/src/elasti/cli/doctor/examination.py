@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from elasti.api.names import GROUP, LEASE_NAME, PLURAL, RESOLVER_SERVICE
 from elasti.api.types import ElastiService
-from elasti.cli.doctor import elastiservices, installation, network, permissions
+from elasti.cli.doctor import elastiservices, installation, permissions
 from elasti.cli.doctor.findings import DoctorFinding, FindingLevel
 from elasti.cli.elastiservices import RESOURCE
 from kubeloop.client.errors import ApiError, NotFound
@@ -153,7 +153,7 @@ class Examination:
         daemons = self._client.resource("apps/v1/daemonsets", namespace="kube-system")
         found = await self._read("Services", _all(daemons.items()), essential=False)
         if not isinstance(found, _Unseen):
-            self._found.append(network.judge_proxies(found))
+            self._found.append(elastiservices.judge_proxies(found))
         policies = await self._list_around(
             "NetworkPolicies", "networking.k8s.io/v1/networkpolicies", objects
         )
@@ -163,7 +163,7 @@ class Examination:
         elasti = await self._read("NetworkPolicies", _or_none(namespaces.get(self._elasti)))
         labels = {} if isinstance(elasti, _Unseen) or elasti is None else _labels(elasti)
         targets = await self._targets(objects)
-        self._found += network.judge_policies(policies, targets, (self._elasti, labels))
+        self._found += elastiservices.judge_policies(policies, targets, (self._elasti, labels))
 
     async def _targets(
         self, objects: Sequence[ElastiService]

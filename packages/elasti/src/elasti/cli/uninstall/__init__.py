@@ -1,1 +1,110 @@
-"""Leaving a cluster as it was: every target awake, every Service its own, nothing of ours left."""
+"""`elasti uninstall`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from elasti.api.names import NAMESPACE
+from elasti.cli import options
+from elasti.cli.exits import ExitCode, Failure
+from elasti.cli.options import cluster_options
+
+if TYPE_CHECKING:
+    from elasti.cli.options import AccessOptions
+
+
+@click.command("uninstall")
+@click.option(
+    "-n",
+    "--namespace",
+    type=options.namespace,
+    default=NAMESPACE,
+    show_default=True,
+    help="Where it is installed.",
+)
+@cluster_options
+@click.option(
+    "--keep-crd",
+    is_flag=True,
+    help="Keep the CustomResourceDefinition and every ElastiService; their targets stay awake.",
+)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--force", is_flag=True, help="Go on although a target cannot be woken.")
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    default=300.0,
+    show_default=True,
+    help="How long to wait for targets to wake, in seconds.",
+)
+def command(
+    *,
+    namespace: str,
+    access: AccessOptions,
+    keep_crd: bool,
+    yes: bool,
+    force: bool,
+    timeout: float,
+) -> None:
+    """Remove Elasti from a cluster, with every target awake and no request lost.
+
+    Targets that sleep are woken first; then ElastiServices go, the programs, their rights, and the
+    definition last. The namespace stays. It may be called again at any time: it goes on where it was.
+
+    \b
+    Examples:
+      elasti uninstall
+      elasti uninstall --keep-crd --yes
+      elasti uninstall --namespace scale --timeout 600
+    """
+    import asyncio
+
+    from elasti.cli.progress import Progress
+    from elasti.cli.running import connected, run_to_end
+    from elasti.cli.uninstall.survey import UninstallSurvey, announcement, refusal, survey
+    from elasti.cli.uninstall.uninstaller import Uninstaller
+
+    progress = Progress()
+
+    async def look() -> UninstallSurvey:
+        async with connected(access) as client:
+            return await survey(client, namespace)
+
+    async def act() -> None:
+        async with connected(access) as client:
+            uninstalling = Uninstaller(
+                client, found, progress, keep=keep_crd, force=force, seconds=timeout
+            )
+            try:
+                await uninstalling.run()
+            except asyncio.CancelledError:
+                progress.say("Stopped half-way. Call again to go on.")
+                raise
+
+    found = run_to_end(look)
+    if found.is_done(keep=keep_crd):
+        progress.say(f"Nothing of Elasti is in namespace {namespace}.")
+        if found.has_definition and found.needed_by:
+            progress.say(f"The CustomResourceDefinition stays: {found.needed_by}.")
+        return
+    if (refused := refusal(found, keep=keep_crd)) is not None:
+        raise refused
+    for line in announcement(found, keep=keep_crd):
+        progress.say(line)
+    if not yes:
+        _ask()
+    run_to_end(act)
+    progress.say(f"Elasti is removed. Its namespace stays: kubectl delete namespace {namespace}")
+
+
+def _ask() -> None:
+    """Go on only after a yes. Raises Failure; no answer, as where nobody sits, is a no."""
+    try:
+        agreed = click.confirm("Go on?")
+    except click.Abort:
+        agreed = False
+        click.echo(err=True)
+    if not agreed:
+        raise Failure(ExitCode.FAILED, "nothing was removed; --yes goes on without asking")
