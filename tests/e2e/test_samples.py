@@ -20,7 +20,12 @@ async def fetch(port: int, path: str) -> str:
 async def test_the_app_counts_its_use_and_serves_on_after_sigterm(unused_tcp_port):
     settings = {"PORT": str(unused_tcp_port), "START_SECONDS": "0.05", "LINGER_SECONDS": "0.5"}
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", APP, "http", stdout=asyncio.subprocess.PIPE, env={**os.environ, **settings}
+        sys.executable,
+        "-m",
+        APP,
+        "http",
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, **settings},
     )
     try:
         assert process.stdout is not None

@@ -35,11 +35,11 @@ def test_everything_that_is_copied_is_there_and_not_ignored():
             assert not ignored(source), source
 
 
-def test_what_the_project_is_built_from_is_copied():
+def test_the_dev_cluster_is_not_even_in_the_build_context():
+    assert ignored("packages/devkube")
     copied = {source for arguments in values("COPY") for source in arguments[:-1]}
-    project = (ROOT / "pyproject.toml").read_text()
-    for name in re.findall(r'(?:readme = |license-files = \[)"([^"]+)"', project):
-        assert name in copied
+    assert {"packages/kubeloop", "packages/elasti"} <= copied
+    assert "devkube" not in (ROOT / "hack/image/steps").read_text()
 
 
 def test_it_runs_as_the_user_of_the_manifests_and_by_the_command_of_the_manifests():
