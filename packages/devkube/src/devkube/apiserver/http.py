@@ -33,6 +33,7 @@ from devkube.apiserver.calls import (
 )
 from devkube.apiserver.registry.serialization import negotiate
 from devkube.apiserver.schema import protobuf
+from devkube.apiserver.storage import StorageFailed
 
 if TYPE_CHECKING:
     from devkube.apiserver.auth import UserInfo
@@ -58,6 +59,7 @@ def shrink_read_buffer(transport: asyncio.BaseTransport | None) -> None:
 
 BODY_LIMIT = 3 * 1024 * 1024
 _log = logging.getLogger("devkube.apiserver")
+_READS = ("get", "list", "watch")
 
 
 class RequestHandler:
@@ -79,6 +81,8 @@ class RequestHandler:
             return _response(refusal(status.failure(413, "RequestEntityTooLarge", text)))
         except (asyncio.CancelledError, ConnectionError):
             raise
+        except StorageFailed as error:
+            return _response(refusal(status.failure(500, "InternalError", str(error))))
         except Exception as error:  # noqa: BLE001 - the last line of defence: logged, answered 500
             _log.exception("request failed", extra={"path": request.path})
             text = f"Internal error occurred: {type(error).__name__}: {error}"
@@ -99,11 +103,18 @@ class RequestHandler:
         review = core.reviews.get(call.resource.kind)
         if review is not None and not call.resource.custom:
             return _response(await review(call))
-        answer = core.answer(call)
-        if isinstance(answer, WatchResponse):
-            return await self._stream(request, answer.watch, call.served.warning)
-        await core.store.settled()
-        return _response(finished(call, answer))
+        while True:
+            answer = core.answer(call)
+            if isinstance(answer, WatchResponse):
+                return await self._stream(request, answer.watch, call.served.warning)
+            try:
+                await core.store.settled()
+            except StorageFailed:
+                if attributes.verb not in _READS:
+                    raise
+                # What it may have read was taken back: read again.
+                continue
+            return _response(finished(call, answer))
 
     async def _call(self, request: web.BaseRequest, attributes: Attributes, user: UserInfo) -> Call:
         resource, served = self._core.registry.find(
@@ -131,7 +142,9 @@ class RequestHandler:
         head = ApiResponse(body=b"", warnings=[warning] if warning else [])
         response = web.StreamResponse(headers=dict(head.headers()))
         response.enable_chunked_encoding()
-        await self._core.store.settled()
+        # A watch shows only what is durable; a write that fails meanwhile is not its affair.
+        with contextlib.suppress(StorageFailed):
+            await self._core.store.settled()
         stop = self._core.faults.watch_ended()
         # A client that leaves while it is written to has ended its watch, no more.
         with contextlib.suppress(ConnectionError):

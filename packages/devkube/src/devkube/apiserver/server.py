@@ -26,8 +26,8 @@ from devkube.apiserver.auth import (
     TokenAuthenticator,
 )
 from devkube.apiserver.core import Core
+from devkube.apiserver.database import Database
 from devkube.apiserver.http import RequestHandler, make_request
-from devkube.apiserver.journal import Journal
 from devkube.apiserver.storage import ObjectStore
 from devkube.certificates import CertificateAuthority, PemKeyPair
 from kubeloop.aio.clock import SystemClock
@@ -179,9 +179,9 @@ class ApiServer:
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
             if self._data_dir is not None:
-                journal = Journal(self._data_dir)
-                journal.recover(self.core.store)
-                await stack.enter_async_context(journal)
+                database = Database(self._data_dir)
+                database.recover(self.core.store)
+                await stack.enter_async_context(database)
                 self.core.definitions.restore()
             runner = web.ServerRunner(
                 web.Server(

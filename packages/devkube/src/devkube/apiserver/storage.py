@@ -5,7 +5,7 @@ are kept as encoded JSON, which is what readers want and is never shared by mist
 bytes stands only what selectors look at. Every write is one synchronous step on the loop, so there
 is one writer and a read-modify-write needs no lock.
 
-With a journal, a write is visible to readers and watchers once it is durable: `ObjectStore.settled`
+With a database, a write is visible to readers and watchers once it is durable: `ObjectStore.settled`
 waits for that, and the event logs publish then. Without one both happen at once.
 
 An event log is a window of changes that one writer appends to and any number of cursors read: a
@@ -19,13 +19,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 from bisect import bisect_left, bisect_right, insort
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from devkube.apiserver.database import Database
     from kubeloop.objects.meta import JsonObject
 
 
@@ -97,6 +98,12 @@ class EventLog:
         if drop > 0 or self._octets > self._window.octets:
             # In steps, since every step moves the rest of the list.
             self._forget(max(drop, 1) + len(self._changes) // 16)
+
+    def undo(self, change: StoredChange) -> None:
+        """Forget the latest change, which was not published."""
+        assert self._changes[-1] is change
+        del self._changes[-1]
+        self._octets -= len(change.record.data)
 
     def publish(self, version: int) -> None:
         """Show every change up to a version, and wake who waits."""
@@ -210,14 +217,8 @@ class StoredObject:
         return dict(msgspec.json.decode(self.data, type=dict))
 
 
-class Durability(Protocol):
-    """Where writes survive the process."""
-
-    def append(self, collection: str, record: StoredObject, *, deleted: bool) -> None:
-        """Queue one write; order is the order of versions."""
-
-    async def flushed(self, version: int) -> None:
-        """Return when every write up to `version` is on the disk."""
+class StorageFailed(Exception):
+    """A write could not be made durable, and was not made."""
 
 
 class Collection:
@@ -260,12 +261,16 @@ class Collection:
         return {key: state[key] for key in sorted(state)}
 
     def load(self, record: StoredObject) -> None:
-        """Take an object from the journal; not a change."""
+        """Take an object from the database; not a change."""
         self._set(record)
 
-    def drop(self, key: str) -> None:
-        """Forget an object that the journal says was deleted."""
-        self._unset(key)
+    def undo(self, change: StoredChange) -> None:
+        """Take back the latest change, which was not published."""
+        if change.previous is None:
+            self._unset(change.record.key)
+        else:
+            self._set(change.previous)
+        self.log.undo(change)
 
     def _set(self, record: StoredObject) -> StoredObject | None:
         previous = self._records.get(record.key)
@@ -284,12 +289,10 @@ class Collection:
 class ObjectStore:
     """Every collection and the version counter. The only writer of both."""
 
-    def __init__(
-        self, *, window: HistoryWindow | None = None, durability: Durability | None = None
-    ) -> None:
+    def __init__(self, *, window: HistoryWindow | None = None) -> None:
         self.version = 1
         self.window = window or HistoryWindow()
-        self._durability = durability
+        self._database: Database | None = None
         self._collections: dict[str, Collection] = {}
         self._compacted = 0
 
@@ -305,11 +308,11 @@ class ObjectStore:
         """Yield every collection there is."""
         yield from self._collections.values()
 
-    def restore(self, *, version: int, durability: Durability) -> None:
+    def restore(self, *, version: int, database: Database) -> None:
         """Go on after `version`; the history before it is gone."""
         self.version = max(self.version, version)
         self._compacted = self.version
-        self._durability = durability
+        self._database = database
         for collection in self._collections.values():
             collection.log.compact(self.version)
 
@@ -342,13 +345,12 @@ class ObjectStore:
         return record
 
     async def settled(self) -> None:
-        """Return when everything written so far is durable."""
-        if self._durability is not None:
-            version = self.version
-            await self._durability.flushed(version)
+        """Return when everything written so far is durable; raises StorageFailed."""
+        if self._database is not None:
+            await self._database.flushed()
 
     def published(self, version: int) -> None:
-        """Take the journal's word that all versions up to this one are durable."""
+        """Take the database's word that all versions up to this one are durable."""
         for collection in self._collections.values():
             collection.log.publish(version)
 
@@ -359,6 +361,8 @@ class ObjectStore:
         self._compacted = self.version
 
     def _stamp(self, key: str, obj: JsonObject, fields: Mapping[str, str]) -> StoredObject:
+        if self._database is not None:
+            self._database.check()
         self.version += 1
         metadata = obj["metadata"]
         metadata["resourceVersion"] = str(self.version)
@@ -367,7 +371,7 @@ class ObjectStore:
 
     def _publish(self, collection: Collection, change: StoredChange) -> None:
         collection.log.append(change)
-        if self._durability is None:
+        if self._database is None:
             collection.log.publish(self.version)
         else:
-            self._durability.append(collection.name, change.record, deleted=change.deleted)
+            self._database.append(collection, change)

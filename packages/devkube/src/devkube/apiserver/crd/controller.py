@@ -83,7 +83,7 @@ class DefinitionController:
         self._deleter = Deleter(writer)
 
     def restore(self) -> None:
-        """Serve what the journal brought back."""
+        """Serve what the database brought back."""
         for record in self._writer.store.collection(DEFINITIONS).scan():
             self._serve(record.decode())
 
@@ -120,7 +120,7 @@ class DefinitionController:
             self._registry.add(resource)
             self._refill(resource)
         except (SchemaError, KeyError, StopIteration) as error:
-            # Validation lets none of these through; a journal of another age might.
+            # Validation lets none of these through; a database of another age might.
             raise status.failure(
                 500, "InternalError", f"the definition cannot be served: {error}"
             ) from error
