@@ -1,24 +1,20 @@
 """Signed tokens: ES256 JSON Web Tokens, made and checked with one key.
 
-Only what ServiceAccounts need. A token is taken apart strictly: one algorithm, one key, no other
-header is believed.
+PyJWT signs and checks. One algorithm and one key are taken, no other header is believed; times and
+audiences are checked by `service_accounts`, with the cluster's clock.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 from typing import TYPE_CHECKING, Any
 
+import jwt
 import msgspec
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.utils import (
-    decode_dss_signature,
-    encode_dss_signature,
-)
+from jwt.algorithms import ECAlgorithm
 
 from devkube.datadir import DamagedFile
 
@@ -27,9 +23,9 @@ if TYPE_CHECKING:
 
     from kubeloop.objects.meta import JsonObject
 
-_SIZE = 32
+_ALGORITHM = "ES256"
 _REMEMBERED = 1024
-_ECDSA = ec.ECDSA(hashes.SHA256())
+_SIGNATURES = jwt.PyJWS()
 
 
 class TokenError(Exception):
@@ -45,8 +41,8 @@ class SigningKey:
         der = self._public.public_bytes(
             serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
         )
-        self.id = _pack(hashlib.sha256(der).digest())
-        self._head = _pack(msgspec.json.encode({"alg": "ES256", "kid": self.id}))
+        digest = hashlib.sha256(der).digest()
+        self.id = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
         # Checking a signature costs more than the rest of a request.
         self._checked: dict[str, JsonObject] = {}
 
@@ -74,9 +70,8 @@ class SigningKey:
 
     def sign(self, claims: JsonObject) -> str:
         """Return the token that carries these claims."""
-        signed = f"{self._head}.{_pack(msgspec.json.encode(claims))}"
-        r, s = decode_dss_signature(self._key.sign(signed.encode(), _ECDSA))
-        return f"{signed}.{_pack(r.to_bytes(_SIZE, 'big') + s.to_bytes(_SIZE, 'big'))}"
+        headers = {"typ": None, "kid": self.id}
+        return _SIGNATURES.encode(msgspec.json.encode(claims), self._key, _ALGORITHM, headers)
 
     def claims(self, token: str) -> JsonObject:
         """Return the claims of a token that this key signed; raises TokenError."""
@@ -89,36 +84,20 @@ class SigningKey:
         return known
 
     def _check(self, token: str) -> JsonObject:
-        signed, _, signature = token.rpartition(".")
-        head, dot, body = signed.partition(".")
-        if not dot or head != self._head:
-            raise TokenError("it is not signed with the key of this cluster")
-        raw = _unpack(signature)
-        if len(raw) != 2 * _SIZE:
-            raise TokenError("its signature has the wrong size")
-        parts = (int.from_bytes(raw[:_SIZE], "big"), int.from_bytes(raw[_SIZE:], "big"))
         try:
-            self._public.verify(encode_dss_signature(*parts), signed.encode(), _ECDSA)
-        except InvalidSignature:
+            found = _SIGNATURES.decode_complete(token, self._public, [_ALGORITHM])
+        except jwt.InvalidSignatureError:
             raise TokenError("its signature is wrong") from None
-        return dict(msgspec.json.decode(_unpack(body), type=dict))
+        except (jwt.PyJWTError, RecursionError) as error:
+            raise TokenError("it is not signed with the key of this cluster") from error
+        if found["header"].keys() != {"alg", "kid"} or found["header"]["kid"] != self.id:
+            raise TokenError("it is not signed with the key of this cluster")
+        return dict(msgspec.json.decode(found["payload"], type=dict))
 
     def public_keys(self) -> JsonObject:
         """Return the JSON Web Key Set with which others check tokens."""
-        numbers = self._public.public_numbers()
-        return {
-            "keys": [
-                {
-                    "use": "sig",
-                    "kty": "EC",
-                    "kid": self.id,
-                    "crv": "P-256",
-                    "alg": "ES256",
-                    "x": _pack(numbers.x.to_bytes(_SIZE, "big")),
-                    "y": _pack(numbers.y.to_bytes(_SIZE, "big")),
-                }
-            ]
-        }
+        shown = ECAlgorithm.to_jwk(self._public, as_dict=True)
+        return {"keys": [{"use": "sig", "kid": self.id, "alg": _ALGORITHM, **shown}]}
 
     def _pem(self) -> bytes:
         return self._key.private_bytes(
@@ -130,24 +109,11 @@ class SigningKey:
 
 def peek(token: str) -> Any:
     """Return a token's claims without checking anything; None where it is no such token."""
-    parts = token.split(".")
-    if len(parts) != 3:
-        return None
     try:
-        return msgspec.json.decode(_unpack(parts[1]))
-    except (TokenError, msgspec.DecodeError, UnicodeDecodeError):
+        payload = _SIGNATURES.decode(token, options={"verify_signature": False})
+        return msgspec.json.decode(payload)
+    except (jwt.PyJWTError, msgspec.DecodeError, ValueError, RecursionError):
         return None
-
-
-def _pack(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def _unpack(text: str) -> bytes:
-    try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
-    except (binascii.Error, ValueError) as error:
-        raise TokenError("it is not base64") from error
 
 
 def _read_key(path: Path) -> ec.EllipticCurvePrivateKey:

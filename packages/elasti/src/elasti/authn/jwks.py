@@ -28,10 +28,10 @@ from elasti.authn.tokens import (
     PublicKey,
     TokenDecision,
     VerifierUnavailable,
-    check_signature,
-    parse_token,
+    key_id,
     read_keys,
     user_of,
+    verified_claims,
 )
 from kubeloop.aio.tasks import SingleFlight
 from kubeloop.client import request
@@ -64,7 +64,7 @@ class KeySource(Protocol):
     """Reads an issuer anew, each time it is asked."""
 
     async def read(self) -> TokenIssuer:
-        """Return the issuer as it is now. Raises Unverifiable."""
+        """Return the issuer as it is now. Raises VerifierUnavailable."""
 
 
 class _OpenIdConfiguration(msgspec.Struct, frozen=True):
@@ -79,7 +79,7 @@ class ClusterKeySource:
         self._issuers = frozenset(issuers)
 
     async def read(self) -> TokenIssuer:
-        """Return the issuer as it is now. Raises Unverifiable."""
+        """Return the issuer as it is now. Raises VerifierUnavailable."""
         try:
             keys = read_keys(await self._get(_JWKS_PATH, _ACCEPT))
             return TokenIssuer(self._issuers or frozenset({await self._name()}), keys)
@@ -107,7 +107,7 @@ class FileKeySource:
         self._issuers = frozenset(issuers)
 
     async def read(self) -> TokenIssuer:
-        """Return the issuer as it is now. Raises Unverifiable."""
+        """Return the issuer as it is now. Raises VerifierUnavailable."""
         try:
             return TokenIssuer(self._issuers, read_keys(await asyncio.to_thread(self._content)))
         except (OSError, KeySetError) as error:
@@ -145,20 +145,19 @@ class JwksVerifier:
         self._not_before = -math.inf
 
     async def verify(self, token: str) -> TokenDecision:
-        """Judge a token for our audience. Raises Unverifiable."""
+        """Judge a token for our audience. Raises VerifierUnavailable."""
         try:
-            parsed = parse_token(token)
-            key, issuer = await self._key(parsed.header.kid)
-            check_signature(parsed, key)
+            key, issuer = await self._key(key_id(token))
+            claims = verified_claims(token, key)
             user = user_of(
-                parsed.claims,
+                claims,
                 issuers=issuer.names,
                 audience=self._audience,
                 now=self._clock.now().timestamp(),
             )
         except InvalidToken as error:
             return TokenDecision("", str(error))
-        return TokenDecision(user, expires=parsed.claims.exp)
+        return TokenDecision(user, expires=claims.exp)
 
     async def ready(self) -> str:
         """Read the keys."""
@@ -166,7 +165,7 @@ class JwksVerifier:
         return f"by the {len(issuer.keys)} key(s) of {', '.join(sorted(issuer.names))}"
 
     async def _key(self, name: str) -> tuple[PublicKey, TokenIssuer]:
-        """Return a key by its name, with its issuer. Raises BadToken, Unverifiable."""
+        """Return a key by its name, with its issuer. Raises InvalidToken, VerifierUnavailable."""
         asked = asyncio.get_running_loop().time()
         issuer = await self._fresh()
         if name not in issuer.keys and self._may_read():

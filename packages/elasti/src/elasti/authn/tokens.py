@@ -1,11 +1,10 @@
 """ServiceAccount tokens (JSON Web Tokens) and the public keys that check them. Pure.
 
-A token is three base64url parts: a header that names the key, claims, a signature. Nothing of
-it is believed before the signature is checked, but for the key's name; and the header chooses
-nothing. A key is for one algorithm, by its own kind: RS256 for RSA, ES256, ES384 or ES512 by
-the curve; they are what kube-apiserver can sign with. So a token cannot choose to be checked in
-a weaker way, nor at all by `none`, nor by HMAC with a public key as the secret. Keys of other
-kinds are passed over; a set that has none left is an error.
+PyJWT checks signatures; what it may not decide is decided here. A key is for one algorithm, by its own
+kind: RS256 for RSA, ES256, ES384 or ES512 by the curve; they are what kube-apiserver can sign with. So a
+token cannot choose to be checked in a weaker way, nor at all by `none`, nor by HMAC with a public key as
+the secret; of its header only the key's name is read before that. The times are checked here too, by a
+clock that tests set. Keys of other kinds are passed over; a set that has none left is an error.
 
 What a valid signature does not tell: whether the account or the pod still exists. The token of
 a deleted one is good until it expires (an hour or so, as kubelets mount them); only the API
@@ -14,17 +13,16 @@ server knows better (`token_review`).
 
 from __future__ import annotations
 
-import base64
-import binascii
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Protocol, TypeVar
+import re
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+import jwt
 import msgspec
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
-from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from jwt.algorithms import ECAlgorithm, RSAAlgorithm
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -50,32 +48,24 @@ class TokenVerifier(Protocol):
     """Knows tokens."""
 
     async def verify(self, token: str) -> TokenDecision:
-        """Judge a token for our audience. Raises Unverifiable."""
+        """Judge a token for our audience. Raises VerifierUnavailable."""
 
     async def ready(self) -> str:
-        """Find out whether tokens can be judged, and say how. Raises Unverifiable."""
+        """Find out whether tokens can be judged, and say how. Raises VerifierUnavailable."""
 
-
-T = TypeVar("T")
 
 LEEWAY = 60.0
 """How far clocks may differ, in seconds; kube-apiserver allows as much."""
 MAX_TOKEN_BYTES = 16 * 1024
 
-_ALPHABET = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
 _ACCOUNT = "system:serviceaccount:"
+# Three parts in base64url without padding, and nothing else: one token has one spelling.
+_SHAPE = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
+_SIGNATURES = jwt.PyJWS()
 
 
 class InvalidToken(Exception):
     """A token that proves nothing; the text says why, and nothing that is in the token."""
-
-
-class TokenHeader(msgspec.Struct, frozen=True, gc=False):
-    """What a token says of itself. `crit` names extensions that must be understood: none is."""
-
-    alg: str = ""
-    kid: str = ""
-    crit: msgspec.Raw | None = None
 
 
 class _AccountClaim(msgspec.Struct, frozen=True, gc=False):
@@ -104,40 +94,63 @@ class TokenClaims(msgspec.Struct, frozen=True, gc=False, rename={"kubernetes": "
         return (self.aud,) if isinstance(self.aud, str) else self.aud
 
 
+_MAX_KEYS = 100
+_MIN_RSA_BITS = 2048
+_CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
+_KEY_FIELDS = ("kty", "n", "e", "crv", "x", "y")
+
+RawKey: TypeAlias = RSAPublicKey | EllipticCurvePublicKey
+
+
+class KeySetError(ValueError):
+    """A key set that cannot be used; the text says why."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class SignedToken:
-    """A token's parts, none of them checked yet; `signed` is what the signature is of."""
+class PublicKey:
+    """A key, and the one algorithm that it is for."""
 
-    header: TokenHeader
-    claims: TokenClaims
-    signed: bytes = dataclasses.field(repr=False)
-    signature: bytes = dataclasses.field(repr=False)
+    algorithm: str
+    key: RawKey
 
 
-def parse_token(text: str) -> SignedToken:
-    """Take a token apart. Raises BadToken."""
-    if len(text) > MAX_TOKEN_BYTES or not text.isascii():
+def key_id(token: str) -> str:
+    """Return the name of the key that a token says it is signed with. Raises InvalidToken."""
+    if len(token) > MAX_TOKEN_BYTES or not _SHAPE.fullmatch(token):
         raise InvalidToken("it is no ServiceAccount token")
-    parts = text.encode().split(b".")
-    if len(parts) != 3:
-        raise InvalidToken("it is no ServiceAccount token")
-    header = _decode_json(parts[0], TokenHeader, "header")
-    if header.crit is not None:
+    try:
+        header = _SIGNATURES.get_unverified_header(token)
+    except (jwt.PyJWTError, RecursionError) as error:
+        raise InvalidToken("its header or encoding cannot be read") from error
+    if "crit" in header:
         raise InvalidToken("its header asks for an extension that is not known here")
-    if not header.kid:
+    name = header.get("kid")
+    if not isinstance(name, str) or not name:
         raise InvalidToken("its header names no key")
-    return SignedToken(
-        header=header,
-        claims=_decode_json(parts[1], TokenClaims, "claims"),
-        signed=b".".join(parts[:2]),
-        signature=_decode_part(parts[2]),
-    )
+    return name
+
+
+def verified_claims(token: str, key: PublicKey) -> TokenClaims:
+    """Return the claims of a token that the key signed, in the way that the key is for.
+
+    Raises InvalidToken. The token went through `key_id` before.
+    """
+    try:
+        payload = _SIGNATURES.decode(token, key.key, algorithms=[key.algorithm])
+    except jwt.InvalidAlgorithmError as error:
+        raise InvalidToken("it is signed in another way than the cluster signs") from error
+    except jwt.PyJWTError as error:
+        raise InvalidToken("its signature is wrong") from error
+    try:
+        return msgspec.json.decode(payload, type=TokenClaims)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise InvalidToken("its claims cannot be read") from error
 
 
 def user_of(claims: TokenClaims, *, issuers: Collection[str], audience: str, now: float) -> str:
-    """Return whom claims with a good signature name, at a time in seconds. Raises BadToken."""
+    """Return whom claims with a good signature name, at a time in seconds. Raises InvalidToken."""
     if claims.iss not in issuers:
-        raise InvalidToken("it was issued by somebody else than this cluster")
+        raise InvalidToken("it was not issued by this cluster")
     if audience not in claims.audiences:
         raise InvalidToken("it is for another audience")
     if now >= claims.exp + LEEWAY:
@@ -150,123 +163,22 @@ def user_of(claims: TokenClaims, *, issuers: Collection[str], audience: str, now
     return claims.sub
 
 
-def decode_base64url(text: str) -> bytes:
-    """Read base64url without padding. Raises ValueError."""
-    data = text.encode()
-    if not _ALPHABET.issuperset(data):
-        raise ValueError("not base64url")
-    try:
-        return base64.b64decode(data + b"=" * (-len(data) % 4), altchars=b"-_", validate=True)
-    except binascii.Error as error:
-        raise ValueError("not base64url") from error
-
-
-def _decode_part(part: bytes) -> bytes:
-    try:
-        return decode_base64url(part.decode())
-    except ValueError as error:
-        raise InvalidToken("it is no ServiceAccount token") from error
-
-
-def _decode_json(part: bytes, kind: type[T], name: str) -> T:
-    try:
-        return msgspec.json.decode(_decode_part(part), type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise InvalidToken(f"its {name} cannot be read") from error
-
-
-_MAX_KEYS = 100
-_MIN_RSA_BITS = 2048
-_CURVES: dict[str, tuple[str, ec.EllipticCurve, hashes.HashAlgorithm]] = {
-    "P-256": ("ES256", ec.SECP256R1(), hashes.SHA256()),
-    "P-384": ("ES384", ec.SECP384R1(), hashes.SHA384()),
-    "P-521": ("ES512", ec.SECP521R1(), hashes.SHA512()),
-}
-
-
-class KeySetError(ValueError):
-    """A key set that cannot be used; the text says why."""
-
-
-class PublicKey(Protocol):
-    """Checks signatures of one algorithm."""
-
-    @property
-    def algorithm(self) -> str:
-        """The algorithm's name in a token's header."""
-
-    def accepts(self, signed: bytes, signature: bytes) -> bool:
-        """Whether this key made the signature."""
-
-
-class RsaPublicKey:
-    """RS256."""
-
-    algorithm = "RS256"
-
-    def __init__(self, key: rsa.RSAPublicKey) -> None:
-        self._key = key
-
-    def accepts(self, signed: bytes, signature: bytes) -> bool:
-        """Whether this key made the signature."""
-        try:
-            self._key.verify(signature, signed, padding.PKCS1v15(), hashes.SHA256())
-        except InvalidSignature:
-            return False
-        return True
-
-
-class EllipticPublicKey:
-    """ES256, ES384 or ES512: the signature is two numbers of the curve's size, one after the other."""
-
-    def __init__(
-        self, key: ec.EllipticCurvePublicKey, algorithm: str, digest: hashes.HashAlgorithm
-    ) -> None:
-        self.algorithm = algorithm
-        self._key = key
-        self._hash = ec.ECDSA(digest)
-        self._size = _size(key.curve)
-
-    def accepts(self, signed: bytes, signature: bytes) -> bool:
-        """Whether this key made the signature."""
-        if len(signature) != 2 * self._size:
-            return False
-        r = int.from_bytes(signature[: self._size], "big")
-        s = int.from_bytes(signature[self._size :], "big")
-        try:
-            self._key.verify(encode_dss_signature(r, s), signed, self._hash)
-        except InvalidSignature:
-            return False
-        return True
-
-
-class _Jwk(msgspec.Struct, frozen=True, gc=False):
-    kty: str = ""
-    kid: str = ""
-    use: str = "sig"
-    alg: str = ""
-    n: str = ""
-    e: str = ""
-    crv: str = ""
-    x: str = ""
-    y: str = ""
-
-
 class _JwkSet(msgspec.Struct, frozen=True, gc=False):
-    keys: tuple[_Jwk, ...]
+    keys: tuple[dict[str, Any], ...]
 
 
 def read_keys(document: bytes) -> dict[str, PublicKey]:
-    """Return the usable keys of a set, by name. Raises KeysError where there is none."""
+    """Return the usable keys of a set, by name. Raises KeySetError where there is none."""
     try:
         found = msgspec.json.decode(document, type=_JwkSet)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise KeySetError(f"not a JSON Web Key Set: {error}") from error
     keys: dict[str, PublicKey] = {}
     for jwk in found.keys[:_MAX_KEYS]:
-        key = _public_key(jwk)
-        if key is not None and jwk.alg in ("", key.algorithm):
-            keys.setdefault(jwk.kid, key)
+        name, key = jwk.get("kid"), _public_key(jwk)
+        usable = key is not None and jwk.get("alg") in (None, "", key.algorithm)
+        if usable and key is not None and isinstance(name, str) and name:
+            keys.setdefault(name, key)
     if not keys:
         raise KeySetError(
             f"none of its {len(found.keys)} keys can be used; it needs RSA keys of"
@@ -275,48 +187,20 @@ def read_keys(document: bytes) -> dict[str, PublicKey]:
     return keys
 
 
-def check_signature(token: SignedToken, key: PublicKey) -> None:
-    """Raise BadToken unless the key signed the token, in the way that the key is for."""
-    if token.header.alg != key.algorithm:
-        raise InvalidToken("it is signed in another way than the cluster signs")
-    if not key.accepts(token.signed, token.signature):
-        raise InvalidToken("its signature is wrong")
-
-
-def _public_key(jwk: _Jwk) -> PublicKey | None:
-    if not jwk.kid or jwk.use != "sig":
+def _public_key(jwk: dict[str, Any]) -> PublicKey | None:
+    if jwk.get("use", "sig") != "sig":
         return None
+    # Only what makes up a public key: with `d`, PyJWT would read a private one.
+    fields = {name: jwk[name] for name in _KEY_FIELDS if isinstance(jwk.get(name), str)}
     try:
-        match jwk.kty:
-            case "RSA":
-                return _rsa(jwk)
-            case "EC":
-                return _elliptic(jwk)
-    except ValueError:
+        match fields:
+            case {"kty": "RSA"}:
+                key: Any = RSAAlgorithm.from_jwk(fields)
+                return PublicKey("RS256", key) if key.key_size >= _MIN_RSA_BITS else None
+            case {"kty": "EC", "crv": curve} if curve in _CURVES:
+                # Refuses what is not on the curve.
+                elliptic: Any = ECAlgorithm.from_jwk(fields)
+                return PublicKey(_CURVES[curve], elliptic)
+    except (jwt.PyJWTError, ValueError, KeyError):
         return None
     return None
-
-
-def _rsa(jwk: _Jwk) -> RsaPublicKey | None:
-    n, e = (int.from_bytes(decode_base64url(text), "big") for text in (jwk.n, jwk.e))
-    if n.bit_length() < _MIN_RSA_BITS:
-        return None
-    return RsaPublicKey(rsa.RSAPublicNumbers(e, n).public_key())
-
-
-def _elliptic(jwk: _Jwk) -> EllipticPublicKey | None:
-    if jwk.crv not in _CURVES:
-        return None
-    algorithm, curve, digest = _CURVES[jwk.crv]
-    x, y = decode_base64url(jwk.x), decode_base64url(jwk.y)
-    if len(x) != _size(curve) or len(y) != _size(curve):
-        return None
-    numbers = ec.EllipticCurvePublicNumbers(
-        int.from_bytes(x, "big"), int.from_bytes(y, "big"), curve
-    )
-    # Refuses what is not on the curve.
-    return EllipticPublicKey(numbers.public_key(), algorithm, digest)
-
-
-def _size(curve: ec.EllipticCurve) -> int:
-    return (curve.key_size + 7) // 8
