@@ -52,7 +52,7 @@ _COMMANDS = {
     ),
     "resolver": _Entry("resolver", "Hold connections while their workload wakes."),
     "operator": _Entry("operator", "Run the operator: sleep, wake, switch traffic."),
-    "sleep": _Entry("wake", "Put targets to sleep now, without losing a request.", "sleep"),
+    "sleep": _Entry("wake", "Put targets to sleep now.", "sleep"),
     "uninstall": _Entry("uninstall", "Remove Elasti, with every target awake."),
     "version": _Entry("version", "Print the version."),
     "wake": _Entry("wake", "Wake targets, as traffic would.", "wake"),

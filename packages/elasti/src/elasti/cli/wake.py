@@ -73,12 +73,15 @@ def wake(*, names: tuple[str, ...], access: AccessOptions, **options: Any) -> No
 @timeout_option(120.0)
 @cluster_options
 def sleep(*, names: tuple[str, ...], access: AccessOptions, **options: Any) -> None:
-    """Put the targets of ElastiServices to sleep now, without losing a request.
+    """Put the targets of ElastiServices to sleep now.
 
-    The rest of the cooldown is skipped, and the triggers are not asked, this once. Everything that
-    protects traffic stays: the resolver is put in front first and settles, open connections and arrivals
-    keep the target up, other ElastiServices on the same target must agree, spec.enabledPeriod holds,
-    KEDA is paused. Where one of them says no, nothing is changed, and --wait tells which.
+    The rest of the cooldown is skipped, and the triggers are not asked, this once. Everything else stays:
+    the resolver is put in rotation first and settles, connections and arrivals there keep the target up,
+    other ElastiServices on the same target must agree, spec.enabledPeriod holds, KEDA is paused. Where one
+    of them says no, nothing is changed.
+
+    Connections that were opened to a pod while the target was awake (WebSockets, gRPC streams, database
+    sessions) are not seen by the resolver, and end with the pod.
 
     \b
     Examples:

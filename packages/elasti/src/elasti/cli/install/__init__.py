@@ -38,8 +38,8 @@ def command(
 
     Everything is applied by the server (field manager `elasti`), as `elasti manifests` prints it.
     Called again, with another image or other options, it changes what is different and removes what is
-    no longer needed; no request is lost meanwhile. What would be refused is found before anything
-    has changed.
+    no longer needed; pods are replaced one by one. Options that are left out are the defaults again. What
+    would be refused is found before anything has changed.
 
     \b
     Examples:
