@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasti.api.parsing import parse_duration
-from elasti.api.triggers import PodsMetadata, trigger_metadata
-from elasti.api.types import ElastiServiceSpec, ScaleTrigger
+from elasti.api.types import ElastiServiceSpec
 from elasti.api.validation import problems
+from elasti.triggers.pods import PodsMetadata
+from elasti.triggers.registry import read_metadata
 
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 
@@ -60,6 +61,16 @@ def test_a_good_spec_has_no_problems():
             "many",
         ),
         (
+            {"triggers": [{"type": "prometeus"}]},
+            "spec.triggers[0].type",
+            "unknown trigger 'prometeus'; did you mean 'prometheus'? (known: pods, prometheus)",
+        ),
+        (
+            {"triggers": [{"type": "pods", "metadata": {"metrics": "a", "threshold": 1}}]},
+            "spec.triggers[0].metadata",
+            "unknown key 'metrics'; did you mean 'metric'?",
+        ),
+        (
             {"probeResponse": [{"path": {"type": "RegularExpression", "value": "("}}]},
             "spec.probeResponse[0].path.value",
             "regular expression",
@@ -101,7 +112,7 @@ def test_any_other_text_is_refused_as_a_duration(text):
 
 def test_a_counter_is_known_by_its_name_unless_said_otherwise():
     def read(**metadata):
-        return trigger_metadata(ScaleTrigger(type="pods", metadata={"threshold": 0, **metadata}))
+        return read_metadata("pods", {"threshold": 0, **metadata})
 
     counter, gauge, said = (
         read(metric="a_total"),
@@ -115,8 +126,5 @@ def test_a_counter_is_known_by_its_name_unless_said_otherwise():
 
 
 def test_headers_do_not_show_in_the_representation():
-    trigger = ScaleTrigger(
-        type="prometheus",
-        metadata={"query": "up", "threshold": 1, "headers": {"Authorization": "Bearer secret"}},
-    )
-    assert "secret" not in repr(trigger_metadata(trigger))
+    secret = {"query": "up", "threshold": 1, "headers": {"Authorization": "Bearer secret"}}
+    assert "secret" not in repr(read_metadata("prometheus", secret))

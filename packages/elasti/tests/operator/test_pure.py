@@ -40,7 +40,6 @@ from elasti.operator.idleness.decide import (
     Decision,
     Evidence,
     Obstacle,
-    TriggerReading,
     Verdict,
 )
 from elasti.operator.idleness.decisions import Decisions, combined_decision
@@ -52,6 +51,7 @@ from elasti.operator.report.status import status_of, status_patch
 from elasti.operator.settings import OnResolverLoss, OperatorSettings
 from elasti.operator.watch.directory import Directory
 from elasti.operator.watch.targets import UpdateObjInfo
+from elasti.triggers.registry import TriggerReading
 from kubeloop.aio.clock import SystemClock
 from kubeloop.controller.reconcile import Request
 from kubeloop.objects.core import (

@@ -280,7 +280,9 @@ async def test_no_secret_of_a_trigger_is_told_to_anybody(
     await rig.web(name="refused", triggers=[{"type": "prometheus", "metadata": refused}])
     odd = {**works["metadata"], "headers": {"X-Scope": ["hush-header"]}}
     await rig.web(name="odd", triggers=[{"type": "prometheus", "metadata": odd}])
-    async with rig.operator(prometheus_authorization="Bearer hush-default") as operator:
+    async with rig.operator(
+        trigger_variables={"PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER": "Bearer hush-default"}
+    ) as operator:
         await rig.becomes("Proxy", "works")
         assert (await rig.wake(operator, "works"))[0] == 202
         for name in ("fails", "refused"):

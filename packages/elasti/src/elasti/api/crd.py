@@ -15,6 +15,7 @@ from msgspec import inspect
 
 from elasti.api.names import API_VERSION, GROUP, KIND, PLURAL, VERSION
 from elasti.api.types import ElastiServiceSpec, ElastiServiceStatus
+from elasti.triggers.registry import trigger_types
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -97,16 +98,6 @@ _COLUMNS = (
 )
 
 # What one field's schema cannot say about another.
-_TRIGGER_RULES = (
-    (
-        "self.type != 'prometheus' || (has(self.metadata) && has(self.metadata.query))",
-        "a prometheus trigger needs metadata.query",
-    ),
-    (
-        "self.type != 'pods' || (has(self.metadata) && has(self.metadata.metric))",
-        "a pods trigger needs metadata.metric",
-    ),
-)
 _SPEC_RULES = (
     (
         "self.scaleTargetRef.kind != 'Service'",
@@ -166,26 +157,34 @@ def _object_schema() -> Schema:
 
 def _spec_schema() -> Schema:
     schema = struct_schema(ElastiServiceSpec)
-    trigger = schema["properties"]["triggers"]["items"]
-    trigger["properties"]["metadata"] = _trigger_metadata_schema()
-    trigger["x-kubernetes-validations"] = _validations(_TRIGGER_RULES)
-    schema["properties"]["triggers"]["maxItems"] = 32
+    _complete_triggers(schema["properties"]["triggers"])
     schema["x-kubernetes-validations"] = _validations(_SPEC_RULES)
     return schema
 
 
-def _trigger_metadata_schema() -> Schema:
-    # The fields that rules look at must be declared; everything else passes through. A threshold
-    # is a number or a string, which no structural type can say.
-    return {
-        "type": "object",
-        "x-kubernetes-preserve-unknown-fields": True,
-        "properties": {
-            "query": {"type": "string"},
-            "metric": {"type": "string"},
-            "threshold": {"x-kubernetes-preserve-unknown-fields": True},
-        },
-    }
+def _complete_triggers(schema: Schema) -> None:
+    """Say what the registered triggers need.
+
+    Fields that rules look at must be declared; everything else passes through, and is checked by
+    `problems`. A threshold is a number or a string, which no structural type can say.
+    """
+    trigger, rules = schema["items"], []
+    properties: Schema = {}
+    for kind in trigger_types().values():
+        described = inspect.type_info(kind.metadata)
+        assert isinstance(described, inspect.StructType)
+        for field in described.fields:
+            name = field.encode_name
+            if field.required and isinstance(field.type, inspect.StrType):
+                properties[name] = {"type": "string"}
+                rule = f"self.type != '{kind.name}' || (has(self.metadata) && has(self.metadata.{name}))"
+                rules.append((rule, f"a {kind.name} trigger needs metadata.{name}"))
+            elif field.required:
+                properties[name] = {"x-kubernetes-preserve-unknown-fields": True}
+    trigger["properties"]["type"] = {"type": "string", "enum": list(trigger_types())}
+    trigger["properties"]["metadata"] |= {"properties": properties}
+    trigger["x-kubernetes-validations"] = _validations(tuple(rules))
+    schema["maxItems"] = 32
 
 
 def _status_schema() -> Schema:

@@ -28,7 +28,7 @@ class ScaleTargetRef(msgspec.Struct, rename="camel", frozen=True, gc=False):
 class ScaleTrigger(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """One source of evidence that the target is in use."""
 
-    type: Literal["prometheus", "pods"]
+    type: NonEmpty
     metadata: dict[str, Any] = msgspec.field(default_factory=dict)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from cronsim import CronSim, CronSimError
 
 from elasti.api.parsing import parse_duration
-from elasti.api.triggers import trigger_metadata
+from elasti.triggers.registry import read_metadata, trigger_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -59,10 +59,13 @@ def problems(spec: ElastiServiceSpec) -> list[SpecProblem]:
 
 def _trigger_problems(spec: ElastiServiceSpec) -> Iterator[SpecProblem]:
     for index, trigger in enumerate(spec.triggers):
+        field = f"spec.triggers[{index}].type"
         try:
-            trigger_metadata(trigger)
+            trigger_type(trigger.type)
+            field = f"spec.triggers[{index}].metadata"
+            read_metadata(trigger.type, trigger.metadata)
         except ValueError as error:
-            yield SpecProblem(f"spec.triggers[{index}].metadata", str(error))
+            yield SpecProblem(field, str(error))
 
 
 def _period_problems(period: EnabledPeriod) -> Iterator[SpecProblem]:

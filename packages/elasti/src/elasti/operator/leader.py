@@ -199,8 +199,7 @@ class Leader:
         return Evaluator(
             clock=self._context.clock,
             stale_after=stale_after(settings.polling_interval),
-            prometheus_address=settings.prometheus_address,
-            prometheus_authorization=settings.prometheus_authorization,
+            variables=settings.trigger_variables,
         )
 
     def _decisions(self, evaluator: Evaluator) -> Decisions:

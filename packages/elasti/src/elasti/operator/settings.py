@@ -28,6 +28,7 @@ from elasti.api.parsing import (
     read_variables,
 )
 from elasti.authn.settings import AUTHN_VARIABLES, AuthenticationMode, AuthnSettings
+from elasti.triggers.registry import trigger_types
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -47,7 +48,8 @@ class OperatorSettings:
     engage_settle: how long resolver and pods are both in rotation before a target is parked; longer
     than endpoints need to reach the slowest node. release_settle: how long an endpoint must have been
     ready before the resolver steps aside. watch_namespaces: empty for the whole cluster.
-    allowed_callers: users that may ask for wake-ups, a trailing `*` for any ending.
+    allowed_callers: users that may ask for wake-ups, a trailing `*` for any ending. trigger_variables:
+    the environment variables that triggers need; they may hold credentials.
     """
 
     operator_namespace: str = NAMESPACE
@@ -57,8 +59,7 @@ class OperatorSettings:
     watch_namespaces: tuple[str, ...] = ()
 
     polling_interval: float = POLLING_INTERVAL
-    prometheus_address: str = ""
-    prometheus_authorization: str = dataclasses.field(default="", repr=False)
+    trigger_variables: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
 
     engage_settle: float = ENGAGE_SETTLE
     release_settle: float = 2.0
@@ -93,6 +94,8 @@ class OperatorSettings:
         Raises SettingsError with every complaint.
         """
         values = read_variables(_VARIABLES, environ)
+        names = {name for trigger in trigger_types().values() for name in trigger.variables}
+        values["trigger_variables"] = {name: environ[name] for name in names & environ.keys()}
         values |= {name: value for name, value in overrides.items() if value is not None}
         settings = cls(**values)
         settings.authn_settings.check()
@@ -139,8 +142,6 @@ _VARIABLES: Variables = {
     "ELASTI_RESOLVER_PORT": ("resolver_admin_port", parse_port),
     "WATCH_NAMESPACES": ("watch_namespaces", parse_list),
     "POLLING_INTERVAL": ("polling_interval", _parse_polling_interval),
-    "PROMETHEUS_TRIGGER_SERVER_ADDRESS": ("prometheus_address", str),
-    "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER": ("prometheus_authorization", str),
     "ELASTI_ENGAGE_SETTLE": ("engage_settle", parse_seconds),
     "ELASTI_RELEASE_SETTLE": ("release_settle", parse_seconds),
     "ELASTI_FINALIZE_WAIT": ("finalize_wait", parse_seconds),

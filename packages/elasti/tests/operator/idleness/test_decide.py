@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from elasti.operator.idleness.decide import (
     Evidence,
     Situation,
-    TriggerReading,
     Verdict,
     decide,
     is_quiet,
 )
+from elasti.triggers.registry import TriggerReading
 
 QUIET = TriggerReading(0.0)
 COOLDOWN = 100.0

@@ -11,9 +11,9 @@ from aiohttp import web
 from tests.operator.rig import FakePrometheus
 
 from elasti.api.types import ScaleTrigger
-from elasti.operator.idleness.decide import TriggerReading
 from elasti.operator.idleness.evaluator import Evaluator, Subject
-from elasti.operator.idleness.triggers.pods import PodsReader
+from elasti.triggers.pods import PodsReader
+from elasti.triggers.registry import ReadContext, TriggerReading
 
 
 class StepClock:
@@ -49,7 +49,7 @@ async def test_quiet_grows_from_round_to_round(clock: StepClock):
             assert found.quiet_for(clock.now().timestamp(), stale_after=120.0) == 90.0
 
 
-async def test_a_cookie_of_one_server_is_sent_to_nobody(clock: StepClock):
+async def test_a_cookie_of_one_server_is_sent_nowhere_else(clock: StepClock):
     cookies: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
@@ -134,7 +134,7 @@ async def test_a_thousand_triggers_are_not_a_thousand_tasks(clock: StepClock):
             assert prometheus.most_tasks < 300
 
 
-async def test_an_invalid_trigger_is_an_error_and_stops_nobody(clock: StepClock):
+async def test_an_invalid_trigger_is_an_error_and_delays_no_other(clock: StepClock):
     async with FakePrometheus().running() as prometheus:
         async with Evaluator(clock=clock, stale_after=120.0) as evaluator:
             await evaluator.poll([subject(ScaleTrigger("prometheus", {}), trigger(prometheus))])
@@ -162,15 +162,17 @@ async def test_a_reader_that_fails_costs_its_own_trigger_only(
 
 
 @pytest.mark.virtual_time
-async def test_a_party_whose_triggers_take_long_keeps_nobody_elses_from_being_read(
+async def test_slow_triggers_of_one_tenant_delay_no_other_tenant(
     clock: StepClock, monkeypatch: pytest.MonkeyPatch
 ):
     read: list[str] = []
 
-    async def answer(_self: object, key: tuple[str, int], *_rest: object, **_options: object):
-        if key[0].startswith("slow"):
+    async def answer(_self: object, _metadata: object, context: ReadContext) -> TriggerReading:
+        assert isinstance(context.key, tuple)
+        key = str(context.key[0])
+        if key.startswith("slow"):
             await asyncio.sleep(10.0)
-        read.append(key[0])
+        read.append(key)
         return TriggerReading(0.0)
 
     monkeypatch.setattr(PodsReader, "read", answer)

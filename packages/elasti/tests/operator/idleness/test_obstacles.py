@@ -14,9 +14,9 @@ from elasti.operator.idleness.decide import (
     Evidence,
     Obstacle,
     Situation,
-    TriggerReading,
     decide,
 )
+from elasti.triggers.registry import TriggerReading
 
 NOW = 1_900_000_000.0
 COOLDOWN = 100.0

@@ -9,6 +9,7 @@ from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.cli.describe.model import Unreadable
 from elasti.cli.rendering import NOTHING, ago, duration, table
 from elasti.cli.view import moment, why_of, with_time_left
+from elasti.triggers.registry import redacted_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -71,10 +72,8 @@ def _wanted(spec: ElastiServiceSpec) -> Iterator[tuple[str, str]]:
 
 
 def _trigger(trigger: ScaleTrigger) -> str:
-    # Headers may hold secrets; these fields say what is measured, and nothing else does.
-    shown = ("query", "metric", "threshold", "serverAddress", "port", "path")
-    said = [f"{name} {trigger.metadata[name]}" for name in shown if name in trigger.metadata]
-    return f"{trigger.type}: {', '.join(said)}"
+    shown = redacted_metadata(trigger.type, trigger.metadata)
+    return f"{trigger.type}: {', '.join(f'{name} {value}' for name, value in shown.items())}"
 
 
 def _replicas(target: MaybeTarget) -> str:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from elasti.api.types import EnabledPeriod
+    from elasti.triggers.registry import TriggerReading
 
 UNREAD = "TriggersUnread"
 
@@ -43,19 +44,6 @@ class Verdict(enum.Enum):
     SLEEP = "sleep"
     STAY = "stay"
     WAKE = "wake"
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class TriggerReading:
-    """What a trigger said: a value, or why there is none."""
-
-    value: float = math.nan
-    error: str = ""
-
-    @property
-    def usable(self) -> bool:
-        """Whether the value can be compared at all."""
-        return not self.error and not math.isnan(self.value)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -21,45 +21,46 @@ import asyncio
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
-import aiohttp
 import structlog
 
-from elasti.api.triggers import PrometheusMetadata, threshold_of, trigger_metadata
-from elasti.operator.idleness.decide import Evidence, TriggerReading
-from elasti.operator.idleness.triggers.pods import PodsReader
-from elasti.operator.idleness.triggers.prometheus import QueryRound
+from elasti.operator.idleness.decide import Evidence
+from elasti.triggers.registry import (
+    ReadContext,
+    ReaderSettings,
+    TriggerReading,
+    read_metadata,
+    trigger_type,
+)
 from kubeloop.aio.fairness import FairQueue
 from kubeloop.aio.tasks import TimeBudget
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
-    from elasti.api.triggers import TriggerMetadata
     from elasti.api.types import ElastiServiceSpec, ScaleTrigger
-    from elasti.operator.idleness.triggers.pods import ScrapeTarget
     from elasti.operator.watch.directory import Directory
+    from elasti.triggers.registry import ScrapeTarget, TriggerReader
     from kubeloop.aio.clock import Clock
     from kubeloop.controller.reconcile import Request
 
 
 _AT_ONCE = 64
 _PER_TENANT = 32
-_PODS_AT_ONCE = 32
 
 _log = structlog.get_logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """One ElastiService whose triggers are to be read; `party`: with whom it shares the workers."""
+    """One ElastiService whose triggers are to be read; `tenant`: with whom it shares the workers."""
 
     key: Hashable
     triggers: Sequence[ScaleTrigger]
     cooldown: float
     tenant: str = ""
-    pods: Sequence[ScrapeTarget] = ()
+    pods: Callable[[], Sequence[ScrapeTarget]] = tuple
     asleep: bool = False
 
 
@@ -79,37 +80,16 @@ class Evaluator:
     """Reads triggers. Used as an `async with` block, which owns the connections."""
 
     def __init__(
-        self,
-        *,
-        clock: Clock,
-        stale_after: float,
-        prometheus_address: str = "",
-        prometheus_authorization: str = "",
+        self, *, clock: Clock, stale_after: float, variables: Mapping[str, str] | None = None
     ) -> None:
         self._clock = clock
         self._stale_after = stale_after
         self._longest_round = stale_after / 3
-        self._address = prometheus_address
-        self._authorization = prometheus_authorization
+        self._settings = ReaderSettings(clock=clock, variables=variables or {})
         self._cases: dict[Hashable, _EvidenceRecord] = {}
-        self._session: aiohttp.ClientSession | None = None
-        self._pod_session: aiohttp.ClientSession | None = None
-        self._pods: PodsReader | None = None
+        self._readers: dict[str, TriggerReader] = {}
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=_AT_ONCE),
-            # Addresses are the authors' of ElastiServices: none may set what another's is sent.
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,
-        )
-        self._pod_session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=_PODS_AT_ONCE),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            trust_env=False,
-        )
-        self._pods = PodsReader(self._pod_session, at_once=_PODS_AT_ONCE)
         return self
 
     async def __aexit__(
@@ -118,9 +98,8 @@ class Evaluator:
         _error: BaseException | None,
         _trace: TracebackType | None,
     ) -> None:
-        for session in (self._session, self._pod_session):
-            assert session is not None
-            await session.close()
+        for reader in self._readers.values():
+            await reader.close()
 
     def evidence(
         self, key: Hashable, triggers: Sequence[ScaleTrigger] | None = None
@@ -137,33 +116,27 @@ class Evaluator:
     def forget(self, key: Hashable) -> None:
         """The ElastiService is gone."""
         case = self._cases.pop(key, None)
-        if case is not None and self._pods is not None:
-            for index in range(len(case.triggers)):
-                self._pods.forget((key, index))
+        for index, trigger in enumerate(case.triggers if case is not None else ()):
+            if (reader := self._readers.get(trigger.type)) is not None:
+                reader.forget((key, index))
 
     async def poll(
         self, subjects: Iterable[Subject], on_read: Callable[[Hashable], None] | None = None
     ) -> None:
         """Read the triggers of all subjects once; `on_read` hears of each subject as it is read."""
-        assert self._session is not None
-        queries = QueryRound(
-            self._session,
-            clock=self._clock,
-            default_address=self._address,
-            authorization=self._authorization,
-        )
         lanes = await self._queue_jobs(subjects)
         try:
             async with asyncio.timeout(self._longest_round), asyncio.TaskGroup() as group:
                 for _ in range(min(_AT_ONCE, len(lanes))):
-                    group.create_task(self._work(lanes, queries, on_read))
+                    group.create_task(self._work(lanes, on_read))
         except TimeoutError:
-            _log.warning("some triggers are left for the next round", left=len(lanes))
+            _log.warning("round ended with triggers left to read", left=len(lanes))
         finally:
-            await queries.close()
+            for reader in self._readers.values():
+                await reader.end_round()
 
     async def _queue_jobs(self, subjects: Iterable[Subject]) -> FairQueue[_ReadJob]:
-        """Return all that is to be read, by party, what was read longest ago first."""
+        """Return all that is to be read, by tenant, what was read longest ago first."""
         jobs, budget = [], TimeBudget()
         for subject in subjects:
             case = self._case(subject)
@@ -177,16 +150,13 @@ class Evaluator:
         return lanes
 
     async def _work(
-        self,
-        lanes: FairQueue[_ReadJob],
-        queries: QueryRound,
-        on_read: Callable[[Hashable], None] | None,
+        self, lanes: FairQueue[_ReadJob], on_read: Callable[[Hashable], None] | None
     ) -> None:
         budget = TimeBudget()
         while (taken := lanes.take()) is not None:
             tenant, job = taken
             try:
-                await self._read(job.subject, job.case, job.trigger, queries)
+                await self._read(job.subject, job.case, job.trigger)
             finally:
                 lanes.done(tenant)
             if on_read is not None:
@@ -203,38 +173,38 @@ class Evaluator:
             case = self._cases[subject.key] = _EvidenceRecord(triggers, evidence)
         return case
 
-    async def _read(
-        self, subject: Subject, case: _EvidenceRecord, index: int, queries: QueryRound
-    ) -> None:
+    async def _read(self, subject: Subject, case: _EvidenceRecord, index: int) -> None:
         try:
-            reading = await self._reading(subject, case.triggers[index], index, queries)
-        except Exception as error:  # noqa: BLE001 -- whoever answers is not ours, and must stop nobody else
+            reading = await self._reading(subject, case.triggers[index], index)
+        except Exception as error:  # noqa: BLE001 -- one tenant's trigger must not end the round of all
             # Its words may hold a credential; its class does not.
             kind = type(error).__name__
-            _log.error("a trigger cannot be read", of=str(subject.key), index=index, error=kind)
+            _log.error("trigger cannot be read", of=str(subject.key), index=index, error=kind)
             reading = TriggerReading(error=f"it could not be read ({kind})")
         now = self._clock.now().timestamp()
         case.evidence[index] = case.evidence[index].after(
             reading, now, stale_after=self._stale_after
         )
 
-    async def _reading(
-        self, subject: Subject, trigger: ScaleTrigger, index: int, queries: QueryRound
-    ) -> TriggerReading:
+    async def _reading(self, subject: Subject, trigger: ScaleTrigger, index: int) -> TriggerReading:
         try:
-            metadata: TriggerMetadata = trigger_metadata(trigger)
+            metadata = read_metadata(trigger.type, trigger.metadata)
         except ValueError as error:
             return TriggerReading(error=str(error))
-        if isinstance(metadata, PrometheusMetadata):
-            return await queries.read(metadata, subject.cooldown)
-        assert self._pods is not None
-        key = (subject.key, index)
-        return await self._pods.read(key, metadata, subject.pods, asleep=subject.asleep)
+        if trigger.type not in self._readers:
+            self._readers[trigger.type] = trigger_type(trigger.type).reader(self._settings)
+        context = ReadContext(
+            key=(subject.key, index),
+            cooldown=subject.cooldown,
+            pods=subject.pods,
+            asleep=subject.asleep,
+        )
+        return await self._readers[trigger.type].read(metadata, context)
 
 
 def _threshold(trigger: ScaleTrigger) -> float:
     try:
-        return threshold_of(trigger_metadata(trigger))
+        return read_metadata(trigger.type, trigger.metadata).limit()
     except ValueError:
         return 0.0
 

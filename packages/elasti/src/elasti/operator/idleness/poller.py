@@ -1,7 +1,7 @@
-"""Reads the triggers of all ElastiServices, and has those looked at for which something follows.
+"""Reads the triggers of all ElastiServices, and has those reconciled for which something follows.
 
-Whoever sleeps and is in use is looked at as soon as its trigger says so; the rest can wait for the end of the
-round.
+A sleeping target that is in use is reconciled as soon as its trigger shows it; the rest waits for the
+end of the round.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from elasti.operator.handover.machine import State
 from elasti.operator.handover.observe import BY_SERVICE
 from elasti.operator.idleness.decide import Verdict
 from elasti.operator.idleness.evaluator import EvidenceKey, Subject, evidence_key
-from elasti.operator.idleness.triggers.pods import ScrapeTarget
+from elasti.triggers.registry import ScrapeTarget
 from kubeloop.aio.tasks import TimeBudget
 from kubeloop.aio.wait import until
 from kubeloop.controller.reconcile import Request
@@ -61,7 +61,7 @@ class Poller:
         await until(self.poll, self._interval, jitter=0.1)
 
     async def poll(self) -> None:
-        """Read everything once, and enqueue whom it concerns."""
+        """Read everything once, and enqueue what it concerns."""
         self._woken.clear()
         await self._evaluator.poll(map(self._subject, self._elastiservices.all()), self._wake)
         present: set[EvidenceKey] = set()
@@ -78,7 +78,7 @@ class Poller:
         self._known = present
 
     def _wake(self, key: Hashable) -> None:
-        """Have a sleeper looked at whose triggers were read and want it awake."""
+        """Enqueue a sleeping target whose triggers were read and want it awake."""
         assert isinstance(key, EvidenceKey)
         memory = self._states.find(key.request)
         if memory is None or memory.state is not State.PROXY:
@@ -103,13 +103,12 @@ class Poller:
     def _subject(self, es: ElastiService) -> Subject:
         request = Request(es.metadata.namespace, es.metadata.name)
         memory = self._states.find(request)
-        wants_pods = any(trigger.type == "pods" for trigger in es.spec.triggers)
         return Subject(
             key=evidence_key(request, es.metadata.uid, es.spec),
             triggers=es.spec.triggers,
             cooldown=cooldown_of(es.spec),
             tenant=es.metadata.namespace,
-            pods=tuple(self._pods(es)) if wants_pods else (),
+            pods=lambda: tuple(self._pods(es)),
             asleep=memory is not None and memory.state is State.PROXY,
         )
 
@@ -125,7 +124,7 @@ class Poller:
 
 
 def _is_news(found: TriggerJudgement, memory: ServiceState) -> bool:
-    """Whether the last look saw something else; what keeps a sleeping target awake is no news."""
+    """Whether the last reconcile saw something else; of a sleeping target only the triggers' health is news."""
     known = memory.judged
     if known is not None and memory.state is State.PROXY:
         return found.health != known.health

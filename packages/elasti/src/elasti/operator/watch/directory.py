@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from elasti.api.triggers import redacted_metadata
 from elasti.api.validation import problems_of
 from elasti.operator.idleness.decisions import unix_seconds
 from elasti.operator.watch.targets import target_of
+from elasti.triggers.registry import redacted_metadata
 from kubeloop.controller.reconcile import Request
 from kubeloop.informer import Deleted, Updated
 
@@ -59,7 +59,7 @@ class CRDDetails:
         """Return it for people and resolvers, without any trigger's secrets."""
         spec = msgspec.to_builtins(self.spec)
         for trigger in spec.get("triggers", ()):
-            trigger["metadata"] = redacted_metadata(trigger.get("metadata") or {})
+            trigger["metadata"] = redacted_metadata(trigger["type"], trigger.get("metadata") or {})
         return {"name": self.name, "spec": spec, "status": msgspec.to_builtins(self.status)}
 
 

@@ -1,11 +1,11 @@
 """Triggers that ask the target's own pods: no Prometheus needed.
 
 Every pod's `/metrics` is read, one metric summed. A counter is compared by its rate: by how much it
-grew since the last reading, pod by pod, so that a restart (the counter begins anew) or a pod that came
+grew since the last reading, pod by pod, so that a restart (the counter begins at zero) or a pod that came
 meanwhile counts for what it has. A pod that cannot be read, or that went away since and took with it
 what it knew, leaves the rate unknown: an error, which never lets a target sleep.
 
-Pods are anybody's, so none may cost the others much: only so many are asked at once, of one target only a
+Pods run any tenant's code, so none may cost the others much: only so many are asked at once, of one target only a
 few, and within a time for all of them; what they say is summed as it comes, a little at a time, and never
 held or unpacked.
 """
@@ -15,13 +15,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import aiohttp
+import msgspec
+from msgspec import Meta
 from yarl import URL
 
-from elasti.operator.idleness.decide import TriggerReading
-from elasti.operator.idleness.triggers.responses import (
+from elasti.triggers.registry import TriggerMetadata, TriggerReader, TriggerReading, TriggerType
+from elasti.triggers.responses import (
     MetricSum,
     NotExposition,
     ResponseTooLong,
@@ -32,7 +34,7 @@ from kubeloop.aio.tasks import TimeBudget, parallelize_until
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence
 
-    from elasti.api.triggers import PodsMetadata
+    from elasti.triggers.registry import ReadContext, ReaderSettings, ScrapeTarget
 
 _TIMEOUT = 5.0
 _TOGETHER = 10.0
@@ -46,29 +48,31 @@ _AT_A_STRETCH = 0.005
 
 
 class Redirected(Exception):
-    """A pod sent us on, and we do not go there."""
+    """A pod redirects elsewhere, and it is not followed."""
 
 
 class Compressed(Exception):
     """A pod packed its answer, unasked: a little of it may be very much."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ScrapeTarget:
-    """A pod of the target; `ports` are its Service's target ports by name, in their order."""
+class PodsMetadata(TriggerMetadata, frozen=True):
+    """A metric that the target's own pods serve, summed over all of them.
 
-    identity: str
-    address: str
-    ports: tuple[tuple[str, int], ...]
+    A counter is compared by its rate per second, a gauge by its value. `kind` left out means
+    counter for names that end in `_total` and gauge otherwise. `port` left out is the Service's
+    first target port.
+    """
 
-    def port(self, wanted: int | str) -> int | None:
-        """Return the port's number: one given, one by name, or the first; None for unknown."""
-        if isinstance(wanted, int) and wanted:
-            return wanted
-        for name, number in self.ports:
-            if not wanted or name == wanted:
-                return number
-        return None
+    metric: Annotated[str, Meta(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$")]
+    port: int | str = 0
+    path: Annotated[str, Meta(pattern="^/")] = "/metrics"
+    kind: Literal["", "counter", "gauge"] = ""
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+
+    @property
+    def is_counter(self) -> bool:
+        """Whether the metric is compared by its rate."""
+        return self.kind == "counter" or (not self.kind and self.metric.endswith("_total"))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -93,7 +97,7 @@ def _grown(before: float | None, now: float) -> float:
     return now if before is None or now < before else now - before
 
 
-class PodsReader:
+class PodsReader(TriggerReader):
     """Reads pods; remembers counters between readings, by trigger.
 
     `timeout`: seconds for one pod; `together`: for all of a target's. `at_once`: how many are asked.
@@ -113,13 +117,13 @@ class PodsReader:
         self._gate = asyncio.Semaphore(at_once)
         self._counters: dict[Hashable, CounterState] = {}
 
-    async def read(
-        self, key: Hashable, metadata: PodsMetadata, pods: Sequence[ScrapeTarget], *, asleep: bool
-    ) -> TriggerReading:
-        """Return what a trigger says now; `asleep`: the target has no pods, and should not."""
+    async def read(self, metadata: PodsMetadata, context: ReadContext) -> TriggerReading:
+        """Return the metric's sum or rate; a target that sleeps needs no pods to be idle."""
+        key, pods = context.key, context.pods()
         if not pods:
             self._counters.pop(key, None)
-            return TriggerReading(0.0) if asleep else TriggerReading(error="there is no pod to ask")
+            none = TriggerReading(error="there is no pod to ask")
+            return TriggerReading(0.0) if context.asleep else none
         now = asyncio.get_running_loop().time()
         answers = await self._answers(metadata, pods)
         failed = [answer for answer in answers if isinstance(answer, str)]
@@ -154,8 +158,12 @@ class PodsReader:
         return answers
 
     def forget(self, key: Hashable) -> None:
-        """The trigger is gone, or another one now."""
+        """Drop the counters of a trigger."""
         self._counters.pop(key, None)
+
+    async def close(self) -> None:
+        """Close connections."""
+        await self._session.close()
 
     async def _scrape(self, metadata: PodsMetadata, pod: ScrapeTarget) -> float | str:
         """Return a pod's value, or why there is none."""
@@ -203,10 +211,23 @@ async def _summed(response: aiohttp.ClientResponse, metadata: PodsMetadata) -> f
 
 
 def _redirect_within(response: aiohttp.ClientResponse) -> URL:
-    """Return where a pod sends us on itself; nobody may send the operator to other addresses."""
+    """Return where a pod redirects to on itself; no pod may send the operator to other addresses."""
     location = response.headers.get("Location", "")
     with contextlib.suppress(ValueError):
         url = response.url.join(URL(location))
         if url.origin() == response.url.origin():
             return url
     raise Redirected(f"it redirects to {location!r}, and metrics are read from pods only")
+
+
+def _make_reader(_settings: ReaderSettings) -> PodsReader:
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=_AT_ONCE),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        auto_decompress=False,
+        trust_env=False,
+    )
+    return PodsReader(session)
+
+
+TRIGGER = TriggerType(name="pods", metadata=PodsMetadata, reader=_make_reader)

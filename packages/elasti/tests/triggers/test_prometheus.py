@@ -14,13 +14,14 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from elasti.api.triggers import PrometheusMetadata
-from elasti.operator.idleness.triggers.prometheus import (
+from elasti.triggers.prometheus import (
+    PrometheusMetadata,
+    PrometheusReader,
     QueryFailed,
-    QueryRound,
     uptime_query,
     value_of,
 )
+from elasti.triggers.registry import ReadContext
 
 Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 
@@ -61,13 +62,17 @@ async def prometheus_by(
 
 
 @contextlib.asynccontextmanager
-async def round_of(**options: object) -> AsyncIterator[QueryRound]:
+async def round_of(**options: object) -> AsyncIterator[PrometheusReader]:
     async with aiohttp.ClientSession() as session:
-        queries = QueryRound(session, clock=FixedClock(), **options)  # type: ignore[arg-type]
+        queries = PrometheusReader(session, clock=FixedClock(), **options)  # type: ignore[arg-type]
         try:
             yield queries
         finally:
             await queries.close()
+
+
+def within(cooldown: float) -> ReadContext:
+    return ReadContext(key="k", cooldown=cooldown)
 
 
 def metadata(address: str, query: str = "q", **more: object) -> PrometheusMetadata:
@@ -88,7 +93,7 @@ def test_the_uptime_query_is_kubeelastis():
 
 async def test_one_number_is_read():
     async with prometheus(healthy("0.25")) as address, round_of() as queries:
-        reading = await queries.read(metadata(address), 900)
+        reading = await queries.read(metadata(address), within(900))
         assert (reading.value, reading.error) == (0.25, "")
 
 
@@ -107,23 +112,25 @@ async def test_a_redirect_is_not_followed():
 
         async with prometheus(redirect) as address, round_of() as queries:
             given = metadata(address, headers={"Metadata-Flavor": "Google"})
-            reading = await queries.read(given, 900)
+            reading = await queries.read(given, within(900))
             assert "answered 302" in reading.error
     assert asked == []
 
 
 async def test_identical_queries_are_sent_once():
     async with prometheus(healthy("1")) as address, round_of() as queries:
-        same = [queries.read(metadata(address), 900) for _ in range(20)]
-        readings = await asyncio.gather(*same, queries.read(metadata(address, "other"), 900))
+        same = [queries.read(metadata(address), within(900)) for _ in range(20)]
+        readings = await asyncio.gather(
+            *same, queries.read(metadata(address, "other"), within(900))
+        )
         assert all(reading.usable for reading in readings)
         assert queries.sent == 3  # the uptime, the query, the other one
 
 
 async def test_other_headers_make_another_query():
     async with prometheus(healthy("1")) as address, round_of() as queries:
-        await queries.read(metadata(address, headers={"X-Scope-OrgID": "a"}), 900)
-        await queries.read(metadata(address, headers={"X-Scope-OrgID": "b"}), 900)
+        await queries.read(metadata(address, headers={"X-Scope-OrgID": "a"}), within(900))
+        await queries.read(metadata(address, headers={"X-Scope-OrgID": "b"}), within(900))
         assert queries.sent == 4
 
 
@@ -135,19 +142,19 @@ async def test_the_triggers_headers_win_over_the_operators():
         return vector("1")
 
     async with prometheus(answer) as address, round_of(authorization="Bearer all") as queries:
-        await queries.read(metadata(address), 900)
-        await queries.read(metadata(address, headers={"Authorization": "Bearer own"}), 900)
+        await queries.read(metadata(address), within(900))
+        await queries.read(metadata(address, headers={"Authorization": "Bearer own"}), within(900))
     assert set(seen) == {"Bearer all", "Bearer own"}
 
 
 async def test_the_operators_address_is_the_default():
     async with prometheus(healthy("1")) as address, round_of(default_address=address) as queries:
-        assert (await queries.read(metadata(""), 900)).usable
+        assert (await queries.read(metadata(""), within(900))).usable
 
 
 async def test_without_an_address_the_error_names_the_field():
     async with round_of() as queries:
-        assert "serverAddress" in (await queries.read(metadata(""), 900)).error
+        assert "serverAddress" in (await queries.read(metadata(""), within(900))).error
 
 
 @pytest.mark.parametrize(
@@ -164,21 +171,21 @@ async def test_without_an_address_the_error_names_the_field():
 )
 async def test_what_is_no_single_number_is_an_error(answer: object, words: str):
     async with prometheus(lambda _request: answer) as address, round_of() as queries:
-        reading = await queries.read(metadata(address), 900)
+        reading = await queries.read(metadata(address), within(900))
         assert words in reading.error
         assert not reading.usable
 
 
 async def test_nan_cannot_be_used():
     async with prometheus(healthy("NaN")) as address, round_of() as queries:
-        reading = await queries.read(metadata(address), 900)
+        reading = await queries.read(metadata(address), within(900))
         assert math.isnan(reading.value)
         assert not reading.usable
 
 
 async def test_a_prometheus_that_was_down_proves_nothing():
     async with prometheus(lambda _request: vector("0")) as address, round_of() as queries:
-        assert "uptimeFilter" in (await queries.read(metadata(address), 900)).error
+        assert "uptimeFilter" in (await queries.read(metadata(address), within(900))).error
 
 
 async def test_refusals_and_silence_are_errors_without_secrets():
@@ -188,11 +195,13 @@ async def test_refusals_and_silence_are_errors_without_secrets():
         return web.Response(status=403)
 
     async with prometheus(refuse) as address, round_of() as queries:
-        error = (await queries.read(metadata(address, headers=secret), 900)).error
+        error = (await queries.read(metadata(address, headers=secret), within(900))).error
         assert "403" in error
         assert "hush" not in error
     async with round_of() as queries:
-        error = (await queries.read(metadata("http://127.0.0.1:1", headers=secret), 900)).error
+        error = (
+            await queries.read(metadata("http://127.0.0.1:1", headers=secret), within(900))
+        ).error
         assert "cannot be asked" in error
         assert "hush" not in error
 
@@ -224,7 +233,7 @@ async def test_an_answer_in_pieces_is_read_whole():
         await writer.wait_closed()
 
     async with listening(in_pieces) as address, round_of() as queries:
-        reading = await queries.read(metadata(address), 900)
+        reading = await queries.read(metadata(address), within(900))
         assert (reading.value, reading.error) == (1.0, "")
 
 
@@ -242,10 +251,10 @@ async def test_a_silent_prometheus_is_given_up_for_the_rest_of_the_round():
     async with listening(silent) as address, prometheus(healthy("0")) as other:
         async with round_of(timeout=1.0) as queries:
             for number in range(20):
-                reading = await queries.read(metadata(address, f"q{number}"), 900)
+                reading = await queries.read(metadata(address, f"q{number}"), within(900))
                 assert "did not answer in time" in reading.error
             assert asked <= 6
-            assert (await queries.read(metadata(other), 900)).value == 0.0
+            assert (await queries.read(metadata(other), within(900))).value == 0.0
         gone.set()
 
 
@@ -260,8 +269,8 @@ async def test_one_query_that_is_too_slow_does_not_silence_the_others():
 
     async with prometheus_by(answer) as address, round_of(timeout=1.0) as queries:
         for number in range(4):
-            assert (await queries.read(metadata(address, f"q{number}"), 900)).value == 1.0
-            slow = await queries.read(metadata(address, f"slow{number}"), 900)
+            assert (await queries.read(metadata(address, f"q{number}"), within(900))).value == 1.0
+            slow = await queries.read(metadata(address, f"slow{number}"), within(900))
             assert "in time" in slow.error
         hanging.set()
 
@@ -276,7 +285,7 @@ async def test_a_slow_prometheus_is_not_waited_for():
         await writer.wait_closed()
 
     async with listening(silent) as address, round_of(timeout=1.0) as queries:
-        assert "in time" in (await queries.read(metadata(address), 900)).error
+        assert "in time" in (await queries.read(metadata(address), within(900))).error
         gone.set()
 
 
@@ -318,7 +327,7 @@ async def asked_with(address: str, default: str, **options: object) -> str:
         headers = options.pop("headers", {})
         async with round_of(**options) as queries:
             where = metadata(address.replace("HOST", host), headers=headers)
-            assert (await queries.read(where, 60.0)).error == ""
+            assert (await queries.read(where, within(60.0))).error == ""
     assert len(set(seen)) == 1
     return seen[0]
 
@@ -347,6 +356,6 @@ async def test_the_operators_credential_goes_to_its_own_prometheus_only(
 )
 async def test_an_address_is_told_without_its_credentials(address: str):
     async with round_of(authorization="hush") as queries:
-        reading = await queries.read(metadata(address, headers={"X": "hush"}), 60.0)
+        reading = await queries.read(metadata(address, headers={"X": "hush"}), within(60.0))
     assert reading.error
     assert "hush" not in reading.error

@@ -12,25 +12,54 @@ import asyncio
 import base64
 import datetime as dt
 import math
+import re
 import urllib.parse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import aiohttp
 import msgspec
+from msgspec import Meta
 
-from elasti.api.triggers import without_credentials
-from elasti.operator.idleness.decide import TriggerReading
-from elasti.operator.idleness.triggers.responses import ResponseTooLong, whole_body
+from elasti.triggers.registry import (
+    REDACTED,
+    TriggerMetadata,
+    TriggerReader,
+    TriggerReading,
+    TriggerType,
+)
+from elasti.triggers.responses import ResponseTooLong, whole_body
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from elasti.api.triggers import PrometheusMetadata
+    from elasti.triggers.registry import ReadContext, ReaderSettings
     from kubeloop.aio.clock import Clock
 
 _TIMEOUT = 5.0
 _MAX_BYTES = 1 << 20
 _MAX_SILENCES = 3
+_AT_ONCE = 64
+_ADDRESS, _AUTHORIZATION = (
+    "PROMETHEUS_TRIGGER_SERVER_ADDRESS",
+    "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER",
+)
+_CREDENTIALS = re.compile(r"(//|\A)[^/]*@")
+
+
+class PrometheusMetadata(TriggerMetadata, frozen=True):
+    """A query whose single value is compared with the threshold.
+
+    `server_address` may be left out where the operator has a default. `headers` may hold
+    credentials: they never appear in logs, events, status or metrics.
+    """
+
+    query: Annotated[str, Meta(min_length=1)]
+    server_address: str = ""
+    uptime_filter: str = 'container="prometheus"'
+    headers: dict[str, str] = msgspec.field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"PrometheusMetadata(query={self.query!r}, threshold={self.threshold!r})"
 
 
 class QueryFailed(Exception):
@@ -96,11 +125,11 @@ def _single(data: _QueryData) -> float:
         raise QueryFailed("the query's result is no single number") from None
 
 
-class QueryRound:
-    """The queries of one round of polling: identical ones are sent once.
+class PrometheusReader(TriggerReader):
+    """Asks Prometheus; identical queries of one round are sent once.
 
     A server that has not answered several times in a row is given up for the rest of the round: with
-    thousands of triggers, waiting for each in turn would keep everyone else's from being read.
+    thousands of triggers, waiting for each in turn would keep all others from being read.
     """
 
     def __init__(
@@ -121,13 +150,13 @@ class QueryRound:
         self._silences: dict[str, list[str]] = {}
         self.sent = 0
 
-    async def read(self, metadata: PrometheusMetadata, cooldown: float) -> TriggerReading:
-        """Return what a trigger says now."""
+    async def read(self, metadata: PrometheusMetadata, context: ReadContext) -> TriggerReading:
+        """Return the query's value, from a Prometheus that was up for the whole cooldown."""
         address = metadata.server_address or self._default_address
         if not address:
             return TriggerReading(
                 error="metadata.serverAddress is missing, and the operator has no default"
-                " (PROMETHEUS_TRIGGER_SERVER_ADDRESS)"
+                f" ({_ADDRESS})"
             )
         try:
             headers = self._headers(address, metadata.headers)
@@ -136,7 +165,7 @@ class QueryRound:
                 error="metadata.serverAddress is no URL; write it like http://host:9090"
             )
         address = without_credentials(address)
-        uptime = self._ask(address, uptime_query(metadata.uptime_filter, cooldown), headers)
+        uptime = self._ask(address, uptime_query(metadata.uptime_filter, context.cooldown), headers)
         query = self._ask(address, metadata.query, headers)
         try:
             # Shared: one asker that is cancelled must not take the answer from the others.
@@ -159,7 +188,7 @@ class QueryRound:
     def _default_for(self, address: str) -> str:
         """Return the operator's own credential, for the server that it is meant for.
 
-        Whoever may write a trigger may name any server. Where the operator has no address of its
+        The author of a trigger may name any server. Where the operator has no address of its
         own, its credential goes to all of them, as KubeElasti's does.
         """
         foreign = self._default_address and _origin(address) != _origin(self._default_address)
@@ -207,14 +236,57 @@ class QueryRound:
         self._silences.setdefault(address, []).append(text)
         return QueryFailed(text)
 
-    async def close(self) -> None:
-        """End what is still asked."""
+    async def end_round(self) -> None:
+        """Cancel what is not answered yet, and send everything again in the next round."""
         pending = [asked for asked in self._asked.values() if not asked.done()]
         for asked in pending:
             asked.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
+        self._asked.clear()
+        self._silences.clear()
+
+    async def close(self) -> None:
+        """Cancel queries, and close connections."""
+        await self.end_round()
+        await self._session.close()
 
 
 def _take_exception(done: asyncio.Future[float]) -> None:
     if not done.cancelled():
         done.exception()
+
+
+def without_credentials(address: str) -> str:
+    """Return an address without the user and password that may stand in it."""
+    return _CREDENTIALS.sub(r"\1", address)
+
+
+def _make_reader(settings: ReaderSettings) -> PrometheusReader:
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=_AT_ONCE),
+        # Addresses are the authors' of ElastiServices: none may set what another's is sent.
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+    )
+    return PrometheusReader(
+        session,
+        clock=settings.clock,
+        default_address=settings.variables.get(_ADDRESS, ""),
+        authorization=settings.variables.get(_AUTHORIZATION, ""),
+    )
+
+
+TRIGGER = TriggerType(
+    name="prometheus",
+    metadata=PrometheusMetadata,
+    reader=_make_reader,
+    variables=(_ADDRESS, _AUTHORIZATION),
+    redactions={
+        "serverAddress": lambda value: (
+            without_credentials(value) if isinstance(value, str) else REDACTED
+        ),
+        "headers": lambda value: (
+            dict.fromkeys(value, REDACTED) if isinstance(value, dict) else REDACTED
+        ),
+    },
+)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import gzip
 import itertools
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import aiohttp
 import pytest
@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
-from elasti.api.triggers import PodsMetadata
-from elasti.operator.idleness.triggers.pods import CounterState, PodsReader, ScrapeTarget, rate
-from elasti.operator.idleness.triggers.responses import (
+from elasti.triggers.pods import CounterState, PodsMetadata, PodsReader, rate
+from elasti.triggers.registry import ReadContext, ScrapeTarget
+from elasti.triggers.responses import (
     MetricSum,
     NotExposition,
     metric_sum,
@@ -25,6 +25,12 @@ from elasti.operator.idleness.triggers.responses import (
 )
 
 COUNTER = PodsMetadata(metric="requests_total", threshold=1.0)
+
+
+def asked(pods: Sequence[ScrapeTarget], *, key: str = "k", asleep: bool = False) -> ReadContext:
+    return ReadContext(key=key, cooldown=60.0, pods=lambda: pods, asleep=asleep)
+
+
 GAUGE = PodsMetadata(metric="busy", threshold=1.0)
 
 
@@ -203,31 +209,31 @@ async def test_gauges_are_summed_over_pods():
         async with aiohttp.ClientSession() as session:
             reader = PodsReader(session)
             pods = [one.endpoint, two.endpoint]
-            assert (await reader.read("k", GAUGE, pods, asleep=False)).value == 7.0
+            assert (await reader.read(GAUGE, asked(pods))).value == 7.0
 
 
 async def test_a_long_exposition_is_read_to_its_end():
     """Half of it would be a sum that is too small, and a target that sleeps while it is used."""
     async with FakePod().running() as pod, aiohttp.ClientSession() as session:
         pod.text = "busy 1\n" + "other_total 1\n" * 200_000 + "busy 2\n"
-        reading = await PodsReader(session).read("k", GAUGE, [pod.endpoint], asleep=False)
+        reading = await PodsReader(session).read(GAUGE, asked([pod.endpoint]))
         assert (reading.value, reading.error) == (3.0, "")
 
 
 async def test_an_exposition_without_an_end_is_an_error():
     async with FakePod().running() as pod, aiohttp.ClientSession() as session:
         pod.text = "busy 1\n" + "other_total 1\n" * 2_000_000
-        reading = await PodsReader(session).read("k", GAUGE, [pod.endpoint], asleep=False)
+        reading = await PodsReader(session).read(GAUGE, asked([pod.endpoint]))
         assert "longer than 16 MiB" in reading.error
 
 
 async def test_a_counter_is_compared_by_its_rate():
     async with FakePod().running() as pod, aiohttp.ClientSession() as session:
         reader = PodsReader(session)
-        assert (await reader.read("k", COUNTER, [pod.endpoint], asleep=False)).error
+        assert (await reader.read(COUNTER, asked([pod.endpoint]))).error
         pod.text = "requests_total 10\n"
         await asyncio.sleep(0.01)  # time must pass for a rate
-        reading = await reader.read("k", COUNTER, [pod.endpoint], asleep=False)
+        reading = await reader.read(COUNTER, asked([pod.endpoint]))
         assert reading.usable
         assert reading.value > 10
 
@@ -245,7 +251,7 @@ async def test_one_pod_that_cannot_be_read_is_an_error(status, text, words):
         bad.status, bad.text = status, text
         async with aiohttp.ClientSession() as session:
             pods = [good.endpoint, bad.endpoint]
-            reading = await PodsReader(session).read("k", GAUGE, pods, asleep=False)
+            reading = await PodsReader(session).read(GAUGE, asked(pods))
             assert words in reading.error
 
 
@@ -255,13 +261,13 @@ async def test_a_pod_may_redirect_to_itself_and_to_nobody_else():
         async with aiohttp.ClientSession() as session:
             reader = PodsReader(session)
             pod.location = "/metrics/"
-            assert (await reader.read("k", GAUGE, [pod.endpoint], asleep=False)).value == 3.0
+            assert (await reader.read(GAUGE, asked([pod.endpoint]))).value == 3.0
             for location in (f"http://127.0.0.1:{other.port}/metrics", "http://[", "mailto:you"):
                 pod.location = location
-                reading = await reader.read("k", GAUGE, [pod.endpoint], asleep=False)
+                reading = await reader.read(GAUGE, asked([pod.endpoint]))
                 assert "metrics are read from pods only" in reading.error
             pod.location = "/metrics"
-            reading = await reader.read("k", GAUGE, [pod.endpoint], asleep=False)
+            reading = await reader.read(GAUGE, asked([pod.endpoint]))
             assert "more than 3 redirects" in reading.error
 
 
@@ -278,7 +284,7 @@ async def test_a_huge_exposition_leaves_others_their_turns():
 
         counting = asyncio.create_task(count())
         reader = PodsReader(session, timeout=60.0, together=60.0)
-        reading = await reader.read("k", GAUGE, [pod.endpoint], asleep=False)
+        reading = await reader.read(GAUGE, asked([pod.endpoint]))
         counting.cancel()
         assert reading.value == 200_000
         assert turns > 50
@@ -290,17 +296,17 @@ async def test_what_a_pod_packs_is_not_unpacked():
         aiohttp.ClientSession(auto_decompress=False) as session,
     ):
         pod.packed = True
-        reading = await PodsReader(session).read("k", GAUGE, [pod.endpoint], asleep=False)
+        reading = await PodsReader(session).read(GAUGE, asked([pod.endpoint]))
         assert "Content-Encoding 'gzip'" in reading.error
 
 
 async def test_few_pods_of_one_target_are_asked_at_once_and_not_many_of_all():
     async with FakePod().running() as pod, aiohttp.ClientSession() as session:
-        await PodsReader(session).read("k", GAUGE, [pod.endpoint] * 20, asleep=False)
+        await PodsReader(session).read(GAUGE, asked([pod.endpoint] * 20))
         assert pod.most_asked == 4
         reader = PodsReader(session, at_once=6)
         readings = (
-            reader.read(key, GAUGE, [pod.endpoint] * 10, asleep=False) for key in ("a", "b", "c")
+            reader.read(GAUGE, asked([pod.endpoint] * 10, key=key)) for key in ("a", "b", "c")
         )
         await asyncio.gather(*readings)
         assert pod.most_asked == 6
@@ -310,26 +316,23 @@ async def test_many_slow_pods_of_one_target_have_a_time_together():
     async with FakePod().running() as pod, aiohttp.ClientSession() as session:
         pod.may_answer.clear()
         reader = PodsReader(session, timeout=60.0, together=0.2)
-        reading = await reader.read("k", GAUGE, [pod.endpoint] * 20, asleep=False)
+        reading = await reader.read(GAUGE, asked([pod.endpoint] * 20))
         assert reading.error == "its 20 pods did not all answer within 0.2 s"
         pod.may_answer.set()
-        assert (await reader.read("k", GAUGE, [pod.endpoint], asleep=False)).value == 0.0
+        assert (await reader.read(GAUGE, asked([pod.endpoint]))).value == 0.0
 
 
 async def test_an_unreachable_pod_is_an_error():
     async with aiohttp.ClientSession() as session:
         pod = ScrapeTarget("p", "127.0.0.1", (("http", 1),))
-        assert (
-            "cannot be asked"
-            in (await PodsReader(session).read("k", GAUGE, [pod], asleep=False)).error
-        )
+        assert "cannot be asked" in (await PodsReader(session).read(GAUGE, asked([pod]))).error
 
 
 async def test_no_pods_are_idle_only_where_none_should_be():
     async with aiohttp.ClientSession() as session:
         reader = PodsReader(session)
-        assert (await reader.read("k", GAUGE, [], asleep=True)).value == 0.0
-        assert (await reader.read("k", GAUGE, [], asleep=False)).error
+        assert (await reader.read(GAUGE, asked([], asleep=True))).value == 0.0
+        assert (await reader.read(GAUGE, asked([]))).error
 
 
 def test_a_port_is_found_by_number_name_or_place():

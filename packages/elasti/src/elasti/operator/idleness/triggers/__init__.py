@@ -1,1 +1,0 @@
-"""Sources of evidence that a target is in use."""

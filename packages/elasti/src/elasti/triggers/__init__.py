@@ -1,0 +1,1 @@
+"""Triggers, one file each: what shows that a target is in use. See `registry`."""
