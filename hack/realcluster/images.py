@@ -1,0 +1,242 @@
+"""The images of a real cluster, made without any registry, as archives that containerd imports.
+
+`stock` makes those that only the pins decide, into the cache: the pods' pause, CoreDNS, an app that can
+sleep, and under the name python:3.13-slim a stand-in for that image, which an offline machine cannot
+pull: Debian trixie (what the real one is based on) with Debian's own Python 3.13. Its label says so.
+`project` builds the project's image from its own Dockerfile on that stand-in, into the tree's `build`.
+
+Everything is kept under a digest of what it is made of, and appears by a rename.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hack.gobuild import BuildError, cache_root, exclusive, run, scratch, speaker
+from hack.realcluster.programs import (
+    BUILDING,
+    HERE,
+    ROOT,
+    ProgramsMissing,
+    require,
+    toolsets,
+    which,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+BASE = "docker.io/library/python:3.13-slim"
+PAUSE = "registry.k8s.io/pause:3.10"
+APP = "localhost/app:dev"
+PROJECT = "localhost/elasti:dev"
+CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+PACKAGES = "ca-certificates,python3,python3-venv,python3-pip,curl,iproute2"
+UNNEEDED = ("doc", "man", "locale")
+BOOTSTRAP = (
+    "mmdebstrap",
+    "--quiet",
+    "--variant=minbase",
+    f"--include={PACKAGES}",
+    '--aptopt=Acquire::Languages "none"',
+    *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in UNNEEDED),
+    "trixie",
+)
+BASE_FILE = """\
+FROM scratch
+ADD rootfs.tar /
+LABEL standin="Debian trixie and its python3; NOT docker.io/library/python:3.13-slim"
+ENV PATH=/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin LANG=C.UTF-8
+CMD ["python3"]
+"""
+PAUSE_FILE = 'FROM scratch\nCOPY pause /pause\nUSER 65535:65535\nENTRYPOINT ["/pause"]\n'
+COREDNS_FILE = 'FROM scratch\nCOPY coredns /coredns\nENTRYPOINT ["/coredns"]\n'
+APP_FILE = f'FROM {BASE}\nCOPY app.py /app.py\nUSER 65532:65532\nCMD ["python3", "-u", "/app.py"]\n'
+
+say = speaker("realcluster: images")
+
+
+def coredns_tag() -> str:
+    """CoreDNS under the name that its users know."""
+    return f"registry.k8s.io/coredns/coredns:{toolsets()['coredns'].release}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """One image whose content the pins decide: its archive's name, its tag, how it is made."""
+
+    name: str
+    tag: str
+    containerfile: str
+    source: Path
+    """The one file that it adds to what it stands on."""
+
+
+def stock_images(env: Mapping[str, str]) -> list[Stock]:
+    """Every one, in the order in which they are made."""
+    tools = {name: toolsets()[name].directory(env) / name for name in ("pause", "coredns")}
+    return [
+        Stock("pause", PAUSE, PAUSE_FILE, tools["pause"]),
+        Stock("coredns", coredns_tag(), COREDNS_FILE, tools["coredns"]),
+        Stock("app", APP, APP_FILE, HERE / "app" / "app.py"),
+    ]
+
+
+def digest(*parts: str | bytes) -> str:
+    """A short name for all of it."""
+    whole = hashlib.sha256()
+    for part in parts:
+        raw = part.encode() if isinstance(part, str) else part
+        whole.update(len(raw).to_bytes(8, "big") + raw)
+    return whole.hexdigest()[:12]
+
+
+def base_directory(env: Mapping[str, str]) -> Path:
+    """Where the stand-in's root file system is, and the storage of images that stand on it."""
+    return cache_root(env) / "realcluster" / "base" / f"trixie-{digest(*BOOTSTRAP, BASE_FILE)}"
+
+
+def archive(image: Stock, env: Mapping[str, str]) -> Path:
+    """The file that an image is (or would be) in."""
+    # A built program's directory has its version in its name; our own file has its text.
+    origin = image.source.read_bytes() if image.name == "app" else str(image.source)
+    base = base_directory(env)
+    return base / f"{image.name}-{digest(base.name, image.tag, image.containerfile, origin)}.tar"
+
+
+def command(*words: str) -> None:
+    """Run one step to its end, with a line now and then; BuildError where it fails."""
+    program = which(words[0])
+    assert program is not None, "the packages have been looked for"
+    status = run([program, *words[1:]], words[0], say, cwd=ROOT, env=dict(os.environ))
+    if status != 0:
+        raise BuildError(f"{shlex.join(words)} failed with status {status}, see above")
+
+
+def buildah(storage: Path, *words: str) -> None:
+    """Run buildah on images of our own: the machine's are not touched."""
+    where = ["--root", str(storage / "storage"), "--runroot", str(storage / "run")]
+    command("buildah", *where, "--storage-driver", "overlay", *words)
+
+
+def save(storage: Path, tag: str, target: Path) -> None:
+    """Write an image as an archive that is whole or absent."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    half = target.with_suffix(".half")
+    half.unlink(missing_ok=True)
+    buildah(storage, "push", "--quiet", tag, f"docker-archive:{half}:{tag}")
+    half.rename(target)
+
+
+def make_base(where: Path, tmp: Path) -> None:
+    """The stand-in, in the storage."""
+    rootfs = where / "rootfs.tar"
+    if not rootfs.exists():
+        say("making the base image's stand-in from Debian's packages")
+        command(*BOOTSTRAP, str(tmp / "rootfs.tar"))
+        (tmp / "rootfs.tar").rename(rootfs)
+    context = tmp / "base"
+    context.mkdir()
+    os.link(rootfs, context / "rootfs.tar")
+    (context / "Dockerfile").write_text(BASE_FILE)
+    buildah(where, "bud", "--quiet", "--pull-never", "--tag", BASE, str(context))
+    (where / ".made").touch()
+
+
+def stock(env: Mapping[str, str]) -> list[Path]:
+    """Make what is missing of the stock images; return all the archives."""
+    wanted = {image: archive(image, env) for image in stock_images(env)}
+    where = base_directory(env)
+    if (where / ".made").exists() and all(path.exists() for path in wanted.values()):
+        say(f"already made: {where}")
+        return list(wanted.values())
+    require(BUILDING)
+    began = time.monotonic()
+    with exclusive(where, say), scratch(where) as tmp:
+        if not (where / ".made").exists():
+            make_base(where, tmp)
+        for image, path in wanted.items():
+            if not path.exists():
+                make(image, path, where, tmp)
+    say(f"made in {time.monotonic() - began:.0f} s: {where}")
+    return list(wanted.values())
+
+
+def make(image: Stock, target: Path, storage: Path, tmp: Path) -> None:
+    """Build one stock image and write its archive."""
+    context = tmp / f"context-{image.name}"
+    context.mkdir()
+    (context / image.source.name).write_bytes(image.source.read_bytes())
+    (context / image.source.name).chmod(0o755)
+    (context / "Dockerfile").write_text(image.containerfile)
+    buildah(storage, "bud", "--quiet", "--pull-never", "--tag", image.tag, str(context))
+    save(storage, image.tag, target)
+
+
+def copied_files(root: Path) -> Iterator[Path]:
+    """What the Dockerfile copies out of the tree, and what decides how."""
+    yield from (root / "Dockerfile", root / ".dockerignore")
+    text = (root / "Dockerfile").read_text().replace("\\\n", " ")
+    for line in re.findall(r"^COPY (?!--from)(.*)$", text, re.MULTILINE):
+        for source in shlex.split(line)[:-1]:
+            for path in sorted([root / source, *(root / source).rglob("*")]):
+                if path.is_file() and "__pycache__" not in path.parts:
+                    yield path
+
+
+def project_archive(env: Mapping[str, str], root: Path = ROOT) -> Path:
+    """The file that the project's image is (or would be) in, for the tree as it is now."""
+    parts = [
+        part for p in copied_files(root) for part in (str(p.relative_to(root)), p.read_bytes())
+    ]
+    name = f"elasti-{digest(base_directory(env).name, *parts)}.tar"
+    return root / "build" / "realcluster-image" / name
+
+
+def project(env: Mapping[str, str]) -> Path:
+    """Build the project's image if the tree has changed; return its archive."""
+    target, storage = project_archive(env), base_directory(env)
+    if target.exists():
+        say(f"already made: {target}")
+        return target
+    stock(env)
+    began = time.monotonic()
+    with exclusive(storage, say), scratch(storage) as tmp:
+        settings = tmp / "pip.conf"
+        settings.write_text(pip_settings(env))
+        # The Dockerfile is used as it is. The volumes are there only while its RUN lines run: this
+        # machine's certificates and package index, which may be a mirror's.
+        shared = {CERTIFICATES: CERTIFICATES, settings: Path("/etc/pip.conf")}
+        volumes = [f"--volume={here}:{there}:ro" for here, there in shared.items() if here.exists()]
+        runtime = ["--network=host", "--isolation=oci", f"--runtime={which('runc')}"]
+        options = ["--pull-never", "--layers", *runtime, *volumes]
+        buildah(storage, "bud", *options, "--tag", PROJECT, str(ROOT))
+        for old in target.parent.glob("elasti-*.tar"):
+            old.unlink()
+        save(storage, PROJECT, target)
+    size = target.stat().st_size / 1e6
+    say(f"built {PROJECT} in {time.monotonic() - began:.0f} s, {size:.0f} MB with its base")
+    return target
+
+
+def ready(env: Mapping[str, str]) -> list[Path]:
+    """Every archive that a node imports, the project's of the tree as it is; or ProgramsMissing."""
+    found = [*(archive(image, env) for image in stock_images(env)), project_archive(env)]
+    absent = [path.name for path in found if not path.exists()]
+    if absent:
+        raise ProgramsMissing(f"no image {', '.join(absent)}: run `make realcluster`")
+    return found
+
+
+def pip_settings(env: Mapping[str, str]) -> str:
+    """A pip.conf for the build: the machine's certificates, and its index where it names one."""
+    lines = ["[global]", f"cert = {CERTIFICATES}"] if CERTIFICATES.exists() else ["[global]"]
+    index = env.get("PIP_INDEX_URL")
+    return "\n".join([*lines, *([f"index-url = {index}"] if index else [])]) + "\n"

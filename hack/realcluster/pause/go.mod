@@ -1,0 +1,3 @@
+module elasti/realcluster/pause
+
+go 1.26.0
