@@ -18,10 +18,10 @@ SOAK_SECONDS ?= 120
 PYTHONS ?= python3.12 python3.13 python3.14
 
 .PHONY: help demo test conformance e2e soak test-pythons check lint types layers format spec image bench \
-	controlplane lock clean
+	controlplane realcluster realcluster-test lock clean
 
 help: ## List the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | sed 's/:.*## /\t/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | sed 's/:.*## /\t/' | expand -t 18
 
 $(READY): packages/kubeloop/pyproject.toml packages/devkube/pyproject.toml packages/elasti/pyproject.toml requirements-dev.lock
 	$(PYTHON) -m venv --clear $(VENV)
@@ -33,7 +33,8 @@ demo: $(READY) ## Show the whole loop on a dev cluster: asleep, woken by request
 	$(BIN)/elasti demo
 
 test: $(READY) ## Run the tests of the three packages, the docs and the examples
-	$(BIN)/pytest --ignore=tests/conformance --ignore=tests/e2e -m 'not differential' $(PYTEST_ARGS)
+	$(BIN)/pytest --ignore=tests/conformance --ignore=tests/e2e -m 'not differential and not realcluster' \
+		$(PYTEST_ARGS)
 
 conformance: $(READY) ## Run one suite on the dev cluster (devkube) and on a real control plane
 	$(BIN)/pytest tests/conformance $(PYTEST_ARGS)
@@ -72,6 +73,12 @@ spec: $(READY) ## List the numbered behaviours of docs/spec.md with their tests
 
 controlplane: ## Build etcd and the Kubernetes control plane once, into a cache (needs Go)
 	hack/controlplane/build
+
+realcluster: $(READY) ## Build real nodes' programs and images once, into a cache; COMPONENTS=all: more
+	hack/realcluster/cluster build $(COMPONENTS)
+
+realcluster-test: realcluster ## Run our image on two real nodes; build/realcluster/report.md has the figures
+	$(BIN)/pytest tests/realcluster $(REALCLUSTER_ARGS)
 
 image: $(READY) ## Run the Dockerfile's steps without a container engine, and try what they install
 	$(BIN)/python hack/image/check
