@@ -12,6 +12,10 @@ from hack.realcluster.images import PAUSE
 if TYPE_CHECKING:
     from pathlib import Path
 
+# The node's own in its mount namespace, where most programs write by default. Names below it are short,
+# as those of sockets must be, wherever the cluster's directory is.
+LIBRARY = "/var/lib"
+IMAGES = f"{LIBRARY}/containerd"
 SOCKET = "/run/containerd/containerd.sock"
 PLUGINS = "/usr/lib/cni"
 KUBELET_HEALTH_PORT = 10248
@@ -29,7 +33,7 @@ SYSCTLS = {
 
 @dataclass(frozen=True, slots=True)
 class NodeFiles:
-    """One node: its number, and the directory that has all it writes."""
+    """One node: its number, and the directory that has what it reads and writes, but for its images."""
 
     index: int
     directory: Path
@@ -45,15 +49,15 @@ class NodeFiles:
 
 
 def containerd(node: NodeFiles, *, runc: str) -> str:
-    """containerd.toml: overlay snapshots, runc, our CNI network, and nothing outside our directory."""
+    """containerd.toml: overlay snapshots, runc, our CNI network, and nothing but in the node's own places."""
     return f"""\
 version = 3
-root = "{node.path("containerd")}"
+root = "{IMAGES}"
 state = "/run/containerd"
 [grpc]
   address = "{SOCKET}"
 [plugins."io.containerd.internal.v1.opt"]
-  path = "{node.path("opt")}"
+  path = "{LIBRARY}/opt"
 [plugins."io.containerd.nri.v1.nri"]
   disable = true
 [plugins."io.containerd.cri.v1.images"]
@@ -79,7 +83,7 @@ def pod_network(node: NodeFiles) -> str:
     """A CNI network: a bridge of the node's own, addresses from its range."""
     addresses = {
         "type": "host-local",
-        "dataDir": str(node.path("cni")),
+        "dataDir": f"{LIBRARY}/cni",
         "ranges": [[{"subnet": network.pod_range(node.index)}]],
         "routes": [{"dst": "0.0.0.0/0"}],
     }
@@ -110,7 +114,7 @@ def kubelet(node: NodeFiles, *, cgroup: str, authority: Path) -> str:
         "clusterDomain": "cluster.local",
         "clusterDNS": [network.DNS_ADDRESS],
         "resolvConf": str(node.path("resolv.conf")),
-        "volumePluginDir": str(node.path("volume-plugins")),
+        "volumePluginDir": f"{LIBRARY}/kubelet/volume-plugins",
         "failSwapOn": False,
         "oomScoreAdj": 0,
         "authentication": {
@@ -137,8 +141,6 @@ def kubelet_flags(node: NodeFiles, *, kubeconfig: Path) -> list[str]:
     return [
         f"--config={node.path('kubelet.json')}",
         f"--kubeconfig={kubeconfig}",
-        f"--root-dir={node.path('kubelet')}",
-        f"--cert-dir={node.path('pki')}",
         f"--hostname-override={node.name}",
         f"--node-ip={network.node_address(node.index)}",
     ]

@@ -30,7 +30,7 @@ class NodeError(Exception):
 
 
 class Node:
-    """A node that lives as long as its owner; `directory` has all that it writes.
+    """A node that lives as long as its owner; `directory` has what it writes.
 
     `prepare` needs no control plane and takes most of the time; `join` needs the network and the
     control plane. Both block.
@@ -57,7 +57,7 @@ class Node:
     def prepare(self, images: Sequence[Path]) -> None:
         """Give it cgroups and mounts, start containerd, import the images."""
         files = self.files
-        for name in ("containerd", "log", "sys", "net.d", "lib"):
+        for name in ("log", "sys", "net.d", "lib"):
             files.path(name).mkdir(parents=True)
         self._group.make(self.name)
         network.shell(self.sandbox, self._mounts())
@@ -148,7 +148,8 @@ class Node:
             cgroups.mount_script(cgroups.hierarchies()),
             f"mount --bind {files.path('log')} /var/log",
             # In memory: half a gigabyte in thousands of files is written and removed at once.
-            f"mount -t tmpfs -o mode=711 tmpfs {files.path('containerd')}",
+            f"mkdir {config.IMAGES}",
+            f"mount -t tmpfs -o mode=711 tmpfs {config.IMAGES}",
             "mkdir -p /var/log/pods /var/log/containers",
         ]
         for name, value in config.SYSCTLS.items():
@@ -163,7 +164,7 @@ def own_library(directory: Path, needed: Iterable[Path]) -> str:
 
     What a node itself is made of may be below the machine's /var/lib, and stays visible then.
     """
-    library = Path("/var/lib")
+    library = Path(config.LIBRARY)
     kept = {path.relative_to(library).parts[0] for path in needed if library in path.parents}
     lines = ["mkdir /run/lib", f"mount --rbind {library} /run/lib"]
     lines += [f"mount --bind {directory} {library}"]
