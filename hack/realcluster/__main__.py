@@ -69,11 +69,8 @@ def load_image(directory: Path) -> None:
     """The project's image of the tree as it is, in the cache and in the nodes."""
     archive = images.project(os.environ)
     state = lifecycle.state_of(directory)
-    ctr = str(programs.toolsets()["containerd"].directory(os.environ) / "ctr")
-    for place in state.places[1:] if state is not None else []:
-        assert state is not None
-        words = [ctr, "--namespace=k8s.io", "images", "import", str(archive)]
-        subprocess.run(lifecycle.inside(state, place.name, words), check=True)
+    if state is not None:
+        lifecycle.load(state, archive)
 
 
 def describe(state: State) -> str:

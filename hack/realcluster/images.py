@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from hack.gobuild import BuildError, cache_root, exclusive, run, scratch, speaker
 from hack.realcluster.programs import (
     BUILDING,
+    ESSENTIAL,
     HERE,
     ROOT,
     ProgramsMissing,
@@ -56,7 +57,8 @@ LABEL standin="Debian trixie and its python3; NOT docker.io/library/python:3.13-
 ENV PATH=/usr/local/bin:/usr/local/sbin:/usr/bin:/usr/sbin:/bin:/sbin LANG=C.UTF-8
 CMD ["python3"]
 """
-PAUSE_FILE = 'FROM scratch\nCOPY pause /pause\nUSER 65535:65535\nENTRYPOINT ["/pause"]\n'
+PROGRAM_FILE = 'FROM scratch\nCOPY {0} /{0}\nUSER 65532:65532\nENTRYPOINT ["/{0}"]\n'
+# As root, with no capability but the one that its port needs: its pod says so.
 COREDNS_FILE = 'FROM scratch\nCOPY coredns /coredns\nENTRYPOINT ["/coredns"]\n'
 APP_FILE = f'FROM {BASE}\nCOPY app.py /app.py\nUSER 65532:65532\nCMD ["python3", "-u", "/app.py"]\n'
 
@@ -66,6 +68,11 @@ say = speaker("realcluster: images")
 def coredns_tag() -> str:
     """CoreDNS under the name that its users know."""
     return f"registry.k8s.io/coredns/coredns:{toolsets()['coredns'].release}"
+
+
+def program_tag(name: str) -> str:
+    """The image of a program that is built only when it is asked for."""
+    return f"localhost/{name}:{toolsets()[name].release}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +87,23 @@ class Stock:
 
 
 def stock_images(env: Mapping[str, str]) -> list[Stock]:
-    """Every one, in the order in which they are made."""
+    """Those that every node imports."""
     tools = {name: toolsets()[name].directory(env) / name for name in ("pause", "coredns")}
     return [
-        Stock("pause", PAUSE, PAUSE_FILE, tools["pause"]),
+        Stock("pause", PAUSE, PROGRAM_FILE.format("pause"), tools["pause"]),
         Stock("coredns", coredns_tag(), COREDNS_FILE, tools["coredns"]),
         Stock("app", APP, APP_FILE, HERE / "app" / "app.py"),
+    ]
+
+
+def extra_images(env: Mapping[str, str]) -> list[Stock]:
+    """Those of programs that somebody has asked for, and that are imported where they are used."""
+    names = [name for name in toolsets() if name not in ESSENTIAL]
+    built = {name: toolsets()[name].directory(env) / name for name in names}
+    return [
+        Stock(name, program_tag(name), PROGRAM_FILE.format(name), path)
+        for name, path in built.items()
+        if path.exists()
     ]
 
 
@@ -151,8 +169,8 @@ def make_base(where: Path, tmp: Path) -> None:
 
 
 def stock(env: Mapping[str, str]) -> list[Path]:
-    """Make what is missing of the stock images; return all the archives."""
-    wanted = {image: archive(image, env) for image in stock_images(env)}
+    """Make what is missing of the stock images and the extra ones; return all the archives."""
+    wanted = {image: archive(image, env) for image in (*stock_images(env), *extra_images(env))}
     where = base_directory(env)
     if (where / ".made").exists() and all(path.exists() for path in wanted.values()):
         say(f"already made: {where}")

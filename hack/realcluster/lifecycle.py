@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from hack.realcluster import machine
 from hack.realcluster.owner import sweep
-from hack.realcluster.programs import ROOT
+from hack.realcluster.programs import ROOT, Programs
 from hack.realcluster.state import State, is_owned, try_lock
 from tests.controlplane.sandbox import module_command
 
@@ -161,6 +161,18 @@ def state_of(directory: Path) -> State | None:
     """The report of a cluster that serves now, or None."""
     state = State.read(directory.resolve())
     return state if state is not None and state.ready and is_owned(directory.resolve()) else None
+
+
+def load(state: State, archive: Path) -> None:
+    """Import an archive of images into every node; ClusterError where one refuses it."""
+    ctr = str(Programs.locate(os.environ).containerd / "ctr")
+    words = [ctr, "--namespace=k8s.io", "images", "import", "--local", str(archive)]
+    for place in state.nodes_places:
+        done = subprocess.run(
+            inside(state, place.name, words), check=False, capture_output=True, text=True
+        )
+        if done.returncode != 0:
+            raise ClusterError(f"{place.name}: {archive} was not imported: {done.stderr[-500:]}")
 
 
 def inside(state: State, place: str, argv: Sequence[str]) -> list[str]:

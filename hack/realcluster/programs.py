@@ -45,55 +45,50 @@ class ProgramsMissing(Exception):
     """Something is not there; the text, one sentence, says how to get it."""
 
 
-def _toolset(name: str, title: str, module: str, *packages: str, tags: str = "") -> Toolset:
-    """Programs of a Go module that are pinned in the directory `name`."""
+def _toolset(name: str, module: str, *packages: str, stamp: str = "", tags: str = "") -> Toolset:
+    """Programs of a Go module that the go.mod in the directory `name` pins.
+
+    `stamp` is the variable that holds the release, in a program that cannot know it otherwise.
+    """
     pins = HERE / name
     release = pinned_release(pins, module)
-    flags = f"{STRIPPED} -X {module}/version.Version={release}"
-    return Toolset(
-        name=f"realcluster/{name}",
-        title=f"{title} {release}",
-        release=release,
-        programs=[
-            Program(
-                package.rpartition("/")[2], pins, f"{module}/{package}".rstrip("/"), flags, tags
-            )
-            if package
-            else Program(name, pins, module, flags, tags)
-            for package in packages
-        ],
-    )
+    flags = f"{STRIPPED} -X {stamp}={release}" if stamp else STRIPPED
+    programs = [Program(p.rpartition("/")[2], pins, f"{module}{p}", flags, tags) for p in packages]
+    return Toolset(f"realcluster/{name}", f"{name} {release}", release, programs)
 
 
 def toolsets() -> dict[str, Toolset]:
     """All that is built, by the name that a command line gives it."""
-    kubelet = Toolset(
-        name="realcluster/kubelet",
-        title=f"kubelet {kubernetes_version()}",
-        release=kubernetes_version(),
-        programs=[kubernetes_program("kubelet")],
-    )
-    pause = Toolset(
-        name="realcluster/pause",
-        title="pause",
-        release="1",
-        programs=[Program("pause", HERE / "pause", "elasti/realcluster/pause")],
-    )
-    containerd = _toolset(
-        "containerd",
-        "containerd",
-        CONTAINERD,
-        *("cmd/containerd", "cmd/containerd-shim-runc-v2", "cmd/ctr"),
-        tags="no_btrfs,no_devmapper,no_zfs",
-    )
+    version = kubernetes_version()
+    kubelet = kubernetes_program("kubelet")
+    pause = Program("pause", HERE / "pause", "elasti/realcluster/pause")
+    coredns = "github.com/coredns/coredns"
     return {
-        "kubelet": kubelet,
-        "containerd": containerd,
-        "coredns": _toolset("coredns", "CoreDNS", "github.com/coredns/coredns", ""),
-        "pause": pause,
+        "kubelet": Toolset("realcluster/kubelet", f"kubelet {version}", version, [kubelet]),
+        "containerd": _toolset(
+            "containerd",
+            CONTAINERD,
+            *(f"/cmd/{name}" for name in ("containerd", "containerd-shim-runc-v2", "ctr")),
+            stamp=f"{CONTAINERD}/version.Version",
+            tags="no_btrfs,no_devmapper,no_zfs",
+        ),
+        "coredns": Toolset(
+            "realcluster/coredns",
+            "CoreDNS",
+            pinned_release(HERE / "coredns", coredns),
+            [Program("coredns", HERE / "coredns", coredns)],
+        ),
+        "pause": Toolset("realcluster/pause", "pause", "1", [pause]),
+        "metrics-server": _toolset(
+            "metrics-server",
+            "sigs.k8s.io/metrics-server",
+            "/cmd/metrics-server",
+            stamp="k8s.io/client-go/pkg/version.gitVersion",
+        ),
     }
 
 
+# Without these there is no cluster; the others take minutes to build, and who wants them asks for them.
 ESSENTIAL = ("kubelet", "containerd", "coredns", "pause")
 
 

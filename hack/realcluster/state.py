@@ -56,6 +56,11 @@ class State:
             return None
         return cls(**{**fields, "places": [Place(**place) for place in fields["places"]]})
 
+    @property
+    def nodes_places(self) -> list[Place]:
+        """Those that run pods."""
+        return [place for place in self.places if place.name.startswith("node-")]
+
     def place(self, name: str) -> Place:
         """One of them, by its name; KeyError with the names that there are."""
         for place in self.places:

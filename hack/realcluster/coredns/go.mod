@@ -1,6 +1,6 @@
 module elasti/realcluster/coredns
 
-go 1.26.8
+go 1.26.0
 
 require (
 	cloud.google.com/go/auth v0.22.0 // indirect
