@@ -130,10 +130,14 @@ def archive(image: Stock, env: Mapping[str, str]) -> Path:
 
 
 def command(*words: str) -> None:
-    """Run one step to its end, with a line now and then; BuildError where it fails."""
+    """Run one step to its end, with a line now and then; BuildError where it fails.
+
+    No mount that it makes outlives it, however it ends.
+    """
     program = which(words[0])
     assert program is not None, "the packages have been looked for"
-    status = run([program, *words[1:]], words[0], say, cwd=ROOT, env=dict(os.environ))
+    alone = ["unshare", "--mount", "--propagation=private", program, *words[1:]]
+    status = run(alone, words[0], say, cwd=ROOT, env=dict(os.environ))
     if status != 0:
         raise BuildError(f"{shlex.join(words)} failed with status {status}, see above")
 
@@ -234,8 +238,10 @@ def project(env: Mapping[str, str]) -> Path:
         shared = {CERTIFICATES: CERTIFICATES, settings: Path("/etc/pip.conf")}
         volumes = [f"--volume={here}:{there}:ro" for here, there in shared.items() if here.exists()]
         runtime = ["--network=host", "--isolation=oci", f"--runtime={which('runc')}"]
-        options = ["--pull-never", "--layers", *runtime, *volumes]
-        buildah(storage, "bud", *options, "--tag", PROJECT, str(ROOT))
+        # What a killed build left, and what the image before this one was made of.
+        buildah(storage, "rm", "--all")
+        buildah(storage, "bud", "--pull-never", *runtime, *volumes, "--tag", PROJECT, str(ROOT))
+        buildah(storage, "rmi", "--prune")
         for old in target.parent.glob("elasti-*.tar"):
             old.unlink()
         save(storage, PROJECT, target)
