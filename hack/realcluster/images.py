@@ -205,12 +205,24 @@ def make(image: Stock, target: Path, storage: Path, tmp: Path) -> None:
 def copied_files(root: Path) -> Iterator[Path]:
     """What the Dockerfile copies out of the tree, and what decides how."""
     yield from (root / "Dockerfile", root / ".dockerignore")
+    patterns = (root / ".dockerignore").read_text().split()
     text = (root / "Dockerfile").read_text().replace("\\\n", " ")
     for line in re.findall(r"^COPY (?!--from)(.*)$", text, re.MULTILINE):
         for source in shlex.split(line)[:-1]:
             for path in sorted([root / source, *(root / source).rglob("*")]):
-                if path.is_file() and "__pycache__" not in path.parts:
+                if path.is_file() and not is_ignored(str(path.relative_to(root)), patterns):
                     yield path
+
+
+def is_ignored(path: str, patterns: list[str]) -> bool:
+    """What a .dockerignore says: the last line that matches the path, or a directory it is in."""
+    ignored = False
+    for pattern in patterns:
+        words = re.split(r"(\*\*/|\*|\?)", pattern.removeprefix("!"))
+        wild = {"**/": "(?:.*/)?", "*": "[^/]*", "?": "[^/]"}
+        if re.fullmatch("".join(wild.get(w, re.escape(w)) for w in words) + "(/.*)?", path):
+            ignored = not pattern.startswith("!")
+    return ignored
 
 
 def project_archive(env: Mapping[str, str], root: Path = ROOT) -> Path:

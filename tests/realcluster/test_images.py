@@ -16,12 +16,15 @@ FROM python:3.13-slim
 COPY --from=build /opt/elasti /opt/elasti
 """
 
+IGNORED = "*\n!pyproject.toml\n!README.md\n!so*\nsource/tests\n**/__pycache__\n"
+
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A project with a Dockerfile."""
     (tmp_path / "source" / "deep").mkdir(parents=True)
-    for name in (".dockerignore", "pyproject.toml", "README.md", "source/deep/a.py", "other.py"):
+    (tmp_path / ".dockerignore").write_text(IGNORED)
+    for name in ("pyproject.toml", "README.md", "source/deep/a.py", "other.py"):
         (tmp_path / name).write_text(name)
     (tmp_path / "Dockerfile").write_text(DOCKERFILE)
     return tmp_path
@@ -50,6 +53,7 @@ def test_the_projects_image_is_that_of_what_the_dockerfile_copies(tree: Path) ->
         ("Dockerfile", True),
         ("other.py", False),
         ("source/__pycache__/a.pyc", False),
+        ("source/tests/test_a.py", False),
     ],
 )
 def test_it_is_built_anew_when_that_has_changed(tree: Path, name: str, changes: bool) -> None:
