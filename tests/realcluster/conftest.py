@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from hack.realcluster import lifecycle, machine
 from hack.realcluster.cluster import Options
 from hack.realcluster.images import PROJECT

@@ -7,6 +7,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+
 from hack.realcluster import config, network
 from hack.realcluster.cgroups import CgroupsMissing, Group, Hierarchy, mount_script, parse
 from hack.realcluster.node import own_library

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+
 from hack.realcluster import images, programs
 from hack.realcluster.programs import ProgramsMissing
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+
 from hack.realcluster import lifecycle
 from hack.realcluster.cgroups import Group, hierarchies
 from hack.realcluster.cluster import Options

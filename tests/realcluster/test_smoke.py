@@ -6,6 +6,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 import pytest
+
 from hack.realcluster.cluster import is_ready
 from tests.realcluster import app
 from tests.realcluster.app import App, restricted_pod

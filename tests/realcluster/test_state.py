@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from hack.realcluster.state import Place, State, is_owned, try_lock
 from tests.realcluster.report import Report, WakeUp, percentile
 
