@@ -6,60 +6,21 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from hack.realcluster import lifecycle
-from hack.realcluster.cgroups import Group, hierarchies
+from hack.realcluster.cgroups import Group
 from hack.realcluster.cluster import Options
-from hack.realcluster.programs import ROOT
-from hack.realcluster.state import State, is_owned
+from hack.realcluster.state import is_owned
+from tests.realcluster.clusters import SECONDS, command, owner_of, starting, traces, until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tests.realcluster.rig import Rig
 
 pytestmark = [pytest.mark.realcluster, pytest.mark.timeout(300)]
-
-COMMAND = ROOT / "hack" / "realcluster" / "cluster"
-SECONDS = 60.0
-
-
-def command(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([COMMAND, *arguments], check=False, capture_output=True, text=True)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.02)
-
-
-def traces(directory: Path) -> list[str]:
-    """What a cluster of this directory has on the machine: processes, cgroups, files beside its logs."""
-    group = Group.of(directory)
-    found = [f"process {pid}" for pid in group.processes()]
-    found += [str(h.path / group.name) for h in hierarchies() if (h.path / group.name).exists()]
-    kept = {"logs", "owner.lock", "command.lock"}
-    return found + [str(path) for path in directory.glob("*") if path.name not in kept]
-
-
-def starting(directory: Path) -> subprocess.Popen[bytes]:
-    """`up`, and one that is on its way when this returns."""
-    process = subprocess.Popen([COMMAND, "up", f"--dir={directory}"], stderr=subprocess.DEVNULL)
-    until(lambda: State.read(directory) is not None)
-    return process
-
-
-def owner_of(directory: Path) -> int:
-    state = State.read(directory)
-    assert state is not None
-    return state.owner
 
 
 def test_a_second_cluster_beside_the_first_does_not_disturb_it(
