@@ -170,7 +170,7 @@ async def test_a_resolvers_own_metrics_are_understood():
 
 
 PODS = [ResolverPod("r-1", "10.0.0.1", 8013), ResolverPod("r-2", "10.0.0.2", 8013)]
-METRICS = 'elasti_resolver_queued_count{namespace="blue",service="web"} 2.0\n'
+METRICS = '# TYPE elasti_resolver_queued_count gauge\nelasti_resolver_queued_count{namespace="blue",service="web"} 2.0\n'
 
 
 def test_held_is_the_sum_over_all_resolvers():
@@ -286,7 +286,9 @@ async def _metrics_server(text: str) -> AsyncIterator[tuple[str, int]]:
 
 def test_held_is_asked_of_resolvers_that_are_on_this_machine(pair: Stage):
     line = f'{{namespace="{pair.namespace}",service="get-asleep"}} 5.0'
-    server = _metrics_server(f"elasti_resolver_queued_count{line}\n")
+    server = _metrics_server(
+        f"# TYPE elasti_resolver_queued_count gauge\nelasti_resolver_queued_count{line}\n"
+    )
     address, port = pair.call(server.__aenter__())
     try:
         pair.call(_list_resolver(pair, "held-here", address, port))

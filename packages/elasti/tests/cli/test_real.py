@@ -109,7 +109,7 @@ def test_held_comes_through_its_proxy_to_pods(real: Real):
     """What a laptop sees of resolvers that only the API server can reach."""
     controlplane, namespace = real.controlplane, real.rig.namespace
     real.call(real.rig.web(0))
-    line = f'elasti_resolver_queued_count{{namespace="{namespace}",service="web"}} 12.0\n'
+    line = f'# TYPE elasti_resolver_queued_count gauge\nelasti_resolver_queued_count{{namespace="{namespace}",service="web"}} 12.0\n'
     server = controlplane.popen_inside(
         [sys.executable, "-c", METRICS, POD_ADDRESS, line], stdout=subprocess.PIPE
     )

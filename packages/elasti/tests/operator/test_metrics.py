@@ -13,10 +13,10 @@ from tests.controllers.support import eventually
 from tests.operator.rig import FakePrometheus, Rig
 
 from devkube.apiserver.faults import InjectedFault
-from elasti.operator.exposition import HistogramSeries, Series
 from elasti.operator.handover.machine import State
 from elasti.operator.metrics import OperatorMetrics
 from kubeloop.controller.reconcile import Request
+from kubeloop.metrics.text import OwnedSeries
 from kubeloop.objects.patches import MergePatch
 
 KUBEELASTIS = {
@@ -120,7 +120,7 @@ def test_an_error_is_named_by_its_class_and_never_by_its_text():
     )
 )
 def test_any_label_is_read_back_as_it_was(values):
-    series = Series("gauge", "a_metric", "About.", ["one", "two"])
+    series = OwnedSeries("gauge", "a_metric", "About.", ["one", "two"])
     for labels, number in values.items():
         series.put("owner", *labels, value=number)
     text = "".join(series.pieces())
@@ -135,7 +135,7 @@ def test_any_label_is_read_back_as_it_was(values):
 @given(st.lists(st.floats(0.0, 20.0), max_size=30))
 def test_a_histogram_counts_what_is_at_most_its_bounds(values):
     bounds = (0.5, 2.0, 10.0)
-    histogram = HistogramSeries("h", "About.", ["who"], bounds)
+    histogram = OwnedSeries("histogram", "h", "About.", ["who"], bounds)
     for number in values:
         histogram.observe("owner", "me", value=number)
     text = "".join(histogram.pieces())
@@ -180,6 +180,13 @@ async def test_each_of_them_moves_in_the_life_of_an_elastiservice(
         await shows("elasti_operator_informer_handler_counter", key="slices", **own)
         scaled = {"service_name": "web", "namespace": rig.namespace, "target": "web"}
         await shows("elasti_operator_scale_counter", error="success", **scaled)
+        # The library's own, under the names of client-go and controller-runtime.
+        await shows("workqueue_adds_total")
+        await shows(
+            "controller_runtime_reconcile_total", controller="elastiservice", result="requeue_after"
+        )
+        await shows_more("reflector_watches_total", 5)
+        await shows_more("reflector_list_duration_seconds_count", 5)
         prometheus.value = 9.0
         await rig.wake(operator, "web")
         await rig.becomes("Serve")

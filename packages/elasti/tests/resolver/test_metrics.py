@@ -10,12 +10,11 @@ from tests.resolver.support import HttpPod, free_port, get, held, worker
 
 from elasti.api.wire import WakeOutcome
 from elasti.resolver.app import Worker
-from elasti.resolver.metrics import MetricFamily, exposition
 from elasti.resolver.projections import ServiceKey
-from elasti.resolver.proxy.statistics import LatencyHistogram
 from elasti.resolver.services.service import WakeableService
 from elasti.resolver.workers import add_metrics
 from kubeloop.aio.wait import poll
+from kubeloop.metrics.text import Histogram, MetricFamily, exposition
 
 KUBEELASTI = {
     "elasti_resolver_host_extraction_count",
@@ -80,6 +79,9 @@ async def test_what_happened_to_requests_is_told_under_the_known_names():
         cluster.unpublish("web")
         await poll(lambda: service(resolver).published is False, 0.01, timeout=30)
         after = await scrape(resolver)
+    # The library's own: one list and watch for each of the four informers.
+    assert len(after["reflector_watches"]) == 4
+    assert len(after["reflector_list_duration_seconds_count"]) == 4
     answers = after["elasti_resolver_incoming_requests_count"]
     assert answers == {(*web, "2xx"): 2, (*web, "5xx"): 1}
     assert after["elasti_resolver_incoming_requests_sum"][*web, "5xx"] >= 0.9
@@ -95,11 +97,11 @@ async def test_what_happened_to_requests_is_told_under_the_known_names():
 
 
 def test_a_histogram_is_written_as_others_read_it():
-    histogram = LatencyHistogram((0.1, 1.0))
+    histogram = Histogram((0.1, 1.0))
     for seconds in (0.05, 0.1, 0.5, 7.0):
         histogram.add(seconds)
     family = MetricFamily("histogram", "h", "Times.", ["a"])
-    family.add_histogram(histogram, 'x"y\\z\n')
+    family.add(histogram, 'x"y\\z\n')
     text = exposition([family]).decode()
     (found,) = text_string_to_metric_families(text)
     assert found.type == "histogram"

@@ -17,12 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 from elasti.triggers.pods import CounterState, PodsMetadata, PodsReader, rate
 from elasti.triggers.registry import ReadContext, ScrapeTarget
-from elasti.triggers.responses import (
-    MetricSum,
-    NotExposition,
-    metric_sum,
-    samples,
-)
+from kubeloop.metrics.reader import MetricSum, NotExposition, metric_sum, samples
 
 COUNTER = PodsMetadata(metric="requests_total", threshold=1.0)
 

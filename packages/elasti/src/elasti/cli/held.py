@@ -16,12 +16,12 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import aiohttp
-from prometheus_client.parser import text_string_to_metric_families
 
 from elasti.api.defaults import RESOLVER_ADMIN_PORT
 from elasti.api.names import RESOLVER_SERVICE
 from kubeloop.client.errors import Forbidden, KubeError, NotFound
 from kubeloop.client.request import get
+from kubeloop.metrics.reader import samples
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -103,11 +103,10 @@ def sum_of(pods: Iterable[ResolverPod], answers: Iterable[str | Exception]) -> H
 
 def counts(metrics: str) -> Iterator[tuple[tuple[str, str], int]]:
     """Read how many connections wait from a resolver's metrics. Raises ValueError."""
-    for family in text_string_to_metric_families(metrics):
-        if family.name == _METRIC:
-            for sample in family.samples:
-                labels = sample.labels
-                yield (labels["namespace"], labels["service"]), int(sample.value)
+    if f"# TYPE {_METRIC} " not in metrics:
+        raise ValueError(f"its metrics have no {_METRIC}")
+    for labels, value in samples(metrics, _METRIC):
+        yield (labels["namespace"], labels["service"]), int(value)
 
 
 async def _metrics(client: Client, namespace: str, pod: ResolverPod) -> str | Exception:

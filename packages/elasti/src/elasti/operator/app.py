@@ -70,7 +70,7 @@ class OperatorApp:
         self._identity = settings.identity or socket.gethostname()
         self.metrics = OperatorMetrics()
         self.directory = Directory()
-        self.caches = OperatorCaches.of(client, settings)
+        self.caches = OperatorCaches.of(client, settings, self.metrics.library)
         manager = self.caches.manager
         self.metrics.observe_watches(manager.counts, manager.restarts)
         handles = self.caches.elastiservices.add_handler(self.directory.on_event, name="directory")

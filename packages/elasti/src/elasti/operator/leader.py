@@ -38,6 +38,7 @@ from elasti.operator.report.warnings import PodLabels, ServiceWarnings
 from elasti.operator.watch.informer_manager import is_news
 from elasti.operator.watch.targets import TargetWatcher
 from kubeloop.controller.controller import Controller
+from kubeloop.controller.queue.priority_queue import PriorityQueue
 from kubeloop.controller.reconcile import Request, Result
 from kubeloop.controller.sources import map_func
 from kubeloop.informer import Deleted
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from kubeloop.objects.core import EndpointSlice, Service
 
 
+_CONTROLLER = "elastiservice"
 _log = structlog.get_logger(__name__)
 
 
@@ -126,8 +128,14 @@ class Leader:
         self._quarantine = PortQuarantine(
             context.client, namespace=context.settings.operator_namespace, clock=context.clock
         )
+        library = context.metrics.library
         self._controller = Controller(
-            "elastiservice", self._reconcile, workers=context.settings.workers, timeout=60.0
+            _CONTROLLER,
+            self._reconcile,
+            queue=PriorityQueue(metrics=library.queue(_CONTROLLER)),
+            workers=context.settings.workers,
+            timeout=60.0,
+            metrics=library.controller(_CONTROLLER),
         )
         self._bounded_requeue = BoundedRequeue(self._enqueue)
         self._reconciler: ElastiServiceReconciler | None = None

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from elasti.operator.exposition import HistogramSeries, Series
 from elasti.operator.handover.machine import HOLDS
+from kubeloop.metrics.library import LibraryMetrics
+from kubeloop.metrics.text import OwnedSeries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -28,7 +29,9 @@ class OperatorMetrics:
     """The operator's metrics."""
 
     def __init__(self) -> None:
-        self._reconcile = HistogramSeries(
+        self.library = LibraryMetrics()
+        self._reconcile = OwnedSeries(
+            "histogram",
             "elasti_operator_reconcile",
             "Duration of reconciles in seconds.",
             ["crd_name", "error"],
@@ -36,10 +39,10 @@ class OperatorMetrics:
         )
         self._finalizer = _counter("CRD_finalizer_counter", "Ends of ElastiServices.", "crd_name")
         self._updates = _counter("CRD_update_counter", "Changes of mode.", "crd_name", "mode")
-        self._mode = Series(
+        self._mode = OwnedSeries(
             "gauge", "elasti_operator_mode", "1 in proxy mode, else 0.", ["crd_name"]
         )
-        self._informers = Series(
+        self._informers = OwnedSeries(
             "gauge", "elasti_operator_informer_count", "Watches held.", ["informer_name"]
         )
         self._follows = _counter(
@@ -53,13 +56,13 @@ class OperatorMetrics:
         self._scale = _counter(
             "scale_counter", "Writes of a target's scale.", "service_name", "namespace", "target"
         )
-        self._wakes = Series(
+        self._wakes = OwnedSeries(
             "counter",
             "elasti_operator_wake_requests_total",
             "Requests for a wake-up, by what was done.",
             ["outcome"],
         )
-        self._rebuilt = Series(
+        self._rebuilt = OwnedSeries(
             "counter",
             "elasti_operator_informer_restarts_total",
             "Watches that were taken down and built anew.",
@@ -130,16 +133,17 @@ class OperatorMetrics:
         for name, count in self._restarts().items():
             self._rebuilt.put(_UNOWNED, name, value=count)
         for metric in vars(self).values():
-            if isinstance(metric, Series | HistogramSeries):
+            if isinstance(metric, OwnedSeries):
                 yield from metric.pieces()
+        yield from map(str, self.library.families())
 
     def render(self) -> bytes:
         """Return everything in Prometheus' text format."""
         return "".join(self.pieces()).encode()
 
 
-def _counter(name: str, about: str, *labels: str) -> Series:
-    return Series("counter", f"elasti_operator_{name}", about, [*labels, "error"])
+def _counter(name: str, about: str, *labels: str) -> OwnedSeries:
+    return OwnedSeries("counter", f"elasti_operator_{name}", about, [*labels, "error"])
 
 
 def _class(error: BaseException | None) -> str:

@@ -29,6 +29,7 @@ from elasti.api.wire import (
 from elasti.authn.authenticator import AccessDenied
 from kubeloop.aio.tasks import TimeBudget
 from kubeloop.http.server import HardenedServer
+from kubeloop.metrics.text import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -42,7 +43,6 @@ if TYPE_CHECKING:
 
 _MAX_BYTES = 64 * 1024
 _RETRY_AFTER = {"Retry-After": "1"}
-_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _log = structlog.get_logger(__name__)
 
@@ -143,7 +143,7 @@ class Server:
             if budget.spent():
                 await budget.rest()
         body = "".join(pieces).encode()
-        return web.Response(body=body, headers={"Content-Type": _METRICS_TYPE})
+        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
 
     async def _health(self, request: web.Request) -> web.Response:
         answer = await self._checks[request.path].run(verbose="verbose" in request.query)

@@ -23,6 +23,7 @@ from elasti.authn.authenticator import AccessDenied
 from elasti.resolver.projections import ServiceKey
 from elasti.resolver.workers import WorkerUnreachable
 from kubeloop.http.server import ConnectionLimits, HardenedServer
+from kubeloop.metrics.text import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from aiohttp.typedefs import Handler
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 # Probes, Prometheus and two operators take a few; `limits.py` leaves 96 for all that is not data.
 CONNECTIONS = 32
 _SHUTDOWN = 1.0
-_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class AdminServer:
@@ -84,9 +84,7 @@ class AdminServer:
         return web.Response(text=why or "ok", status=503 if why else 200)
 
     async def _metrics(self, _: web.Request) -> web.Response:
-        return web.Response(
-            body=await self._view.metrics(), headers={"Content-Type": _METRICS_TYPE}
-        )
+        return web.Response(body=await self._view.metrics(), headers={"Content-Type": CONTENT_TYPE})
 
     async def _queue_status(self, request: web.Request) -> web.Response:
         report = await self._view.activity(_key(request))

@@ -37,6 +37,7 @@ from kubeloop.aio.tasks import BackgroundTasks, finish
 from kubeloop.client import Client
 from kubeloop.informer import SharedInformerFactory
 from kubeloop.informer.reflector.source import FAST_BACKOFF, ReflectorOptions
+from kubeloop.metrics.library import LibraryMetrics
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Sequence
@@ -60,8 +61,11 @@ class Worker:
     ) -> None:
         self._settings = settings
         options = ReflectorOptions(backoff=FAST_BACKOFF, survive_defects=True)
+        library = LibraryMetrics()
         self._factories = [
-            SharedInformerFactory(client, namespace=namespace, resync=_RESYNC, options=options)
+            SharedInformerFactory(
+                client, namespace=namespace, resync=_RESYNC, options=options, metrics=library
+            )
             for namespace in settings.watch_namespaces or ("",)
         ]
         self.path = DataPath(limits=limits or _limits(settings))
@@ -104,6 +108,7 @@ class Worker:
             shared=self.shared,
             operator=self.operator,
             unready=lambda: self._why_unready,
+            library=library,
         )
 
     @property

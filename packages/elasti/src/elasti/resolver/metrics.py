@@ -2,83 +2,25 @@
 
 Metrics are read from plain counters at the moment of the scrape. They have KubeElasti's names; labels are
 namespace, Service and the class of the status, so the number of series per Service is fixed, and no client
-can create one. The text is written here and not by a library, because a library adds `_total` to the names
-of counters, and KubeElasti's dashboards know them without.
+can create one. The library's own metrics (watches, lists) follow.
 """
 
 from __future__ import annotations
 
 import asyncio
-from itertools import accumulate
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from elasti.api.wire import ActivityReport
+from kubeloop.metrics.text import MetricFamily, exposition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable
 
     from elasti.resolver.ports.shared_port import SharedPort
     from elasti.resolver.projections import ServiceKey
-    from elasti.resolver.proxy.statistics import LatencyHistogram
     from elasti.resolver.services.registry import ServiceRegistry
     from elasti.resolver.services.wake import OperatorClient
-
-
-Labels = tuple[str, ...]
-
-
-class MetricFamily:
-    """One metric: its name, what it means, and a line for each set of labels."""
-
-    def __init__(
-        self,
-        kind: Literal["counter", "gauge", "histogram"],
-        name: str,
-        about: str,
-        labels: Sequence[str] = (),
-    ) -> None:
-        self._name = name
-        self._labels = tuple(labels)
-        self._lines = [f"# HELP {name} {about}\n# TYPE {name} {kind}\n"]
-
-    def add(self, value: float, *labels: str) -> None:
-        """Add a number."""
-        self._lines.append(f"{self._name}{self._braced(labels)} {_number(value)}\n")
-
-    def add_histogram(self, histogram: LatencyHistogram, *labels: str) -> None:
-        """Add a histogram, each count with those of what took less."""
-        braced = self._braced(labels)
-        opened = f"{braced[:-1]}," if braced else "{"
-        words = (*map(_number, histogram.bounds), "+Inf")
-        counts = list(accumulate(histogram.counts))
-        self._lines += [
-            f'{self._name}_bucket{opened}le="{word}"}} {count}\n'
-            for word, count in zip(words, counts, strict=True)
-        ]
-        self._lines.append(f"{self._name}_sum{braced} {_number(histogram.sum)}\n")
-        self._lines.append(f"{self._name}_count{braced} {counts[-1]}\n")
-
-    def __str__(self) -> str:
-        return "".join(self._lines)
-
-    def _braced(self, values: Labels) -> str:
-        if not self._labels:
-            return ""
-        pairs = zip(self._labels, values, strict=True)
-        return "{" + ",".join(f'{name}="{_escaped(value)}"' for name, value in pairs) + "}"
-
-
-def exposition(families: Iterable[MetricFamily]) -> bytes:
-    """Return what a server of metrics answers."""
-    return "".join(map(str, families)).encode()
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
-
-
-def _number(value: float) -> str:
-    return str(int(value)) if value == int(value) else repr(value)
+    from kubeloop.metrics.library import LibraryMetrics
 
 
 _LABELS = ("namespace", "service")
@@ -110,11 +52,13 @@ class WorkerView:
         shared: SharedPort,
         operator: OperatorClient,
         unready: Callable[[], str],
+        library: LibraryMetrics,
     ) -> None:
         self._registry = registry
         self._shared = shared
         self._operator = operator
         self._unready = unready
+        self._library = library
 
     async def activity(self, key: ServiceKey) -> ActivityReport | None:
         """Return what is seen of a Service."""
@@ -132,7 +76,7 @@ class WorkerView:
 
     async def metrics(self) -> bytes:
         """Return the metrics."""
-        return exposition((*self._ours(), *self._by_service()))
+        return exposition((*self._ours(), *self._by_service(), *self._library.families()))
 
     def _ours(self) -> Iterable[MetricFamily]:
         calls = MetricFamily(
@@ -169,9 +113,9 @@ class WorkerView:
             broken.add(counted.broken, *key)
             refused.add(counted.refused, *key)
             for digit, histogram in sorted(counted.answers.items()):
-                answers.add_histogram(histogram, *key, f"{digit}xx")
+                answers.add(histogram, *key, f"{digit}xx")
             for outcome, histogram in sorted(counted.holds.items()):
-                holds.add_histogram(histogram, *key, outcome)
+                holds.add(histogram, *key, outcome)
         return families
 
 

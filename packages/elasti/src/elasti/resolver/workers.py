@@ -95,8 +95,10 @@ class WorkerSupervisor:
 
 
 _SAMPLE = re.compile(r"(?P<series>[^#\s{]+(?:\{.*\})?) (?P<value>[-+.0-9a-zA-Z]+)\Z")
-# All workers see the same Services, not more of them.
-_SAME_FOR_ALL = frozenset(("elasti_resolver_services",))
+# All workers see the same objects, not more of them.
+_SAME_FOR_ALL = frozenset(
+    ("elasti_resolver_services", "informer_objects", "reflector_last_resource_version")
+)
 # Shorter than the second for which an operator waits.
 _PATIENCE = 0.8
 
@@ -190,7 +192,7 @@ def add_metrics(texts: Iterable[str]) -> str:
 
 
 def _add(series: dict[str, float], name: str, value: float) -> None:
-    if name in _SAME_FOR_ALL:
+    if name.partition("{")[0] in _SAME_FOR_ALL:
         series[name] = max(series.get(name, 0.0), value)
     else:
         series[name] = series.get(name, 0.0) + value

@@ -23,13 +23,9 @@ from msgspec import Meta
 from yarl import URL
 
 from elasti.triggers.registry import TriggerMetadata, TriggerReader, TriggerReading, TriggerType
-from elasti.triggers.responses import (
-    MetricSum,
-    NotExposition,
-    ResponseTooLong,
-    body_chunks,
-)
+from elasti.triggers.responses import ResponseTooLong, body_chunks
 from kubeloop.aio.tasks import TimeBudget, parallelize_until
+from kubeloop.metrics.reader import MetricSum, NotExposition
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Mapping, Sequence

@@ -1,21 +1,16 @@
-"""Responses of Prometheus and of pods: bounded bodies, and the text exposition format.
+"""Responses of Prometheus and of pods, read to their end within a bound.
 
 A stream hands out what has arrived so far, which is the whole body only for small ones. A
 beginning that is taken for the whole gives a number that is too small, and a target that sleeps
 while it is used.
-
-The text comes from pods, which may be anybody's. It is read chunk by chunk, so that the whole
-of it is never held, and only lines of the wanted metric are looked at. No line may be endless,
-and none may cost more than its length, so nothing is matched twice (possessive repetitions).
 """
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterator
 
     import aiohttp
 
@@ -42,90 +37,3 @@ async def body_chunks(response: aiohttp.ClientResponse, *, limit: int) -> AsyncI
             raise ResponseTooLong(f"the answer is longer than {limit / _MIB:g} MiB")
         for first in range(0, len(data), _CHUNK):
             yield data[first : first + _CHUNK]
-
-
-_SAMPLE = re.compile(
-    r"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*+)(?:[ \t]*+\{(?P<labels>.*)\})?[ \t]++(?P<value>\S++)"
-    r"(?:[ \t]++-?\d++)?[ \t]*+\Z"
-)
-_LABEL = re.compile(
-    r'[ \t]*+([a-zA-Z_][a-zA-Z0-9_]*+)[ \t]*+=[ \t]*+"((?:[^"\\]|\\.)*+)"[ \t]*+(?:,|\Z)'
-)
-_ESCAPES = {"\\\\": "\\", '\\"': '"', "\\n": "\n"}
-_ESCAPE = re.compile(r"\\[\\\"n]")
-
-
-_MAX_LINE = 64 * 1024
-
-
-class NotExposition(ValueError):
-    """A line that is not in the text format."""
-
-
-class MetricSum:
-    """The sum of a metric's samples that have these labels, of a text that comes in pieces.
-
-    Raises NotExposition for a line of that metric that cannot be read, and for one without an end.
-    """
-
-    def __init__(self, metric: str, labels: Mapping[str, str]) -> None:
-        self._metric = metric
-        self._sought = metric.encode()
-        self._labels = labels
-        self._begun = b""
-        self._sum: float | None = None
-
-    def feed(self, piece: bytes) -> None:
-        """Read on; the last line may go on in the next piece."""
-        whole, line_end, begun = (self._begun + piece).rpartition(b"\n")
-        if len(begun) > _MAX_LINE:
-            raise NotExposition(f"a line is longer than {_MAX_LINE} bytes")
-        self._begun = begun
-        if line_end:
-            self._read(whole)
-
-    def result(self) -> float | None:
-        """Return the sum, at the end; None where there was no such sample."""
-        self._read(self._begun)
-        self._begun = b""
-        return self._sum
-
-    def _read(self, lines: bytes) -> None:
-        if self._sought not in lines:
-            return
-        for found, value in samples(lines.decode("utf-8", "replace"), self._metric):
-            if self._labels.items() <= found.items():
-                self._sum = value + (self._sum or 0.0)
-
-
-def metric_sum(text: str, metric: str, labels: Mapping[str, str]) -> float | None:
-    """Return the sum of a whole text's samples; as `Total`."""
-    summed = MetricSum(metric, labels)
-    summed.feed(text.encode())
-    return summed.result()
-
-
-def samples(text: str, metric: str) -> Iterator[tuple[dict[str, str], float]]:
-    """Iterate over the samples of one metric."""
-    for line in text.split("\n"):  # other line ends may stand in labels
-        if not line.startswith(metric) or line[len(metric) : len(metric) + 1] not in " \t{":
-            continue
-        match = _SAMPLE.match(line)
-        if match is None:
-            raise NotExposition(f"{line[:200]!r} is not in Prometheus' text format")
-        try:
-            value = float(match["value"])
-        except ValueError:
-            raise NotExposition(f"{match['value'][:80]!r} is not a number") from None
-        yield _labels(match["labels"] or ""), value
-
-
-def _labels(text: str) -> dict[str, str]:
-    found, position, end = {}, 0, len(text.rstrip())
-    while position < end:
-        match = _LABEL.match(text, position)
-        if match is None:
-            raise NotExposition(f"labels {text[:200]!r} cannot be read")
-        found[match[1]] = _ESCAPE.sub(lambda escape: _ESCAPES[escape[0]], match[2])
-        position = match.end()
-    return found

@@ -123,10 +123,7 @@ class ControllerMetrics(Protocol):
 
 
 class NoControllerMetrics:
-    """Measurements nobody wants."""
+    """Counts nothing."""
 
-    def reconciled(self, outcome: Outcome, seconds: float) -> None:
-        """Ignore."""
-
-    def busy(self, workers: int) -> None:
-        """Ignore."""
+    def reconciled(self, outcome: Outcome, seconds: float) -> None: ...
+    def busy(self, workers: int) -> None: ...

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from kubeloop.http.server import HardenedServer
+from kubeloop.metrics.text import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -106,9 +107,6 @@ def _complaint(unknown: set[str]) -> list[str]:
     return [f"warn: some health checks cannot be excluded: no matches for {names}"]
 
 
-_METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
-
 class HealthServer:
     """A runnable for `Group.SERVERS`; ready when it listens.
 
@@ -180,7 +178,7 @@ def _add_metrics(app: web.Application, metrics: Callable[[], bytes]) -> None:
     from aiohttp import web  # noqa: PLC0415 -- as above
 
     async def serve(_request: web.Request) -> web.Response:
-        return web.Response(body=metrics(), headers={"Content-Type": _METRICS_TYPE})
+        return web.Response(body=metrics(), headers={"Content-Type": CONTENT_TYPE})
 
     app.router.add_get("/metrics", serve)
 

@@ -60,42 +60,18 @@ class NoMetrics:
     """Counts nothing; both an `InformerMetrics` and its own provider."""
 
     def informer(self, name: str) -> InformerMetrics:
-        """Return itself, whatever the name."""
         del name
         return self
 
-    def listed(self, *, items: int, seconds: float) -> None:
-        """Ignore."""
-
-    def watch_opened(self) -> None:
-        """Ignore."""
-
-    def watch_ended(self, *, reason: str) -> None:
-        """Ignore."""
-
-    def backed_off(self, *, seconds: float) -> None:
-        """Ignore."""
-
-    def rejected(self, *, reason: str) -> None:
-        """Ignore."""
-
-    def queued(self, *, changes: int) -> None:
-        """Ignore."""
-
-    def applied(self, *, changes: int, seconds: float) -> None:
-        """Ignore."""
-
-    def apply_failed(self) -> None:
-        """Ignore."""
-
-    def stored(self, *, objects: int, version: str) -> None:
-        """Ignore."""
-
-    def pending(self, *, handler: str, notifications: int) -> None:
-        """Ignore."""
-
-    def handled(self, *, handler: str, notifications: int, seconds: float) -> None:
-        """Ignore."""
-
-    def handler_failed(self, *, handler: str) -> None:
-        """Ignore."""
+    def listed(self, *, items: int, seconds: float) -> None: ...
+    def watch_opened(self) -> None: ...
+    def watch_ended(self, *, reason: str) -> None: ...
+    def backed_off(self, *, seconds: float) -> None: ...
+    def rejected(self, *, reason: str) -> None: ...
+    def queued(self, *, changes: int) -> None: ...
+    def applied(self, *, changes: int, seconds: float) -> None: ...
+    def apply_failed(self) -> None: ...
+    def stored(self, *, objects: int, version: str) -> None: ...
+    def pending(self, *, handler: str, notifications: int) -> None: ...
+    def handled(self, *, handler: str, notifications: int, seconds: float) -> None: ...
+    def handler_failed(self, *, handler: str) -> None: ...

@@ -16,6 +16,7 @@ from kubeloop.objects.core import MANAGED_BY_LABEL, SERVICES, SLICES, EndpointSl
 if TYPE_CHECKING:
     from elasti.operator.settings import OperatorSettings
     from kubeloop.client.client import Client
+    from kubeloop.informer import MetricsProvider
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -30,7 +31,9 @@ class OperatorCaches:
     resolvers: Resolvers
 
     @classmethod
-    def of(cls, client: Client, settings: OperatorSettings) -> OperatorCaches:
+    def of(
+        cls, client: Client, settings: OperatorSettings, metrics: MetricsProvider | None = None
+    ) -> OperatorCaches:
         """Make them; the manager runs them."""
         manager = Manager(
             client,
@@ -38,6 +41,7 @@ class OperatorCaches:
             resync=settings.informer_resync,
             health_period=settings.informer_health_period,
             stuck_after=settings.informer_stuck_after,
+            metrics=metrics,
         )
         caches = cls(
             manager,

@@ -7,8 +7,9 @@ stream of hours is not taken for a slow one.
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import TypeVar
+
+from kubeloop.metrics.text import Histogram
 
 # Seconds; those of KubeElasti are among them.
 ANSWER_BOUNDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
@@ -19,28 +20,7 @@ SERVED_TCP, REFUSED_TCP, LEFT = "tcp", "refused", "left"
 Kind = TypeVar("Kind")
 
 
-class LatencyHistogram:
-    """How often something took how long; the last count is of all that took longer than the bounds."""
-
-    __slots__ = ("bounds", "counts", "sum")
-
-    def __init__(self, bounds: tuple[float, ...]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
-        self.sum = 0.0
-
-    def add(self, seconds: float) -> None:
-        """Count one."""
-        self.counts[bisect_left(self.bounds, seconds)] += 1
-        self.sum += seconds
-
-    @property
-    def count(self) -> int:
-        """How many there were."""
-        return sum(self.counts)
-
-
-class LatencyHistograms(dict[Kind, LatencyHistogram]):
+class LatencyHistograms(dict[Kind, Histogram]):
     """One histogram for each kind of thing, made when it first happens."""
 
     __slots__ = ("_bounds",)
@@ -49,8 +29,8 @@ class LatencyHistograms(dict[Kind, LatencyHistogram]):
         super().__init__()
         self._bounds = bounds
 
-    def __missing__(self, kind: Kind) -> LatencyHistogram:
-        made = self[kind] = LatencyHistogram(self._bounds)
+    def __missing__(self, kind: Kind) -> Histogram:
+        made = self[kind] = Histogram(self._bounds)
         return made
 
 

@@ -1,0 +1,269 @@
+"""The library's own metrics, under the names of client-go and controller-runtime.
+
+    metrics = LibraryMetrics()
+    factory = SharedInformerFactory(client, metrics=metrics)
+    queue = PriorityQueue(metrics=metrics.queue("web"))
+    controller = Controller("web", reconcile, queue=queue, metrics=metrics.controller("web"))
+    HealthServer(checks, metrics=lambda: exposition(metrics.families()))
+
+Label values are names that the program gave (informers, handlers, queues, controllers) or words from
+a fixed set (results, reasons), so the number of series is bounded by the program, never by the
+cluster. Counting is an addition to a plain number; names and labels come in only at a scrape.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kubeloop.metrics.text import Histogram, MetricFamily
+
+if TYPE_CHECKING:
+    import enum
+    from collections.abc import Mapping
+
+    from kubeloop.metrics.text import MetricKind
+
+# client-go's and controller-runtime's, thinned out: every bound is a series.
+_QUEUE_BOUNDS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0)
+_RECONCILE_BOUNDS = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 20.0, 60.0)
+_LIST_BOUNDS = (0.01, 0.1, 0.5, 2.5, 10.0, 60.0)
+
+
+class _Metric(NamedTuple):
+    """A metric and the attribute that counts it: a number, a histogram, or those by a second label."""
+
+    kind: MetricKind
+    name: str
+    attribute: str
+    about: str
+    by: str = ""
+
+
+_QUEUES = (
+    _Metric("gauge", "workqueue_depth", "items", "Items that are ready to be taken."),
+    _Metric("counter", "workqueue_adds_total", "adds", "Items that were added."),
+    _Metric("counter", "workqueue_retries_total", "retries", "Delayed and rate-limited adds."),
+    _Metric(
+        "histogram", "workqueue_queue_duration_seconds", "waits", "Seconds that items were ready."
+    ),
+    _Metric(
+        "histogram",
+        "workqueue_work_duration_seconds",
+        "works",
+        "Seconds that items were worked on.",
+    ),
+    _Metric(
+        "gauge",
+        "workqueue_unfinished_work_seconds",
+        "unfinished",
+        "Age of the running items, summed.",
+    ),
+    _Metric(
+        "gauge",
+        "workqueue_longest_running_processor_seconds",
+        "longest",
+        "Age of the oldest running item.",
+    ),
+)
+_CONTROLLERS = (
+    _Metric(
+        "counter",
+        "controller_runtime_reconcile_total",
+        "outcomes",
+        "Reconciles, by how they ended.",
+        "result",
+    ),
+    _Metric(
+        "histogram",
+        "controller_runtime_reconcile_time_seconds",
+        "seconds",
+        "Duration of reconciles.",
+    ),
+    _Metric(
+        "gauge", "controller_runtime_active_workers", "workers", "Workers that are reconciling."
+    ),
+)
+_INFORMERS = (
+    _Metric("histogram", "reflector_list_duration_seconds", "lists", "Duration of complete lists."),
+    _Metric("counter", "reflector_watches_total", "watches", "Watches that the server accepted."),
+    _Metric("counter", "reflector_watches_ended_total", "ended", "Ends of watches.", "reason"),
+    _Metric("counter", "reflector_backoff_seconds_total", "backoff", "Seconds of backoff."),
+    _Metric("gauge", "reflector_last_resource_version", "version", "resourceVersion of the store."),
+    _Metric("gauge", "informer_objects", "objects", "Objects in the store."),
+    _Metric("gauge", "informer_queued_changes", "waiting", "Changes that wait to be applied."),
+    _Metric("counter", "informer_applied_changes_total", "changes", "Changes that were applied."),
+    _Metric(
+        "counter",
+        "informer_apply_errors_total",
+        "apply_errors",
+        "Entries that could not be applied.",
+    ),
+    _Metric(
+        "counter", "informer_rejected_objects_total", "rejections", "Objects dropped.", "reason"
+    ),
+    _Metric("gauge", "informer_handler_pending", "backlog", "Notifications that wait.", "handler"),
+    _Metric(
+        "counter",
+        "informer_handler_notifications_total",
+        "notifications",
+        "Notifications that a handler took.",
+        "handler",
+    ),
+    _Metric(
+        "counter",
+        "informer_handler_seconds_total",
+        "handler_seconds",
+        "Seconds that a handler ran.",
+        "handler",
+    ),
+    _Metric(
+        "counter",
+        "informer_handler_errors_total",
+        "handler_errors",
+        "Exceptions of a handler.",
+        "handler",
+    ),
+)
+
+
+class LibraryMetrics:
+    """Counts for informers, queues and controllers; `families` shows everything."""
+
+    def __init__(self) -> None:
+        self._informers: dict[str, InformerCounts] = {}
+        self._queues: dict[str, QueueCounts] = {}
+        self._controllers: dict[str, ControllerCounts] = {}
+
+    def informer(self, name: str) -> InformerCounts:
+        """Return the figures of one informer; one that is rebuilt under its name goes on counting."""
+        return self._informers.setdefault(name, InformerCounts())
+
+    def queue(self, name: str) -> QueueCounts:
+        """Return the figures of one queue."""
+        return self._queues.setdefault(name, QueueCounts())
+
+    def controller(self, name: str) -> ControllerCounts:
+        """Return the figures of one controller."""
+        return self._controllers.setdefault(name, ControllerCounts())
+
+    def families(self) -> list[MetricFamily]:
+        """Return all metrics as they are now."""
+        return [
+            *(_family(metric, "name", self._queues) for metric in _QUEUES),
+            *(_family(metric, "controller", self._controllers) for metric in _CONTROLLERS),
+            *(_family(metric, "name", self._informers) for metric in _INFORMERS),
+        ]
+
+
+def _family(metric: _Metric, label: str, counted: Mapping[str, Any]) -> MetricFamily:
+    labels = (label, metric.by) if metric.by else (label,)
+    family = MetricFamily(metric.kind, metric.name, metric.about, labels)
+    for name, counts in counted.items():
+        value = getattr(counts, metric.attribute)
+        if metric.by:
+            for key, number in value.items():
+                family.add(number, name, key)
+        else:
+            family.add(value, name)
+    return family
+
+
+class QueueCounts:
+    """The figures of one queue, a `QueueMetrics`."""
+
+    def __init__(self) -> None:
+        self.items = self.adds = self.retries = 0
+        self.unfinished = self.longest = 0.0
+        self.waits, self.works = Histogram(_QUEUE_BOUNDS), Histogram(_QUEUE_BOUNDS)
+
+    def depth(self, items: int) -> None:
+        self.items = items
+
+    def added(self) -> None:
+        self.adds += 1
+
+    def waited(self, seconds: float) -> None:
+        self.waits.add(seconds)
+
+    def worked(self, seconds: float) -> None:
+        self.works.add(seconds)
+
+    def running(self, unfinished_seconds: float, longest_seconds: float) -> None:
+        self.unfinished, self.longest = unfinished_seconds, longest_seconds
+
+    def retried(self) -> None:
+        self.retries += 1
+
+
+class ControllerCounts:
+    """The figures of one controller, a `ControllerMetrics`."""
+
+    def __init__(self) -> None:
+        self.outcomes: Counter[str] = Counter()
+        self.seconds = Histogram(_RECONCILE_BOUNDS)
+        self.workers = 0
+
+    def reconciled(self, outcome: enum.Enum, seconds: float) -> None:
+        self.outcomes[outcome.value] += 1
+        self.seconds.add(seconds)
+
+    def busy(self, workers: int) -> None:
+        self.workers = workers
+
+
+class InformerCounts:
+    """The figures of one informer, an `InformerMetrics`."""
+
+    def __init__(self) -> None:
+        self.lists = Histogram(_LIST_BOUNDS)
+        self.watches = self.waiting = self.changes = self.apply_errors = self.objects = 0
+        self.backoff = self.version = 0.0
+        self.ended: Counter[str] = Counter()
+        self.rejections: Counter[str] = Counter()
+        self.backlog: dict[str, int] = {}
+        self.notifications: Counter[str] = Counter()
+        self.handler_seconds: dict[str, float] = {}
+        self.handler_errors: Counter[str] = Counter()
+
+    def listed(self, *, items: int, seconds: float) -> None:
+        del items  # the store's size says it
+        self.lists.add(seconds)
+
+    def watch_opened(self) -> None:
+        self.watches += 1
+
+    def watch_ended(self, *, reason: str) -> None:
+        self.ended[reason] += 1
+
+    def backed_off(self, *, seconds: float) -> None:
+        self.backoff += seconds
+
+    def rejected(self, *, reason: str) -> None:
+        self.rejections[reason] += 1
+
+    def queued(self, *, changes: int) -> None:
+        self.waiting = changes
+
+    def applied(self, *, changes: int, seconds: float) -> None:
+        del seconds  # once a batch: the rate of changes is what dashboards show
+        self.changes += changes
+
+    def apply_failed(self) -> None:
+        self.apply_errors += 1
+
+    def stored(self, *, objects: int, version: str) -> None:
+        self.objects = objects
+        with contextlib.suppress(ValueError):  # versions are opaque; where one is a number, show it
+            self.version = float(version)
+
+    def pending(self, *, handler: str, notifications: int) -> None:
+        self.backlog[handler] = notifications
+
+    def handled(self, *, handler: str, notifications: int, seconds: float) -> None:
+        self.notifications[handler] += notifications
+        self.handler_seconds[handler] = self.handler_seconds.get(handler, 0.0) + seconds
+
+    def handler_failed(self, *, handler: str) -> None:
+        self.handler_errors[handler] += 1
