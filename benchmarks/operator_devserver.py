@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import base64
 import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.operator_ledger import COMPLETE, OPERATOR_USER, RECEIVED, STARTED, Clerk
-from devkube.apiserver.auth import ADMIN_GROUP
 from devkube.apiserver.server import ApiServer
 
 if TYPE_CHECKING:
@@ -63,19 +61,9 @@ async def serve(directory: Path) -> None:
             server.core.gate.authorizers.insert(0, auditor)
             server.core.observers.append(auditor.written)
             for user in ("admin", OPERATOR_USER):
-                (directory / user).write_text(_kubeconfig(server, user))
+                (directory / user).write_text(server.admin_kubeconfig(user))
             print(json.dumps({"url": server.url}), flush=True)
             await asyncio.to_thread(sys.stdin.read)
-
-
-def _kubeconfig(server: ApiServer, user: str) -> str:
-    pair = server.client_certificate(user, [ADMIN_GROUP])
-    return server.kubeconfig(
-        {
-            "client-certificate-data": base64.b64encode(pair.certificate).decode(),
-            "client-key-data": base64.b64encode(pair.key).decode(),
-        }
-    )
 
 
 def main() -> None:

@@ -129,7 +129,7 @@ class RealCluster:
         address, network = NODES[name]
         kubeconfig = rig.kubeconfig_for(f"system:node:{name}", ["system:nodes"], inside=True)
         directory = rig.directory / name
-        arguments = [str(kubeconfig), name, address, network, str(directory), str(rig.ca_file)]
+        arguments = [str(kubeconfig), name, address, network, str(directory)]
         command = [*proxies.PYTHON, "tests.kubelet.inside", f"--pods={PODS_A_NODE}"]
         command += [f"--program=elasti={sys.executable} -m elasti", *arguments]
         return self._component(name, command, lambda: self._node_is_ready(name))

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import errno
 import logging
 import shlex
@@ -36,7 +37,6 @@ from devkube.auth.jwt import SigningKey
 from devkube.controllers.manager import ControllerManager
 from devkube.datadir import scratch_directory
 from devkube.faults import ClusterFaults, NodePartitions
-from devkube.kubeconfig import ClusterAccess
 from devkube.serviceproxy.proxy import PropagationDelay, ServiceProxy
 from kubeloop.aio.clock import SystemClock
 from kubeloop.aio.tasks import BackgroundTasks
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Coroutine
     from pathlib import Path
-    from types import TracebackType
     from typing import Any
 
+    from devkube.kubeconfig import ClusterAccess
     from devkube.kubelet.kubelet import Kubelet
     from kubeloop.aio.clock import Clock
     from kubeloop.client.config.client_config import ClientConfig
@@ -94,7 +94,6 @@ def read_program(text: str) -> tuple[str, tuple[str, ...]]:
 
 _log = logging.getLogger(__name__)
 
-CONTEXT = "elasti-dev"
 _PORT_INSIDE = 6443
 
 
@@ -166,12 +165,7 @@ class DevCluster:
             self._running = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         await self._running.aclose()
         if self._failure is not None and self._failure.done():
             self._failure.exception()
@@ -187,13 +181,8 @@ class DevCluster:
     def access(
         self, user: str = "dev-admin", groups: tuple[str, ...] = (ADMIN_GROUP,)
     ) -> ClusterAccess:
-        """Return what a kubeconfig needs, for the administrator or anybody else."""
-        return ClusterAccess(
-            name=CONTEXT,
-            server=self.url,
-            authority=self.server.ca_pem,
-            identity=self.server.client_certificate(user, groups),
-        )
+        """Return what a kubeconfig needs, for an administrator or any other user."""
+        return dataclasses.replace(self.server.access(user, groups), server=self.url)
 
     async def wait_ready(self) -> None:
         """Wait until every node is ready. Raises ComponentFailed."""

@@ -13,7 +13,7 @@ are gone: as when a cable is pulled, and not as when a server says no.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -29,31 +29,15 @@ if TYPE_CHECKING:
 
     from devkube.apiserver.auth import RequestCredentials, UserInfo
     from devkube.apiserver.calls import Attributes
-    from devkube.apiserver.core import NonResourcePaths
+    from devkube.apiserver.core import NonResourcePaths, PathHandler
     from devkube.apiserver.faults import FaultInjector
+    from devkube.controllers.manager import ControllerManager
     from devkube.serviceproxy.proxy import PropagationDelay
     from kubeloop.objects.meta import JsonObject
 
 
 CONTROLLERS, NODES, PROXY = "/_dev/controllers", "/_dev/nodes", "/_dev/proxy"
 C = TypeVar("C", bound=msgspec.Struct)
-
-
-class PausableControllers(Protocol):
-    """Controllers that can be told to stand still."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """What there is to pause."""
-
-    def pause(self, name: str) -> None:
-        """Let one stand still. Raises KeyError."""
-
-    def resume(self, name: str) -> None:
-        """Let it go on. Raises KeyError."""
-
-    def is_paused(self, name: str) -> bool:
-        """Whether it stands still."""
 
 
 class ControllersCommand(msgspec.Struct, forbid_unknown_fields=True):
@@ -83,7 +67,7 @@ class ClusterFaults:
     def __init__(
         self,
         *,
-        controllers: PausableControllers,
+        controllers: ControllerManager,
         partitions: NodePartitions,
         nodes: Sequence[str],
         propagation: PropagationDelay,
@@ -100,7 +84,7 @@ class ClusterFaults:
             (NODES, self._set_nodes),
             (PROXY, self._set_proxy),
         ):
-            paths.serve(path, _PrivateEndpoint(handle).answer)
+            paths.serve(path, _private(handle))
 
     def _set_controllers(self, body: bytes) -> JsonObject:
         command = _read_command(body, ControllersCommand)
@@ -143,18 +127,17 @@ class ClusterFaults:
         return {"delay": self._propagation.delay, "jitter": self._propagation.jitter}
 
 
-class _PrivateEndpoint:
-    """One knob behind the check that keeps others away from it."""
-
-    def __init__(self, handle: Callable[[bytes], JsonObject]) -> None:
-        self._handle = handle
+def _private(handle: Callable[[bytes], JsonObject]) -> PathHandler:
+    """Answer with what a handler returns, to administrators on this machine alone."""
 
     async def answer(
-        self, request: web.BaseRequest, attributes: Attributes, user: UserInfo
+        request: web.BaseRequest, attributes: Attributes, user: UserInfo
     ) -> ApiResponse:
         check_private(request, attributes, user)
         body = await request.read() if attributes.verb == "post" else b""
-        return ApiResponse(body=msgspec.json.encode(self._handle(body)))
+        return ApiResponse(body=msgspec.json.encode(handle(body)))
+
+    return answer
 
 
 def _read_command(body: bytes, kind: type[C]) -> C:
@@ -165,7 +148,7 @@ def _read_command(body: bytes, kind: type[C]) -> C:
 
 
 class NodePartitions:
-    """Stands first in the row of authenticators; knows nobody, but lets some wait."""
+    """The first authenticator: authenticates no caller, and lets those of a partitioned node wait."""
 
     def __init__(self, faults: FaultInjector) -> None:
         self._faults = faults

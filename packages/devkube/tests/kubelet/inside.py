@@ -1,7 +1,7 @@
 """A kubelet as a program, for a real API server.
 
     python -m tests.kubelet.inside [--pods N] [--program IMAGE=COMMAND]...
-        KUBECONFIG NODE ADDRESS NETWORK DIRECTORY CLIENT_CA
+        KUBECONFIG NODE ADDRESS NETWORK DIRECTORY
 
 Runs until it is told to stop.
 """
@@ -18,7 +18,6 @@ from pathlib import Path
 from devkube.addresses import AddressPool
 from devkube.cluster import ImagePrograms, read_program
 from devkube.kubelet.kubelet import PATH, Kubelet, KubeletSettings
-from devkube.kubelet.logs.server import KubeletServerSettings
 from kubeloop.client import Client, ClientConfig
 
 
@@ -26,7 +25,7 @@ def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--pods", type=int, default=KubeletSettings().max_pods)
     parser.add_argument("--program", type=read_program, action="append", default=[])
-    for name in ("kubeconfig", "node", "address", "network", "directory", "client_ca"):
+    for name in ("kubeconfig", "node", "address", "network", "directory"):
         parser.add_argument(name)
     return parser.parse_args()
 
@@ -37,7 +36,6 @@ def settings_for(given: argparse.Namespace) -> KubeletSettings:
         environment={"PATH": f"{Path(sys.executable).parent}:{PATH}"},
         entrypoints=ImagePrograms(dict(given.program)),
         max_pods=given.pods,
-        server=KubeletServerSettings(client_ca=Path(given.client_ca).read_bytes()),
     )
 
 

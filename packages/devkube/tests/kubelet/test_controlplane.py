@@ -25,7 +25,7 @@ NETWORK = "10.200.9.0/24"
 def start(rig: ControlPlane, directory: Path) -> subprocess.Popen[bytes]:
     kubeconfig = rig.kubeconfig_for(f"system:node:{NODE}", ["system:nodes"], inside=True)
     argv = [sys.executable, "-W", "ignore", "-m", "tests.kubelet.inside"]
-    argv += [str(kubeconfig), NODE, ADDRESS, NETWORK, str(directory), str(rig.ca_file)]
+    argv += [str(kubeconfig), NODE, ADDRESS, NETWORK, str(directory)]
     return rig.popen_inside(argv, cwd=ROOT)
 
 
@@ -104,15 +104,6 @@ def test_a_pod_becomes_ready_is_reached_and_goes_with_grace(here: Here):
     assert "hello" in here.rig.run_inside([sys.executable, "-c", code])
     here.kubectl("delete", "pod", "web", "--wait=true", "--timeout=20s")
     here.gone()
-
-
-def test_kubectl_reads_logs_through_the_api_server(here: Here):
-    here.create(shell("echo one; echo two; exec sleep 60"), shell("exec sleep 60", name="other"))
-    here.until(is_ready)
-    assert here.kubectl("logs", "web", "-c", "main") == "one\ntwo\n"
-    assert here.kubectl("logs", "web", "-c", "main", "--tail=1") == "two\n"
-    with pytest.raises(subprocess.CalledProcessError):
-        here.kubectl("logs", "web", "-c", "main", "--previous")
 
 
 def test_a_pod_that_others_call_unready_is_called_ready_again(here: Here):

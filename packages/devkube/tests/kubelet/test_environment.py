@@ -20,23 +20,22 @@ from devkube.kubelet.environment import (
     read_field,
     read_resource,
 )
+from devkube.kubelet.volume_sources import PodReferences
 
 
-class Objects:
+class Objects(PodReferences):
     """References to a fixed set of objects."""
 
     def __init__(self, **content: Mapping[str, bytes]) -> None:
-        self._content = content
+        super().__init__("default", {})
+        self._objects = content
 
     def config_map(self, name: str, *, optional: bool) -> Mapping[str, bytes]:
-        if name not in self._content and not optional:
+        if name not in self._objects and not optional:
             raise ConfigurationError(f'configmap "{name}" not found')
-        return self._content.get(name, {})
+        return self._objects.get(name, {})
 
     secret = config_map
-
-    def describe(self, kind: str, name: str) -> str:
-        return f"{kind} default/{name}"
 
 
 def container(**fields: Any) -> ContainerSpec:

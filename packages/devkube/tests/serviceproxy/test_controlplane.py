@@ -47,7 +47,7 @@ def node(controlplane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -
     kubeconfig = controlplane.kubeconfig_for(f"system:node:{NODE}", ["system:nodes"], inside=True)
     directory = tmp_path_factory.mktemp("kubelet")
     argv = [sys.executable, "-W", "ignore", "-m", "tests.kubelet.inside"]
-    argv += [str(kubeconfig), NODE, ADDRESS, NETWORK, str(directory), str(controlplane.ca_file)]
+    argv += [str(kubeconfig), NODE, ADDRESS, NETWORK, str(directory)]
     process = controlplane.popen_inside(argv, cwd=ROOT)
     try:
         selector = f"/api/v1/nodes?fieldSelector=metadata.name={NODE}"

@@ -8,7 +8,6 @@ An empty store is given what every cluster has: its namespaces, and the Service 
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import ipaddress
 import ssl
@@ -30,11 +29,11 @@ from devkube.apiserver.database import Database
 from devkube.apiserver.http import RequestHandler, make_request
 from devkube.apiserver.storage import ObjectStore
 from devkube.certificates import CertificateAuthority, PemKeyPair
+from devkube.kubeconfig import ClusterAccess
 from kubeloop.aio.clock import SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from types import TracebackType
 
     from devkube.apiserver.auth import UserInfo
     from devkube.apiserver.storage import HistoryWindow
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
 
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 _PORT = 443
+CONTEXT = "elasti-dev"
 
 
 def server_names(service_network: str) -> list[str]:
@@ -207,12 +207,7 @@ class ApiServer:
             self._resources = stack.pop_all()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         self.core.faults.clear()
         self.core.faults.drop_watches()
         await self._resources.aclose()
@@ -221,29 +216,18 @@ class ApiServer:
         """Issue a client certificate."""
         return self.authority.issue_client(user, groups, now=self._clock.now())
 
-    def admin_kubeconfig(self) -> str:
-        """Return a kubeconfig (YAML) whose user may do everything."""
-        pair = self.client_certificate("dev-admin", [ADMIN_GROUP])
-        return self.kubeconfig(
-            {
-                "client-certificate-data": _text(pair.certificate),
-                "client-key-data": _text(pair.key),
-            }
+    def access(
+        self, user: str = "dev-admin", groups: Sequence[str] = (ADMIN_GROUP,)
+    ) -> ClusterAccess:
+        """Return what a kubeconfig needs, for an administrator or any other user."""
+        identity = self.client_certificate(user, groups)
+        return ClusterAccess(
+            name=CONTEXT, server=self.url, authority=self.ca_pem, identity=identity
         )
 
-    def kubeconfig(self, user: JsonObject, *, name: str = "elasti-dev") -> str:
-        """Return a kubeconfig (YAML) for a user's credentials."""
-        cluster = {"server": self.url, "certificate-authority-data": _text(self.ca_pem)}
-        return yaml.safe_dump(
-            {
-                "apiVersion": "v1",
-                "kind": "Config",
-                "clusters": [{"name": name, "cluster": cluster}],
-                "users": [{"name": name, "user": user}],
-                "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
-                "current-context": name,
-            }
-        )
+    def admin_kubeconfig(self, user: str = "dev-admin") -> str:
+        """Return a kubeconfig (YAML) whose user may do everything."""
+        return yaml.safe_dump(self.access(user).document())
 
     def _tls(self) -> ssl.SSLContext:
         hosts = [self.host, *self._hosts, *server_names(self._service_network)]
@@ -265,7 +249,3 @@ class ApiServer:
 def _bound_port(runner: web.ServerRunner) -> int:
     (address, *_) = runner.addresses
     return int(address[1])
-
-
-def _text(pem: bytes) -> str:
-    return base64.b64encode(pem).decode()

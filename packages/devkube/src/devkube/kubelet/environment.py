@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         ResourceFieldSelector,
     )
     from devkube.kubelet.pod_types import KubeletPod
-    from devkube.kubelet.volume_sources import References
+    from devkube.kubelet.volume_sources import PodReferences
 
 
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]\Z")
@@ -107,7 +107,10 @@ def expand(text: str, variables: Mapping[str, str]) -> str:
 
 
 def environment(
-    container: ContainerSpec, facts: DownwardContext, objects: References, base: Mapping[str, str]
+    container: ContainerSpec,
+    facts: DownwardContext,
+    objects: PodReferences,
+    base: Mapping[str, str],
 ) -> dict[str, str]:
     """Return a container's variables over those of the node. Raises ConfigurationError."""
     result = dict(base)
@@ -136,7 +139,7 @@ def command(
     return tuple(expand(part, variables) for part in given)
 
 
-def _all_keys(source: EnvFromSource, objects: References) -> Iterator[tuple[str, str]]:
+def _all_keys(source: EnvFromSource, objects: PodReferences) -> Iterator[tuple[str, str]]:
     if source.config_map_ref is not None:
         ref = source.config_map_ref
         found = objects.config_map(ref.name, optional=bool(ref.optional))
@@ -152,7 +155,7 @@ def _all_keys(source: EnvFromSource, objects: References) -> Iterator[tuple[str,
 
 
 def _value(
-    source: EnvVarSource, container: ContainerSpec, facts: DownwardContext, objects: References
+    source: EnvVarSource, container: ContainerSpec, facts: DownwardContext, objects: PodReferences
 ) -> str | None:
     if source.field_ref is not None:
         try:

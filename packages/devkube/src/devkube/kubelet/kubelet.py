@@ -18,7 +18,6 @@ import shutil
 from typing import TYPE_CHECKING
 
 from devkube.kubelet.logs.reading import NodeLogs
-from devkube.kubelet.logs.server import KubeletServer
 from devkube.kubelet.node import NodeAgent, machine_capacity
 from devkube.kubelet.pod_types import PODS, KubeletPod
 from devkube.kubelet.pods.plan import RestartPolicy
@@ -41,7 +40,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devkube.addresses import AddressPool
-    from devkube.kubelet.logs.server import KubeletServerSettings
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
     from kubeloop.informer.handlers import Notification
@@ -77,8 +75,6 @@ class KubeletSettings:
     max_pods: int = 110
     isolation: Isolation = Isolation.PRIVILEGED
     """The most that containers get, where the machine allows it."""
-    server: KubeletServerSettings | None = None
-    """The kubelet's own HTTPS server, for an API server in another process."""
 
     @property
     def short_version(self) -> str:
@@ -147,7 +143,6 @@ class Kubelet:
                 self.settings,
                 name=self.node_name,
                 capacity=self._capacity,
-                port=await self._serve(stack),
                 clock=self._clock,
             )
             await agent.register()
@@ -161,19 +156,6 @@ class Kubelet:
             self._sweep()
             self._ready.set()
             await agent.run()
-
-    async def _serve(self, stack: contextlib.AsyncExitStack) -> int:
-        """Start the kubelet's own server where one is wanted; returns its port, or 0."""
-        if self.settings.server is None:
-            return 0
-        server = KubeletServer(
-            self.settings.server,
-            client=self._client,
-            node=self.node_name,
-            logs=self.logs,
-            clock=self._clock,
-        )
-        return await stack.enter_async_context(server.listening(self.settings.node_address))
 
     def _sweep(self) -> None:
         """Remove what an earlier kubelet left of pods that are gone since."""

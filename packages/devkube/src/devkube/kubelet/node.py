@@ -65,7 +65,6 @@ def node_status(
     settings: KubeletSettings,
     capacity: Mapping[str, str],
     *,
-    port: int,
     known: JsonObject,
     now: dt.datetime,
 ) -> JsonObject:
@@ -76,7 +75,7 @@ def node_status(
     ]
     ready = "kubelet is posting ready status"
     conditions.append(_condition("Ready", "True", "KubeletReady", ready, known=known, now=now))
-    status: JsonObject = {
+    return {
         "capacity": dict(capacity),
         "allocatable": dict(capacity),
         "conditions": conditions,
@@ -86,9 +85,6 @@ def node_status(
         ],
         "nodeInfo": _information(settings),
     }
-    if port:
-        status["daemonEndpoints"] = {"kubeletEndpoint": {"Port": port}}
-    return status
 
 
 def lease_object(
@@ -178,7 +174,6 @@ class NodeAgent:
         *,
         name: str,
         capacity: Mapping[str, str],
-        port: int,
         clock: Clock,
     ) -> None:
         self._nodes = client.resource("v1/nodes")
@@ -186,7 +181,6 @@ class NodeAgent:
         self._settings = settings
         self._name = name
         self._capacity = capacity
-        self._port = port
         self._clock = clock
         self._node: JsonObject = {}
         self._has_lease = False
@@ -233,7 +227,6 @@ class NodeAgent:
             self._name,
             self._settings,
             self._capacity,
-            port=self._port,
             known=node.get("status") or {},
             now=self._clock.now(),
         )

@@ -1,7 +1,7 @@
 """Where the files of volumes come from: ConfigMaps, Secrets, fields of the pod, tokens.
 
 A node may read the objects that its own pods name, and no others: so each is watched by itself, as
-long as a pod here needs it. A pod's `References` are read synchronously from those caches; a change
+long as a pod here needs it. A pod's `PodReferences` are read synchronously from those caches; a change
 wakes the pods that use the object. ServiceAccount tokens are requested, and renewed in good time.
 """
 
@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import dataclasses
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -51,7 +51,7 @@ class VolumeFile:
 def payload(
     volume: Volume,
     facts: DownwardContext,
-    objects: References,
+    objects: PodReferences,
     tokens: Mapping[TokenProjection, str],
 ) -> dict[str, VolumeFile] | None:
     """Return the files; None for a volume whose data is not ours to write.
@@ -79,7 +79,7 @@ def payload(
 def _projected(
     part: Projection,
     facts: DownwardContext,
-    objects: References,
+    objects: PodReferences,
     tokens: Mapping[TokenProjection, str],
     mode: int,
 ) -> dict[str, VolumeFile]:
@@ -176,19 +176,6 @@ class Secret(msgspec.Struct, frozen=True):
         return self.data or {}
 
 
-class References(Protocol):
-    """What a pod's ConfigMaps and Secrets hold."""
-
-    def config_map(self, name: str, *, optional: bool) -> Mapping[str, bytes]:
-        """Return the content; nothing where it is missing and optional, else ConfigurationError."""
-
-    def secret(self, name: str, *, optional: bool) -> Mapping[str, bytes]:
-        """Return the content, likewise."""
-
-    def describe(self, kind: str, name: str) -> str:
-        """Name an object in a message."""
-
-
 class PodReferences:
     """The references of one pod."""
 
@@ -201,7 +188,7 @@ class PodReferences:
         self._informers = informers
 
     def config_map(self, name: str, *, optional: bool) -> Mapping[str, bytes]:
-        """Return a ConfigMap's content."""
+        """Return the content; nothing where it is missing and optional, else ConfigurationError."""
         return self._content("ConfigMap", name, optional=optional)
 
     def secret(self, name: str, *, optional: bool) -> Mapping[str, bytes]:

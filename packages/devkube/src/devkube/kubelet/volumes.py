@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from devkube.kubelet.container_types import ContainerSpec, HostPath, Volume, VolumeMount
     from devkube.kubelet.environment import DownwardContext
     from devkube.kubelet.pod_types import KubeletPod
-    from devkube.kubelet.volume_sources import PodTokens, References, VolumeFile
+    from devkube.kubelet.volume_sources import PodReferences, PodTokens, VolumeFile
     from kubeloop.aio.clock import Clock
 
 
@@ -109,7 +109,7 @@ class PodVolumes:
         """When `refresh` is due although nothing else changed (loop time)."""
         return self._tokens.renew_at
 
-    async def refresh(self, facts: DownwardContext, objects: References) -> None:
+    async def refresh(self, facts: DownwardContext, objects: PodReferences) -> None:
         """Make every volume, or bring it up to date. Raises VolumeError."""
         pod = facts.pod
         try:

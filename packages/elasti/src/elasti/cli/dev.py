@@ -246,7 +246,7 @@ def startup_message(
     url: str, nodes: int, data_dir: Path | None, kubeconfig: Path, *, current: bool
 ) -> list[str]:
     """Return what a person needs to know now."""
-    from devkube.cluster import CONTEXT
+    from devkube.apiserver.server import CONTEXT
 
     kept = f"kept in {data_dir}" if data_dir else "in memory; --data-dir keeps it"
     context = "" if current else f" --context {CONTEXT}"

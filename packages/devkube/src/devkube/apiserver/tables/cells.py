@@ -69,11 +69,6 @@ def created(obj: JsonObject, now: dt.datetime) -> str:
     return age(obj["metadata"].get("creationTimestamp"), now)
 
 
-def name(obj: JsonObject) -> str:
-    """Return an object's name."""
-    return str(obj["metadata"].get("name", ""))
-
-
 def labels(value: JsonObject | None) -> str:
     """Show a map of labels."""
     return ",".join(f"{key}={val}" for key, val in sorted((value or {}).items())) or NONE
@@ -96,12 +91,3 @@ def selector(value: JsonObject | None) -> str:
             case _:
                 parts.append(f"{key} notin ({values})")
     return ",".join(parts) or NONE
-
-
-def containers(template: JsonObject | None) -> tuple[str, str]:
-    """Show a pod template's container names and images."""
-    found = get(template, "spec", "containers", default=[])
-    return (
-        ",".join(container.get("name", "") for container in found),
-        ",".join(container.get("image", "") for container in found),
-    )

@@ -1,7 +1,7 @@
 """Printers: columns of a kind, and the cells of an object.
 
-Kubernetes' own kinds have functions; columns of custom kinds have a JSONPath of fields, indices,
-`[*]` and `[?(@.a=="b")]` filters.
+Kubernetes' own kinds are in `kinds`; columns of custom kinds have a JSONPath of fields, indices, `[*]`
+and `[?(@.a=="b")]` filters.
 """
 
 from __future__ import annotations
@@ -12,52 +12,15 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from devkube.apiserver.registry.resources import Column
-from devkube.apiserver.tables import cluster, workloads
-from devkube.apiserver.tables import cluster as network
 from devkube.apiserver.tables.cells import age
-from devkube.apiserver.tables.workloads import POD_COLUMNS, pod_cells
+from devkube.apiserver.tables.kinds import KINDS, PLAIN
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from devkube.apiserver.registry.resources import ServedResource, ServedVersion
     from kubeloop.objects.meta import JsonObject
-
-
-if TYPE_CHECKING:
-    Cells = Callable[[JsonObject, dt.datetime], list[Any]]
-
-PRINTERS: Mapping[str, tuple[tuple[Column, ...], Cells]] = {
-    "Pod": (POD_COLUMNS, pod_cells),
-    "Deployment": (workloads.DEPLOYMENT, workloads.deployment),
-    "ReplicaSet": (workloads.REPLICA_SET, workloads.replica_set),
-    "ReplicationController": (workloads.REPLICA_SET, workloads.replica_set),
-    "StatefulSet": (workloads.STATEFUL_SET, workloads.stateful_set),
-    "DaemonSet": (workloads.DAEMON_SET, workloads.daemon_set),
-    "Job": (workloads.JOB, workloads.job),
-    "CronJob": (workloads.CRON_JOB, workloads.cron_job),
-    "ControllerRevision": (workloads.REVISION, workloads.revision),
-    "Service": (network.SERVICE, network.service),
-    "EndpointSlice": (network.SLICE, network.endpoint_slice),
-    "Endpoints": (network.ENDPOINTS, network.endpoints),
-    "Ingress": (network.INGRESS, network.ingress),
-    "NetworkPolicy": (network.NETWORK_POLICY, network.network_policy),
-    "Node": (cluster.NODE, cluster.node),
-    "Namespace": (cluster.NAMESPACE, cluster.namespace),
-    "Event": (cluster.EVENT, cluster.event),
-    "Lease": (cluster.LEASE, cluster.lease),
-    "HorizontalPodAutoscaler": (cluster.AUTOSCALER, cluster.autoscaler),
-    "ConfigMap": (cluster.CONFIG_MAP, cluster.config_map),
-    "Secret": (cluster.SECRET, cluster.secret),
-    "CustomResourceDefinition": (cluster.CREATED_AT, cluster.created_at),
-    "Role": (cluster.CREATED_AT, cluster.created_at),
-    "ClusterRole": (cluster.CREATED_AT, cluster.created_at),
-    "RoleBinding": (cluster.BINDING, cluster.binding),
-    "ClusterRoleBinding": (cluster.BINDING, cluster.binding),
-    "PodDisruptionBudget": (cluster.BUDGET, cluster.budget),
-    "PersistentVolumeClaim": (cluster.CLAIM, cluster.claim),
-}
 
 
 _STEP = re.compile(
@@ -143,7 +106,6 @@ def show_value(value: Any) -> str:
 
 
 NAME = Column(name="Name", format="name")
-AGE = Column(name="Age")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -158,11 +120,11 @@ def printer_for(resource: ServedResource, served: ServedVersion) -> TablePrinter
     """Return the printer of a resource's version."""
     if resource.custom:
         return _custom(served)
-    known = PRINTERS.get(resource.kind)
-    if known is None:
-        return TablePrinter((NAME, AGE), lambda obj, now: [_name(obj), age(_created(obj), now)])
-    columns, cells = known
-    return TablePrinter(columns, cells)
+    printed = KINDS.get(resource.kind, PLAIN)
+    return TablePrinter(
+        tuple(item.column for item in printed),
+        lambda obj, now: [item.cell(obj, now) for item in printed],
+    )
 
 
 def _custom(served: ServedVersion) -> TablePrinter:
@@ -197,10 +159,6 @@ def _custom_cell(value: Any, kind: str, now: dt.datetime) -> Any:
 
 def _name(obj: JsonObject) -> str:
     return str(obj["metadata"].get("name", ""))
-
-
-def _created(obj: JsonObject) -> str:
-    return str(obj["metadata"].get("creationTimestamp", ""))
 
 
 class Table:

@@ -1,7 +1,6 @@
 """Reading a log: what a request asks for, the last lines, since a time, as it grows.
 
-`NodeLogs` is the small seam between a kubelet and the API server: in one process it is called
-directly, over the network it is behind `server`.
+`NodeLogs` is what the API server calls: kubelets run in its process.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import datetime as dt
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from kubeloop.objects.times import parse_time
 
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devkube.kubelet.logs.files import LogFile
-    from devkube.kubelet.pod_types import KubeletPod, PodStatus
+    from devkube.kubelet.pods.worker import PodWorker
 
 
 _CHUNK = 64 * 1024
@@ -189,34 +188,10 @@ def _number(query: Mapping[str, str], name: str, *, least: int) -> int | None:
     return int(text)
 
 
-class HasLogs(Protocol):
-    """A pod's worker, as seen from here."""
-
-    @property
-    def pod(self) -> KubeletPod:
-        """The pod."""
-
-    @property
-    def status(self) -> PodStatus:
-        """Its newest status."""
-
-    def log(self, container: str, *, previous: bool = False) -> LogFile | None:
-        """Return a container's log."""
-
-
-class LogSource(Protocol):
-    """Where logs come from."""
-
-    def open(
-        self, namespace: str, pod: str, container: str, options: LogOptions
-    ) -> AsyncIterator[bytes]:
-        """Return a log piece by piece. Raises LogError, before the first piece."""
-
-
 class NodeLogs:
     """The logs of one kubelet's pods."""
 
-    def __init__(self, find: Callable[[str, str], HasLogs | None]) -> None:
+    def __init__(self, find: Callable[[str, str], PodWorker | None]) -> None:
         self._find = find
 
     def open(
@@ -232,7 +207,7 @@ class NodeLogs:
         return read_log(log, options)
 
 
-def _why_not(worker: HasLogs, container: str, options: LogOptions) -> str:
+def _why_not(worker: PodWorker, container: str, options: LogOptions) -> str:
     name = worker.pod.metadata.name
     status = worker.status.container(container)
     if status is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from devkube.kubelet.pod_types import PodStatus
     from kubeloop.aio.backoff import Backoff
     from kubeloop.client.resource import Resource
+    from kubeloop.controller.events.recorder import EventRecorder
     from kubeloop.objects.core import PodCondition
-    from kubeloop.objects.owners import ObjectReference
 
 
 _log = logging.getLogger(__name__)
@@ -172,20 +172,10 @@ _KILLING = {
 }
 
 
-class PodEventRecorder(Protocol):
-    """Takes events."""
-
-    def normal(self, obj: ObjectReference, reason: str, message: str) -> None:
-        """Record that all is as it should be."""
-
-    def warning(self, obj: ObjectReference, reason: str, message: str) -> None:
-        """Record that something is wrong."""
-
-
 class PodEvents:
     """Tells about one pod."""
 
-    def __init__(self, recorder: PodEventRecorder, pod: Callable[[], KubeletPod]) -> None:
+    def __init__(self, recorder: EventRecorder, pod: Callable[[], KubeletPod]) -> None:
         self._recorder = recorder
         self._pod = pod
 

@@ -27,13 +27,14 @@ if TYPE_CHECKING:
     from devkube.kubelet.container_types import ContainerSpec
     from devkube.kubelet.kubelet import KubeletSettings
     from devkube.kubelet.pod_types import KubeletPod
-    from devkube.kubelet.pods.reporting import PodEventRecorder, PodEvents
+    from devkube.kubelet.pods.reporting import PodEvents
     from devkube.kubelet.pods.state import PodFact
     from devkube.kubelet.supervisor.processes import Processes
-    from devkube.kubelet.volume_sources import ObjectCache, References
+    from devkube.kubelet.volume_sources import ObjectCache, PodReferences
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
     from kubeloop.client.resource import Resource
+    from kubeloop.controller.events.recorder import EventRecorder
 
 
 _RETRY = Backoff(duration=0.5, factor=2.0, cap=60.0)
@@ -56,7 +57,7 @@ class PodSandbox:
         self._events = events
         self._report = report
         self._changed = asyncio.Event()
-        self._references: References | None = None
+        self._references: PodReferences | None = None
         self._address = ""
         self._taken = ""
         tokens = PodTokens(node.client, pod(), clock=node.clock)
@@ -109,7 +110,7 @@ class PodSandbox:
             else:
                 return self._taken
 
-    async def _mount(self, objects: References) -> None:
+    async def _mount(self, objects: PodReferences) -> None:
         delays = _RETRY.start()
         while True:
             self._changed.clear()
@@ -179,7 +180,7 @@ class NodeContext:
     processes: Processes
     objects: ObjectCache
     addresses: AddressPool
-    recorder: PodEventRecorder
+    recorder: EventRecorder
     clock: Clock
     capacity: Mapping[str, str]
     api_server: tuple[str, int]

@@ -19,13 +19,11 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from devkube.kubelet.supervisor.spec import Isolation
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from devkube.kubelet.supervisor.spec import ProcessSpec
 
 
@@ -39,16 +37,6 @@ class StartError(Exception):
     """A program could not be started; the text says why."""
 
 
-class ProcessListener(Protocol):
-    """Hears what becomes of a program."""
-
-    def forked(self, pid: int) -> None:
-        """It has a process, which may not run the program yet."""
-
-    def ended(self, code: int) -> None:
-        """It has ended."""
-
-
 class SupervisorConnection:
     """The socket to one supervisor."""
 
@@ -57,7 +45,7 @@ class SupervisorConnection:
         self.isolation = Isolation.NONE
         self.is_lost = False
         self._control = control
-        self._known: dict[str, ProcessListener] = {}
+        self._known: dict[str, Process] = {}
         loop = asyncio.get_running_loop()
         self._hello: asyncio.Future[None] = loop.create_future()
         loop.add_reader(control, self._readable)
@@ -84,9 +72,7 @@ class SupervisorConnection:
             raise
         return link
 
-    async def start(
-        self, name: str, spec: ProcessSpec, fds: list[int], listener: ProcessListener
-    ) -> None:
+    async def start(self, name: str, spec: ProcessSpec, fds: list[int], listener: Process) -> None:
         """Ask for a start; `fds` go along. Raises StartError."""
         self._known[name] = listener
         file = os.memfd_create("spec", os.MFD_CLOEXEC)
@@ -260,12 +246,7 @@ class Processes:
         await self._supervised()
         return self
 
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         link, self._link = self._link, None
         if link is not None:
             await link.close()

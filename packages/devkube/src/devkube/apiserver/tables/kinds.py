@@ -1,0 +1,334 @@
+"""The tables of Kubernetes' own kinds, as data: a title, and a path or a function for the cell.
+
+Kinds that no controller of the dev cluster works on have the columns that can be read off a field.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from devkube.apiserver.registry.resources import Column
+from devkube.apiserver.tables import pods
+from devkube.apiserver.tables.cells import NONE, UNKNOWN, age, created, get, labels, selector
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Callable, Mapping
+
+    from kubeloop.objects.meta import JsonObject
+
+    Cell: TypeAlias = Callable[[JsonObject, dt.datetime], Any]
+
+_ROLE_LABEL = "node-role.kubernetes.io/"
+_SHOWN = 3
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PrintedColumn:
+    """A column, and where its cells come from."""
+
+    column: Column
+    cell: Cell
+
+
+def _col(
+    name: str, source: str | Cell, default: Any = "", *, wide: bool = False, **more: str
+) -> PrintedColumn:
+    """Return a column; a `source` that is text is a path of fields, with a default."""
+    column = Column(name=name, priority=1 if wide else 0, **more)
+    if not isinstance(source, str):
+        return PrintedColumn(column, source)
+    path = source.split(".")
+
+    def cell(obj: JsonObject, _now: dt.datetime) -> Any:
+        found = get(obj, *path)
+        return default if found in (None, "") else found
+
+    return PrintedColumn(column, cell)
+
+
+def _number(name: str, path: str) -> PrintedColumn:
+    return _col(name, path, 0, type="integer")
+
+
+def _ready(obj: JsonObject, _now: dt.datetime) -> str:
+    ready = get(obj, "status", "readyReplicas", default=0)
+    return f"{ready}/{get(obj, 'spec', 'replicas', default=0)}"
+
+
+def _containers(field: str) -> Cell:
+    def cell(obj: JsonObject, _now: dt.datetime) -> str:
+        found = get(obj, "spec", "template", "spec", "containers", default=[])
+        return ",".join(container.get(field, "") for container in found)
+
+    return cell
+
+
+def _node_status(obj: JsonObject, _now: dt.datetime) -> str:
+    conditions = get(obj, "status", "conditions", default=[])
+    ready = {c.get("type"): c.get("status") for c in conditions}.get("Ready")
+    word = {"True": "Ready", None: "Unknown"}.get(ready, "NotReady")
+    return f"{word},SchedulingDisabled" if get(obj, "spec", "unschedulable") else word
+
+
+def _node_roles(obj: JsonObject, _now: dt.datetime) -> str:
+    found = obj["metadata"].get("labels") or {}
+    roles = (name.removeprefix(_ROLE_LABEL) for name in found if name.startswith(_ROLE_LABEL))
+    return ",".join(sorted(roles)) or NONE
+
+
+def _node_address(kind: str) -> Cell:
+    def cell(obj: JsonObject, _now: dt.datetime) -> str:
+        addresses = get(obj, "status", "addresses", default=[])
+        return next((str(a.get("address")) for a in addresses if a.get("type") == kind), NONE)
+
+    return cell
+
+
+def _first_seen(obj: JsonObject) -> Any:
+    return obj.get("firstTimestamp") or obj.get("eventTime")
+
+
+def _last_seen(obj: JsonObject, now: dt.datetime) -> str:
+    last = get(obj, "series", "lastObservedTime") or obj.get("lastTimestamp")
+    return age(last or _first_seen(obj), now)
+
+
+def _involved(obj: JsonObject, _now: dt.datetime) -> str:
+    kind = get(obj, "involvedObject", "kind", default="").lower()
+    target = get(obj, "involvedObject", "name")
+    return f"{kind}/{target}" if target else kind
+
+
+def _event_source(obj: JsonObject, _now: dt.datetime) -> str:
+    component = get(obj, "source", "component", default="") or obj.get("reportingComponent", "")
+    host = get(obj, "source", "host", default="") or obj.get("reportingInstance", "")
+    return f"{component}, {host}" if host else component
+
+
+def _reference(*path: str) -> Cell:
+    def cell(obj: JsonObject, _now: dt.datetime) -> str:
+        found = get(obj, *path, default={})
+        return f"{found.get('kind', '')}/{found.get('name', '')}"
+
+    return cell
+
+
+def _subjects(kind: str) -> Cell:
+    def cell(obj: JsonObject, _now: dt.datetime) -> str:
+        found = [s for s in obj.get("subjects") or [] if s.get("kind") == kind]
+        if kind == "ServiceAccount":
+            return ", ".join(f"{s.get('namespace', '')}/{s.get('name', '')}" for s in found)
+        return ", ".join(s.get("name", "") for s in found)
+
+    return cell
+
+
+def _external_address(obj: JsonObject, _now: dt.datetime) -> str:
+    extra = ",".join(get(obj, "spec", "externalIPs", default=[]))
+    match get(obj, "spec", "type"):
+        case "ExternalName":
+            return str(get(obj, "spec", "externalName", default=""))
+        case "LoadBalancer":
+            return ",".join(filter(None, (_load_balancer(obj), extra))) or "<pending>"
+        case _:
+            return extra or NONE
+
+
+def _load_balancer(obj: JsonObject) -> str:
+    found = get(obj, "status", "loadBalancer", "ingress", default=[])
+    return ",".join(item.get("ip") or item.get("hostname", "") for item in found)
+
+
+def _service_ports(obj: JsonObject, _now: dt.datetime) -> str:
+    texts = []
+    for port in get(obj, "spec", "ports", default=[]):
+        node_port = f":{port['nodePort']}" if port.get("nodePort") else ""
+        texts.append(f"{port.get('port')}{node_port}/{port.get('protocol', 'TCP')}")
+    return ",".join(texts) or NONE
+
+
+def _some(items: list[str], empty: str) -> str:
+    more = f" + {len(items) - _SHOWN} more..." if len(items) > _SHOWN else ""
+    return f"{','.join(items[:_SHOWN])}{more}" or empty
+
+
+def _slice_ports(obj: JsonObject, _now: dt.datetime) -> str:
+    ports = [str(port.get("port") or port.get("name") or "*") for port in obj.get("ports") or []]
+    return _some(ports, "<unset>")
+
+
+def _slice_addresses(obj: JsonObject, _now: dt.datetime) -> str:
+    endpoints = obj.get("endpoints") or []
+    return _some([a for item in endpoints for a in item.get("addresses") or []], "<unset>")
+
+
+def _endpoints(obj: JsonObject, _now: dt.datetime) -> str:
+    pairs = [
+        f"{address.get('ip')}:{port.get('port')}"
+        for subset in obj.get("subsets") or []
+        for port in subset.get("ports") or []
+        for address in subset.get("addresses") or []
+    ]
+    return _some(pairs, NONE)
+
+
+def _hosts(obj: JsonObject, _now: dt.datetime) -> str:
+    rules = get(obj, "spec", "rules", default=[])
+    return ",".join(rule.get("host") or "*" for rule in rules) or "*"
+
+
+_NAME = _col("Name", "metadata.name", format="name")
+_AGE = _col("Age", created)
+PLAIN = (_NAME, _AGE)
+_STATUS = _col("Status", "status.phase")
+_WIDE = (
+    _col("Containers", _containers("name"), wide=True),
+    _col("Images", _containers("image"), wide=True),
+    _col("Selector", lambda obj, _now: selector(get(obj, "spec", "selector")), wide=True),
+)
+_REPLICA_SET = (
+    _NAME,
+    _number("Desired", "spec.replicas"),
+    _number("Current", "status.replicas"),
+    _number("Ready", "status.readyReplicas"),
+    _AGE,
+    *_WIDE,
+)
+_CREATED_AT = (_NAME, _col("Created At", "metadata.creationTimestamp", type="date"))
+_BINDING = (
+    _NAME,
+    _col("Role", _reference("roleRef")),
+    _AGE,
+    _col("Users", _subjects("User"), wide=True),
+    _col("Groups", _subjects("Group"), wide=True),
+    _col("ServiceAccounts", _subjects("ServiceAccount"), wide=True),
+)
+
+KINDS: Mapping[str, tuple[PrintedColumn, ...]] = {
+    "Pod": (
+        _NAME,
+        _col("Ready", pods.ready),
+        _col("Status", lambda obj, _now: pods.pod_word(obj)),
+        _col("Restarts", pods.restarts),
+        _AGE,
+        _col("IP", "status.podIP", NONE, wide=True),
+        _col("Node", "spec.nodeName", NONE, wide=True),
+        _col("Nominated Node", "status.nominatedNodeName", NONE, wide=True),
+        _col("Readiness Gates", pods.gates, wide=True),
+    ),
+    "Deployment": (
+        _NAME,
+        _col("Ready", _ready),
+        _col("Up-to-date", "status.updatedReplicas", 0),
+        _col("Available", "status.availableReplicas", 0),
+        _AGE,
+        *_WIDE,
+    ),
+    "ReplicaSet": _REPLICA_SET,
+    "ReplicationController": _REPLICA_SET,
+    "StatefulSet": (_NAME, _col("Ready", _ready), _AGE, *_WIDE[:2]),
+    "DaemonSet": (_NAME, _number("Desired", "status.desiredNumberScheduled"), _AGE, *_WIDE),
+    "Job": (_NAME, _number("Succeeded", "status.succeeded"), _AGE, *_WIDE),
+    "CronJob": (
+        _NAME,
+        _col("Schedule", "spec.schedule"),
+        _col("Suspend", "spec.suspend", default=False, type="boolean"),
+        _AGE,
+    ),
+    "ControllerRevision": (_NAME, _number("Revision", "revision"), _AGE),
+    "Service": (
+        _NAME,
+        _col("Type", "spec.type"),
+        _col("Cluster-IP", "spec.clusterIP", NONE),
+        _col("External-IP", _external_address),
+        _col("Port(s)", _service_ports),
+        _AGE,
+        _col("Selector", lambda obj, _now: labels(get(obj, "spec", "selector")), wide=True),
+    ),
+    "EndpointSlice": (
+        _NAME,
+        _col("AddressType", "addressType"),
+        _col("Ports", _slice_ports),
+        _col("Endpoints", _slice_addresses),
+        _AGE,
+    ),
+    "Endpoints": (_NAME, _col("Endpoints", _endpoints), _AGE),
+    "Ingress": (
+        _NAME,
+        _col("Class", "spec.ingressClassName", NONE),
+        _col("Hosts", _hosts),
+        _col("Address", lambda obj, _now: _load_balancer(obj)),
+        _AGE,
+    ),
+    "NetworkPolicy": (
+        _NAME,
+        _col("Pod-Selector", lambda obj, _now: selector(get(obj, "spec", "podSelector"))),
+        _AGE,
+    ),
+    "Node": (
+        _NAME,
+        _col("Status", _node_status),
+        _col("Roles", _node_roles),
+        _AGE,
+        _col("Version", "status.nodeInfo.kubeletVersion"),
+        _col("Internal-IP", _node_address("InternalIP"), wide=True),
+        _col("External-IP", _node_address("ExternalIP"), wide=True),
+        _col("OS-Image", "status.nodeInfo.osImage", UNKNOWN, wide=True),
+        _col("Kernel-Version", "status.nodeInfo.kernelVersion", UNKNOWN, wide=True),
+        _col("Container-Runtime", "status.nodeInfo.containerRuntimeVersion", UNKNOWN, wide=True),
+    ),
+    "Namespace": (_NAME, _STATUS, _AGE),
+    "Event": (
+        _col("Last Seen", _last_seen),
+        _col("Type", "type"),
+        _col("Reason", "reason"),
+        _col("Object", _involved),
+        _col("Subobject", "involvedObject.fieldPath", wide=True),
+        _col("Source", _event_source, wide=True),
+        _col("Message", lambda obj, _now: str(obj.get("message", "")).strip()),
+        _col("First Seen", lambda obj, now: age(_first_seen(obj), now), wide=True),
+        _col(
+            "Count",
+            lambda obj, _now: get(obj, "series", "count") or obj.get("count") or 1,
+            wide=True,
+        ),
+        _col("Name", "metadata.name", wide=True, format="name"),
+    ),
+    "Lease": (_NAME, _col("Holder", "spec.holderIdentity"), _AGE),
+    "HorizontalPodAutoscaler": (
+        _NAME,
+        _col("Reference", _reference("spec", "scaleTargetRef")),
+        _col("MinPods", "spec.minReplicas", "<unset>"),
+        _col("MaxPods", "spec.maxReplicas", 0),
+        _col("Replicas", "status.currentReplicas", 0),
+        _AGE,
+    ),
+    "ConfigMap": (
+        _NAME,
+        _col(
+            "Data",
+            lambda obj, _now: len({**(obj.get("data") or {}), **(obj.get("binaryData") or {})}),
+        ),
+        _AGE,
+    ),
+    "Secret": (
+        _NAME,
+        _col("Type", "type"),
+        _col("Data", lambda obj, _now: len(obj.get("data") or {})),
+        _AGE,
+    ),
+    "CustomResourceDefinition": _CREATED_AT,
+    "Role": _CREATED_AT,
+    "ClusterRole": _CREATED_AT,
+    "RoleBinding": _BINDING,
+    "ClusterRoleBinding": _BINDING,
+    "PodDisruptionBudget": (
+        _NAME,
+        _col("Min Available", "spec.minAvailable", "N/A"),
+        _col("Max Unavailable", "spec.maxUnavailable", "N/A"),
+        _AGE,
+    ),
+    "PersistentVolumeClaim": (_NAME, _STATUS, _col("Volume", "spec.volumeName"), _AGE),
+}
