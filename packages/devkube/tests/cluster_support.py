@@ -13,7 +13,6 @@ from typing import Any
 import yaml
 
 from devkube import kubeconfig
-from devkube import kubeconfig as identities
 from devkube.apiserver.auth import ADMIN_GROUP
 from devkube.cluster import DevCluster
 from kubeloop.client import Client
@@ -76,7 +75,7 @@ async def running(directory: Path, **options: Any) -> AsyncIterator[Running]:
     async with DevCluster(**options) as cluster:
         kubectl = Kubectl(directory)
         kubeconfig.write(kubectl.kubeconfig, cluster.access())
-        config = identities.client_config(cluster.server, "admin", [ADMIN_GROUP])
+        config = cluster.server.client_config("admin", [ADMIN_GROUP])
         async with Client(config) as client, asyncio.timeout(50):
             await cluster.wait_ready()
             yield Running(cluster, client, kubectl)

@@ -14,9 +14,9 @@ from tests.apiserver.harness import connected
 from tests.cluster_support import Running, running
 
 from devkube import addresses, datadir, kubeconfig
-from devkube import kubeconfig as identities
 from devkube.apiserver.auth import UserInfo
 from devkube.apiserver.calls import Attributes
+from devkube.auth.install import CONTROLLER_MANAGER, SERVICE_PROXY
 from devkube.certificates import PemKeyPair
 from devkube.cluster import ComponentFailed, DevCluster, PortInUse
 from devkube.faults import CONTROLLERS, NODES, PROXY
@@ -97,14 +97,18 @@ async def test_each_component_is_itself_and_no_more_than_that(tmp_path: Path) ->
     async with running(tmp_path, nodes=0) as run:
         server = run.cluster.server
         for config, allowed, refused in (
-            (identities.service_proxy_config(server), "v1/services", "v1/secrets"),
-            (identities.node_config(server, "a"), "v1/pods", "apps/v1/deployments"),
+            (server.client_config(SERVICE_PROXY), "v1/services", "v1/secrets"),
+            (
+                server.client_config("system:node:a", ["system:nodes"]),
+                "v1/pods",
+                "apps/v1/deployments",
+            ),
         ):
             async with Client(config) as client:
                 await count(client, allowed, "")
                 with pytest.raises(Forbidden):
                     await count(client, refused, "")
-        async with Client(identities.controller_manager_config(server)) as client:
+        async with Client(server.client_config(CONTROLLER_MANAGER)) as client:
             role = {
                 "apiVersion": "rbac.authorization.k8s.io/v1",
                 "kind": "ClusterRole",
@@ -247,8 +251,8 @@ async def test_a_partitioned_node_hears_nothing_until_it_is_healed(tmp_path: Pat
         cluster.node_names = ()
         cluster.partitions.cut("a")
         async with (
-            Client(identities.node_config(cluster.server, "a")) as cut,
-            Client(identities.node_config(cluster.server, "b")) as other,
+            Client(cluster.server.client_config("system:node:a", ["system:nodes"])) as cut,
+            Client(cluster.server.client_config("system:node:b", ["system:nodes"])) as other,
         ):
             waiting = asyncio.create_task(count(cut, "v1/pods", ""))
             await count(other, "v1/pods", "")

@@ -27,12 +27,12 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Self
 
-from devkube import addresses, datadir, kubeconfig, netns
+from devkube import addresses, datadir, netns
 from devkube.addresses import AddressRanges
 from devkube.apiserver.auth import ADMIN_GROUP
 from devkube.apiserver.registry import admission
 from devkube.apiserver.server import ApiServer
-from devkube.auth.install import fill, install
+from devkube.auth.install import CONTROLLER_MANAGER, SERVICE_PROXY, fill, install
 from devkube.auth.jwt import SigningKey
 from devkube.controllers.manager import ControllerManager
 from devkube.datadir import scratch_directory
@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from devkube.kubeconfig import ClusterAccess
     from devkube.kubelet.kubelet import Kubelet
     from kubeloop.aio.clock import Clock
-    from kubeloop.client.config.client_config import ClientConfig
 
 
 class ImagePrograms(Mapping[str, tuple[str, ...]]):
@@ -244,8 +243,10 @@ class DevCluster:
             await stack.enter_async_context(netns.relaying(self._outside, inside))
 
     async def _start_components(self, stack: contextlib.AsyncExitStack) -> None:
-        controllers = await self._client(stack, kubeconfig.controller_manager_config(self.server))
-        proxy = await self._client(stack, kubeconfig.service_proxy_config(self.server))
+        controllers, proxy = [
+            await stack.enter_async_context(Client(self.server.client_config(user)))
+            for user in (CONTROLLER_MANAGER, SERVICE_PROXY)
+        ]
         self.controllers = ControllerManager(
             controllers, clock=self._clock, root_ca=self.server.ca_pem
         )
@@ -287,9 +288,6 @@ class DevCluster:
         if self._data_dir is not None:
             return self._data_dir / "nodes"
         return stack.enter_context(scratch_directory())
-
-    async def _client(self, stack: contextlib.AsyncExitStack, config: ClientConfig) -> Client:
-        return await stack.enter_async_context(Client(config))
 
     def _component_failed(self, name: str, error: BaseException) -> None:
         assert self._failure is not None

@@ -1,8 +1,4 @@
-"""How to reach a cluster, and as which user: kubeconfig files, and the clients of the components.
-
-A kubeconfig file gets one context put in; everything else in it is left as it is. Every component of
-the cluster has a client certificate of its own and a client that presents it.
-"""
+"""Kubeconfig files: one context is put in, everything else in the file is left as it is."""
 
 from __future__ import annotations
 
@@ -15,17 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from devkube.auth.gate import NODE_PREFIX, NODES
-from devkube.auth.install import CONTROLLER_MANAGER, SERVICE_PROXY
-from kubeloop.client.auth.credentials import ComposedCredentials, FixedHeaders, PemCertificate
-from kubeloop.client.auth.tls import PemSource, TlsContexts
-from kubeloop.client.config.client_config import ClientConfig
-from kubeloop.client.config.endpoint import Endpoint
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from devkube.apiserver.server import ApiServer
     from devkube.certificates import PemKeyPair
     from kubeloop.objects.meta import JsonObject
 
@@ -112,35 +98,3 @@ def _put(entries: Any, entry: JsonObject) -> list[Any]:
 
 def _text(pem: bytes) -> str:
     return base64.b64encode(pem).decode()
-
-
-def controller_manager_config(server: ApiServer) -> ClientConfig:
-    """Return the identity of the controllers."""
-    return client_config(server, CONTROLLER_MANAGER)
-
-
-def service_proxy_config(server: ApiServer) -> ClientConfig:
-    """Return the identity of the service proxy."""
-    return client_config(server, SERVICE_PROXY)
-
-
-def node_config(server: ApiServer, name: str) -> ClientConfig:
-    """Return the identity of a node's kubelet."""
-    return client_config(server, f"{NODE_PREFIX}{name}", [NODES])
-
-
-def client_config(server: ApiServer, user: str, groups: Sequence[str] = ()) -> ClientConfig:
-    """Return how to be somebody at a server."""
-    pair = server.client_certificate(user, groups)
-    return ClientConfig(
-        endpoint=Endpoint.parse(server.url),
-        credentials=ComposedCredentials(
-            headers=FixedHeaders({}),
-            certificates=PemCertificate(
-                certificate=PemSource(origin=user, data=pair.certificate),
-                key=PemSource(origin=user, data=pair.key),
-            ),
-            tls=TlsContexts(authority=PemSource(origin="dev cluster", data=server.ca_pem)),
-        ),
-        source=f"dev cluster, as {user}",
-    )

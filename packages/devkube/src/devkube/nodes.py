@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from devkube import kubeconfig
 from devkube.addresses import AddressPool
+from devkube.auth.gate import NODE_PREFIX, NODES
 from devkube.kubelet.kubelet import Kubelet, KubeletSettings
 from devkube.kubelet.logs.server import PodLogs
 from kubeloop.client.client import Client
@@ -58,7 +58,7 @@ async def make_kubelets(
 async def _kubelet(
     stack: contextlib.AsyncExitStack, name: str, number: int, options: NodeOptions
 ) -> Kubelet:
-    config = kubeconfig.node_config(options.server, name)
+    config = options.server.client_config(f"{NODE_PREFIX}{name}", [NODES])
     client = await stack.enter_async_context(Client(config))
     settings = KubeletSettings(
         node_address=options.ranges.node(number), entrypoints=options.entrypoints

@@ -31,6 +31,10 @@ from devkube.apiserver.storage import ObjectStore
 from devkube.certificates import CertificateAuthority, PemKeyPair
 from devkube.kubeconfig import ClusterAccess
 from kubeloop.aio.clock import SystemClock
+from kubeloop.client.auth.credentials import ComposedCredentials, FixedHeaders, PemCertificate
+from kubeloop.client.auth.tls import PemSource, TlsContexts
+from kubeloop.client.config.client_config import ClientConfig
+from kubeloop.client.config.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -215,6 +219,22 @@ class ApiServer:
     def client_certificate(self, user: str, groups: Sequence[str] = ()) -> PemKeyPair:
         """Issue a client certificate."""
         return self.authority.issue_client(user, groups, now=self._clock.now())
+
+    def client_config(self, user: str, groups: Sequence[str] = ()) -> ClientConfig:
+        """Return the configuration of a client with a certificate of its own."""
+        pair = self.client_certificate(user, groups)
+        return ClientConfig(
+            endpoint=Endpoint.parse(self.url),
+            credentials=ComposedCredentials(
+                headers=FixedHeaders({}),
+                certificates=PemCertificate(
+                    certificate=PemSource(origin=user, data=pair.certificate),
+                    key=PemSource(origin=user, data=pair.key),
+                ),
+                tls=TlsContexts(authority=PemSource(origin="dev cluster", data=self.ca_pem)),
+            ),
+            source=f"dev cluster, as {user}",
+        )
 
     def access(
         self, user: str = "dev-admin", groups: Sequence[str] = (ADMIN_GROUP,)
