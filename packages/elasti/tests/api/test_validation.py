@@ -83,6 +83,21 @@ def test_a_good_spec_has_no_problems():
             )
             for value in ("a{99999999999999999999}", "(" * 500 + ")" * 500)
         ),
+        *(
+            (
+                {"probeResponse": [{"headers": [header]}]},
+                "spec.probeResponse[0].headers.value",
+                words,
+            )
+            for header, words in (
+                (
+                    {"name": "a", "type": "RegularExpression", "value": "(a+)+$"},
+                    "'(a+)+$' cannot be",
+                ),
+                ({"name": "a", "type": "RegularExpression", "value": "(?=a)"}, "look-arounds"),
+                ({"name": "a", "type": "RegularExpression", "value": "a+b+c+"}, "too often"),
+            )
+        ),
     ],
 )
 def test_each_problem_names_its_field_and_the_remedy(fields, field, words):

@@ -121,7 +121,7 @@ ASKED_LONG_AGO = "2030-01-01T00:00:00.000000Z"
 @pytest.mark.parametrize(
     ("found", "words"),
     [
-        (described(es=with_conditions()), "No operator has looked"),
+        (described(es=with_conditions()), "No operator has reconciled"),
         (described(es=with_conditions(*FINE, generation=3)), "generation 3, observed 2"),
         (
             described(es=with_conditions(*FINE, annotations={WAKE_ANNOTATION: ASKED_LONG_AGO})),

@@ -21,10 +21,11 @@ from tests.resolver.support import free_port, get, held, worker
 
 from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef, StatusCondition
 from elasti.api.types import ElastiServiceStatus as Status
+from elasti.api.view import row_of, why_of
 from elasti.api.wire import WakeOutcome
 from elasti.cli.get import GetQuery, RowPrinter, listed
 from elasti.cli.held import ResolverPod, counts, resolver_pods, sum_of
-from elasti.cli.view import cells, heads, row_of, why_of, with_time_left
+from elasti.cli.view import cells, heads, with_time_left
 from kubeloop.aio.tasks import finish
 from kubeloop.aio.wait import poll
 from kubeloop.client.errors import Forbidden, KubeError
@@ -62,7 +63,7 @@ COOLING = told("MaySleep", "False", "Cooldown", "it lasts until 2030-01-01T00:15
         (elastiservice(READY, told("MaySleep", "True", "Idle")), "Idle"),
         (elastiservice(told("Ready", "False", "TargetMissing", "gone"), COOLING), "TargetMissing"),
         (elastiservice(READY, mode="proxy"), ""),
-        (elastiservice(READY, mode="serve", replicas=1), "NotTold"),
+        (elastiservice(READY, mode="serve", replicas=1), "NotReported"),
     ],
 )
 def test_why_is_what_the_operator_says(es: ElastiService, why: str):

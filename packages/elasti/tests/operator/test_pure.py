@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elasti.api.conditions import Obstacle, Reason
 from elasti.api.crd import custom_resource_definition
 from elasti.api.defaults import cooldown_of
 from elasti.api.names import API_VERSION
@@ -35,13 +36,7 @@ from elasti.operator.handover.machine import HOLDS, Activity, State
 from elasti.operator.handover.observe import Facts, missing_rules_text
 from elasti.operator.handover.scale_conflicts import replicas_manager
 from elasti.operator.handover.state import ScaleConflict, ServiceState, StateStore, WriteOverlay
-from elasti.operator.idleness.decide import (
-    UNREAD,
-    Decision,
-    Evidence,
-    Obstacle,
-    Verdict,
-)
+from elasti.operator.idleness.decide import Decision, Evidence, Verdict
 from elasti.operator.idleness.decisions import Decisions, combined_decision
 from elasti.operator.pacing import RateSpacer
 from elasti.operator.rbac import CLUSTER_RULES, LEASE_RULES, NAMESPACED_RULES
@@ -334,7 +329,7 @@ def test_triggers_that_nobody_has_read_yet_are_not_taken_for_none():
     decided = decisions.together(request)
     assert decided.verdict is Verdict.STAY
     assert decided.obstacle is not None
-    assert decided.obstacle.reason == UNREAD
+    assert decided.obstacle.reason == Reason.TRIGGERS_UNREAD
 
 
 def test_turns_are_handed_out_at_a_steady_rate():
@@ -420,7 +415,7 @@ def _known_to_a_former_leader(**changes) -> ElastiService:
 
 def test_a_new_leader_leaves_what_triggers_said_until_it_has_read_them():
     es = _known_to_a_former_leader()
-    unread = Obstacle(UNREAD, "triggers[0] has not been read lately")
+    unread = Obstacle(Reason.TRIGGERS_UNREAD, "triggers[0] has not been read lately")
     seen = facts_of(es=es, decision=Decision(Verdict.STAY, "", unread))
     for evidence in ((), (Evidence(1.0),)):
         status = status_of(seen, ServiceState("u", "web", state=State.SERVE), evidence, NOW)

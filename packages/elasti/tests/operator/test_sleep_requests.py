@@ -10,6 +10,7 @@ import pytest
 from tests.controllers.support import eventually
 from tests.operator.rig import FakePrometheus, Rig
 
+from elasti.api.conditions import Obstacle
 from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef
 from elasti.api.wire import ActivityReport
@@ -24,7 +25,7 @@ from elasti.operator.handover.sleep_request import (
     note,
 )
 from elasti.operator.handover.state import ServiceState, SleepRequest
-from elasti.operator.idleness.decide import Decision, Obstacle, Verdict
+from elasti.operator.idleness.decide import Decision, Verdict
 from kubeloop.objects.core import EndpointConditions, ServiceEndpoint
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch

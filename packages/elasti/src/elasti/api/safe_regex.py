@@ -1,12 +1,15 @@
 """Regular expressions that users write, refused where they could stop the event loop. Pure.
 
+Validation and the resolver use the same function: what the resolver would refuse is a problem of the
+spec, in status.
+
 Python's engine backtracks. A repetition inside a repetition, or a long row of repetitions that can
 match the same text, makes one request with a long path cost seconds, and every Service of the worker
 pays. So an expression may not repeat what repeats, may not refer back, and may not have more than a
 few unbounded repetitions; what is left costs at most a small power of a bounded length.
 
-An expression is looked for anywhere in a value, as KubeElasti and Go do: who means the whole writes
-`^` and `$`. Looking from everywhere is a repetition like any other and counts as one, unless the
+An expression is searched for anywhere in a value, as KubeElasti and Go do; `^` and `$` stand for its
+ends. Searching from everywhere is a repetition like any other and counts as one, unless the
 expression begins with `^`.
 """
 
@@ -28,7 +31,12 @@ _MOST_REPEATS = 2
 _BOUNDED = 64
 
 
-Finder: TypeAlias = Callable[[str], "re.Match[str] | None"]
+Finder: TypeAlias = Callable[[str], object]
+"""None for a value in which the expression is not found; whatever engine looks for it."""
+
+
+class _Refused(Exception):
+    """An expression that Python's engine may spend seconds on."""
 
 
 def compile_safely(expression: str) -> Finder:
@@ -43,6 +51,8 @@ def compile_safely(expression: str) -> Finder:
             pattern = re.compile(expression)
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(f"{expression!r} is not a regular expression: {error}") from error
+    except _Refused as error:
+        raise ValueError(f"{expression!r} cannot be used: {error}") from None
     if repeats > _MOST_REPEATS:
         raise ValueError(
             f"{expression!r} repeats without bound too often: {_MOST_REPEATS} repetitions are allowed,"
@@ -53,7 +63,7 @@ def compile_safely(expression: str) -> Finder:
 
 
 def _core(tree: Any) -> Any:
-    """Return an expression without the "anything" at its ends, which looking for it has anyway."""
+    """Return an expression without the "anything" at its ends, which a search has anyway."""
     first, last = 0, len(tree)
     if last and _is_anything(tree[0]):
         first = 1
@@ -68,15 +78,15 @@ def _is_anything(item: Any) -> bool:
 
 
 def _count(tree: Any, *, inside: bool) -> int:
-    """Count the unbounded repetitions. Raises ValueError for one inside another."""
+    """Count the unbounded repetitions. Raises _Refused for one inside another."""
     repeats = 0
     for operation, argument in tree:
         if operation in _REFUSED:
-            raise ValueError("back-references and look-arounds are not allowed")
+            raise _Refused("back-references and look-arounds are not allowed")
         if operation in _REPEATS:
             _, most, body = argument
             if inside:
-                raise ValueError("a repetition inside a repetition is not allowed")
+                raise _Refused("a repetition inside a repetition is not allowed")
             repeats += most == _constants.MAXREPEAT or most > _BOUNDED
             repeats += _count(body, inside=most > 1)
         else:

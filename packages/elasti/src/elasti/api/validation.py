@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import re
 import zoneinfo
 from typing import TYPE_CHECKING
 
 from cronsim import CronSim, CronSimError
 
 from elasti.api.parsing import parse_duration
+from elasti.api.safe_regex import compile_safely
 from elasti.triggers.registry import read_metadata, trigger_type
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _probe_problems(rules: tuple[ProbeResponse, ...]) -> Iterator[SpecProblem]:
 
 def _pattern_complaint(pattern: str) -> str | None:
     try:
-        re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
-        return f"{pattern!r} is not a regular expression: {error}"
+        compile_safely(pattern)
+    except ValueError as error:
+        return str(error)
     return None

@@ -21,10 +21,10 @@ from elasti.cli.rendering import echo, line, render, render_line, table, widths
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from elasti.api.view import ElastiServiceRow
     from elasti.cli.elastiservices import ElastiServiceChange
     from elasti.cli.held import HeldCounts
     from elasti.cli.options import AccessOptions
-    from elasti.cli.view import ElastiServiceRow
     from kubeloop.client import Client
 
 _TABLES = ("table", "wide")
@@ -99,9 +99,9 @@ class GetQuery:
 
 async def show(access: AccessOptions, query: GetQuery) -> None:
     """Print what there is. Raises Failure."""
+    from elasti.api.view import row_of
     from elasti.cli.elastiservices import ElastiServices
     from elasti.cli.running import connected
-    from elasti.cli.view import row_of
 
     async with connected(access) as client:
         place = query.place(client)
@@ -119,9 +119,9 @@ async def show(access: AccessOptions, query: GetQuery) -> None:
 
 async def watch_changes(access: AccessOptions, query: GetQuery) -> None:
     """Print what there is, and then every change, until cancelled. Raises Failure."""
+    from elasti.api.view import row_of
     from elasti.cli.elastiservices import ElastiServices, watch_elastiservices
     from elasti.cli.running import connected
-    from elasti.cli.view import row_of
 
     async with connected(access) as client:
         objects = ElastiServices(client, query.place(client))
@@ -145,10 +145,11 @@ async def _held(client: Client, query: GetQuery) -> HeldCounts:
 
 
 def _changed(change: ElastiServiceChange, held: HeldCounts) -> ElastiServiceRow:
-    from elasti.cli.view import NotAsleepReason, row_of
+    from elasti.api.conditions import Obstacle, Reason
+    from elasti.api.view import row_of
 
     row = row_of(change.es, held.counts)
-    return dataclasses.replace(row, why=NotAsleepReason("Deleted")) if change.deleted else row
+    return dataclasses.replace(row, why=Obstacle(Reason.DELETED)) if change.deleted else row
 
 
 def listed(rows: Sequence[ElastiServiceRow], query: GetQuery, now: dt.datetime) -> str:

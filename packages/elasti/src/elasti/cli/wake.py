@@ -109,7 +109,7 @@ class RequestProgress:
 
 def progress_of(kind: RequestKind, es: ElastiService) -> RequestProgress:
     """Judge a request by what the operator reports."""
-    from elasti.cli.view import why_of
+    from elasti.api.view import why_of
 
     pending = kind.value in (es.metadata.annotations or {})
     state = es.status.state
@@ -221,7 +221,7 @@ class _RequestWait:
             echo(f"{took:6.1f} s  {self._seen.metadata.name}: {state}", err=True)
 
     def _timed_out(self) -> Failure:
-        from elasti.cli.view import why_of
+        from elasti.api.view import why_of
 
         name = self._seen.metadata.name
         if (self._seen.metadata.annotations or {}).get(self._kind.value) == self._text:

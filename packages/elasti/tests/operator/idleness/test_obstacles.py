@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elasti.api.conditions import Obstacle
 from elasti.operator.idleness.decide import (
     Evidence,
-    Obstacle,
     Situation,
     decide,
 )

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from elasti.api import conditions as words
 from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
+from elasti.api.view import condition, moment
 from elasti.cli.rendering import duration
-from elasti.cli.view import condition, moment
-from elasti.operator.report import conditions as words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ _HOLDING = ("Parking", "Proxy", "Waking")
 def advice(found: Description) -> Iterator[str]:
     """Yield what to look at or to do, the most urgent first."""
     if not found.es.status.conditions:
-        yield "No operator has looked at this ElastiService yet: elasti doctor says why."
+        yield "No operator has reconciled this ElastiService yet: elasti doctor says why."
         return
     yield from _about_operator(found)
     yield from _about_conditions(found)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
 
-from elasti.cli.view import moment
+from elasti.api.view import moment
 
 if TYPE_CHECKING:
     import datetime as dt

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING
 
 from elasti.api.defaults import cooldown_of
 from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
+from elasti.api.view import moment, why_of
 from elasti.cli.describe.model import Unreadable
 from elasti.cli.rendering import NOTHING, ago, duration, table
-from elasti.cli.view import moment, why_of, with_time_left
+from elasti.cli.view import with_time_left
 from elasti.triggers.registry import redacted_metadata
 
 if TYPE_CHECKING:

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from elasti.api import conditions as words
 from elasti.api.names import KIND
 from elasti.api.validation import problems
+from elasti.api.view import condition
 from elasti.cli.doctor.findings import DoctorFinding, FindingLevel
-from elasti.cli.view import condition
-from elasti.operator.report import conditions as words
+from elasti.operator.report.conditions import service_findings
 from kubeloop.objects.core import Service
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _judge(
         yield _finding(
             FindingLevel.PROBLEM,
             es,
-            "no operator has looked at it",
+            "no operator has reconciled it",
             "See the findings about operator and leader; does it watch this namespace"
             " (WATCH_NAMESPACES)?",
         )
@@ -121,7 +122,7 @@ def _judge_unseen(
     if obj is None:
         yield _finding(FindingLevel.PROBLEM, es, f"there is no Service {es.spec.service}")
         return
-    for finding in words.service_findings(msgspec.convert(obj, Service)):
+    for finding in service_findings(msgspec.convert(obj, Service)):
         yield _finding(
             FindingLevel.PROBLEM if finding.refuses else FindingLevel.HINT, es, finding.message
         )

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from elasti.api.crd import custom_resource_definition
 from elasti.api.names import GROUP, PLURAL
+from elasti.api.view import moment
 from elasti.cli.doctor.findings import DoctorFinding, FindingLevel
 from elasti.cli.rendering import duration
-from elasti.cli.view import moment
 from elasti.operator.report.crd_check import missing_fields, schema_hash
 
 if TYPE_CHECKING:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from cronsim import CronSim
 
+from elasti.api.conditions import Obstacle, Reason
 from elasti.api.parsing import parse_duration
 from elasti.operator.handover.machine import State
 from kubeloop.objects.times import format_time
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 
     from elasti.api.types import EnabledPeriod
     from elasti.triggers.registry import TriggerReading
-
-UNREAD = "TriggersUnread"
 
 
 class Verdict(enum.Enum):
@@ -96,14 +95,6 @@ class Situation:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Obstacle:
-    """What keeps a target awake. `reason` is CamelCase for machines, `message` for people."""
-
-    reason: str
-    message: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Decision:
     """The verdict, why, and what keeps the target awake: nothing exactly where it may sleep."""
 
@@ -122,7 +113,7 @@ def decide(seen: Situation) -> Decision:
     if not seen.enabled:
         outside = "it is outside of spec.enabledPeriod, when targets stay up"
         return Decision(
-            Verdict.WAKE, "outside the enabled period", Obstacle("OutsidePeriod", outside)
+            Verdict.WAKE, "outside the enabled period", Obstacle(Reason.OUTSIDE_PERIOD, outside)
         )
     if seen.asked:
         return Decision(Verdict.SLEEP, "asked to sleep")
@@ -138,14 +129,15 @@ def _obstacles(seen: Situation) -> Iterator[Obstacle]:
     """Iterate over what is in the way, what a person can do most about first."""
     if not seen.triggers:
         yield Obstacle(
-            "NoTriggers", "spec.triggers is empty, so nothing can show that the target is idle"
+            Reason.NO_TRIGGERS,
+            "spec.triggers is empty, so nothing can show that the target is idle",
         )
     for index, trigger in enumerate(seen.triggers):
         if trigger.last is None or seen.now - trigger.read_at >= seen.stale_after:
-            yield Obstacle(UNREAD, f"triggers[{index}] has not been read lately")
+            yield Obstacle(Reason.TRIGGERS_UNREAD, f"triggers[{index}] has not been read lately")
         elif not trigger.last.usable:
             yield Obstacle(
-                "TriggersFailing",
+                Reason.TRIGGERS_FAILING,
                 f"triggers[{index}] cannot be used; the condition TriggersHealthy says why",
             )
     yield from _cooldowns(seen)
@@ -153,7 +145,7 @@ def _obstacles(seen: Situation) -> Iterator[Obstacle]:
         quiet = trigger.quiet_for(seen.now, stale_after=seen.stale_after)
         if trigger.is_active() or quiet < seen.cooldown:
             yield Obstacle(
-                "InUse",
+                Reason.IN_USE,
                 f"triggers[{index}] has not been seen below its threshold for the whole cooldown of"
                 f" {seen.cooldown:.0f} s",
             )
@@ -163,7 +155,7 @@ def _cooldowns(seen: Situation) -> Iterator[Obstacle]:
     cooldown = f"the cooldown of {seen.cooldown:.0f} s"
     if seen.now - seen.last_attempt < seen.cooldown:
         yield Obstacle(
-            "AttemptEnded",
+            Reason.ATTEMPT_ENDED,
             f"the last attempt to put it to sleep ended: {seen.attempt_ended or 'it was given up'};"
             f" the next comes after {cooldown}, at {format_moment(seen.last_attempt + seen.cooldown)}",
         )
@@ -173,10 +165,10 @@ def _cooldowns(seen: Situation) -> Iterator[Obstacle]:
     ):
         if seen.now - moment < seen.cooldown:
             end = format_moment(moment + seen.cooldown)
-            yield Obstacle("Cooldown", f"{cooldown} since {what} lasts until {end}")
+            yield Obstacle(Reason.COOLDOWN, f"{cooldown} since {what} lasts until {end}")
     if seen.now - seen.last_traffic < seen.cooldown:
         # Every request moves its end, so none is named.
-        yield Obstacle("Cooldown", f"{cooldown} since traffic last reached the resolver lasts")
+        yield Obstacle(Reason.COOLDOWN, f"{cooldown} since traffic last reached the resolver lasts")
 
 
 def obstacle_of(
@@ -188,15 +180,15 @@ def obstacle_of(
     """
     match state:
         case None:
-            return Obstacle("NotInOrder", "it is not in order; its condition Ready says why")
+            return Obstacle(Reason.NOT_IN_ORDER, "it is not in order; its condition Ready says why")
         case State.PROXY | State.ENGAGING | State.PARKING:
             return None
         case State.WAKING:
-            return Obstacle("Waking", "no endpoint of the Service is ready yet")
+            return Obstacle(Reason.WAKING, "no endpoint of the Service is ready yet")
     if decision.obstacle is not None or (resolvers and not uncovered):
         return decision.obstacle
     return Obstacle(
-        "NoResolver",
+        Reason.NO_RESOLVER,
         f"no ready resolver has an {' or '.join(uncovered)} address, and the Service has; set"
         " ipFamilyPolicy: PreferDualStack in the resolver's Service"
         if resolvers

@@ -9,12 +9,12 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
+from elasti.api.conditions import Obstacle, Reason
 from elasti.api.defaults import cooldown_of, stale_after
 from elasti.operator.handover.sleep_request import is_in_force
 from elasti.operator.idleness.decide import (
     Decision,
     Evidence,
-    Obstacle,
     Situation,
     Verdict,
     decide,
@@ -116,15 +116,16 @@ class Decisions:
         memory = self._states.find(details.request)
         if memory is None or memory.refused:
             return Obstacle(
-                "NotInOrder", f"{details.name} is not in order; its condition Ready says why"
+                Reason.NOT_IN_ORDER, f"{details.name} is not in order; its condition Ready says why"
             )
         if details.problems:
             return Obstacle(
-                "NotInOrder", f"the spec of {details.name} is invalid; its condition Ready says why"
+                Reason.NOT_IN_ORDER,
+                f"the spec of {details.name} is invalid; its condition Ready says why",
             )
         if self._clock.now().timestamp() < memory.contest.until:
             return Obstacle(
-                "Contested",
+                Reason.CONTESTED,
                 "another writer keeps undoing it, so it is left alone until"
                 f" {format_moment(memory.contest.until)}, longer each time",
             )
@@ -153,7 +154,7 @@ def _of_other(other: Request, decision: Decision) -> Decision:
     message = (
         f"ElastiService {other.name} has the same target, and there {decision.obstacle.message}"
     )
-    return dataclasses.replace(decision, obstacle=Obstacle("SharedTarget", message))
+    return dataclasses.replace(decision, obstacle=Obstacle(Reason.SHARED_TARGET, message))
 
 
 def _unread(spec: ElastiServiceSpec) -> tuple[Evidence, ...]:

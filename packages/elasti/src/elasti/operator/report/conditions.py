@@ -1,7 +1,7 @@
 """What the operator says about an ElastiService: refusals, warnings, conditions. Pure.
 
-A *refusal* is a reason why this Service or target cannot sleep at all; it is told in `Ready`. A
-*warning* lets it sleep and tells what may go wrong. Every message says what is wrong with which object
+A *refusal* is a reason why this Service or target cannot sleep at all; it is in `Ready`. A
+*warning* lets it sleep and says what may go wrong. Every message says what is wrong with which object
 and what to do about it.
 """
 
@@ -10,20 +10,13 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Literal
 
+from elasti.api.conditions import Reason
 from elasti.api.types import StatusCondition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from kubeloop.objects.core import Service
-
-READY = "Ready"
-TARGET_FOUND = "TargetFound"
-SERVICE_FOUND = "ServiceFound"
-RESOLVER_AVAILABLE = "ResolverAvailable"
-TRIGGERS_HEALTHY = "TriggersHealthy"
-SCALE_CONTESTED = "ScaleContested"
-MAY_SLEEP = "MaySleep"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -42,7 +35,7 @@ def service_findings(service: Service) -> list[Finding]:
     if spec.type == "ExternalName":
         found.append(
             Finding(
-                "ExternalNameService",
+                Reason.EXTERNAL_NAME_SERVICE,
                 f"Service {name} is of type ExternalName: it has no endpoints that could be switched;"
                 " use a ClusterIP Service",
             )
@@ -50,7 +43,7 @@ def service_findings(service: Service) -> list[Finding]:
     elif spec.cluster_ip == "None":
         found.append(
             Finding(
-                "HeadlessService",
+                Reason.HEADLESS_SERVICE,
                 f"Service {name} is headless: clients connect to the pods' own port, which no"
                 " resolver listens on; use a Service with a cluster IP",
             )
@@ -58,7 +51,7 @@ def service_findings(service: Service) -> list[Finding]:
     if spec.internal_traffic_policy == "Local":
         found.append(
             Finding(
-                "InternalTrafficPolicyLocal",
+                Reason.INTERNAL_TRAFFIC_POLICY_LOCAL,
                 f"Service {name} has internalTrafficPolicy: Local, so nodes without a resolver would"
                 " drop its traffic; set it to Cluster",
             )
@@ -66,7 +59,7 @@ def service_findings(service: Service) -> list[Finding]:
     if spec.publish_not_ready_addresses:
         found.append(
             Finding(
-                "PublishNotReadyAddresses",
+                Reason.PUBLISH_NOT_READY_ADDRESSES,
                 f"Service {name} has publishNotReadyAddresses: true, so traffic would reach pods"
                 " that are not ready; remove it",
             )
@@ -79,19 +72,19 @@ def _port_and_selector_findings(service: Service) -> list[Finding]:
     if not service.spec.selector and service.spec.type != "ExternalName":
         found.append(
             Finding(
-                "NoSelector",
+                Reason.NO_SELECTOR,
                 f"Service {name} has no selector, so its pods cannot be found; give it one that"
                 " matches the target's pods",
             )
         )
     others = [port for port in service.spec.ports or () if port.protocol != "TCP"]
     if not service.tcp_ports:
-        found.append(Finding("NoTCPPort", f"Service {name} has no TCP port to wake on"))
+        found.append(Finding(Reason.NO_TCP_PORT, f"Service {name} has no TCP port to wake on"))
     elif others:
         listed = ", ".join(f"{port.port}/{port.protocol}" for port in others)
         found.append(
             Finding(
-                "PortsIgnored",
+                Reason.PORTS_IGNORED,
                 f"Service {name}: {listed} cannot be held while the target sleeps; its TCP ports can",
                 refuses=False,
             )

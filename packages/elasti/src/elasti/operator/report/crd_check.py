@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import structlog
 
+from elasti.api.conditions import Reason
 from elasti.api.crd import custom_resource_definition
 from elasti.api.names import GROUP, PLURAL, VERSION
 from elasti.operator.report.conditions import Finding
@@ -74,7 +75,7 @@ class DefinitionCheck:
 
 def _outdated(missing: list[str]) -> Finding:
     return Finding(
-        "DefinitionOutdated",
+        Reason.DEFINITION_OUTDATED,
         f"the cluster's CustomResourceDefinition is older and drops {', '.join(missing)}; upgrade it:"
         " elasti crd | kubectl apply --server-side --force-conflicts -f -",
         refuses=False,

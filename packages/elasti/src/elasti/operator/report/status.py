@@ -11,11 +11,21 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import structlog
 
+from elasti.api.conditions import (
+    MAY_SLEEP,
+    READY,
+    RESOLVER_AVAILABLE,
+    SCALE_CONTESTED,
+    SERVICE_FOUND,
+    TARGET_FOUND,
+    TRIGGERS_HEALTHY,
+    Reason,
+)
 from elasti.api.names import API_VERSION, KIND
 from elasti.api.types import ElastiServiceStatus, ResolverPort
 from elasti.operator.handover.children import uncovered
 from elasti.operator.handover.machine import HOLDS, State
-from elasti.operator.idleness.decide import UNREAD, obstacle_of
+from elasti.operator.idleness.decide import obstacle_of
 from elasti.operator.report import conditions
 from kubeloop.objects.gvk import GroupVersionKind
 from kubeloop.objects.times import format_time
@@ -24,20 +34,20 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping, Sequence
 
+    from elasti.api.conditions import Obstacle
     from elasti.api.types import ElastiService, StatusCondition
     from elasti.operator.handover.observe import Facts
     from elasti.operator.handover.state import ServiceState
-    from elasti.operator.idleness.decide import Evidence, Obstacle
+    from elasti.operator.idleness.decide import Evidence
     from kubeloop.controller.events.recorder import EventRecorder
     from kubeloop.objects.core import Service
 
 GVK = GroupVersionKind.of(API_VERSION, KIND)
-_NOT_READ_YET = "NotReadYet"
-_UNREAD = frozenset({_NOT_READ_YET, UNREAD})
+_UNREAD = frozenset({Reason.NOT_READ_YET, Reason.TRIGGERS_UNREAD})
 _WITHOUT_OBSTACLE: dict[State | None, str] = {
-    State.PROXY: "Asleep",
-    State.ENGAGING: "FallingAsleep",
-    State.PARKING: "FallingAsleep",
+    State.PROXY: Reason.ASLEEP,
+    State.ENGAGING: Reason.FALLING_ASLEEP,
+    State.PARKING: Reason.FALLING_ASLEEP,
 }
 
 _log = structlog.get_logger(__name__)
@@ -189,29 +199,29 @@ def absences(facts: Facts) -> list[conditions.Finding]:
     """Return what everything else stands on and is not there."""
     found = []
     if facts.target is None:
-        found.append(conditions.Finding("TargetMissing", facts.target_problem))
+        found.append(conditions.Finding(Reason.TARGET_MISSING, facts.target_problem))
     if facts.service is None:
-        found.append(conditions.Finding("ServiceMissing", _no_service(facts)))
+        found.append(conditions.Finding(Reason.SERVICE_MISSING, _no_service(facts)))
     return found
 
 
 def _ready(facts: Facts) -> StatusCondition:
     # What is wrong with the spec may be why the rest cannot be found.
-    invalid = [finding for finding in facts.findings if finding.reason == "InvalidSpec"]
+    invalid = [finding for finding in facts.findings if finding.reason == Reason.INVALID_SPEC]
     if (refused := conditions.refusal((*invalid, *absences(facts), *facts.findings))) is not None:
         return conditions.condition(
-            conditions.READY, holds=False, reason=refused.reason, message=refused.message
+            READY, holds=False, reason=refused.reason, message=refused.message
         )
     warnings = " ".join(f"{finding.message}." for finding in facts.findings)
-    return conditions.condition(conditions.READY, holds=True, reason="InOrder", message=warnings)
+    return conditions.condition(READY, holds=True, reason=Reason.IN_ORDER, message=warnings)
 
 
 def _target_found(facts: Facts) -> StatusCondition:
     found = facts.target is not None
     return conditions.condition(
-        conditions.TARGET_FOUND,
+        TARGET_FOUND,
         holds=found,
-        reason="Found" if found else "NotFound",
+        reason=Reason.FOUND if found else Reason.NOT_FOUND,
         message=facts.target_problem,
     )
 
@@ -219,9 +229,9 @@ def _target_found(facts: Facts) -> StatusCondition:
 def _service_found(facts: Facts) -> StatusCondition:
     found = facts.service is not None
     return conditions.condition(
-        conditions.SERVICE_FOUND,
+        SERVICE_FOUND,
         holds=found,
-        reason="Found" if found else "NotFound",
+        reason=Reason.FOUND if found else Reason.NOT_FOUND,
         message="" if found else _no_service(facts),
     )
 
@@ -233,9 +243,9 @@ def _resolver_available(facts: Facts) -> StatusCondition:
         " look at the pods of the resolver's Deployment"
     )
     return conditions.condition(
-        conditions.RESOLVER_AVAILABLE,
+        RESOLVER_AVAILABLE,
         holds=found,
-        reason="Available" if found else "NoneReady",
+        reason=Reason.AVAILABLE if found else Reason.NONE_READY,
         message="" if found else message,
     )
 
@@ -243,22 +253,22 @@ def _resolver_available(facts: Facts) -> StatusCondition:
 def _triggers_healthy(facts: Facts, evidence: Sequence[Evidence]) -> StatusCondition:
     if not facts.es.spec.triggers:
         return conditions.condition(
-            conditions.TRIGGERS_HEALTHY,
+            TRIGGERS_HEALTHY,
             holds=False,
-            reason="NoTriggers",
+            reason=Reason.NO_TRIGGERS,
             message="spec.triggers is empty, so nothing can show that the target is idle",
         )
     if not _all_read(evidence):
-        return conditions.condition(conditions.TRIGGERS_HEALTHY, holds=None, reason=_NOT_READ_YET)
+        return conditions.condition(TRIGGERS_HEALTHY, holds=None, reason=Reason.NOT_READ_YET)
     broken = [
         f"triggers[{index}]: {item.last.error or 'its value is NaN'}"
         for index, item in enumerate(evidence)
         if item.last is not None and not item.last.usable
     ]
     return conditions.condition(
-        conditions.TRIGGERS_HEALTHY,
+        TRIGGERS_HEALTHY,
         holds=not broken,
-        reason="Failing" if broken else "Healthy",
+        reason=Reason.FAILING if broken else Reason.HEALTHY,
         message="; ".join(broken),
     )
 
@@ -266,18 +276,18 @@ def _triggers_healthy(facts: Facts, evidence: Sequence[Evidence]) -> StatusCondi
 def _scale_contested(facts: Facts, memory: ServiceState) -> StatusCondition:
     contested = memory.contest.is_contested
     return conditions.condition(
-        conditions.SCALE_CONTESTED,
+        SCALE_CONTESTED,
         holds=contested,
-        reason="UndoneRepeatedly" if contested else "NotContested",
+        reason=Reason.UNDONE_REPEATEDLY if contested else Reason.NOT_CONTESTED,
         message=_contested(facts.es, memory.contest.by) if contested else "",
     )
 
 
 def _may_sleep(facts: Facts, memory: ServiceState) -> StatusCondition:
     found = obstacle(facts, memory)
-    reason = found.reason if found else _WITHOUT_OBSTACLE.get(memory.state, "Idle")
+    reason = found.reason if found else _WITHOUT_OBSTACLE.get(memory.state, Reason.IDLE)
     return conditions.condition(
-        conditions.MAY_SLEEP,
+        MAY_SLEEP,
         holds=found is None if memory.state else None,
         reason=reason,
         message=found.message if found else "",
