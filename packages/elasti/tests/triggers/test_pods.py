@@ -250,7 +250,7 @@ async def test_one_pod_that_cannot_be_read_is_an_error(status, text, words):
             assert words in reading.error
 
 
-async def test_a_pod_may_redirect_to_itself_and_to_nobody_else():
+async def test_a_pod_may_redirect_only_to_itself():
     async with FakePod().running() as pod, FakePod().running() as other:
         pod.text = "busy 3\n"
         async with aiohttp.ClientSession() as session:

@@ -98,7 +98,7 @@ async def test_one_number_is_read():
 
 
 async def test_a_redirect_is_not_followed():
-    """The headers are for the address that was given, and so is the reach of whoever gave it."""
+    """The headers are for the address that was given, and so is the reach of its author."""
     asked: list[str] = []
 
     def elsewhere(request: web.Request) -> web.Response:
@@ -354,7 +354,7 @@ async def test_the_operators_credential_goes_to_its_own_prometheus_only(
     "address",
     ["http://me:hush@127.0.0.1:1", "http://me:hush@[", "http://me:hush@x:port", "me:hush@"],
 )
-async def test_an_address_is_told_without_its_credentials(address: str):
+async def test_an_address_is_shown_without_its_credentials(address: str):
     async with round_of(authorization="hush") as queries:
         reading = await queries.read(metadata(address, headers={"X": "hush"}), within(60.0))
     assert reading.error

@@ -187,6 +187,6 @@ def _converted(value: Any, kind: type[_T], otherwise: _T) -> _T:
 
 
 def _located(error: str) -> str:
-    """Return msgspec's words with the field in front, as people write it."""
-    words, _, place = error.partition(" - at `$.")
-    return f"{place.rstrip('`')}: {words}" if place else words
+    """Return msgspec's message with the field in front, as people write it."""
+    message, _, place = error.partition(" - at `$.")
+    return f"{place.rstrip('`')}: {message}" if place else message

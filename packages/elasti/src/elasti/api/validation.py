@@ -43,8 +43,8 @@ class SpecProblem:
 def problems_of(service: ElastiService) -> list[SpecProblem]:
     """Return everything that is wrong with an object, also with one that could not be read whole."""
     if service.unreadable:
-        field, _, words = service.unreadable.partition(": ")
-        return [SpecProblem(field, words)]
+        field, _, message = service.unreadable.partition(": ")
+        return [SpecProblem(field, message)]
     return problems(service.spec)
 
 

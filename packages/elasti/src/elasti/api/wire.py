@@ -1,4 +1,4 @@
-"""What operator and resolver say to each other over HTTP, as values both sides share. Pure.
+"""The messages between operator and resolver over HTTP, as values that both share. Pure.
 
 Three conversations:
 
@@ -112,7 +112,7 @@ def could_be_probe(data: bytes) -> bool:
 
 
 def probe_answer(identity: ProbeIdentity) -> bytes:
-    """Return what a listener answers to any probe, whomever it asks for; close after it."""
+    """Return what a listener answers to any probe, whichever Service it is for; close after it."""
     body = msgspec.json.encode(identity)
     head = (
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -122,7 +122,7 @@ def probe_answer(identity: ProbeIdentity) -> bytes:
 
 
 def read_probe_answer(data: bytes) -> ProbeIdentity | None:
-    """Read a whole answer; None for anything that no listener of ours would say."""
+    """Read a whole answer; None for what no resolver's listener answers."""
     head, found, body = data.partition(b"\r\n\r\n")
     if not found or not head.startswith(b"HTTP/1.1 200 "):
         return None

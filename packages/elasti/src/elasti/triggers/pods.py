@@ -6,8 +6,8 @@ meanwhile counts for what it has. A pod that cannot be read, or that went away s
 what it knew, leaves the rate unknown: an error, which never lets a target sleep.
 
 Pods run any tenant's code, so none may cost the others much: only so many are asked at once, of one target only a
-few, and within a time for all of them; what they say is summed as it comes, a little at a time, and never
-held or unpacked.
+few, and within a time for all of them; what they serve is summed as it comes, a little at a time, and never
+held or decompressed.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ class PrometheusReader(TriggerReader):
         uptime = self._ask(address, uptime_query(metadata.uptime_filter, context.cooldown), headers)
         query = self._ask(address, metadata.query, headers)
         try:
-            # Shared: one asker that is cancelled must not take the answer from the others.
+            # Shared: a reading that is cancelled must not take the answer from the others.
             up, value = await asyncio.shield(uptime), await asyncio.shield(query)
         except QueryFailed as error:
             return TriggerReading(error=str(error))
@@ -195,7 +195,7 @@ class PrometheusReader(TriggerReader):
         return "" if foreign else self._authorization
 
     def _ask(self, address: str, query: str, headers: Mapping[str, str]) -> asyncio.Future[float]:
-        """Send a query, or take part in the one that was sent."""
+        """Send a query, or wait for the same one that was sent."""
         key = (address, query, *sorted(headers.items()))
         asked = self._asked.get(key)
         if asked is None:

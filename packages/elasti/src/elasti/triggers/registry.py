@@ -130,7 +130,7 @@ class TriggerType:
     @property
     def keys(self) -> tuple[str, ...]:
         """What metadata may have, as users write it."""
-        return tuple(field.encode_name for field in msgspec.structs.fields(self.metadata))
+        return self.metadata.__struct_encode_fields__
 
 
 @functools.cache

@@ -24,12 +24,12 @@ class ResponseTooLong(Exception):
 
 
 async def whole_body(response: aiohttp.ClientResponse, *, limit: int) -> bytes:
-    """Read a body to its end. Raises TooLong, and what aiohttp raises."""
+    """Read a body to its end. Raises ResponseTooLong, and what aiohttp raises."""
     return b"".join([piece async for piece in body_chunks(response, limit=limit)])
 
 
 async def body_chunks(response: aiohttp.ClientResponse, *, limit: int) -> AsyncIterator[bytes]:
-    """Iterate over a body to its end, in small pieces. Raises TooLong, and what aiohttp raises."""
+    """Iterate over a body to its end, in small pieces. Raises ResponseTooLong, and what aiohttp raises."""
     length = 0
     while data := await response.content.readany():
         length += len(data)

@@ -182,14 +182,14 @@ async def test_slow_triggers_of_one_tenant_delay_no_other_tenant(
         for tenant, count in (("slow", 200), ("well", 20))
         for number in range(count)
     ]
-    told: list[Hashable] = []
+    reported: list[Hashable] = []
     loop = asyncio.get_running_loop()
     async with Evaluator(clock=clock, stale_after=120.0) as evaluator:
         began = loop.time()
-        polling = asyncio.create_task(evaluator.poll(subjects, told.append))
+        polling = asyncio.create_task(evaluator.poll(subjects, reported.append))
         await asyncio.sleep(1.0)
         assert sorted(read) == sorted(f"well-{number}" for number in range(20))
-        assert told == read
+        assert reported == read
         await polling
         # It ends in time for everybody's evidence; the next begins with what was left out.
         assert loop.time() - began == pytest.approx(40.0)

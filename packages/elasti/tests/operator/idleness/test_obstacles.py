@@ -1,4 +1,4 @@
-"""Why a target may not sleep, as status tells it."""
+"""Why a target may not sleep, as status says it."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ situations = st.builds(
 
 
 @given(situations, st.floats(0.0, 0.9))
-def test_words_do_not_change_with_the_clock_alone(seen: Situation, later: float):
+def test_the_message_does_not_change_with_the_clock_alone(seen: Situation, later: float):
     after = dataclasses.replace(seen, now=seen.now + later)
     before_it, after_it = obstacle(seen), obstacle(after)
     if before_it is not None and after_it is not None and before_it.reason == after_it.reason:

@@ -5,7 +5,7 @@ value has been seen below the threshold for a whole cooldown, without a gap: an 
 reading or NaN starts the cooldown again, and never wakes anything by itself.
 
 `decide` is the only place that says why a target is not asleep, and `obstacle_of` adds what the
-hand-over knows; conditions, events and commands print their words. An obstacle's message never
+hand-over knows; conditions, events and commands print the result. An obstacle's message never
 counts down and does not follow a trigger up and down: it is written into status, where every change
 is a write to the server. Where an end is known it is named as a time of day.
 
@@ -75,9 +75,9 @@ class Evidence:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Situation:
-    """All that a decision looks at; times are seconds on the caller's clock.
+    """All that a decision depends on; times are seconds on the caller's clock.
 
-    `attempt_ended`: why the last attempt to park it came to nothing. `asked`: a person asked for the
+    `attempt_ended`: why the last attempt to park it ended. `asked`: a person asked for the
     target to sleep now, which stands for the cooldown and for the triggers, and for nothing else.
     """
 

@@ -1,11 +1,10 @@
 """Reads all triggers, again and again, and keeps what each has shown.
 
-A round asks everything concurrently, but by a fixed number of workers: thousands of triggers
-are never thousands of tasks, and others have the loop in between. Identical queries go out
-once. Each trigger's `Evidence` outlives the rounds for as long as the trigger stays what it is:
+A round reads everything concurrently, but by a fixed number of workers: thousands of triggers
+are never thousands of tasks, and others have the loop in between. Each trigger's `Evidence` outlives the rounds for as long as the trigger stays what it is:
 a changed query or threshold has shown nothing yet.
 
-Which server a trigger asks is its owner's choice, and may take its time. So no tenant (a
+Which server a trigger asks is its author's choice, and may be slow. So no tenant (a
 namespace) has more than half of the workers, and a round ends in time for no other tenant's
 evidence to grow stale; what was read longest ago is read first, so whatever a round leaves out
 begins the next.
@@ -27,6 +26,7 @@ from elasti.operator.idleness.decide import Evidence
 from elasti.triggers.registry import (
     ReadContext,
     ReaderSettings,
+    TriggerMetadata,
     TriggerReading,
     read_metadata,
     trigger_type,
@@ -67,12 +67,13 @@ class Subject:
 @dataclasses.dataclass(slots=True)
 class _EvidenceRecord:
     triggers: tuple[ScaleTrigger, ...]
+    metadata: list[TriggerMetadata | ValueError]
     evidence: list[Evidence]
 
 
 class _ReadJob(NamedTuple):
     subject: Subject
-    case: _EvidenceRecord
+    record: _EvidenceRecord
     trigger: int
 
 
@@ -86,7 +87,7 @@ class Evaluator:
         self._stale_after = stale_after
         self._longest_round = stale_after / 3
         self._settings = ReaderSettings(clock=clock, variables=variables or {})
-        self._cases: dict[Hashable, _EvidenceRecord] = {}
+        self._records: dict[Hashable, _EvidenceRecord] = {}
         self._readers: dict[str, TriggerReader] = {}
 
     async def __aenter__(self) -> Self:
@@ -108,105 +109,111 @@ class Evaluator:
 
         `triggers`: those that it must be about.
         """
-        case = self._cases.get(key)
-        if case is None or (triggers is not None and case.triggers != tuple(triggers)):
+        record = self._records.get(key)
+        if record is None or (triggers is not None and record.triggers != tuple(triggers)):
             return ()
-        return tuple(case.evidence)
+        return tuple(record.evidence)
 
     def forget(self, key: Hashable) -> None:
         """The ElastiService is gone."""
-        case = self._cases.pop(key, None)
-        for index, trigger in enumerate(case.triggers if case is not None else ()):
+        record = self._records.pop(key, None)
+        for index, trigger in enumerate(record.triggers if record is not None else ()):
             if (reader := self._readers.get(trigger.type)) is not None:
                 reader.forget((key, index))
 
     async def poll(
         self, subjects: Iterable[Subject], on_read: Callable[[Hashable], None] | None = None
     ) -> None:
-        """Read the triggers of all subjects once; `on_read` hears of each subject as it is read."""
-        lanes = await self._queue_jobs(subjects)
+        """Read the triggers of all subjects once; `on_read` is called with each key as it is read."""
+        jobs = await self._queue_jobs(subjects)
         try:
             async with asyncio.timeout(self._longest_round), asyncio.TaskGroup() as group:
-                for _ in range(min(_AT_ONCE, len(lanes))):
-                    group.create_task(self._work(lanes, on_read))
+                for _ in range(min(_AT_ONCE, len(jobs))):
+                    group.create_task(self._work(jobs, on_read))
         except TimeoutError:
-            _log.warning("round ended with triggers left to read", left=len(lanes))
+            _log.warning("round ended with triggers left to read", left=len(jobs))
         finally:
             for reader in self._readers.values():
                 await reader.end_round()
 
     async def _queue_jobs(self, subjects: Iterable[Subject]) -> FairQueue[_ReadJob]:
         """Return all that is to be read, by tenant, what was read longest ago first."""
-        jobs, budget = [], TimeBudget()
+        found, budget = [], TimeBudget()
         for subject in subjects:
-            case = self._case(subject)
-            jobs += [_ReadJob(subject, case, index) for index in range(len(case.triggers))]
+            record = self._record(subject)
+            found += [_ReadJob(subject, record, index) for index in range(len(record.triggers))]
             if budget.spent():
                 await budget.rest()
-        jobs.sort(key=lambda job: job.case.evidence[job.trigger].read_at)
-        lanes: FairQueue[_ReadJob] = FairQueue(per_group=_PER_TENANT)
-        for job in jobs:
-            lanes.add(job.subject.tenant, job)
-        return lanes
+        found.sort(key=lambda job: job.record.evidence[job.trigger].read_at)
+        jobs: FairQueue[_ReadJob] = FairQueue(per_group=_PER_TENANT)
+        for job in found:
+            jobs.add(job.subject.tenant, job)
+        return jobs
 
     async def _work(
-        self, lanes: FairQueue[_ReadJob], on_read: Callable[[Hashable], None] | None
+        self, jobs: FairQueue[_ReadJob], on_read: Callable[[Hashable], None] | None
     ) -> None:
         budget = TimeBudget()
-        while (taken := lanes.take()) is not None:
+        while (taken := jobs.take()) is not None:
             tenant, job = taken
             try:
-                await self._read(job.subject, job.case, job.trigger)
+                await self._read(*job)
             finally:
-                lanes.done(tenant)
+                jobs.done(tenant)
             if on_read is not None:
                 on_read(job.subject.key)
             if budget.spent():
                 await budget.rest()
 
-    def _case(self, subject: Subject) -> _EvidenceRecord:
+    def _record(self, subject: Subject) -> _EvidenceRecord:
         triggers = tuple(subject.triggers)
-        case = self._cases.get(subject.key)
-        if case is None or case.triggers != triggers:
+        record = self._records.get(subject.key)
+        if record is None or record.triggers != triggers:
             self.forget(subject.key)
-            evidence = [Evidence(_threshold(trigger)) for trigger in triggers]
-            case = self._cases[subject.key] = _EvidenceRecord(triggers, evidence)
-        return case
+            # Metadata is read once, not in every round.
+            metadata = [_metadata(trigger) for trigger in triggers]
+            evidence = [
+                Evidence(item.limit() if isinstance(item, TriggerMetadata) else 0.0)
+                for item in metadata
+            ]
+            record = self._records[subject.key] = _EvidenceRecord(triggers, metadata, evidence)
+        return record
 
-    async def _read(self, subject: Subject, case: _EvidenceRecord, index: int) -> None:
+    async def _read(self, subject: Subject, record: _EvidenceRecord, index: int) -> None:
         try:
-            reading = await self._reading(subject, case.triggers[index], index)
+            reading = await self._reading(subject, record, index)
         except Exception as error:  # noqa: BLE001 -- one tenant's trigger must not end the round of all
-            # Its words may hold a credential; its class does not.
+            # Its message may hold a credential; its class does not.
             kind = type(error).__name__
             _log.error("trigger cannot be read", of=str(subject.key), index=index, error=kind)
             reading = TriggerReading(error=f"it could not be read ({kind})")
         now = self._clock.now().timestamp()
-        case.evidence[index] = case.evidence[index].after(
+        record.evidence[index] = record.evidence[index].after(
             reading, now, stale_after=self._stale_after
         )
 
-    async def _reading(self, subject: Subject, trigger: ScaleTrigger, index: int) -> TriggerReading:
-        try:
-            metadata = read_metadata(trigger.type, trigger.metadata)
-        except ValueError as error:
-            return TriggerReading(error=str(error))
-        if trigger.type not in self._readers:
-            self._readers[trigger.type] = trigger_type(trigger.type).reader(self._settings)
+    async def _reading(
+        self, subject: Subject, record: _EvidenceRecord, index: int
+    ) -> TriggerReading:
+        kind, metadata = record.triggers[index].type, record.metadata[index]
+        if isinstance(metadata, ValueError):
+            return TriggerReading(error=str(metadata))
+        if kind not in self._readers:
+            self._readers[kind] = trigger_type(kind).reader(self._settings)
         context = ReadContext(
             key=(subject.key, index),
             cooldown=subject.cooldown,
             pods=subject.pods,
             asleep=subject.asleep,
         )
-        return await self._readers[trigger.type].read(metadata, context)
+        return await self._readers[kind].read(metadata, context)
 
 
-def _threshold(trigger: ScaleTrigger) -> float:
+def _metadata(trigger: ScaleTrigger) -> TriggerMetadata | ValueError:
     try:
-        return read_metadata(trigger.type, trigger.metadata).limit()
-    except ValueError:
-        return 0.0
+        return read_metadata(trigger.type, trigger.metadata)
+    except ValueError as error:
+        return error
 
 
 class EvidenceKey(NamedTuple):

@@ -68,7 +68,7 @@ class FakeServer:
     def _shown(self, name: str, namespace: str) -> TargetScale:
         scale = TargetScale(SlimMeta(name, namespace, self.uid, str(self.version)))
         scale.spec.replicas = self.replicas
-        # The pods of a former life are still there: nobody may be fooled by them.
+        # The pods of a former life are still there: they must not be counted.
         scale.status.replicas = 1
         return scale
 
