@@ -76,7 +76,7 @@ SOURCES = "".join(path.read_text() for path in (SOURCE / "resolver").rglob("*.py
 
 @pytest.mark.parametrize("refusal", [one for one in Refusal if f"Refusal.{one.name}" in SOURCES])
 def test_every_refusal_of_the_resolver_is_explained(refusal: Refusal):
-    assert f"| {refusal.status} | `{refusal.words}` |" in GUIDE
+    assert f"| {refusal.status} | `{refusal.message}` |" in GUIDE
 
 
 def test_every_exit_code_is_explained():

@@ -25,7 +25,7 @@ class Nobody:
 
 
 class Rig:
-    def __init__(self, cluster, settle, most=None):
+    def __init__(self, cluster, settle, bounds=None):
         self.factory = SharedInformerFactory(cluster)
         self.path = DataPath()
         claims = PortClaims(settle=settle)
@@ -34,12 +34,12 @@ class Rig:
             factories=[self.factory],
             deps=ServiceDeps(checks=nobody, pods=nobody, operator=nobody, durable=nobody),
             claims=claims,
-            most=most,
+            bounds=bounds,
         )
         self.listeners = ServicePortListeners(
             path=self.path,
             claims=claims,
-            target=self.registry.port,
+            upstream=self.registry.port,
             host="127.0.0.1",
             closed=self.registry.unbound,
         )
@@ -57,8 +57,8 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def rig(cluster, *, settle=0.2, most=None):
-    made = Rig(cluster, settle, most)
+async def rig(cluster, *, settle=0.2, bounds=None):
+    made = Rig(cluster, settle, bounds)
     made.path.start()
     running = asyncio.create_task(made.listeners.run())
     try:

@@ -38,7 +38,7 @@ _SHUTDOWN = 1.0
 
 
 class AdminServer:
-    """Serves a view. Without `callers` anybody may ask for activity."""
+    """Serves a view. Without `callers` any client may ask for activity."""
 
     def __init__(self, view: AdminView, *, callers: CallerAuthenticator | None) -> None:
         self._view = view

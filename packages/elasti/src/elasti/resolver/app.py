@@ -2,7 +2,7 @@
 
     await serve(Settings.from_env(os.environ), stop)
 
-Everything is made here and handed to those who need it; nothing below reads the environment.
+Everything is constructed here and passed down; nothing below reads the environment.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import logging
 import resource
 import sys
 from typing import TYPE_CHECKING, Any, Self
+
+import structlog
 
 from elasti.api.types import WakeSpec
 from elasti.api.wire import RESOLVER_AUDIENCE
@@ -50,7 +51,7 @@ _SYNC_TIMEOUT = 60.0
 # A safety net: whatever went wrong with one notification is mended by the next round.
 _RESYNC = 600.0
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class Worker:
@@ -83,13 +84,13 @@ class Worker:
             factories=self._factories,
             deps=self._deps,
             claims=claims,
-            most=_wake_bounds(settings),
+            bounds=_wake_bounds(settings),
         )
         reuse = settings.workers > 1
         self.listeners = ServicePortListeners(
             path=self.path,
             claims=claims,
-            target=self.registry.port,
+            upstream=self.registry.port,
             host=settings.host,
             reuse_port=reuse,
             closed=self.registry.unbound,
@@ -120,7 +121,7 @@ class Worker:
     async def running(self, stop: asyncio.Event | None = None) -> AsyncIterator[Self]:
         """Watch, listen and serve; ready once every cache is complete and every port is bound.
 
-        A wish to stop that comes before ends the wait.
+        A stop that is asked for before ends the wait.
         """
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(self.operator)
@@ -144,16 +145,16 @@ class Worker:
                 reuse_port=self._settings.workers > 1,
             )
         self._why_unready = ""
-        _log.info("serving %d services", len(self.registry))
+        _log.info("serving", services=len(self.registry))
 
     async def leave(self) -> bool:
-        """Drain; returns whether nobody was cut off."""
+        """Drain; returns whether every request ended by itself."""
         self._why_unready = "shutting down"
         self._deps.leaving = True
         settings = self._settings
         return await drain(self, settle=settings.engage_settle, timeout=settings.drain_timeout)
 
-    # Drained
+    # Drainable
 
     def is_listed(self) -> bool:
         """Whether some slice points here."""
@@ -172,7 +173,7 @@ class Worker:
         return sum(count.in_use for count in counted)
 
     def stop_new_handshakes(self) -> None:
-        """Let nobody else come; whoever has come is accepted."""
+        """Let no new handshake begin; what is in the accept queues is accepted."""
         self.listeners.stop_new_handshakes()
         self.shared.stop_new_handshakes()
 
@@ -212,7 +213,7 @@ def _wake_bounds(settings: ResolverSettings) -> WakeSpec:
 
 
 async def serve(settings: ResolverSettings, stop: asyncio.Event, *, admin_socket: str = "") -> bool:
-    """Run one worker with its admin server until told to stop; returns whether it left cleanly.
+    """Run one worker with its admin server until `stop` is set; returns whether it drained cleanly.
 
     With `admin_socket` it is one of several, and a supervisor answers the admin port.
     """
@@ -227,12 +228,12 @@ async def serve(settings: ResolverSettings, stop: asyncio.Event, *, admin_socket
         async with worker.running(stop):
             if worker.is_ready:
                 await _until_stopped(stop, has_supervisor=bool(admin_socket))
-            # One that was told before it had all ports may have some.
+            # One that was stopped before it had all ports may have some.
             return await worker.leave() if worker.is_ready or worker.listeners.ports else True
 
 
 async def _unless_stopped(stop: asyncio.Event | None, work: Coroutine[Any, Any, None]) -> None:
-    """Do something unless there is a wish to stop before it is done."""
+    """Run `work` unless `stop` is set before it is done."""
     doing = asyncio.create_task(work)
     stopping = asyncio.create_task(stop.wait()) if stop is not None else None
     try:
@@ -246,7 +247,7 @@ async def _unless_stopped(stop: asyncio.Event | None, work: Coroutine[Any, Any, 
 
 
 async def _until_stopped(stop: asyncio.Event, *, has_supervisor: bool) -> None:
-    """Wait for the wish to stop, or for the end of the supervisor that would pass it on."""
+    """Wait for `stop`, or for the end of the supervisor that would pass it on."""
     waits: list[asyncio.Task[object]] = [asyncio.create_task(stop.wait())]
     if has_supervisor:
         waits.append(asyncio.create_task(until_orphaned(sys.stdin)))
@@ -263,7 +264,7 @@ async def supervise(
     commands: Sequence[Sequence[str]],
     sockets: Sequence[str],
 ) -> None:
-    """Run several workers behind one admin port until told to stop."""
+    """Run several workers behind one admin port until `stop` is set."""
     async with Client.from_env() as client, _callers(client, settings) as callers:
         admin = AdminServer(AggregateView(sockets), callers=callers)
         await admin.start(host=settings.host, port=settings.admin_port)
@@ -277,7 +278,7 @@ async def supervise(
 async def _callers(
     client: Client, settings: ResolverSettings
 ) -> AsyncIterator[CallerAuthenticator | None]:
-    """Know who may ask for activity, and say in the log how that is known."""
+    """Authenticate callers of /activity; the log says how."""
     callers = authenticator_for(
         client, settings.authn_settings, audience=RESOLVER_AUDIENCE, allowed=settings.callers
     )

@@ -11,20 +11,21 @@ connections, and idle connections are closed last.
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Protocol
+
+import structlog
 
 from elasti.resolver.ports.listening_socket import HANDSHAKE
 from kubeloop.aio.wait import poll
 
-_LOOK_EVERY = 0.25
+_POLL = 0.25
 _LAST_MOMENT = 1.0
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class Drainable(Protocol):
-    """What leaves."""
+    """A worker that drains."""
 
     def is_listed(self) -> bool:
         """Whether some slice points here."""
@@ -36,7 +37,7 @@ class Drainable(Protocol):
         """How many requests and tunnels are under way or wait; connections that rest are none."""
 
     def stop_new_handshakes(self) -> None:
-        """Let nobody else come; whoever has come is accepted."""
+        """Let no new handshake begin; what is in the accept queues is accepted."""
 
     def stop_accepting(self) -> None:
         """Close every listening socket."""
@@ -49,22 +50,22 @@ async def drain(leaving: Drainable, *, settle: float, timeout: float) -> bool:
             await _until_unlisted(leaving, settle)
             leaving.stop_new_handshakes()
             await asyncio.sleep(HANDSHAKE)
-            await poll(lambda: not leaving.waiting(), _LOOK_EVERY, immediate=True)
+            await poll(lambda: not leaving.waiting(), _POLL, immediate=True)
             leaving.stop_accepting()
             await asyncio.sleep(min(settle, _LAST_MOMENT))
-            await poll(lambda: not leaving.busy(), _LOOK_EVERY, immediate=True)
+            await poll(lambda: not leaving.busy(), _POLL, immediate=True)
     except TimeoutError:
-        _log.warning("leaving while %d requests are under way", leaving.busy())
+        _log.warning("drain timed out", requests=leaving.busy())
         leaving.stop_accepting()
         return False
     return True
 
 
 async def _until_unlisted(leaving: Drainable, settle: float) -> None:
-    """Wait until no slice has named us for the settling time."""
+    """Wait until no slice has listed this resolver for the settling time."""
     loop = asyncio.get_running_loop()
     since = loop.time()
     while loop.time() - since < settle:
-        await asyncio.sleep(min(_LOOK_EVERY, max(settle, 0.001)))
+        await asyncio.sleep(min(_POLL, max(settle, 0.001)))
         if leaving.is_listed():
             since = loop.time()

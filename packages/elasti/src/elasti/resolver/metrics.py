@@ -1,4 +1,4 @@
-"""What a worker reports of itself: activity, readiness, metrics as Prometheus text.
+"""What a worker reports: activity, readiness, metrics as Prometheus text.
 
 Metrics are read from plain counters at the moment of the scrape. They have KubeElasti's names; labels are
 namespace, Service and the class of the status, so the number of series per Service is fixed, and no client
@@ -8,7 +8,7 @@ can create one. The library's own metrics (watches, lists) follow.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from elasti.api.wire import ActivityReport
 from kubeloop.metrics.text import MetricFamily, exposition
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from elasti.resolver.ports.shared_port import SharedPort
     from elasti.resolver.projections import ServiceKey
     from elasti.resolver.services.registry import ServiceRegistry
+    from elasti.resolver.services.service import WakeableService
     from elasti.resolver.services.wake import OperatorClient
     from kubeloop.metrics.library import LibraryMetrics
 
 
-_LABELS = ("namespace", "service")
 _PREFIX = "elasti_resolver_"
 # KubeElasti's word in its label `error` where there is none.
 _SUCCESS, _FAILED = "success", "failed"
@@ -97,56 +97,64 @@ class WorkerView:
         return calls, hosts, services
 
     def _by_service(self) -> Iterable[MetricFamily]:
-        families = _families()
-        queued, switches, connections, received, sent, broken, refused, answers, holds = families
+        families = _ServiceFamilies()
         for service in self._registry:
-            key, counted = service.key, service.statistics
-            queued.add(service.held, *key)
-            for enabled, count in service.switches.items():
-                switches.add(count, *key, "true" if enabled else "false")
-            if not (counted.requests or counted.received or counted.refused or counted.connections):
-                # Nobody came: thousands sleep, and their nothings would be most of the answer.
-                continue
-            connections.add(counted.connections, *key)
-            received.add(counted.received, *key)
-            sent.add(counted.sent, *key)
-            broken.add(counted.broken, *key)
-            refused.add(counted.refused, *key)
-            for digit, histogram in sorted(counted.answers.items()):
-                answers.add(histogram, *key, f"{digit}xx")
-            for outcome, histogram in sorted(counted.holds.items()):
-                holds.add(histogram, *key, outcome)
-        return families
+            families.add(service)
+        return vars(families).values()
 
 
-def _families() -> tuple[MetricFamily, ...]:
-    return (
-        MetricFamily(
-            "gauge", _PREFIX + "queued_count", "Connections that wait for a pod.", _LABELS
-        ),
-        MetricFamily(
+class _ServiceFamilies:
+    """The metrics of Services."""
+
+    def __init__(self) -> None:
+        self.queued = _family("gauge", "queued_count", "Connections that wait for a pod.")
+        self.switches = _family(
             "counter",
-            _PREFIX + "traffic_switch_count",
+            "traffic_switch_count",
             "Changes of where a Service's traffic goes: enabled means here.",
-            (*_LABELS, "enabled"),
-        ),
-        MetricFamily("gauge", _PREFIX + "connections", "Open client connections.", _LABELS),
-        MetricFamily("counter", _PREFIX + "received_bytes", "Bytes from clients.", _LABELS),
-        MetricFamily("counter", _PREFIX + "sent_bytes", "Bytes to clients.", _LABELS),
-        MetricFamily("counter", _PREFIX + "broken_count", "Answers that pods cut short.", _LABELS),
-        MetricFamily(
-            "counter", _PREFIX + "refused_count", "Connections that there was no room for.", _LABELS
-        ),
-        MetricFamily(
+            "enabled",
+        )
+        self.connections = _family("gauge", "connections", "Open client connections.")
+        self.received = _family("counter", "received_bytes", "Bytes from clients.")
+        self.sent = _family("counter", "sent_bytes", "Bytes to clients.")
+        self.broken = _family("counter", "broken_count", "Answers that pods cut short.")
+        self.refused = _family(
+            "counter", "refused_count", "Connections that there was no room for."
+        )
+        self.answers = _family(
             "histogram",
-            _PREFIX + "incoming_requests",
+            "incoming_requests",
             "Seconds from a request's head to its answer's, by the class of the status.",
-            (*_LABELS, "status"),
-        ),
-        MetricFamily(
+            "status",
+        )
+        self.holds = _family(
             "histogram",
-            _PREFIX + "hold_seconds",
+            "hold_seconds",
             "Seconds that connections waited for a pod, by the class of the status that they got.",
-            (*_LABELS, "status"),
-        ),
-    )
+            "status",
+        )
+
+    def add(self, service: WakeableService) -> None:
+        """Add the numbers of one Service."""
+        key, counted = service.key, service.statistics
+        self.queued.add(service.held, *key)
+        for enabled, count in service.switches.items():
+            self.switches.add(count, *key, "true" if enabled else "false")
+        if not (counted.requests or counted.received or counted.refused or counted.connections):
+            # No traffic: thousands sleep, and their zeros would be most of the response.
+            return
+        self.connections.add(counted.connections, *key)
+        self.received.add(counted.received, *key)
+        self.sent.add(counted.sent, *key)
+        self.broken.add(counted.broken, *key)
+        self.refused.add(counted.refused, *key)
+        for digit, histogram in sorted(counted.answers.items()):
+            self.answers.add(histogram, *key, f"{digit}xx")
+        for outcome, histogram in sorted(counted.holds.items()):
+            self.holds.add(histogram, *key, outcome)
+
+
+def _family(
+    kind: Literal["counter", "gauge", "histogram"], name: str, about: str, *labels: str
+) -> MetricFamily:
+    return MetricFamily(kind, _PREFIX + name, about, ("namespace", "service", *labels))

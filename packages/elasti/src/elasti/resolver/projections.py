@@ -46,7 +46,7 @@ class PodName(NamedTuple):
 
 
 class CreatedMeta(SlimMeta, rename="camel", gc=False):
-    """Metadata with the age, which settles contests."""
+    """Metadata with the age, which decides between claims of one port."""
 
     creation_timestamp: str = ""
 
@@ -74,7 +74,7 @@ class ElastiView(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
     @classmethod
     def salvaged(cls, data: bytes, _error: str) -> ElastiView:
-        """Return one without what cannot be read of its wishes; its ports and pods are served on."""
+        """Return one without the part of its spec that cannot be read; its ports and pods are served on."""
         loose = msgspec.json.decode(data, type=_LooseView)
         return cls(loose.metadata, ElastiSpec(loose.spec.service), loose.status)
 

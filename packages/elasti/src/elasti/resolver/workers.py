@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import re
 import signal
 from typing import IO, TYPE_CHECKING
 
 import aiohttp
 import msgspec
+import structlog
 
 from elasti.api.wire import ACTIVITY_PATH, ActivityReport
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _RESTART_AFTER = 1.0
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 async def until_orphaned(pipe: IO[str]) -> None:
@@ -55,7 +55,7 @@ class WorkerSupervisor:
         self.processes: dict[int, asyncio.subprocess.Process] = {}
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run the workers until told to stop; returns when the last has ended.
+        """Run the workers until `stop` is set; returns when the last has ended.
 
         A cancelled supervisor kills them.
         """
@@ -73,12 +73,12 @@ class WorkerSupervisor:
             process = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.PIPE)
             self.processes[number] = process
             if stop.is_set():
-                # The wish came before there was anybody to tell.
+                # The signal came before the process was known.
                 process.terminate()
             code = await process.wait()
             del self.processes[number]
             if not stop.is_set():
-                _log.error("worker %d ended with code %d; it is started again", number, code)
+                _log.error("worker ended; restarting", worker=number, code=code)
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_RESTART_AFTER):
                         await stop.wait()
@@ -108,14 +108,14 @@ class WorkerUnreachable(Exception):
 
 
 class AggregateView:
-    """The view of all workers; a `View`."""
+    """The view of all workers; an `AdminView`."""
 
     def __init__(self, sockets: Sequence[str], *, patience: float = _PATIENCE) -> None:
         self._sockets = sockets
         self._timeout = aiohttp.ClientTimeout(total=patience)
 
     async def activity(self, key: ServiceKey) -> ActivityReport | None:
-        """Add up what the workers see. Raises WorkerSilent."""
+        """Add up what the workers see. Raises WorkerUnreachable."""
         query = {"namespace": key.namespace, "service": key.service}
         answers = await self._get_all(ACTIVITY_PATH, query)
         reports = [
@@ -138,7 +138,7 @@ class AggregateView:
         return ""
 
     async def metrics(self) -> bytes:
-        """Add up the workers' metrics. Raises WorkerSilent."""
+        """Add up the workers' metrics. Raises WorkerUnreachable."""
         answers = await self._get_all("/metrics", {})
         return add_metrics(body.decode() for _, body in answers).encode()
 

@@ -171,33 +171,33 @@ async def test_a_service_that_left_without_pods_says_so():
         assert answer.startswith(b"HTTP/1.1 503 ")
 
 
-def test_a_door_that_is_shut_lets_in_who_was_there_and_nobody_else():
-    with bound_socket("127.0.0.1", 0, reuse_port=False) as door:
-        door.listen(10)
-        with socket.create_connection(door.getsockname()) as early, socket.socket() as late:
-            stop_new_handshakes(door)
-            stop_new_handshakes(door)
+def test_a_listening_that_is_shut_lets_in_who_was_there_and_nobody_else():
+    with bound_socket("127.0.0.1", 0, reuse_port=False) as listening:
+        listening.listen(10)
+        with socket.create_connection(listening.getsockname()) as early, socket.socket() as late:
+            stop_new_handshakes(listening)
+            stop_new_handshakes(listening)
             with pytest.raises(ConnectionRefusedError):
-                late.connect(door.getsockname())
-            assert accept_queue_length(door) == 1
-            accepted, _ = door.accept()
+                late.connect(listening.getsockname())
+            assert accept_queue_length(listening) == 1
+            accepted, _ = listening.accept()
             with accepted:
                 early.sendall(b"hello")
                 accepted.settimeout(30)
                 assert accepted.recv(5) == b"hello"
 
 
-def test_a_handshake_that_was_under_way_when_the_door_was_shut_ends_well():
-    with bound_socket("127.0.0.1", 0, reuse_port=False) as door, socket.socket() as client:
+def test_a_handshake_that_was_under_way_when_the_listening_was_shut_ends_well():
+    with bound_socket("127.0.0.1", 0, reuse_port=False) as listening, socket.socket() as client:
         # The kernel is asked to wait for the client's first bytes: until then it is not done.
-        door.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 30)
-        door.listen(10)
-        client.connect(door.getsockname())
-        assert accept_queue_length(door) == 0
-        stop_new_handshakes(door)
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_DEFER_ACCEPT, 30)
+        listening.listen(10)
+        client.connect(listening.getsockname())
+        assert accept_queue_length(listening) == 0
+        stop_new_handshakes(listening)
         client.sendall(b"hello")
-        door.settimeout(30)
-        accepted, _ = door.accept()
+        listening.settimeout(30)
+        accepted, _ = listening.accept()
         with accepted:
             accepted.settimeout(30)
             assert accepted.recv(5) == b"hello"
@@ -205,12 +205,13 @@ def test_a_handshake_that_was_under_way_when_the_door_was_shut_ends_well():
             assert client.recv(7) == b"you too"
 
 
-def test_a_door_that_cannot_be_shut_is_told_once(caplog):
-    with socket.socket() as door:
+def test_a_socket_that_cannot_be_stopped_is_logged_once(log_output):
+    with socket.socket() as closed:
         pass
     for _ in range(2):
-        stop_new_handshakes(door)
-    assert caplog.text.count("cannot be shut before they are closed") == 1
+        stop_new_handshakes(closed)
+    (line,) = log_output
+    assert line["event"].startswith("new handshakes cannot be stopped")
 
 
 async def test_an_api_server_that_goes_and_comes_back_changes_no_listener():

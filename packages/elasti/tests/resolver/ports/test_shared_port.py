@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import hpack
+import pytest
 from tests.resolver.cluster import FakeCluster, endpoint, fake_operator
+from tests.resolver.proxy.fakes import FakeTransport
+from tests.resolver.support import HttpPod, get, held, worker
 
 from elasti.api.wire import PROBE_PATH, WakeOutcome
+from elasti.resolver.ports import shared_port
+from elasti.resolver.ports.shared_port import SharedConnection
 from elasti.resolver.proxy.h2.frames import HEADERS, PREFACE, SETTINGS, frame
+from elasti.resolver.proxy.h2.held import HeldFrames
+from elasti.resolver.proxy.port_handler import DataPath
 from kubeloop.aio.wait import poll
-
-if TYPE_CHECKING:
-    pass
-from tests.resolver.support import HttpPod, get, held, worker
 
 
 async def test_the_shared_port_goes_by_host_and_closes_after_one_request():
@@ -152,3 +154,38 @@ async def test_h2_on_the_shared_port_goes_by_authority():
                     assert piece, got
                     got += piece
             writer.close()
+
+
+class CountedFrames(HeldFrames):
+    """Frames that count the bytes they are given."""
+
+    given = 0
+
+    def read(self, data):
+        CountedFrames.given += len(data)
+        return super().read(data)
+
+
+@pytest.mark.parametrize("step", [1, 7])
+def test_no_byte_is_parsed_twice(monkeypatch, step):
+    """Else every byte that drips in costs as much as all before it."""
+    parsed = []
+    monkeypatch.setattr(shared_port, "HeldFrames", CountedFrames)
+    monkeypatch.setattr(shared_port, "parse_request", lambda data: parsed.append(len(data)))
+    path = DataPath()
+    wire = PREFACE + frame(SETTINGS, flags=1) * 200
+    head = b"GET / HTTP/1.1\r\nX: " + b"x" * 2000
+    for sent in (wire, head):
+        share = path.quotas.clients.share()
+        assert share.take()
+        connection = SharedConnection(
+            router=None, sweeper=path.sweeper, reads=path.buffer, share=share
+        )
+        transport = FakeTransport(connection)
+        connection.connection_made(transport)
+        for at in range(0, len(sent), step):
+            transport.feed(sent[at : at + step])
+        transport.lose()
+    assert CountedFrames.given == len(wire) - len(PREFACE)
+    assert parsed == []
+    CountedFrames.given = 0

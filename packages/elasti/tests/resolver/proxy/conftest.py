@@ -35,7 +35,7 @@ async def web(rig: Rig, request: pytest.FixtureRequest) -> AsyncIterator[Upstrea
     """A web server that answers already, or that everybody waits for first."""
     async with web_pod() as address:
         if request.param == "at once":
-            rig.target.pods.append(address)
+            rig.upstream.pods.append(address)
             yield address
         else:
             release = asyncio.create_task(release_when_held(rig, address))

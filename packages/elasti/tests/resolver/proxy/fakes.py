@@ -87,11 +87,12 @@ class FakePool(UpstreamPool):
 
 
 class World:
-    def __init__(self) -> None:
+    def __init__(self, accepts=None) -> None:
         self.path = DataPath()
         self.pool = FakePool(limits=self.path.limits, sweeper=self.path.sweeper)
         self.path.pool = self.pool
-        self.handler = self.path.handler(MemoryUpstream(POD), PortProtocol.HTTP)
+        self.upstream = MemoryUpstream(POD)
+        self.handler = self.path.handler(self.upstream, PortProtocol.HTTP, accepts=accepts)
         connection = self.handler()
         assert isinstance(connection, ClientConnection)
         self.client = FakeTransport(connection)

@@ -98,4 +98,4 @@ async def run(program: str, *arguments: str, stdin: bytes = b"", ok: bool = True
 
 async def release_when_held(rig, address: UpstreamAddress) -> None:
     await rig.held()
-    rig.target.release(address)
+    rig.upstream.release(address)

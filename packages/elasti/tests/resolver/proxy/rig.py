@@ -126,7 +126,7 @@ class Rig:
     def __init__(
         self, *, limits: Limits | None = None, protocol: PortProtocol = PortProtocol.HTTP
     ) -> None:
-        self.target = MemoryUpstream()
+        self.upstream = MemoryUpstream()
         self._limits, self._protocol = limits, protocol
         self.path: DataPath
         self.handler: PortHandler
@@ -142,7 +142,7 @@ class Rig:
     async def __aenter__(self) -> Self:
         self.path = DataPath(limits=self._limits)
         self.path.start()
-        self.handler = self.path.handler(self.target, self._protocol)
+        self.handler = self.path.handler(self.upstream, self._protocol)
         self.port = await self.listen(self.handler)
         return self
 
@@ -172,7 +172,7 @@ class Rig:
         pod = await Pod(handler).start(port)
         self._pods.append(pod)
         if ready:
-            self.target.pods.append(pod.address)
+            self.upstream.pods.append(pod.address)
         return pod
 
     async def connect(self, port: int | None = None, **options) -> Client:
@@ -181,7 +181,7 @@ class Rig:
         return client
 
     async def held(self, count: int = 1) -> None:
-        await eventually(lambda: len(self.target.waiting) == count)
+        await eventually(lambda: len(self.upstream.waiting) == count)
 
 
 async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes] | None:

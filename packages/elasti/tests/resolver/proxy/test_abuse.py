@@ -13,7 +13,6 @@ import pytest
 from tests.resolver.proxy.rig import HOST, Rig, eventually, hello
 
 from elasti.resolver.proxy.h2 import frames as h2
-from elasti.resolver.proxy.h2.connection import H2Connection
 from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.proxy.upstream.interface import Refusal
 
@@ -43,7 +42,7 @@ async def test_a_crowd_that_vanishes_at_the_release_executes_little_and_leaves_n
     await rig.held(100)
     for client in clients[:50]:
         client.abort()
-    rig.target.release(pod.address)
+    rig.upstream.release(pod.address)
     for client in clients[50:]:
         assert (await client.response())[0] == 200
     await eventually(lambda: rig.statistics.active == 0)
@@ -69,7 +68,7 @@ async def test_a_pod_that_accepts_and_never_answers_keeps_nobody_else_waiting():
             client.get()
         await eventually(lambda: mute.connections == 50)
         good = await rig.pod(hello, ready=False)
-        rig.target.pods = [good.address]
+        rig.upstream.pods = [good.address]
         client = await rig.connect()
         client.get()
         assert (await client.response())[0] == 200
@@ -85,15 +84,15 @@ async def test_a_pod_that_refuses_and_then_accepts_serves_everybody_in_order(rig
     for number, client in enumerate(clients):
         client.get(f"/{number}")
         await rig.held(number + 1)
-    waiting = list(rig.target.waiting)
+    waiting = list(rig.upstream.waiting)
     for _ in range(3):
-        rig.target.release(pod.address)
+        rig.upstream.release(pod.address)
         await rig.held(200)
-        assert rig.target.waiting == waiting
+        assert rig.upstream.waiting == waiting
     clients.pop(100).abort()
     await rig.held(199)
     again = await rig.pod(hello, ready=False, port=pod.address.port)
-    rig.target.release(again.address)
+    rig.upstream.release(again.address)
     for client in clients:
         assert (await client.response())[0] == 200
     assert len(again.requests) == 199
@@ -122,7 +121,7 @@ async def test_a_client_that_pipelines_and_never_reads_is_not_buffered(rig):
     assert served < 30
 
 
-async def test_answers_to_pings_are_not_buffered_for_a_client_that_never_reads(rig):
+async def test_a_client_that_floods_pings_and_never_reads_is_cut_off(rig):
     client = await rig.connect(limit=1000)
     client.send(h2.PREFACE + h2.frame(h2.SETTINGS))
 
@@ -136,10 +135,9 @@ async def test_answers_to_pings_are_not_buffered_for_a_client_that_never_reads(r
 
     flooding = asyncio.create_task(flood())
     await eventually(lambda: rig.statistics.received > 100)
-    (connection,) = (m for m in rig.path.sweeper._members if isinstance(m, H2Connection))
-    await eventually(lambda: connection._write_paused and connection._paused, within=40)
-    (transport,) = rig.handler._transports
-    assert transport.get_write_buffer_size() < 1_000_000
+    await eventually(lambda: rig.statistics.connections == 0)
+    # No more answers than what is no flood, and less than what a socket takes.
+    assert rig.statistics.sent < 1001 * 17 + 100
     flooding.cancel()
     await asyncio.gather(flooding, return_exceptions=True)
 
@@ -157,7 +155,7 @@ async def test_ten_thousand_connections_at_once_are_held_and_served_in_order():
             for process in processes:
                 await process.stdout.readline()
             await rig.held(10_000)
-            rig.target.release(pod.address)
+            rig.upstream.release(pod.address)
             for process in processes:
                 result = json.loads(await process.stdout.readline())
                 assert (result["errors"], result["unanswered"]) == (0, 0)
@@ -185,7 +183,7 @@ async def test_a_crowd_that_is_given_up_is_told_and_forgotten(rig):
     for client in clients_:
         client.get()
     await rig.held(200)
-    rig.target.refuse_all(Refusal.TIMEOUT)
+    rig.upstream.refuse_all(Refusal.TIMEOUT)
     for client in clients_:
         assert (await client.response())[0] == 504
     await eventually(lambda: rig.statistics.connections == 0)

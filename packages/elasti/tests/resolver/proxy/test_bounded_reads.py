@@ -61,7 +61,7 @@ async def test_a_held_upload_is_read_to_the_bound_and_goes_on_after_it(rig, head
     await rig.held()
     await until_quiet(rig)
     assert rig.statistics.received <= max(BOUND, len(head) + 1)
-    rig.target.release(pod.address)
+    rig.upstream.release(pod.address)
     assert (await client.response())[2] == b"ok"
 
 
@@ -75,7 +75,7 @@ async def test_held_bytes_of_any_protocol_are_read_to_the_bound(protocol):
         await rig.held()
         await until_quiet(rig)
         assert rig.statistics.received <= BOUND
-        rig.target.release(pod.address)
+        rig.upstream.release(pod.address)
         assert await client.rest() == b"%d" % SIZE
 
 
@@ -88,6 +88,6 @@ async def test_held_frames_are_read_to_the_bound(rig):
     await rig.held()
     await until_quiet(rig)
     assert rig.statistics.received <= BOUND
-    rig.target.release(pod.address)
+    rig.upstream.release(pod.address)
     sent = len(h2.PREFACE + h2.frame(h2.SETTINGS) + request + data)
     await eventually(lambda: rig.statistics.received == sent, within=30)

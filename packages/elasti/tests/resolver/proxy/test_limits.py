@@ -106,7 +106,7 @@ async def test_a_held_request_has_no_deadline_of_the_data_paths(rig):
     client.get("/x")
     await rig.held()
     await asyncio.sleep(1000)
-    rig.target.release(pod.address)
+    rig.upstream.release(pod.address)
     _, head, body = await client.response()
     assert body == b"GET /x HTTP/1.1|"
     assert b"dur=1000" in head
@@ -203,7 +203,7 @@ async def test_a_port_with_too_many_connections_says_so_and_others_are_served():
     limits = Limits(max_clients=10, reserved_clients=3)
     async with Rig(limits=limits) as rig:
         await rig.pod(hello)
-        other_target = MemoryUpstream(*rig.target.pods)
+        other_target = MemoryUpstream(*rig.upstream.pods)
         other = rig.path.handler(other_target, PortProtocol.HTTP)
         port = await rig.listen(other)
         greedy = [await rig.connect() for _ in range(12)]
@@ -242,7 +242,7 @@ async def test_a_crowd_is_served_over_as_many_connections_as_there_may_be():
         for number, client in enumerate(clients):
             client.get(f"/{number}")
         await rig.held(50)
-        rig.target.release(pod.address)
+        rig.upstream.release(pod.address)
         for number, client in enumerate(clients):
             assert (await client.response())[2] == b"GET /%d HTTP/1.1|" % number
         assert pod.connections <= 4
@@ -276,7 +276,7 @@ async def test_idle_connections_make_room_for_another_pod():
         one, two, three = [await rig.pod(hello, ready=False) for _ in range(3)]
         client = await rig.connect()
         for pod in (one, two, three):
-            rig.target.pods = [pod.address]
+            rig.upstream.pods = [pod.address]
             client.get()
             assert (await client.response())[0] == 200
 
@@ -288,7 +288,7 @@ async def test_few_connections_are_opened_at_a_time():
         for client in clients:
             client.get()
         await rig.held(40)
-        rig.target.release(pod.address)
+        rig.upstream.release(pod.address)
         assert len(rig.handler.pool._attempts) == 3
         for client in clients:
             assert (await client.response())[0] == 200
@@ -310,7 +310,7 @@ async def test_the_ports_of_a_service_share_what_it_may_have():
     async with Rig(limits=Limits(max_clients=10, reserved_clients=3)) as rig:
         await rig.pod(hello)
         ports = [
-            rig.path.handler(MemoryUpstream(*rig.target.pods), PortProtocol.HTTP, owner="web")
+            rig.path.handler(MemoryUpstream(*rig.upstream.pods), PortProtocol.HTTP, owner="web")
             for _ in range(3)
         ]
         assert len({handler.clients for handler in ports}) == 1

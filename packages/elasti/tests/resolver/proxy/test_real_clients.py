@@ -84,7 +84,7 @@ async def test_curl_that_gives_up_while_held_leaves_the_queue(rig):
 async def test_curl_hears_why_it_was_not_served(rig):
     asking = asyncio.create_task(curl(rig, "/", "-i"))
     await rig.held()
-    rig.target.refuse_all(Refusal.TIMEOUT)
+    rig.upstream.refuse_all(Refusal.TIMEOUT)
     answer = await asking
     assert b"504" in answer
     assert b"Retry-After: 5" in answer
@@ -94,7 +94,7 @@ async def test_curl_hears_why_it_was_not_served(rig):
 async def test_curl_hears_it_over_h2_too(rig):
     asking = asyncio.create_task(curl(rig, "/", "-i", "--http2-prior-knowledge"))
     await rig.held()
-    rig.target.refuse_all(Refusal.TIMEOUT)
+    rig.upstream.refuse_all(Refusal.TIMEOUT)
     answer = await asking
     assert b"HTTP/2 504" in answer
     assert b"did not wake in time" in answer
@@ -108,7 +108,7 @@ async def test_curl_speaks_h2_with_prior_knowledge(rig, tmp_path, held):
         if held:
             tasks.create_task(release_when_held(rig, address))
         else:
-            rig.target.pods.append(address)
+            rig.upstream.pods.append(address)
         # One request a connection: curl 7.88 does not reuse such a connection well, proxy or not.
         options = ("--http2-prior-knowledge", "-w", "%{http_version}\n")
         assert await curl(rig, "/x", *options) == b"hello\n2\n"
@@ -152,7 +152,7 @@ async def test_tls_passes_through_unread(tmp_path, protocol, held):
         if held:
             tasks.create_task(release_when_held(rig, address))
         else:
-            rig.target.pods.append(address)
+            rig.upstream.pods.append(address)
         answer = await run(
             "openssl", "s_client", "-quiet", "-verify_return_error", "-CAfile", str(ca),
             "-servername", "web.example", "-connect", f"{HOST}:{rig.port}",

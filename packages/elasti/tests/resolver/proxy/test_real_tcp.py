@@ -55,6 +55,6 @@ async def test_a_letter_is_delivered_to_a_server_that_speaks_first(protocol, hel
             tasks.create_task(release_when_held(rig, pod.address))
         with ThreadPoolExecutor(1) as thread:
             await asyncio.get_running_loop().run_in_executor(thread, send_letter, rig.port, 3000)
-        assert rig.target.arrivals == 1
+        assert rig.upstream.arrivals == 1
     assert len(mail.letters) == 1
     assert mail.letters[0].count(LINE.encode()) == 3000

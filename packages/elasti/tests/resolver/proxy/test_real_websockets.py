@@ -80,11 +80,11 @@ async def test_a_thousand_are_open_at_once(rig, held):
         stack.enter_context(descriptors())
         address = await stack.enter_async_context(web_pod())
         if not held:
-            rig.target.pods.append(address)
+            rig.upstream.pods.append(address)
         opening = asyncio.gather(*(patient(url(rig)) for _ in range(MANY)))
         if held:
-            await eventually(lambda: len(rig.target.waiting) == MANY, within=50)
-            rig.target.release(address)
+            await eventually(lambda: len(rig.upstream.waiting) == MANY, within=50)
+            rig.upstream.release(address)
         sockets = await opening
         await eventually(lambda: rig.statistics.tunnels == MANY)
         for number, socket in enumerate(sockets):

@@ -64,8 +64,8 @@ async def test_bytes_wake_at_once_and_arrive_after_the_release(tcp):
     client = await tcp.connect()
     client.send(b"\x00\x01 binary\r\n")
     await tcp.held()
-    assert tcp.target.arrivals == 1
-    tcp.target.release(pod.address)
+    assert tcp.upstream.arrivals == 1
+    tcp.upstream.release(pod.address)
     assert await client.read(13) == b"220 welcome\r\n"
     assert await client.read(15) == b"250 \x00\x01 binary\r\n"
     assert tcp.statistics.tunnels == 1
@@ -75,10 +75,10 @@ async def test_bytes_wake_at_once_and_arrive_after_the_release(tcp):
 async def test_a_silent_connection_wakes_after_a_second(tcp):
     client = await tcp.connect()
     await asyncio.sleep(0.99)
-    assert tcp.target.waiting == []
+    assert tcp.upstream.waiting == []
     await asyncio.sleep(0.02)
-    assert len(tcp.target.waiting) == 1
-    assert tcp.target.arrivals == 1
+    assert len(tcp.upstream.waiting) == 1
+    assert tcp.upstream.arrivals == 1
     await client.aclose()
 
 
@@ -88,7 +88,7 @@ async def test_a_look_at_the_port_wakes_nobody(tcp):
     await asyncio.sleep(0.5)
     await client.aclose()
     await asyncio.sleep(5)
-    assert (tcp.target.arrivals, tcp.target.waiting) == (0, [])
+    assert (tcp.upstream.arrivals, tcp.upstream.waiting) == (0, [])
 
 
 async def test_a_look_at_the_port_is_no_use_while_pods_answer(tcp):
@@ -97,7 +97,7 @@ async def test_a_look_at_the_port_is_no_use_while_pods_answer(tcp):
     await client.read(13)
     await client.aclose()
     await eventually(lambda: tcp.statistics.connections == 0)
-    assert tcp.target.arrivals == 0
+    assert tcp.upstream.arrivals == 0
 
 
 async def test_a_held_connection_is_read_to_a_bound(tcp):
@@ -116,7 +116,7 @@ async def test_a_held_connection_is_read_to_a_bound(tcp):
     done, _ = await asyncio.wait([asyncio.create_task(client.writer.drain())], timeout=0.2)
     assert not done
     assert tcp.statistics.received < 700_000
-    tcp.target.release(pod.address)
+    tcp.upstream.release(pod.address)
     client.writer.write_eof()
     assert await client.rest() == b"10000000"
 
@@ -125,7 +125,7 @@ async def test_a_refused_connection_is_closed(tcp):
     client = await tcp.connect()
     client.send(b"\x00")
     await tcp.held()
-    tcp.target.refuse_all(Refusal.TIMEOUT)
+    tcp.upstream.refuse_all(Refusal.TIMEOUT)
     with pytest.raises(ConnectionResetError):
         await client.rest()
 
@@ -143,21 +143,21 @@ async def test_a_pod_that_refuses_puts_the_connection_back(tcp):
     client = await tcp.connect()
     client.send(b"x\r\n")
     await tcp.held()
-    tcp.target.release(UpstreamAddress("127.0.0.1", 1))
+    tcp.upstream.release(UpstreamAddress("127.0.0.1", 1))
     await tcp.held()
-    tcp.target.release(pod.address)
+    tcp.upstream.release(pod.address)
     assert await client.read(20) == b"220 welcome\r\n250 x\r\n"
 
 
 async def test_a_pod_that_refuses_a_silent_connection_wakes_nobody(tcp):
-    tcp.target.pods.append(UpstreamAddress("127.0.0.1", 1))
+    tcp.upstream.pods.append(UpstreamAddress("127.0.0.1", 1))
     client = await tcp.connect()
     await eventually(
         lambda: tcp.handler.pool._attempts or tcp.handler.protocol is PortProtocol.DETECT
     )
     await client.aclose()
     await eventually(lambda: tcp.statistics.connections == 0)
-    assert tcp.target.waiting == []
+    assert tcp.upstream.waiting == []
 
 
 async def test_a_reset_passes_through(tcp):
@@ -229,17 +229,17 @@ async def test_a_silent_connection_on_a_tls_port_wakes_nobody():
     async with Rig(protocol=PortProtocol.TLS) as rig:
         client = await rig.connect()
         await asyncio.sleep(30)
-        assert rig.target.waiting == []
+        assert rig.upstream.waiting == []
         client.send(b"\x16")
         await rig.held()
-        assert rig.target.arrivals == 1
+        assert rig.upstream.arrivals == 1
 
 
 @pytest.mark.virtual_time
 async def test_a_client_that_never_spoke_and_closes_while_it_is_held_leaves_the_queue(tcp):
     client = await tcp.connect()
     await asyncio.sleep(1.5)
-    assert len(tcp.target.waiting) == 1
+    assert len(tcp.upstream.waiting) == 1
     await client.aclose()
     await tcp.held(0)
     await eventually(lambda: tcp.statistics.connections == 0)
@@ -264,6 +264,6 @@ async def test_a_client_that_spoke_and_sends_no_more_waits_for_its_answer(tcp):
     client.send(b"once\r\n")
     await tcp.held()
     client.writer.write_eof()
-    await eventually(lambda: any(waiter._eof for waiter in tcp.target.waiting))
-    tcp.target.release(pod.address)
+    await eventually(lambda: any(waiter._eof for waiter in tcp.upstream.waiting))
+    tcp.upstream.release(pod.address)
     assert await client.rest() == b"220 welcome\r\n250 once\r\n221 bye\r\n"

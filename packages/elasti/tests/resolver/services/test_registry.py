@@ -47,9 +47,9 @@ async def test_pods_and_wishes_reach_the_service():
     cluster.elasti_service(
         "web", ("http", free_port()), wake={"maxHeld": 7, "timeoutSeconds": 9000}
     )
-    async with rig(cluster, most=WakeSpec(timeout_seconds=60, max_held=1000)) as made:
+    async with rig(cluster, bounds=WakeSpec(timeout_seconds=60, max_held=1000)) as made:
         await made.until(lambda: made.service("web") is not None)
-        assert made.service("web").capacity.most == 7
+        assert made.service("web").capacity.limit == 7
         assert made.service("web").wake.timeout_seconds == 60
         cluster.endpoints("web", endpoint("10.0.0.1", ready=True), ports={"http": 8080})
         await made.until(lambda: made.service("web").port("http").pick() is not None)
@@ -131,10 +131,10 @@ async def test_of_two_objects_for_one_service_the_older_speaks():
     cluster.elasti_service("web", ("http", port), name="new", created="2026-02-01T00:00:00Z", wake={"maxHeld": 2})  # fmt: skip
     cluster.elasti_service("web", ("http", port), name="old", wake={"maxHeld": 1})
     async with rig(cluster) as made:
-        await made.until(lambda: made.service("web") and made.service("web").capacity.most == 1)
+        await made.until(lambda: made.service("web") and made.service("web").capacity.limit == 1)
         assert made.registry.object_name(ServiceKey("shop", "web")) == "old"
         cluster.objects.delete("old")
-        await made.until(lambda: made.service("web").capacity.most == 2)
+        await made.until(lambda: made.service("web").capacity.limit == 2)
         assert made.registry.object_name(ServiceKey("shop", "web")) == "new"
 
 

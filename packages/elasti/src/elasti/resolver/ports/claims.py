@@ -33,7 +33,7 @@ class PortClaim:
 
 
 class PortDecision(NamedTuple):
-    """Whose a port is; `again_at` is when that may change without anything else happening."""
+    """Whose a port is; `recheck_at` is when that may change by time alone."""
 
     claim: PortClaim | None
     recheck_at: float | None = None
@@ -54,11 +54,11 @@ class PortClaims:
 
     @property
     def ports(self) -> Iterable[int]:
-        """Every port that somebody claims."""
+        """Every port that is claimed."""
         return self._claims.keys()
 
     def claim(self, key: ServiceKey, wanted: Mapping[int, PortClaim]) -> set[int]:
-        """Replace the claims of a Service; returns the ports to judge anew."""
+        """Replace the claims of a Service; returns the ports to decide about again."""
         changed = set(self._claimed_by.get(key, frozenset()) - wanted.keys())
         for port in changed:
             if key in self._pointing.get(port, {}):
@@ -91,7 +91,7 @@ class PortClaims:
             del self._claimed_by[key]
 
     def publish(self, key: ServiceKey, ports: frozenset[int], *, now: float) -> set[int]:
-        """Note at which ports a Service's slices point; returns the ports to judge anew."""
+        """Note at which ports a Service's slices point; returns the ports to decide about again."""
         before = self._published.pop(key, frozenset())
         if ports:
             self._published[key] = ports
@@ -117,7 +117,7 @@ class PortClaims:
         return PortDecision(None, max(times) + self._settle)
 
     def _rank(self, port: int, claim: PortClaim) -> tuple[bool, tuple[str, str]]:
-        # Nobody else can have it before that one has left for good.
+        # No other Service can have it before that one has left for good.
         return ((port, claim.key) not in self._left, claim.age)
 
     def _leaves_at(self, port: int, key: ServiceKey) -> float | None:

@@ -12,9 +12,10 @@ With several workers each binds the same ports with SO_REUSEPORT, and the kernel
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from typing import TYPE_CHECKING
+
+import structlog
 
 from elasti.resolver.ports.listening_socket import (
     HANDSHAKE,
@@ -42,14 +43,14 @@ _RETIRE_EVERY = 5.0
 # How long a socket that is to be closed waits for its connections to be accepted.
 _PATIENCE = 5.0
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class ServicePortListener:
-    """One port: its socket, and the front that makes protocols for its connections.
+    """One port: its socket, and the handler that makes protocols for its connections.
 
-    The front is made for the first connection and goes a while after the last: most Services have
-    none for most of the time, and what is shared out is shared among those that do.
+    The handler is made for the first connection and goes a while after the last: most Services have
+    no connections for most of the time, and descriptors are divided among those that do.
     """
 
     __slots__ = ("_make_handler", "claim", "handler", "server", "sock")
@@ -87,9 +88,9 @@ class ServicePortListener:
 
 
 class ServicePortListeners:
-    """All listening sockets of one worker. `target` gives the target of a claim.
+    """All listening sockets of one worker. `upstream` returns the upstream of a claim.
 
-    `closed` hears of a Service whose last socket was closed.
+    `closed` is called for a Service whose last socket was closed.
     """
 
     def __init__(
@@ -97,19 +98,19 @@ class ServicePortListeners:
         *,
         path: DataPath,
         claims: PortClaims,
-        target: Callable[[PortClaim], Upstream],
+        upstream: Callable[[PortClaim], Upstream],
         host: str | None = None,
         reuse_port: bool = False,
         closed: Callable[[ServiceKey], None] = lambda _key: None,
     ) -> None:
         self._path = path
         self._claims = claims
-        self._target = target
+        self._upstream = upstream
         self._host = host
         self._reuse_port = reuse_port
         self._closed = closed
         self._open: dict[int, ServicePortListener] = {}
-        # Listeners that take in who has come already, and since when.
+        # Listeners that only accept what is in their queue, and since when.
         self._shut: dict[int, tuple[ServicePortListener, float]] = {}
         self._sockets: Counter[ServiceKey] = Counter()
         self._retired: dict[PortHandler, ServiceKey] = {}
@@ -121,7 +122,9 @@ class ServicePortListeners:
         self._accepting = True
 
     def __repr__(self) -> str:
-        return f"<Listeners {len(self._open)} ports, {len(self._retired)} retired fronts>"
+        return (
+            f"<ServicePortListeners {len(self._open)} ports, {len(self._retired)} retired handlers>"
+        )
 
     @property
     def ports(self) -> Iterable[int]:
@@ -129,14 +132,14 @@ class ServicePortListeners:
         return self._open.keys()
 
     def handlers(self) -> Iterable[tuple[ServiceKey, PortHandler]]:
-        """Return every front that may have connections, with its Service."""
+        """Return every handler that may have connections, with its Service."""
         for listener in self._listeners():
             if listener.handler is not None:
                 yield listener.claim.key, listener.handler
         yield from ((key, handler) for handler, key in self._retired.items())
 
     def touch(self, ports: Iterable[int]) -> None:
-        """Judge ports anew."""
+        """Decide about ports again."""
         self._dirty.update(ports)
         if self._dirty:
             self._settled.clear()
@@ -153,7 +156,7 @@ class ServicePortListeners:
                 try:
                     await self._round()
                 except Exception:  # noqa: BLE001 -- logged; what listens must outlive any defect
-                    _log.exception("ports cannot be changed; that is tried again")
+                    _log.exception("changing ports failed; retrying")
                     await asyncio.sleep(_RETRY)
         finally:
             self._close_all()
@@ -170,7 +173,7 @@ class ServicePortListeners:
         await self._wait_for_changes()
 
     def stop_new_handshakes(self) -> None:
-        """Let nobody else come; whoever has come is accepted."""
+        """Let no new handshake begin; what is in the accept queues is accepted."""
         self._accepting = False
         for listener in self._open.values():
             stop_new_handshakes(listener.sock)
@@ -211,7 +214,7 @@ class ServicePortListeners:
             try:
                 await self._apply(port)
             except Exception:  # noqa: BLE001 -- logged; one port must not keep the others from changing
-                _log.exception("port %d cannot be changed; it is tried again", port)
+                _log.exception("changing a port failed; retrying", port=port)
                 self._due[port] = asyncio.get_running_loop().time() + _RETRY
             # A bind need not suspend; connections must not wait for ten thousand of them.
             await asyncio.sleep(0)
@@ -229,7 +232,7 @@ class ServicePortListeners:
             self._shut[port] = (listener, now)
             self._settled.clear()
         if claim is None or port in self._shut:
-            # A port that is shut is judged again when it is closed.
+            # A port that is shut is decided about again when it is closed.
             return
         if listener is None:
             await self._bind(port, claim)
@@ -243,7 +246,9 @@ class ServicePortListeners:
             self._sockets[claim.key] += 1
             self._count()
         except OSError as error:
-            _log.warning("port %d cannot be bound for %s: %s", port, claim.key, error)
+            _log.warning(
+                "port cannot be bound", port=port, service=str(claim.key), error=str(error)
+            )
             self._due[port] = asyncio.get_running_loop().time() + _RETRY
 
     async def _listen(self, port: int, claim: PortClaim) -> ServicePortListener:
@@ -258,13 +263,13 @@ class ServicePortListeners:
         return listener
 
     def _make_handler(self, claim: PortClaim) -> PortHandler:
-        return self._path.handler(self._target(claim), claim.protocol, owner=claim.key)
+        return self._path.handler(self._upstream(claim), claim.protocol, owner=claim.key)
 
     async def _close_emptied(self) -> None:
-        """Close the sockets that were shut, when all who had come are accepted."""
+        """Close the sockets that were shut, when their accept queues are empty."""
         now = asyncio.get_running_loop().time()
         for port, (listener, since) in list(self._shut.items()):
-            # One that was accepted in this turn of the loop gets its protocol in the next.
+            # One that was accepted in this iteration of the loop gets its protocol in the next.
             is_empty = not listener.waiting()
             await asyncio.sleep(0)
             is_empty = is_empty and not listener.waiting()
@@ -292,7 +297,7 @@ class ServicePortListeners:
             self._closed(key)
 
     def _count(self) -> None:
-        """Descriptors that listen are none for connections."""
+        """Descriptors of listening sockets are not available to connections."""
         self._path.quotas.leave_for_listening(len(self._open) + len(self._shut))
 
     def _retire_handler(self, listener: ServicePortListener) -> None:
@@ -301,7 +306,7 @@ class ServicePortListeners:
             listener.handler = None
 
     def _retire(self) -> None:
-        """Let go of fronts that nobody uses: while they are there, others may not have their share."""
+        """Drop handlers without connections: their reserve is kept from others."""
         for listener in self._open.values():
             if listener.handler is not None and not listener.handler.connections:
                 self._retire_handler(listener)

@@ -18,8 +18,9 @@ logged once, and a connection made between the last check and the close is reset
 from __future__ import annotations
 
 import functools
-import logging
 import socket
+
+import structlog
 
 from elasti.resolver.proxy.transport import enable_keepalive
 
@@ -31,7 +32,7 @@ _UNACKED = slice(24, 28)
 _SO_BINDTOIFINDEX = 62
 _NOWHERE = 0x7FFFFFFF
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 def bound_socket(host: str | None, port: int, *, reuse_port: bool) -> socket.socket:
@@ -70,13 +71,13 @@ def stop_new_handshakes(sock: socket.socket) -> None:
         if sock.getsockopt(socket.SOL_SOCKET, _SO_BINDTOIFINDEX) != _NOWHERE:
             sock.setsockopt(socket.SOL_SOCKET, _SO_BINDTOIFINDEX, _NOWHERE)
     except OSError as error:
-        _say_once(str(error))
+        _warn_once(str(error))
 
 
 @functools.cache
-def _say_once(why: str) -> None:
+def _warn_once(error: str) -> None:
     _log.warning(
-        "ports cannot be shut before they are closed (%s; it takes Linux 5.7): who connects in that"
-        " moment may be reset",
-        why,
+        "new handshakes cannot be stopped; connections made while a port closes may be reset",
+        error=error,
+        remedy="Linux 5.7 or newer",
     )

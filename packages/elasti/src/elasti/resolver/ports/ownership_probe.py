@@ -26,7 +26,7 @@ _PATIENCE = 1.0
 
 
 class OwnershipProbeConnection(BufferedClientProtocol):
-    """A connection until it is known to be a client's; its front has admitted it."""
+    """A connection until it is known to be a client's; its handler has admitted it."""
 
     __slots__ = ("_buffer", "_eof", "_handler", "_key", "_timer", "_transport")
 
@@ -46,7 +46,7 @@ class OwnershipProbeConnection(BufferedClientProtocol):
         self._timer = asyncio.get_running_loop().call_later(_MOMENT, self._pass_on)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Take no more than its front would keep."""
+        """Take no more than its handler would keep."""
         del sizehint
         return self._handler.buffer.some(self._handler.limits.held_bytes - len(self._buffer))
 
@@ -66,14 +66,14 @@ class OwnershipProbeConnection(BufferedClientProtocol):
             self._timer = asyncio.get_running_loop().call_later(_PATIENCE, self._pass_on)
 
     def eof_received(self) -> bool:
-        """Whether the client hears an answer is its protocol's business."""
+        """Whether the client gets an answer is its protocol's decision."""
         if self._transport is not None:
             self._eof = True
             self._pass_on()
         return True
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It was nobody."""
+        """The client closed before it sent anything."""
         del exc
         transport = self._release_transport()
         if transport is not None:

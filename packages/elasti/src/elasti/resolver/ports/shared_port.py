@@ -1,8 +1,9 @@
 """The port that all Services share: KubeElasti's, where the Host header names the Service.
 
 The head of a connection's first request is read here; then the connection goes to the Service's own port
-handler, with every byte that was read. It carries one request and is closed: the next one may be for
-another Service, and must be routed again. Requests for unknown Services get 404 and wake nothing.
+handler, with every byte that was read. An HTTP/1 connection carries one request and is closed: the next one
+may be for another Service, and must be routed again. On an h2 connection streams of another authority get
+421. Requests for unknown Services get 404 and wake nothing.
 
 h2 is served where the client sends its first request without waiting for our SETTINGS; clients that wait
 need a port of their own, which every port of an ElastiService has.
@@ -11,7 +12,7 @@ need a port of their own, which every port of an ElastiService has.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, cast
 
 from elasti.resolver.ports.listeners import BACKLOG
 from elasti.resolver.ports.listening_socket import (
@@ -19,9 +20,9 @@ from elasti.resolver.ports.listening_socket import (
     bound_socket,
     stop_new_handshakes,
 )
-from elasti.resolver.proxy.h2.frames import PREFACE
-from elasti.resolver.proxy.h2.held import H2Error, H2Request, HeldFrames
-from elasti.resolver.proxy.http1.heads import MAX_HEAD, HeadError, parse_request
+from elasti.resolver.proxy.h2.frames import PREFACE, H2Error
+from elasti.resolver.proxy.h2.held import H2Request, HeldFrames
+from elasti.resolver.proxy.http1.heads import MAX_HEAD, HeadError, parse_request, refuse_or_wait
 from elasti.resolver.proxy.http1.writer import refusal_response
 from elasti.resolver.proxy.transport import BufferedClientProtocol
 from elasti.resolver.proxy.upstream.interface import PortProtocol
@@ -35,84 +36,41 @@ if TYPE_CHECKING:
     from elasti.resolver.proxy.deadlines import DeadlineSweeper
     from elasti.resolver.proxy.port_handler import DataPath, PortHandler
     from elasti.resolver.proxy.quota import QuotaShare
-    from elasti.resolver.proxy.statistics import TrafficStatistics
     from elasti.resolver.proxy.transport import ReadBuffer
     from elasti.resolver.proxy.upstream.interface import (
-        HeldConnection,
-        LocalAnswer,
-        Refusal,
         RequestFacts,
-        Upstream,
-        UpstreamAddress,
     )
     from elasti.resolver.services.registry import ServiceRegistry
     from elasti.resolver.services.service import WakeablePort
 
 
 _PATIENCE_TICKS = 30
-_PREFACE = b"PRI * HTTP/2.0\r\n"
-
-
-class HostRouter(Protocol):
-    """Finds the front of whom a request is for."""
-
-    def protocol_for(self, asked: RequestFacts) -> BufferedClientProtocol | None:
-        """Return the protocol that goes on with the connection; None for nobody."""
-
-
-class SingleRequestUpstream:
-    """A target whose connections end after one answer."""
-
-    __slots__ = ("_target",)
-
-    stepping_aside = True
-
-    def __init__(self, target: Upstream) -> None:
-        self._target = target
-
-    @property
-    def statistics(self) -> TrafficStatistics:
-        """The target's."""
-        return self._target.statistics
-
-    def pick(self) -> UpstreamAddress | None:
-        """As the target."""
-        return self._target.pick()
-
-    def wait(self, waiter: HeldConnection, *, first: bool = False) -> Refusal | None:
-        """As the target."""
-        return self._target.wait(waiter, first=first)
-
-    def leave(self, waiter: HeldConnection) -> None:
-        """As the target."""
-        self._target.leave(waiter)
-
-    def refused(self, address: UpstreamAddress) -> None:
-        """As the target."""
-        self._target.refused(address)
-
-    def answer_locally(self, asked: RequestFacts) -> LocalAnswer | None:
-        """As the target."""
-        return self._target.answer_locally(asked)
-
-    def arrived(self, now: float) -> None:
-        """As the target."""
-        self._target.arrived(now)
+_PREFACE_LINE = b"PRI * HTTP/2.0\r\n"
 
 
 class SharedConnection(BufferedClientProtocol):
-    """A connection of which nobody knows yet whom it is for; it has taken of the share."""
+    """A connection whose Service is not known yet; it has taken of the share."""
 
-    __slots__ = ("_buffer", "_reads", "_router", "_share", "_sweeper", "_tick", "_transport")
+    __slots__ = (
+        "_buffer",
+        "_frames",
+        "_reads",
+        "_router",
+        "_share",
+        "_sweeper",
+        "_tick",
+        "_transport",
+    )
 
     def __init__(
-        self, *, router: HostRouter, sweeper: DeadlineSweeper, reads: ReadBuffer, share: QuotaShare
+        self, *, router: SharedPort, sweeper: DeadlineSweeper, reads: ReadBuffer, share: QuotaShare
     ) -> None:
         self._router = router
         self._reads = reads
         self._sweeper = sweeper
         self._share = share
         self._buffer = b""
+        self._frames: HeldFrames | None = None
         self._tick = sweeper.tick
         self._transport: asyncio.Transport | None = None
 
@@ -134,17 +92,18 @@ class SharedConnection(BufferedClientProtocol):
         """Read the head; hand the connection over when it is complete."""
         if self._transport is None:
             return
+        seen = len(self._buffer)
         self._buffer += data
         try:
-            asked = self._asked()
+            request = self._first_request(seen)
         except HeadError as error:
             self._refuse(error.status, str(error))
             return
         except H2Error as error:
             self._refuse(400, str(error))
             return
-        if asked is not None:
-            self._hand_over(asked)
+        if request is not None:
+            self._hand_over(request)
         elif len(self._buffer) > MAX_HEAD:
             self._refuse(431, "the request's head is too long")
 
@@ -153,7 +112,7 @@ class SharedConnection(BufferedClientProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody came."""
+        """No request came."""
         del exc
         self._release_transport()
 
@@ -162,13 +121,28 @@ class SharedConnection(BufferedClientProtocol):
         if self._transport is not None and tick - self._tick > _PATIENCE_TICKS:
             self._transport.abort()
 
-    def _asked(self) -> RequestFacts | None:
-        if self._buffer.startswith(_PREFACE):
-            return _first_h2_request(self._buffer)
-        return parse_request(self._buffer)
+    def _first_request(self, seen: int) -> RequestFacts | None:
+        """Return the first request when its head is complete; the first `seen` bytes were parsed before."""
+        buffer = self._buffer
+        if self._frames is not None:
+            return self._first_stream(self._frames, buffer[seen:])
+        if buffer.startswith(PREFACE):
+            self._frames = HeldFrames(limit=MAX_HEAD)
+            return self._first_stream(self._frames, buffer[len(PREFACE) :])
+        if buffer.startswith(_PREFACE_LINE):
+            if not PREFACE.startswith(buffer):
+                raise H2Error("the preface of HTTP/2 is not complete")
+            return None
+        if buffer.find(b"\r\n\r\n", max(seen - 3, 0)) < 0:
+            refuse_or_wait(buffer, 0, seen)
+            return None
+        return parse_request(buffer)
 
-    def _hand_over(self, asked: RequestFacts) -> None:
-        protocol = self._router.protocol_for(asked)
+    def _first_stream(self, frames: HeldFrames, data: bytes) -> H2Request | None:
+        return next((event for event in frames.read(data) if isinstance(event, H2Request)), None)
+
+    def _hand_over(self, request: RequestFacts) -> None:
+        protocol = self._router.protocol_for(request)
         if protocol is None:
             self._refuse(404, "no ElastiService is for the Service that the Host header names")
             return
@@ -178,10 +152,10 @@ class SharedConnection(BufferedClientProtocol):
             protocol.connection_made(transport)
             protocol.data_received(self._buffer)
 
-    def _refuse(self, status: int, words: str) -> None:
+    def _refuse(self, status: int, message: str) -> None:
         transport = self._transport
         if transport is not None:
-            transport.write(refusal_response(status, words, retry=False))
+            transport.write(refusal_response(status, message, retry=False))
             transport.close()
 
     def _release_transport(self) -> asyncio.Transport | None:
@@ -192,18 +166,8 @@ class SharedConnection(BufferedClientProtocol):
         return transport
 
 
-def _first_h2_request(data: bytes) -> H2Request | None:
-    """Return the first request of an h2 connection; None while it is not complete."""
-    if len(data) < len(PREFACE):
-        return None
-    if not data.startswith(PREFACE):
-        raise H2Error("the preface of HTTP/2 is not complete")
-    events = HeldFrames().read(data[len(PREFACE) :])
-    return next((event for event in events if isinstance(event, H2Request)), None)
-
-
 class SharedPort:
-    """Listens on the shared port; a `Directory` for its connections."""
+    """Listens on the shared port, and routes its connections."""
 
     def __init__(
         self, *, path: DataPath, registry: ServiceRegistry, rules: HostRules, header: str = "Host"
@@ -213,7 +177,7 @@ class SharedPort:
         self._rules = rules
         self._header = header.lower().encode()
         self._handlers: dict[WakeablePort, tuple[ServiceKey, PortHandler]] = {}
-        # Connections of which nobody knows yet whom they are for; a Service's own come from it.
+        # Connections whose Service is not known yet; later they count in the Service's own share.
         self._share = path.quotas.clients.share()
         self._server: asyncio.AbstractServer | None = None
         self._sock: socket.socket | None = None
@@ -228,7 +192,7 @@ class SharedPort:
         return int(sock.getsockname()[1])
 
     def stop_new_handshakes(self) -> None:
-        """Let nobody else come; whoever has come is accepted."""
+        """Let no new handshake begin; what is in the accept queue is accepted."""
         if self._sock is not None:
             stop_new_handshakes(self._sock)
 
@@ -250,31 +214,40 @@ class SharedPort:
         self._share.close()
 
     def handlers(self) -> Iterable[tuple[ServiceKey, PortHandler]]:
-        """Return every front, with its Service."""
+        """Return every handler, with its Service."""
         return self._handlers.values()
 
-    def protocol_for(self, asked: RequestFacts) -> BufferedClientProtocol | None:
-        """Return the protocol that goes on with a connection; None for nobody."""
-        value = asked.field(self._header) if self._header != b"host" else None
-        text = (value or asked.host or b"").decode("latin-1")
-        key = self._rules.service_of(text, self._registry)
-        port = self._registry.default_port(key, _number(text)) if key is not None else None
-        if key is None or port is None:
+    def protocol_for(self, request: RequestFacts) -> BufferedClientProtocol | None:
+        """Return the protocol that goes on with a connection; None where no Service is named."""
+        routed = self._route(request)
+        if routed is None:
             self.unknown += 1
             return None
         self.found += 1
-        return self._handler(key, port)()
+        return self._handler(*routed)()
+
+    def _route(self, request: RequestFacts) -> tuple[ServiceKey, WakeablePort] | None:
+        value = request.field(self._header) if self._header != b"host" else None
+        text = (value or request.host or b"").decode("latin-1")
+        key = self._rules.service_of(text, self._registry)
+        port = self._registry.default_port(key, _number(text)) if key is not None else None
+        return None if key is None or port is None else (key, port)
 
     def _handler(self, key: ServiceKey, port: WakeablePort) -> PortHandler:
         known = self._handlers.get(port)
         if known is None:
             self._forget_idle()
-            handler = self._path.handler(SingleRequestUpstream(port), PortProtocol.HTTP, owner=key)
+            handler = self._path.handler(
+                port,
+                PortProtocol.HTTP,
+                owner=key,
+                accepts=lambda request: self._route(request) == (key, port),
+            )
             known = self._handlers[port] = (key, handler)
         return known[1]
 
     def _forget_idle(self) -> None:
-        """Drop the fronts that have no connections."""
+        """Drop the handlers that have no connections."""
         for port, (_, handler) in list(self._handlers.items()):
             if not handler.connections:
                 del self._handlers[port]

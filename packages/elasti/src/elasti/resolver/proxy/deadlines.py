@@ -8,8 +8,9 @@ never sets a timer.
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING, Protocol
+
+import structlog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 PERIOD = 1.0
 _PER_TURN = 500
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class HasDeadlines(Protocol):
@@ -29,7 +30,7 @@ class HasDeadlines(Protocol):
 
 
 class DeadlineSweeper:
-    """Shows the time to those who registered. `tick` is the time in whole periods."""
+    """Shows the time to registered connections. `tick` is the time in whole periods."""
 
     __slots__ = ("_handle", "_loop", "_members", "_rest", "tick")
 
@@ -46,7 +47,7 @@ class DeadlineSweeper:
         self._handle = self._loop.call_later(PERIOD, self._begin)
 
     def stop(self) -> None:
-        """Stop; nobody is shown the time any more."""
+        """Stop; no connection is shown the time any more."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
@@ -62,8 +63,8 @@ class DeadlineSweeper:
     def _show(self, member: HasDeadlines, tick: int) -> None:
         try:
             member.sweep(tick)
-        except Exception:  # noqa: BLE001 -- logged; one connection must not end everybody's deadlines
-            _log.exception("the deadlines of %r cannot be looked at", member)
+        except Exception:  # noqa: BLE001 -- logged; one connection must not end all others' deadlines
+            _log.exception("checking deadlines failed", connection=repr(member))
             self._members.discard(member)
 
     def _begin(self) -> None:

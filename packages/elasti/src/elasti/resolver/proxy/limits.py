@@ -20,6 +20,8 @@ class Limits:
     first_byte: float = 60.0
     # From the first byte of a head to its last, however slowly they drip.
     head: float = 30.0
+    # From the start of an h2 connection to its first request.
+    first_request: float = 30.0
     # Between two requests. Longer than load balancers keep theirs, so that they close first and no
     # request meets a closing connection.
     idle: float = 620.0
@@ -31,9 +33,9 @@ class Limits:
     answer: float = 3600.0
     # After a last answer, for a client that is still sending, so that it reads the answer.
     linger: float = 5.0
-    # A TCP connection that closes within this time without a byte wakes nobody.
+    # A TCP connection that closes within this time without a byte does not wake.
     tcp_grace: float = 1.0
-    # Where nobody said what a port speaks, a client that waits this long expects the server to begin.
+    # Where a port's protocol is not declared, a client that waits this long expects the server to begin.
     detect_grace: float = 0.05
     connect: float = 5.0
     # Idle connections to pods are kept this long; requests that cannot be repeated take only
@@ -54,7 +56,7 @@ class Limits:
     reserved_pods: int = 16
     # How many clients that there is no room for are waited for at a time, to read the answer.
     max_refusals: int = 128
-    # How long a connection may stand in line for a descriptor to a pod.
+    # How long a connection may wait for a descriptor to a pod.
     opening: float = 60.0
 
     @classmethod

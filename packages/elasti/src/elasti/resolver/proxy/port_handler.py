@@ -33,10 +33,10 @@ from kubeloop.aio.relay import end_writing
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
-    from elasti.resolver.proxy.upstream.interface import Upstream
+    from elasti.resolver.proxy.upstream.interface import RequestFacts, Upstream
 
 
-_ANSWER = refusal_response(Refusal.BUSY.status, Refusal.BUSY.words, retry=True)
+_ANSWER = refusal_response(Refusal.BUSY.status, Refusal.BUSY.message, retry=True)
 _PATIENCE_TICKS = 1
 
 
@@ -111,27 +111,36 @@ class RefusedConnection(BufferedClientProtocol):
 
 
 class PortHandler:
-    """One port: the protocol factory for its listener, its counters and its owner's shares.
+    """One port: the protocol factory for its listener, its counters and its owner's quota.
 
-    The counters are those of its target, whose other ports may have fronts of their own.
+    The counters are those of its upstream, whose other ports may have handlers of their own.
     """
 
     __slots__ = (
-        "_quota", "_refusals", "_transports", "buffer", "clients", "limits", "now", "pods", "pool",
-        "protocol", "statistics", "sweeper", "target",
+        "_quota", "_refusals", "_transports", "accepts", "buffer", "clients", "limits", "now", "pods", "pool",
+        "protocol", "statistics", "sweeper", "upstream",
     )  # fmt: skip
 
     def __init__(
-        self, *, path: DataPath, target: Upstream, protocol: PortProtocol, owner: Hashable
+        self,
+        *,
+        path: DataPath,
+        upstream: Upstream,
+        protocol: PortProtocol,
+        owner: Hashable,
+        accepts: Callable[[RequestFacts], bool] | None = None,
     ) -> None:
-        self.target = target
+        # On a port that Services share: whether a request is for this upstream. A connection there
+        # carries one HTTP/1 request, since the next may be for another Service.
+        self.accepts = accepts
+        self.upstream = upstream
         self.protocol = protocol
         self.limits = path.limits
         self.buffer = path.buffer
         self.now = path.now
         self.pool = path.pool
         self.sweeper = path.sweeper
-        self.statistics = target.statistics
+        self.statistics = upstream.statistics
         self._refusals = path.refusals
         self._quota = path.quotas.of(owner)
         self.clients, self.pods = self._quota.clients, self._quota.pods
@@ -146,7 +155,7 @@ class PortHandler:
         return TcpConnection(self)
 
     def __repr__(self) -> str:
-        return f"<Front {self.protocol.value} {self.statistics!r}>"
+        return f"<PortHandler {self.protocol.value} {self.statistics!r}>"
 
     @property
     def connections(self) -> int:
@@ -176,7 +185,7 @@ class PortHandler:
         self.clients.give()
 
     def close(self) -> None:
-        """Break every connection of the port and give its shares back."""
+        """Break every connection of the port and give its quota back."""
         for transport in list(self._transports):
             transport.abort()
         self._quota.close()
@@ -197,24 +206,31 @@ class DataPath:
         )
 
     def start(self) -> None:
-        """Start the deadlines, on the running loop, whose time is everybody's from now on."""
+        """Start the deadlines, on the running loop, whose clock all connections use from now on."""
         self.now = asyncio.get_running_loop().time
         self.sweeper.add(self.pool)
         self.sweeper.start()
 
     def handler(
-        self, target: Upstream, protocol: PortProtocol, *, owner: Hashable = None
+        self,
+        upstream: Upstream,
+        protocol: PortProtocol,
+        *,
+        owner: Hashable = None,
+        accepts: Callable[[RequestFacts], bool] | None = None,
     ) -> PortHandler:
-        """Return the front of a port; the owner of its listener closes it.
+        """Return the handler of a port; the owner of its listener closes it.
 
-        Fronts of one `owner` share what it is allowed; without one a front is its own.
+        Handlers of one `owner` share its quota; without one a handler is its own owner.
         """
         owner = object() if owner is None else owner
-        return PortHandler(path=self, target=target, protocol=protocol, owner=owner)
+        return PortHandler(
+            path=self, upstream=upstream, protocol=protocol, owner=owner, accepts=accepts
+        )
 
     async def aclose(self) -> None:
-        """Stop the deadlines and close the connections to pods; the fronts are closed first."""
+        """Stop the deadlines and close the connections to pods; the handlers are closed first."""
         self.sweeper.stop()
         await self.pool.aclose()
-        # Transports tell of their end in the next turn of the loop.
+        # Transports report their end in the next iteration of the loop.
         await asyncio.sleep(0)

@@ -25,55 +25,55 @@ if TYPE_CHECKING:
 class QuotaShare:
     """One holder's part: `take` before having, `give` after."""
 
-    __slots__ = ("_closed", "_shares", "used")
+    __slots__ = ("_closed", "_quota", "used")
 
-    def __init__(self, shares: FairQuota) -> None:
-        self._shares = shares
+    def __init__(self, quota: FairQuota) -> None:
+        self._quota = quota
         self._closed = False
         self.used = 0
 
     def take(self) -> bool:
         """Take one; False where neither the reserve nor the rest has one left."""
-        shares = self._shares
-        if shares.used >= shares.capacity:
+        quota = self._quota
+        if quota.used >= quota.capacity:
             return False
-        if self.used >= shares.reserve:
-            if shares.contended >= shares.free:
+        if self.used >= quota.reserve:
+            if quota.contended >= quota.free:
                 return False
-            shares.contended += 1
+            quota.contended += 1
         self.used += 1
-        shares.used += 1
+        quota.used += 1
         return True
 
     def give(self) -> None:
         """Give one back."""
         assert self.used > 0
-        shares = self._shares
+        quota = self._quota
         self.used -= 1
-        shares.used -= 1
-        if self.used >= shares.reserve:
-            shares.contended -= 1
+        quota.used -= 1
+        if self.used >= quota.reserve:
+            quota.contended -= 1
         if self._closed and self.used == 0:
-            shares.leave(self)
+            quota.leave(self)
 
     def close(self) -> None:
         """Leave, once everything is given back."""
         self._closed = True
         if self.used == 0:
-            self._shares.leave(self)
+            self._quota.leave(self)
 
 
 class FairQuota:
     """The whole, and its division. `aside` is kept for holders that are yet to come."""
 
     __slots__ = (
-        "_aside", "_halvings", "_holders", "_wished", "capacity", "contended", "free", "reserve", "used",
+        "_aside", "_halvings", "_holders", "_wanted", "capacity", "contended", "free", "reserve", "used",
     )  # fmt: skip
 
     def __init__(self, *, capacity: int, reserve: int, aside: int = 0) -> None:
         self.capacity = capacity
         self.used = 0
-        self._wished = self.reserve = reserve
+        self._wanted = self.reserve = reserve
         self._aside = aside
         self._halvings = 0
         self._holders: set[QuotaShare] = set()
@@ -83,7 +83,7 @@ class FairQuota:
 
     def __repr__(self) -> str:
         parts = f"{self.reserve} for each of {len(self._holders)}"
-        return f"<Shares {self.used}/{self.capacity} used, {parts}>"
+        return f"<FairQuota {self.used}/{self.capacity} used, {parts}>"
 
     def share(self) -> QuotaShare:
         """Add a holder."""
@@ -116,10 +116,10 @@ class FairQuota:
             self.contended = sum(max(holder.used - self.reserve, 0) for holder in self._holders)
 
     def _fits_doubled(self, holders: int) -> bool:
-        return (self._wished >> (self._halvings - 1)) * holders * 2 <= self.capacity
+        return (self._wanted >> (self._halvings - 1)) * holders * 2 <= self.capacity
 
     def _reserve(self) -> int:
-        return self._wished >> self._halvings
+        return self._wanted >> self._halvings
 
 
 # One part in so many is kept for Services that have no connections yet.
@@ -169,10 +169,10 @@ class ServiceQuotas:
         self._by_owner: dict[Hashable, ServiceQuota] = {}
 
     def __repr__(self) -> str:
-        return f"<Allowances clients {self.clients!r}, pods {self.pods!r}>"
+        return f"<ServiceQuotas clients {self.clients!r}, pods {self.pods!r}>"
 
     def of(self, owner: Hashable) -> ServiceQuota:
-        """Return an owner's allowance, the same one for each of its users."""
+        """Return an owner's quota, the same one for each of its users."""
         quota = self._by_owner.get(owner)
         if quota is None:
             clients, pods = self.clients.share(), self.pods.share()
@@ -189,5 +189,5 @@ class ServiceQuotas:
         self.pods.resize(max(pods, most.max_pods // _AT_LEAST))
 
     def forget(self, owner: Hashable) -> None:
-        """Remove an owner that nobody speaks for any more."""
+        """Remove an owner without users."""
         del self._by_owner[owner]

@@ -1,7 +1,7 @@
-"""What passed through the ports of a Service, counted: plain numbers, read by whoever publishes them.
+"""What passed through the ports of a Service, counted: plain numbers, read when they are published.
 
 Nothing is looked up by name and nothing is labelled while a request passes; a view reads these at the
-moment somebody asks. Times of answers go from a request's head to the head of its answer, so that a
+moment of a scrape. Times of answers go from a request's head to the head of its answer, so that a
 stream of hours is not taken for a slow one.
 """
 
@@ -66,8 +66,8 @@ class TrafficStatistics:
     def in_use(self) -> int:
         """How much is under way: requests, tunnels, and connections that may become one.
 
-        Not connections that rest between two requests: clients keep those for minutes, and whoever
-        uses one again is held like a new one.
+        Not connections that rest between two requests: clients keep those for minutes, and a
+        request on one of them is held like one on a new connection.
         """
         return self.active + self.tunnels + self.undecided
 
@@ -82,6 +82,6 @@ class TrafficStatistics:
 
     def __repr__(self) -> str:
         return (
-            f"<Statistics {self.requests} requests, {self.active} active, {self.held} held,"
+            f"<TrafficStatistics {self.requests} requests, {self.active} active, {self.held} held,"
             f" {self.connections} connections, {self.tunnels} tunnels>"
         )

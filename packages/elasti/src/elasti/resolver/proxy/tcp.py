@@ -156,7 +156,7 @@ class TcpConnection(UpstreamSearch, BufferedClientProtocol):
         limits = self.handler.limits
         passed = limits.detect_grace if self.handler.protocol is PortProtocol.DETECT else 0.0
         self._later(limits.tcp_grace - passed, self._wants_service)
-        address = self.handler.target.pick()
+        address = self.handler.upstream.pick()
         if address is not None:
             self._searching = True
             self._go(address)
@@ -175,10 +175,10 @@ class TcpConnection(UpstreamSearch, BufferedClientProtocol):
         if not self._counted:
             self._counted = True
             self.handler.statistics.requests += 1
-            self.handler.target.arrived(self.handler.now())
+            self.handler.upstream.arrived(self.handler.now())
 
     def connect_failed(self, address: UpstreamAddress) -> None:
-        """The pod did not accept; a connection that does not count yet wakes nobody."""
+        """The pod did not accept; a connection that does not count yet does not wake."""
         if self._counted:
             super().connect_failed(address)
             return
@@ -215,7 +215,7 @@ class TcpConnection(UpstreamSearch, BufferedClientProtocol):
         self.handler.leaves(transport)
 
     def refuse(self, refusal: Refusal) -> None:
-        """There are no words for it in a protocol that is not known: hang up."""
+        """A protocol that is not known has no error response: reset."""
         del refusal
         if self.held_since is not None:
             self.handler.statistics.holds[REFUSED_TCP].add(self.held_for)

@@ -66,13 +66,13 @@ class BufferedClientProtocol(asyncio.BufferedProtocol, abc.ABC):
 
 
 def pause_buffered_reading(transport: asyncio.Transport) -> None:
-    """Before a protocol of the ordinary kind is set; whoever sets it lets the reading go on."""
+    """Before a protocol of the ordinary kind is set; the caller that sets it resumes reading."""
     if not transport.is_closing():
         transport.pause_reading()
 
 
 _TCP_ESTABLISHED, _TCP_CLOSED = 1, 7
-# A peer that vanished without a word is noticed after a minute, also while nothing is sent.
+# A peer that vanished is noticed after a minute, also while nothing is sent.
 _KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),

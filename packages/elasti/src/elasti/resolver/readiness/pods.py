@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import OrderedDict
 from typing import TYPE_CHECKING
+
+import structlog
 
 from elasti.resolver.readiness.plan import ProbePlan, plan_of
 from kubeloop.aio.backoff import Backoff
@@ -20,11 +21,11 @@ _REMEMBERED = 1024
 _RETRY = Backoff(duration=0.1, factor=2.0, jitter=0.5, cap=5.0)
 _TIMEOUT = 5.0
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class KubePods:
-    """A `PodReader` that asks the API server, and remembers what it was told."""
+    """A `PodReader` that asks the API server, and remembers the answers."""
 
     def __init__(self, client: Client) -> None:
         self._pods = client.resource(PODS, Pod)
@@ -53,14 +54,20 @@ class KubePods:
                 view = await self._pods.get(pod.name, namespace=pod.namespace, timeout=_TIMEOUT)
             except Forbidden:
                 _log.warning(
-                    "pods cannot be read in namespace %s: waiting for Ready instead of probing;"
-                    " allow the resolver's account to get pods", pod.namespace,
-                )  # fmt: skip
+                    "pods may not be read; waiting for Ready instead of probing",
+                    namespace=pod.namespace,
+                    remedy="allow the resolver's account to get pods",
+                )
                 return ProbePlan(only_ready="it may not be read")
             except NotFound:
                 return ProbePlan(only_ready="it is gone")
             except KubeError as error:
-                _log.info("pod %s/%s cannot be read yet: %s", pod.namespace, pod.name, error)
+                _log.info(
+                    "pod cannot be read yet",
+                    namespace=pod.namespace,
+                    pod=pod.name,
+                    error=str(error),
+                )
                 await asyncio.sleep(delays.next_delay())
                 continue
             if pod.uid and view.metadata.uid != pod.uid:

@@ -23,7 +23,7 @@ ReadinessPolicy: TypeAlias = Literal["Auto", "Ready", "TCP"]
 
 
 class ReadinessStep(enum.Enum):
-    """What to do next about a pod that somebody waits for."""
+    """What to do next about a pod that connections wait for."""
 
     # It serves: give it traffic.
     RELEASE = "release"

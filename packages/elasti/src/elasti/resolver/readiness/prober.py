@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import logging
 from typing import TYPE_CHECKING, Protocol
+
+import structlog
 
 from elasti.resolver.readiness.checks import Reachability
 from elasti.resolver.readiness.plan import ProbePlan
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
 
 INTERVAL = 0.025
 CONNECT_TIMEOUT = 1.0
-# A Service with hundreds of pods starting is served by the first of them; looking at all is no help.
+# A Service with hundreds of pods starting is served by the first of them; probing all is no help.
 MOST_AT_ONCE = 16
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class PodReader(Protocol):
@@ -56,7 +57,7 @@ class ProbeTarget:
 
 
 class Prober:
-    """Looks at the pods of one port. `serves` is called for each that is found to serve."""
+    """Probes the pods of one port. `serves` is called for each that is found to serve."""
 
     def __init__(
         self, *, checks: PodChecks, pods: PodReader, serves: Callable[[UpstreamAddress], None]
@@ -71,7 +72,7 @@ class Prober:
         return f"<Prober {len(self._tasks)} pods>"
 
     def set_targets(self, wanted: Mapping[UpstreamAddress, ProbeTarget]) -> None:
-        """Look at these pods and no others; those looked at already go on where they are."""
+        """Probe these pods and no others; probes that run already go on."""
         for address in [a for a, (target, _) in self._tasks.items() if wanted.get(a) != target]:
             self._stop(address)
         for address, target in wanted.items():
@@ -83,7 +84,7 @@ class Prober:
                 task.add_done_callback(self._ended)
 
     async def aclose(self) -> None:
-        """Stop looking."""
+        """Stop probing."""
         for address in list(self._tasks):
             self._stop(address)
         await finish(self._ending)
@@ -97,7 +98,7 @@ class Prober:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._ending.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("looking at a pod failed", exc_info=error)
+            _log.error("probing a pod failed", exc_info=error)
 
     async def _follow(self, address: UpstreamAddress, target: ProbeTarget) -> None:
         reading: asyncio.Task[ProbePlan] | None = None
@@ -113,8 +114,8 @@ class Prober:
     async def _until_it_serves(
         self, address: UpstreamAddress, target: ProbeTarget, reading: asyncio.Task[ProbePlan] | None
     ) -> bool:
-        """Return whether it serves; False: only Kubernetes can tell."""
-        # A change of Kubernetes' word does not come here: it changes what is looked at.
+        """Return whether it serves; False: only the Ready condition can tell."""
+        # A change of the Ready condition does not come here: it changes the probe target.
         facts = ReadinessFacts(
             policy=target.policy, ready=target.ready, has_refused=target.has_refused
         )

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 from collections import OrderedDict
 from typing import TYPE_CHECKING, TypeVar
+
+import structlog
 
 from elasti.resolver.proxy.upstream.interface import Refusal
 
@@ -28,29 +29,29 @@ if TYPE_CHECKING:
 
 BATCH = 64
 PAUSE = 0.004
-# How many are told something in one turn of the loop; it is about half a millisecond.
+# How many are notified in one iteration of the loop; it takes about half a millisecond.
 SLICE = 32
 _RESOLUTION = 0.001
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class HoldCapacity:
     """How many connections one Service may have waiting, over all of its ports."""
 
-    __slots__ = ("most", "used")
+    __slots__ = ("limit", "used")
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
         self.used = 0
 
 
 class Hold:
     """The queue of one port.
 
-    `pods` tells which pods answer at this moment; `changed` is called whenever the queue becomes
+    `pods` returns the pods that answer at this moment; `changed` is called whenever the queue becomes
     empty or stops being so.
     """
 
@@ -94,7 +95,7 @@ class Hold:
         """Queue a connection; returns the refusal where there is no place."""
         capacity = self._capacity
         # One that comes back had a place already.
-        if capacity.used >= capacity.most and not first:
+        if capacity.used >= capacity.limit and not first:
             return Refusal.OVERFLOW
         capacity.used += 1
         since = waiter.held_since
@@ -119,7 +120,7 @@ class Hold:
             self._release = asyncio.get_running_loop().call_soon(self._release_some)
 
     async def aclose(self) -> None:
-        """Send everybody away and stop the timers; nobody may come any more."""
+        """Refuse every held connection and stop the timers; none may be added afterwards."""
         if self._release is not None:
             self._release.cancel()
             self._release = None
@@ -175,7 +176,7 @@ class Hold:
 
     def _expire(self) -> None:
         self._deadline = None
-        # A timer may be early by the clock's resolution; one that finds nobody due would spin.
+        # A timer may be early by the clock's resolution; one that finds none due would spin.
         due = asyncio.get_running_loop().time() + _RESOLUTION
         expired = []
         for waiter, since in itertools.islice(self._waiting.items(), SLICE):
@@ -184,7 +185,7 @@ class Hold:
             expired.append(waiter)
         for waiter in expired:
             self._give_up(waiter, Refusal.TIMEOUT)
-        # Where more are due, that is in the next turn.
+        # Where more are due, the next iteration handles them.
         self._set_deadline()
 
     def _give_up(self, waiter: HeldConnection, refusal: Refusal) -> None:
@@ -197,4 +198,4 @@ class Hold:
         try:
             call(what)
         except Exception:  # noqa: BLE001 -- logged; one connection must not stop the queue behind it
-            _log.exception("a connection that waited cannot go on")
+            _log.exception("held connection failed")

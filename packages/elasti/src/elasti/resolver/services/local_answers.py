@@ -39,16 +39,16 @@ class LocalAnswerRules:
     def __bool__(self) -> bool:
         return bool(self._rules)
 
-    def answer(self, asked: RequestFacts) -> LocalAnswer | None:
+    def answer(self, request: RequestFacts) -> LocalAnswer | None:
         """Return the first matching rule's response."""
         if not self._rules:
             return None
-        path, _, query = asked.target.decode("latin-1").partition("?")
+        path, _, query = request.target.decode("latin-1").partition("?")
         parameters: dict[str, list[str]] | None = None
         for rule in self._rules:
-            if not rule.path(path) or (rule.method and rule.method != asked.method):
+            if not rule.path(path) or (rule.method and rule.method != request.method):
                 continue
-            if not all(test(asked.field(name)) for name, test in rule.headers):
+            if not all(test(request.field(name)) for name, test in rule.headers):
                 continue
             if rule.parameters and parameters is None:
                 parameters = _values(query)

@@ -1,4 +1,4 @@
-"""The registry: builds Services from watched objects, and tells listeners what changed.
+"""The registry: builds Services from watched objects, and notifies listeners of changes.
 
 Four watches, whatever the number of Services: ElastiServices; the private Services, whose ports are the
 public ones' and say what each speaks; their EndpointSlices, which say where pods are; and the slices that
@@ -48,7 +48,7 @@ _PLACEHOLDER = "?"
 
 
 class ServiceRegistry:
-    """Every Service that has an ElastiService. `most` bounds what any of them may ask for."""
+    """Every Service that has an ElastiService. `bounds` limits what any of them may ask for."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class ServiceRegistry:
         factories: Iterable[SharedInformerFactory],
         deps: ServiceDeps,
         claims: PortClaims,
-        most: WakeSpec | None = None,
+        bounds: WakeSpec | None = None,
     ) -> None:
-        self._most = most
+        self._bounds = bounds
         self._deps = deps
         self._claims = claims
         self._listeners: ServicePortListeners | None = None
@@ -72,7 +72,7 @@ class ServiceRegistry:
         self._informers = [_Informers(factory, self) for factory in factories]
 
     def __repr__(self) -> str:
-        return f"<Registry {len(self._services)} services>"
+        return f"<ServiceRegistry {len(self._services)} services>"
 
     def __len__(self) -> int:
         return len(self._services)
@@ -88,7 +88,7 @@ class ServiceRegistry:
         return self._services.get(key)
 
     def attach(self, listeners: ServicePortListeners) -> None:
-        """Tell these listeners which ports to judge anew, from now on."""
+        """Notify these listeners of changed ports, from now on."""
         self._listeners = listeners
 
     def object_name(self, key: ServiceKey) -> str | None:
@@ -97,17 +97,17 @@ class ServiceRegistry:
         return view.metadata.name if view is not None else None
 
     def port(self, claim: PortClaim) -> WakeablePort:
-        """Return the target of a claim; it may be kept for a Service that has left."""
+        """Return the upstream of a claim; it may be kept for a Service that has left."""
         service = self._services.get(claim.key) or self._left[claim.key]
         return service.port(claim.port_name)
 
     def unbound(self, key: ServiceKey) -> None:
-        """The last socket of a Service was closed: nobody comes any more to one that has left."""
+        """The last socket of a Service was closed: one that has left is not needed any more."""
         if not self._claims.has_any(key):
             self._left.pop(key, None)
 
     def default_port(self, key: ServiceKey, number: int | None) -> WakeablePort | None:
-        """Return the target for a Service's port by its number, else its first."""
+        """Return the upstream for a Service's port by its number, else its first."""
         service = self._services.get(key)
         if service is None:
             return None
@@ -188,7 +188,7 @@ class ServiceRegistry:
     def _endpoints(
         self, service: WakeableService
     ) -> dict[str, dict[UpstreamAddress, ListedEndpoint]]:
-        """Return the pods by port; whoever waits for a port by number has those of its name."""
+        """Return the pods by port; a port that was asked for by number has those of its name."""
         found = endpoints_of(self._private_slices(service.key))
         ports = self._service_ports(service.key)
         for waiting in service.port_names:
@@ -199,12 +199,12 @@ class ServiceRegistry:
         return found
 
     def _bounded(self, wake: WakeSpec) -> WakeSpec:
-        if self._most is None:
+        if self._bounds is None:
             return wake
         return msgspec.structs.replace(
             wake,
-            timeout_seconds=min(wake.timeout_seconds, self._most.timeout_seconds),
-            max_held=min(wake.max_held, self._most.max_held),
+            timeout_seconds=min(wake.timeout_seconds, self._bounds.timeout_seconds),
+            max_held=min(wake.max_held, self._bounds.max_held),
         )
 
     def _remove(self, key: ServiceKey) -> None:
@@ -213,7 +213,7 @@ class ServiceRegistry:
         service = self._services.pop(key, None)
         if service is not None:
             if ports:
-                # Somebody may have come whom no listener has accepted yet.
+                # There may be connections that no listener has accepted yet.
                 self._left[key] = service
             private = ServiceKey(key.namespace, private_service_name(key.service))
             self._by_private.pop(private, None)
@@ -244,7 +244,7 @@ class ServiceRegistry:
         if self._listeners is not None:
             self._listeners.touch(ports)
 
-    # Reading the copies
+    # Reading the caches
 
     def _view(self, key: ServiceKey) -> ElastiView | None:
         views = self._objects.get(key)
@@ -316,7 +316,7 @@ def _port_name(ports: Sequence[ServicePort], number: int | None) -> str | None:
 
 
 def _placeholder_name(number: int | None) -> str:
-    """Return the name of the target for a port of which only a number is known, or not even that."""
+    """Return the name of the upstream for a port of which only a number is known, or not even that."""
     return f"{_PLACEHOLDER}{number or ''}"
 
 

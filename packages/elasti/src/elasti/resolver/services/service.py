@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from elasti.resolver.services.wake import DurableWakeRequest, WakeClient
 
 
-# Without anybody waiting nobody probes; a pod that refused is then tried again after this time.
+# Nothing is probed while no connection is held; a pod that refused is then tried again after this time.
 _REFUSAL_LASTS = 1.0
 _PROBE_TARGET = PROBE_PATH.encode()
 
@@ -75,7 +75,7 @@ class WakeableService:
         self.key = key
         self.wake = WakeSpec()
         self.rules = LocalAnswerRules(())
-        # Whether slices point here; None before anybody looked.
+        # Whether slices point here; None before the first refresh.
         self.published: bool | None = None
         # How often traffic began to come here, and to go elsewhere.
         self.switches = {True: 0, False: 0}
@@ -98,7 +98,7 @@ class WakeableService:
         )
 
     def __repr__(self) -> str:
-        return f"<Service {self.key} {self.held} held, {len(self._ports)} ports>"
+        return f"<WakeableService {self.key} {self.held} held, {len(self._ports)} ports>"
 
     @property
     def held(self) -> int:
@@ -111,24 +111,24 @@ class WakeableService:
         return tuple(self._ports)
 
     def configure(self, *, wake: WakeSpec, responses: tuple[ProbeResponse, ...]) -> None:
-        """Take the user's wishes."""
+        """Apply the ElastiService's spec."""
         if responses != self._responses:
             self._responses = responses
             self.rules = LocalAnswerRules(responses)
         if wake != self.wake:
             self.wake = wake
-            self.capacity.most = wake.max_held
+            self.capacity.limit = wake.max_held
             for port in self._ports.values():
                 port.reconfigure()
 
     def publish(self, *, published: bool) -> None:
-        """Take whether slices point here; what was so at the first look is no change."""
+        """Take whether slices point here; the first refresh is no change."""
         if self.published is not None and published != self.published:
             self.switches[published] += 1
         self.published = published
 
     def port(self, name: str) -> WakeablePort:
-        """Return the target for one of the Service's ports, by the port's name."""
+        """Return the upstream for one of the Service's ports, by the port's name."""
         port = self._ports.get(name)
         if port is None:
             port = self._ports[name] = WakeablePort(self, name, deps=self._deps)
@@ -146,7 +146,7 @@ class WakeableService:
             port.set_endpoints(endpoints.get(name, {}))
 
     async def aclose(self) -> None:
-        """Send everybody away and stop; whoever still comes may pick known pods."""
+        """Refuse held connections and stop; connections that still come may pick known pods."""
         self._closed = True
         for port in tuple(self._ports.values()):
             await port.aclose()
@@ -157,7 +157,7 @@ class WakeableService:
 
 
 class WakeablePort:
-    """One port of a Service: a `Target`."""
+    """One port of a Service: an `Upstream`."""
 
     def __init__(self, service: WakeableService, name: str, *, deps: ServiceDeps) -> None:
         self.name = name
@@ -182,9 +182,11 @@ class WakeablePort:
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"<Port {self._service.key}:{self.name} {self.hold!r} {len(self.serving)} pods>"
+        return (
+            f"<WakeablePort {self._service.key}:{self.name} {self.hold!r} {len(self.serving)} pods>"
+        )
 
-    # Target
+    # Upstream
 
     @property
     def stepping_aside(self) -> bool:
@@ -192,7 +194,7 @@ class WakeablePort:
         return not self._service.published or self._deps.leaving or self._closed
 
     def pick(self) -> UpstreamAddress | None:
-        """Return the next pod that serves; None also while others wait for their turn."""
+        """Return the next pod that serves; None also while others are queued."""
         serving = self.serving
         if not serving or len(self.hold):
             return None
@@ -222,13 +224,13 @@ class WakeablePort:
             self._proven.discard(address)
             self._update()
 
-    def answer_locally(self, asked: RequestFacts) -> LocalAnswer | None:
+    def answer_locally(self, request: RequestFacts) -> LocalAnswer | None:
         """Answer the operator's probe and what the user's rules say."""
-        if asked.target == _PROBE_TARGET and asked.method == b"GET":
+        if request.target == _PROBE_TARGET and request.method == b"GET":
             return self._service.identity
         # Also while pods serve: a health check that were passed on then would be use, and the
         # workload would never sleep.
-        return self._service.rules.answer(asked)
+        return self._service.rules.answer(request)
 
     def arrived(self, now: float) -> None:
         """Note that the Service is in use."""
@@ -253,18 +255,18 @@ class WakeablePort:
         self._update()
 
     def reconfigure(self) -> None:
-        """Take changed wishes."""
+        """Apply a changed spec."""
         self.hold.set_timeout(self._service.wake.timeout_seconds)
         self._update()
 
     def close(self) -> None:
-        """Hold nobody from now on; connections may still pick known pods."""
+        """Hold no connection from now on; connections may still pick known pods."""
         self._closed = True
         for timer in self._refused.values():
             timer.cancel()
 
     async def aclose(self) -> None:
-        """Close, send everybody away and stop."""
+        """Close, refuse held connections and stop."""
         self.close()
         await self.hold.aclose()
         await self._prober.aclose()
@@ -276,7 +278,7 @@ class WakeablePort:
             self._update()
 
     def _expire_refusal(self, address: UpstreamAddress) -> None:
-        # While somebody waits the prober decides.
+        # While connections are held the prober decides.
         if len(self.hold) and not self.serving:
             loop = asyncio.get_running_loop()
             self._refused[address] = loop.call_later(_REFUSAL_LASTS, self._expire_refusal, address)

@@ -11,12 +11,12 @@ written onto the ElastiService as an annotation, where the next leader finds it.
 from __future__ import annotations
 
 import asyncio
-import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, Self
 
 import aiohttp
 import msgspec
+import structlog
 
 from elasti.api.names import WAKE_ANNOTATION
 from elasti.api.wire import INCOMING_PATH, IncomingReply, IncomingRequest, WakeOutcome
@@ -44,7 +44,7 @@ _CLOSEST = 0.1
 # The annotation is written at most so often, in seconds, for one Service.
 DURABLE_EVERY = 10.0
 
-_log = logging.getLogger(__name__)
+_log = structlog.get_logger(__name__)
 
 
 class OperatorUnreachable(Exception):
@@ -52,21 +52,21 @@ class OperatorUnreachable(Exception):
 
 
 class WakeClient(Protocol):
-    """Who wakes."""
+    """Asks the operator to wake a Service."""
 
     async def wake(self, key: ServiceKey, *, count: int) -> WakeOutcome:
         """Ask once. Raises OperatorUnreachable."""
 
 
 class DurableWakeRequest(Protocol):
-    """Where a wish outlives the operator."""
+    """Keeps a wake request while no operator answers."""
 
     async def write(self, key: ServiceKey) -> None:
         """Write that a Service should wake. Raises OperatorUnreachable where it cannot."""
 
 
 class WakeLoop:
-    """Wakes one Service. `waiting` tells how many wait for a pod while none answers."""
+    """Wakes one Service. `waiting` returns how many connections wait for a pod while none answers."""
 
     def __init__(
         self,
@@ -85,17 +85,17 @@ class WakeLoop:
         self._durable_at: float | None = None
 
     def __repr__(self) -> str:
-        return f"<Waker {self._key}{' asking' if self._task is not None else ''}>"
+        return f"<WakeLoop {self._key}{' running' if self._task is not None else ''}>"
 
     def need(self) -> None:
-        """Somebody waits and no pod answers: begin to ask, if nobody does yet."""
+        """Connections wait and no pod answers: start the loop, unless it runs."""
         if self._task is None and self._waiting():
             loop = asyncio.get_running_loop()
             self._task = loop.create_task(self._run(), name=f"wake {self._key}")
             self._task.add_done_callback(self._ended)
 
     def wake_now(self) -> None:
-        """Somebody begins to wait, or the last pod has gone: ask without waiting for a pause."""
+        """A connection begins to wait, or the last pod has gone: skip the pause."""
         self._again.set()
         self.need()
 
@@ -106,14 +106,14 @@ class WakeLoop:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("asking for %s to wake failed", self._key, exc_info=error)
+            _log.error("wake loop failed", service=str(self._key), exc_info=error)
 
     async def _run(self) -> None:
         try:
             await self._ask_until_answered()
         finally:
-            # In the same turn of the loop as the last look at who waits: whoever comes after it
-            # must find that nobody asks.
+            # In the same iteration of the loop as the last check of what waits: a connection that
+            # comes after it must find that the loop has ended.
             self._task = None
 
     async def _ask_until_answered(self) -> None:
@@ -123,19 +123,19 @@ class WakeLoop:
             began = asyncio.get_running_loop().time()
             try:
                 is_answered = await self._ask(count)
-            except Exception:  # noqa: BLE001 -- logged; those who wait must not wait for a defect
-                _log.exception("asking for %s to wake failed; it is asked again", self._key)
+            except Exception:  # noqa: BLE001 -- logged; held connections must not wait for a defect
+                _log.exception("wake request failed; retrying", service=str(self._key))
                 is_answered = False
             if is_answered:
                 failed.reset()
             await self._pause((answered if is_answered else failed).next_delay(), began)
 
     async def _ask(self, count: int) -> bool:
-        """Ask once; returns whether an operator answered. Who cannot act has the wish in writing."""
+        """Ask once; returns whether an operator answered. One that cannot act gets the annotation."""
         try:
             outcome = await self._operator.wake(self._key, count=count)
         except OperatorUnreachable as error:
-            _log.warning("the operator cannot be asked to wake %s: %s", self._key, error)
+            _log.warning("operator unreachable", service=str(self._key), error=str(error))
             await self._make_durable()
             return False
         if outcome is WakeOutcome.UNAVAILABLE:
@@ -159,7 +159,7 @@ class WakeLoop:
         try:
             await self._durable.write(self._key)
         except OperatorUnreachable as error:
-            _log.warning("the wish to wake %s cannot be written: %s", self._key, error)
+            _log.warning("wake annotation failed", service=str(self._key), error=str(error))
         else:
             self._durable_at = now
 
@@ -168,7 +168,7 @@ _LONGEST_REPLY = 64 * 1024
 
 
 class OperatorClient:
-    """Calls the operator's server; an `Operator`. Use it as an `async with` block.
+    """Calls the operator's server; a `WakeClient`. Use it as an `async with` block.
 
     `token_file` holds the ServiceAccount token for the operator's audience; it is read for every
     call, since the kubelet replaces it. `failed` and `answered` count.
@@ -183,7 +183,7 @@ class OperatorClient:
         self.failed = 0
 
     def __repr__(self) -> str:
-        return f"<operator Client {self._url}>"
+        return f"<OperatorClient {self._url}>"
 
     async def __aenter__(self) -> Self:
         # Connections are not kept: behind the Service's address, each new one may be another
@@ -239,9 +239,9 @@ class OperatorClient:
 
 
 class WakeAnnotation:
-    """Writes the wish onto the ElastiService; a `DurableWish`.
+    """Writes the request onto the ElastiService; a `DurableWakeRequest`.
 
-    `object_name` tells the name of the ElastiService of a Service, None where there is none.
+    `object_name` returns the name of the ElastiService of a Service, None where there is none.
     """
 
     def __init__(

@@ -71,7 +71,7 @@ async def pod(rig, request):
     """A gRPC pod that answers already, or that everybody waits for first."""
     async with grpc_pod() as (address, _):
         if request.param == "at once":
-            rig.target.pods.append(address)
+            rig.upstream.pods.append(address)
             yield request.param
         else:
             release = asyncio.create_task(release_when_held(rig, address))
@@ -81,7 +81,7 @@ async def pod(rig, request):
 
 async def release_when_held(rig, address: UpstreamAddress) -> None:
     await rig.held()
-    rig.target.release(address)
+    rig.upstream.release(address)
 
 
 def numbers(count: int):
@@ -140,7 +140,7 @@ async def test_keepalive_pings_are_answered_while_held(rig, there):
         await rig.held()
         done, _ = await asyncio.wait([call], timeout=3.0)
         assert not done
-        rig.target.release(address)
+        rig.upstream.release(address)
         assert await call == b"hi"
 
 
@@ -153,7 +153,7 @@ async def test_a_deadline_that_passes_while_held_frees_the_place(rig, there):
         assert rig.statistics.active == 0
         again = there.unary(b"again")
         await rig.held(1)
-        rig.target.release(address)
+        rig.upstream.release(address)
         assert await again == b"again"
         # The one that nobody waited for any more was never made, over the same connection.
         assert await there.unary(b"", "/echo/calls") == b"1"
@@ -164,23 +164,23 @@ async def test_a_deadline_that_passes_while_held_frees_the_place(rig, there):
 async def test_a_call_that_is_given_up_is_unavailable_and_says_why(rig, refusal, there):
     call = there.unary(b"", wait_for_ready=False)
     await rig.held()
-    rig.target.refuse_all(refusal)
+    rig.upstream.refuse_all(refusal)
     with pytest.raises(grpc.RpcError) as caught:
         await call
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-    assert caught.value.details() == refusal.words
+    assert caught.value.details() == refusal.message
 
 
 async def test_a_connected_client_that_asks_nothing_wakes_nobody(rig, there):
     ready = grpc.channel_ready_future(there.channel)
     await there.run(ready.result, 5)
-    assert rig.target.arrivals == 0
-    assert rig.target.waiting == []
+    assert rig.upstream.arrivals == 0
+    assert rig.upstream.waiting == []
 
 
 async def test_the_client_goes_elsewhere_when_pods_take_over(rig, there):
     async with grpc_pod() as (address, _):
-        rig.target.pods.append(address)
+        rig.upstream.pods.append(address)
         sending: asyncio.Queue[bytes] = asyncio.Queue()
         loop = asyncio.get_running_loop()
 
@@ -192,7 +192,7 @@ async def test_the_client_goes_elsewhere_when_pods_take_over(rig, there):
         for data in (b"1", b"2"):
             sending.put_nowait(data)
             assert await there.run(next, stream) == data
-        rig.target.stepping_aside = True
+        rig.upstream.stepping_aside = True
         sending.put_nowait(b"3")
         assert await there.run(next, stream) == b"3"
         async with asyncio.timeout(PATIENCE):
@@ -207,7 +207,7 @@ async def test_the_client_goes_elsewhere_when_pods_take_over(rig, there):
 
 async def test_a_pod_that_dies_makes_calls_unavailable(rig, there):
     async with grpc_pod() as (address, process):
-        rig.target.pods.append(address)
+        rig.upstream.pods.append(address)
         call = there.unary(b"", "/echo/never")
         await eventually(lambda: rig.statistics.sent > 100)
         process.kill()
@@ -222,7 +222,7 @@ async def test_http_1_and_grpc_share_a_port(rig, there):
     client.get("/x")
     assert (await client.response())[2] == b"GET /x HTTP/1.1|"
     async with grpc_pod() as (address, _):
-        rig.target.pods = [address]
+        rig.upstream.pods = [address]
         assert await there.unary(b"hi") == b"hi"
     assert len(web.requests) == 1
 
@@ -257,12 +257,12 @@ async def test_the_beginning_is_answered_byte_by_byte(rig):
         client.send(bytes((byte,)))
         await client.writer.drain()
     assert await frames_of(client, 3) == [
-        (h2.SETTINGS, 0, 0, b""),
+        (h2.SETTINGS, 0, 0, h2.settings_while_held()[h2.HEADER_SIZE :]),
         (h2.SETTINGS, h2.ACK, 0, b""),
         (h2.PING, h2.ACK, 0, b"12345678"),
     ]
     await rig.held()
-    rig.target.refuse_all(Refusal.TIMEOUT)
+    rig.upstream.refuse_all(Refusal.TIMEOUT)
     (kind, flags, stream, block), data, bye = await frames_of(client, 3)
     fields = dict(hpack.Decoder().decode(block, raw=True))
     assert (kind, flags, stream) == (h2.HEADERS, h2.END_HEADERS, 1)
@@ -289,17 +289,17 @@ async def test_each_early_acknowledgement_is_swallowed_once(rig):
     client = await rig.connect()
     client.send(h2.PREFACE + h2.frame(h2.SETTINGS) + request_frames(1))
     assert len(await frames_of(client, 2)) == 2
-    # One acknowledgement of ours; one more that the pod's first settings will get.
     client.send(h2.frame(h2.SETTINGS, flags=h2.ACK))
     await rig.held()
-    rig.target.release(pod.address)
-    # The pod's settings, one of its two acknowledgements, and its ping.
-    assert [found[:2] for found in await frames_of(client, 3)] == [
+    rig.upstream.release(pod.address)
+    # Ours again, the pod's settings, one of its two acknowledgements, and its ping.
+    assert [found[:2] for found in await frames_of(client, 4)] == [
+        (h2.SETTINGS, 0),
         (h2.SETTINGS, 0),
         (h2.SETTINGS, h2.ACK),
         (h2.PING, 0),
     ]
-    client.send(h2.frame(h2.SETTINGS, flags=h2.ACK))
+    client.send(h2.frame(h2.SETTINGS, flags=h2.ACK) * 2)
     client.send(h2.frame(h2.DATA, stream=1, payload=b"the end"))
     async with asyncio.timeout(PATIENCE):
         await go.wait()
@@ -313,7 +313,7 @@ async def test_each_early_acknowledgement_is_swallowed_once(rig):
 
 
 async def test_a_rule_answers_over_h2_and_other_requests_come_again(rig):
-    rig.target.rule = lambda asked: (
+    rig.upstream.rule = lambda asked: (
         LocalAnswer(200, b"fine") if asked.target == b"/healthz" else None
     )
     client = await rig.connect()
@@ -321,7 +321,7 @@ async def test_a_rule_answers_over_h2_and_other_requests_come_again(rig):
     client.send(h2.PREFACE + h2.frame(h2.SETTINGS) + request_frames(1, b"/healthz", encoder))
     found = await frames_of(client, 4)
     assert sorted(frame[0] for frame in found) == [h2.DATA, h2.HEADERS, h2.SETTINGS, h2.SETTINGS]
-    assert rig.target.arrivals == 0
+    assert rig.upstream.arrivals == 0
     client.send(request_frames(3, b"/other", encoder))
     kind, _, _, payload = (await frames_of(client, 1))[0]
     assert (kind, int.from_bytes(payload[:4], "big")) == (h2.GOAWAY, 1)
@@ -343,4 +343,4 @@ async def test_what_is_not_h2_ends_the_connection(rig, wire):
     client = await rig.connect()
     client.send(wire)
     assert b"\x07\x00\x00\x00\x00\x00" in await client.rest()
-    assert rig.target.arrivals == 0
+    assert rig.upstream.arrivals == 0

@@ -33,9 +33,9 @@ class Player:
 
     def __init__(self) -> None:
         self.world = World()
-        self.target = self.world.handler.target
-        assert isinstance(self.target, MemoryUpstream)
-        self.target.pods.clear()
+        self.upstream = self.world.handler.upstream
+        assert isinstance(self.upstream, MemoryUpstream)
+        self.upstream.pods.clear()
         self.encoder = hpack.Encoder()
         self.expected: dict[int, list[tuple[bytes, bytes]]] = {}
         self.stream = -1
@@ -72,8 +72,8 @@ class Player:
 
     def release(self) -> None:
         self.released = True
-        assert isinstance(self.target, MemoryUpstream)
-        self.target.release(POD)
+        assert isinstance(self.upstream, MemoryUpstream)
+        self.upstream.release(POD)
 
 
 def asked_of(pod) -> dict[int, list[tuple[bytes, bytes]]]:

@@ -44,7 +44,7 @@ async def test_a_held_answer_says_so_and_those_after_it_do_not(rig, peer, asleep
     peer.ask(1, b"/1")
     peer.ask(3, b"/3")
     await rig.held()
-    rig.target.release(asleep.address)
+    rig.upstream.release(asleep.address)
     pod = await asleep.end()
     assert [await pod.hear_headers() for _ in range(2)] == [
         (1, request_fields(b"/1")),
@@ -71,7 +71,7 @@ async def test_a_held_answer_says_so_and_those_after_it_do_not(rig, peer, asleep
 async def test_the_time_that_a_pod_takes_to_answer_is_not_time_held(rig, peer, asleep):
     peer.ask(1, b"/")
     await rig.held()
-    rig.target.release(asleep.address)
+    rig.upstream.release(asleep.address)
     pod = await asleep.end()
     await pod.hear_headers()
     await asyncio.sleep(1000.0)
@@ -85,7 +85,7 @@ async def test_an_interim_answer_is_passed_on_and_the_final_one_says_that_it_was
 ):
     peer.ask(1, b"/")
     await rig.held()
-    rig.target.release(asleep.address)
+    rig.upstream.release(asleep.address)
     pod = await asleep.end()
     await pod.hear_headers()
     pod.headers(1, [(b":status", b"103"), (b"link", b"</a>")])
@@ -98,7 +98,7 @@ async def test_an_interim_answer_is_passed_on_and_the_final_one_says_that_it_was
 
 
 async def test_statuses_are_counted_however_they_are_compressed(rig, peer, asleep):
-    rig.target.pods.append(asleep.address)
+    rig.upstream.pods.append(asleep.address)
     statuses = [b"200", b"418", b"418", b"302", b"418", b"204", b"503", b"302"]
     pod = None
     for number, status in enumerate(statuses):
@@ -112,7 +112,7 @@ async def test_statuses_are_counted_however_they_are_compressed(rig, peer, aslee
 
 
 async def test_a_pod_whose_header_blocks_make_no_sense_is_passed_on_unread(rig, peer, asleep):
-    rig.target.pods.append(asleep.address)
+    rig.upstream.pods.append(asleep.address)
     peer.ask(1, b"/")
     peer.ask(3, b"/")
     pod = await asleep.end()
@@ -139,7 +139,7 @@ async def test_a_held_request_that_is_taken_back_never_reaches_the_pod(rig, peer
     peer.ask(5, b"/third", (b"x-shared", b"in the table"), (b"x-own", b"too"))
     await eventually(lambda: rig.statistics.requests == 3)
     assert rig.statistics.active == 2
-    rig.target.release(asleep.address)
+    rig.upstream.release(asleep.address)
     pod = await asleep.end()
     shared, own = (b"x-shared", b"in the table"), (b"x-own", b"too")
     assert await pod.hear_headers() == (3, request_fields(b"/second", shared, own))
@@ -168,7 +168,7 @@ async def test_when_all_are_taken_back_the_place_is_free_and_the_connection_good
     assert rig.statistics.active == 0
     peer.ask(401, b"/last")
     await rig.held(1)
-    rig.target.release(asleep.address)
+    rig.upstream.release(asleep.address)
     pod = await asleep.end()
     assert await pod.hear_headers() == (401, request_fields(b"/last"))
     pod.headers(401, [OK], end=True)
@@ -183,7 +183,7 @@ async def test_a_block_that_is_half_there_at_the_release_arrives_whole(rig, peer
     peer.send(h2.frame(h2.HEADERS, flags=h2.END_STREAM, stream=3, payload=block[:50]))
     seen = rig.statistics.received
     await eventually(lambda: rig.statistics.received > seen or seen > 100)
-    rig.target.release(asleep.address)
+    rig.upstream.release(asleep.address)
     pod = await asleep.end()
     assert (await pod.hear_headers())[0] == 1
     peer.send(h2.frame(h2.CONTINUATION, flags=h2.END_HEADERS, stream=3, payload=block[50:]))
@@ -198,7 +198,7 @@ async def test_trailers_of_a_held_request_go_with_it(rig, peer, asleep):
     await rig.held()
     peer.reset(3)
     await eventually(lambda: rig.statistics.active == 1)
-    rig.target.release(asleep.address)
+    rig.upstream.release(asleep.address)
     pod = await asleep.end()
     assert await pod.hear_headers() == (1, request_fields(b"/1"))
     assert await pod.hear_headers() == (1, [(b"x-trailer", b"yes")])
@@ -212,7 +212,7 @@ async def test_after_one_was_taken_back_a_block_that_does_not_decode_ends_the_co
     peer.ask(3, b"/3")
     peer.reset(1)
     await rig.held()
-    rig.target.release(asleep.address)
+    rig.upstream.release(asleep.address)
     pod = await asleep.end()
     await pod.hear_headers()
     peer.send(h2.frame(h2.HEADERS, flags=h2.END_HEADERS, stream=5, payload=b"\xff\xff\xff\xff\x0f"))
@@ -224,7 +224,7 @@ async def test_refused_requests_are_counted_by_their_status(rig, peer):
     peer.ask(1, b"/1")
     peer.ask(3, b"/3")
     await rig.held()
-    rig.target.refuse_all(Refusal.TIMEOUT)
+    rig.upstream.refuse_all(Refusal.TIMEOUT)
     assert (await peer.hear_headers())[1][0] == (b":status", b"504")
     assert rig.statistics.answered(504) == 2
     assert rig.statistics.holds["5xx"].count == 2
@@ -234,13 +234,13 @@ async def test_refused_requests_are_counted_by_their_status(rig, peer):
 
 
 async def test_an_idle_connection_is_told_to_go_when_pods_take_over(rig, peer, asleep):
-    rig.target.pods.append(asleep.address)
+    rig.upstream.pods.append(asleep.address)
     peer.ask(1, b"/")
     pod = await asleep.end()
     await pod.hear_headers()
     pod.headers(1, [OK], end=True)
     await peer.hear_headers()
-    rig.target.stepping_aside = True
+    rig.upstream.stepping_aside = True
     # First that no more should come, then, when what crossed it is here, what was the last.
     assert int.from_bytes((await peer.hear_kind(h2.GOAWAY))[:4], "big") == h2.LAST_POSSIBLE_STREAM
     assert int.from_bytes((await peer.hear_kind(h2.GOAWAY))[:4], "big") == 1
@@ -248,11 +248,11 @@ async def test_an_idle_connection_is_told_to_go_when_pods_take_over(rig, peer, a
 
 
 async def test_a_request_that_crosses_the_first_goodbye_is_answered(rig, peer, asleep):
-    rig.target.pods.append(asleep.address)
+    rig.upstream.pods.append(asleep.address)
     peer.ask(1, b"/")
     pod = await asleep.end()
     await pod.hear_headers()
-    rig.target.stepping_aside = True
+    rig.upstream.stepping_aside = True
     pod.headers(1, [OK], end=True)
     assert int.from_bytes((await peer.hear_kind(h2.GOAWAY))[:4], "big") == h2.LAST_POSSIBLE_STREAM
     peer.ask(3, b"/crossed")
@@ -263,18 +263,18 @@ async def test_a_request_that_crosses_the_first_goodbye_is_answered(rig, peer, a
 
 async def test_a_connection_that_never_asked_is_told_to_go_when_pods_take_over(rig, peer):
     await eventually(lambda: rig.statistics.connections == 1)
-    rig.target.stepping_aside = True
+    rig.upstream.stepping_aside = True
     assert int.from_bytes((await peer.hear_kind(h2.GOAWAY))[:4], "big") == 0
-    assert rig.target.arrivals == 0
+    assert rig.upstream.arrivals == 0
 
 
 async def test_a_held_connection_is_not_told_to_go_before_it_is_served(rig, peer, asleep):
-    rig.target.stepping_aside = True
+    rig.upstream.stepping_aside = True
     peer.ask(1, b"/")
     await rig.held()
     for tick in range(1, 5):
-        rig.target.waiting[0].sweep(rig.path.sweeper.tick + tick)
-    rig.target.release(asleep.address)
+        rig.upstream.waiting[0].sweep(rig.path.sweeper.tick + tick)
+    rig.upstream.release(asleep.address)
     pod = await asleep.end()
     await pod.hear_headers()
     pod.headers(1, [OK], end=True)

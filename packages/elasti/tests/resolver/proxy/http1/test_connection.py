@@ -358,7 +358,7 @@ async def test_a_held_request_is_answered_after_the_release_and_says_so(rig):
     client.send(b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc")
     await rig.held()
     assert rig.statistics.held == 1
-    rig.target.release(pod.address)
+    rig.upstream.release(pod.address)
     _, head, body = await client.response()
     assert body == b"POST /x HTTP/1.1|abc"
     assert b"X-Elasti-Cold-Start: true\r\n" in head
@@ -381,7 +381,7 @@ async def test_a_held_client_that_expects_100_gets_it_from_the_pod_and_not_befor
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await client.reader.read(1)
-    rig.target.release(pod.address)
+    rig.upstream.release(pod.address)
     assert await client.head() == b"HTTP/1.1 100 Continue\r\n\r\n"
     client.send(b"body")
     assert (await client.response())[2] == b"ok"
@@ -392,11 +392,11 @@ async def test_a_held_request_that_is_given_up_learns_why(rig, refusal):
     client = await rig.connect()
     client.get()
     await rig.held()
-    rig.target.refuse_all(refusal)
+    rig.upstream.refuse_all(refusal)
     status, head, body = await client.response()
     assert status == refusal.status
     assert b"Retry-After: 5\r\n" in head
-    assert refusal.words.encode() in body
+    assert refusal.message.encode() in body
     assert await client.rest() == b""
 
 
@@ -404,12 +404,12 @@ async def test_a_refusal_of_head_has_no_body(rig):
     client = await rig.connect()
     client.send(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n")
     await rig.held()
-    rig.target.refuse_all(Refusal.TIMEOUT)
+    rig.upstream.refuse_all(Refusal.TIMEOUT)
     assert (await client.rest()).endswith(b"\r\n\r\n")
 
 
 async def test_a_full_queue_refuses_at_once(rig):
-    rig.target.max_held = 0
+    rig.upstream.max_held = 0
     client = await rig.connect()
     client.get()
     assert (await client.response())[0] == 503
@@ -439,10 +439,10 @@ async def test_a_held_client_that_only_sends_no_more_keeps_its_place(rig):
     await rig.held()
     assert await client.head() == b"HTTP/1.1 100 Continue\r\n\r\n"
     for tick in range(100, 103):
-        for waiter in rig.target.waiting:
+        for waiter in rig.upstream.waiting:
             waiter.sweep(tick - 99)
     await rig.held()
-    rig.target.release(pod.address)
+    rig.upstream.release(pod.address)
     assert (await client.rest()).endswith(b"GET /x HTTP/1.1|")
 
 
@@ -470,7 +470,7 @@ async def test_a_held_body_is_read_to_a_bound_and_then_pushed_back(rig):
     done, _ = await asyncio.wait([sending], timeout=0.3)
     assert not done
     assert rig.statistics.received < 700_000
-    rig.target.release(pod.address)
+    rig.upstream.release(pod.address)
     assert (await client.response())[2] == b"ok"
     await sending
 
@@ -481,7 +481,7 @@ async def test_the_order_of_held_requests_is_kept_within_a_connection(rig):
     for client in clients:
         client.send(b"".join(b"GET /%d HTTP/1.1\r\nHost: a\r\n\r\n" % n for n in range(5)))
     await rig.held(30)
-    rig.target.release(pod.address)
+    rig.upstream.release(pod.address)
     for client in clients:
         for number in range(5):
             assert (await client.response())[2] == b"GET /%d HTTP/1.1|" % number
@@ -498,7 +498,7 @@ async def test_a_pod_that_refuses_sends_the_request_to_another(rig):
     client = await rig.connect()
     client.get()
     assert (await client.response())[0] == 200
-    assert rig.target.refusals == [refusing.address]
+    assert rig.upstream.refusals == [refusing.address]
 
 
 async def test_a_request_goes_back_to_the_head_of_the_queue_when_all_pods_refuse(rig):
@@ -507,11 +507,11 @@ async def test_a_request_goes_back_to_the_head_of_the_queue_when_all_pods_refuse
     for number, client in enumerate(clients):
         client.get(f"/{number}")
         await rig.held(number + 1)
-    order = list(rig.target.waiting)
-    rig.target.release(UpstreamAddress("127.0.0.1", 1))
+    order = list(rig.upstream.waiting)
+    rig.upstream.release(UpstreamAddress("127.0.0.1", 1))
     await rig.held(5)
-    assert rig.target.waiting == order
-    rig.target.release(pod.address)
+    assert rig.upstream.waiting == order
+    rig.upstream.release(pod.address)
     for number, client in enumerate(clients):
         assert (await client.response())[2] == b"GET /%d HTTP/1.1|" % number
 
@@ -600,7 +600,7 @@ async def test_a_pod_that_answers_nonsense_is_a_bad_gateway(rig, nonsense):
 
 
 async def test_a_rule_answers_without_a_pod_and_without_use(rig):
-    rig.target.rule = lambda asked: (
+    rig.upstream.rule = lambda asked: (
         LocalAnswer(200, b'{"ok":1}') if asked.target == b"/healthz" else None
     )
     pod = await rig.pod(hello)
@@ -608,14 +608,14 @@ async def test_a_rule_answers_without_a_pod_and_without_use(rig):
     client.send(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n" * 1000)
     for _ in range(1000):
         assert (await client.response())[2] == b'{"ok":1}'
-    assert rig.target.arrivals == 0
+    assert rig.upstream.arrivals == 0
     client.get("/x")
     assert (await client.response())[2] == b"GET /x HTTP/1.1|"
     assert len(pod.requests) == 1
 
 
 async def test_a_rule_sees_the_fields(rig):
-    rig.target.rule = lambda asked: (
+    rig.upstream.rule = lambda asked: (
         LocalAnswer(204) if asked.field(b"user-agent") == b"probe/1" else None
     )
     client = await rig.connect()
@@ -624,7 +624,7 @@ async def test_a_rule_sees_the_fields(rig):
 
 
 async def test_the_body_of_a_request_answered_here_is_not_taken_for_a_request(rig):
-    rig.target.rule = lambda asked: LocalAnswer(200, b"ok")
+    rig.upstream.rule = lambda asked: LocalAnswer(200, b"ok")
     pod = await rig.pod(hello)
     client = await rig.connect()
     inner = b"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -640,7 +640,7 @@ async def test_connections_end_after_their_answer_when_pods_take_over(rig):
     client = await rig.connect()
     client.get()
     assert b"Connection: close" not in (await client.response())[1]
-    rig.target.stepping_aside = True
+    rig.upstream.stepping_aside = True
     client.get()
     assert b"Connection: close" in (await client.response())[1]
     assert await client.rest() == b""

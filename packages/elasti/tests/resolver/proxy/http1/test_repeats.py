@@ -93,7 +93,7 @@ async def test_what_is_repeated_is_answered_and_goes_to_another_pod_where_there_
     client = await rig.connect()
     client.send(wire("PUT"))
     await eventually(lambda: dying.executed)
-    rig.target.pods = [good.address]
+    rig.upstream.pods = [good.address]
     assert (await client.response())[0] in (200, 502)
     assert dying.executed[b"/PUT"] <= 3
     assert first.connections <= 3
@@ -107,10 +107,10 @@ async def test_a_held_request_that_was_never_sent_is_sent_once_however_often_pod
     client.send(wire("POST"))
     await rig.held()
     for _ in range(10):
-        rig.target.release(pod.address)
+        rig.upstream.release(pod.address)
         await rig.held()
     again = await rig.pod(hello, ready=False, port=pod.address.port)
-    rig.target.release(again.address)
+    rig.upstream.release(again.address)
     assert (await client.response())[0] == 200
     assert len(again.requests) == 1
 
@@ -121,10 +121,10 @@ async def test_a_request_that_was_given_up_is_not_sent_afterwards():
         client = await rig.connect()
         client.send(wire("POST") + wire("GET"))
         await rig.held()
-        rig.target.refuse_all(Refusal.TIMEOUT)
+        rig.upstream.refuse_all(Refusal.TIMEOUT)
         assert (await client.response())[0] == 504
         await client.rest()
-        rig.target.pods = [pod.address]
+        rig.upstream.pods = [pod.address]
         other = await rig.connect()
         other.get("/after")
         assert (await other.response())[0] == 200

@@ -4,27 +4,30 @@ Before a pod is found, `held` reads for it. From then on frames pass in both dir
 (`joined`); from the pod's first byte on nothing is ours but the frames we put in.
 
 A connection with a request that was answered here cannot go to a pod any more, since our answer took
-of the window that the pod believes to be its own: where another request follows, the client is told
-with GOAWAY to reconnect.
+of the window that the pod believes to be its own: where another request follows, GOAWAY tells the
+client to reconnect.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from elasti.resolver.proxy.h2.authority import AuthorityFilter
 from elasti.resolver.proxy.h2.frames import (
     INTERNAL_ERROR,
     LAST_POSSIBLE_STREAM,
     PREFACE,
     PROTOCOL_ERROR,
-    SETTINGS,
-    frame,
+    H2Error,
+    H2FloodGuard,
     goaway,
     local_frames,
     refusal_frames,
     rst_stream,
+    settings_when_joined,
+    settings_while_held,
 )
-from elasti.resolver.proxy.h2.held import H2Error, H2Request, HeldFrames
+from elasti.resolver.proxy.h2.held import H2Request, HeldFrames
 from elasti.resolver.proxy.h2.joined import FrameRelay, H2PodSide, H2Streams
 from elasti.resolver.proxy.transport import BufferedClientProtocol, is_reset
 from elasti.resolver.proxy.upstream.interface import Refusal
@@ -42,7 +45,10 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
     """One client's h2 connection."""
 
     __slots__ = (
+        "_began",
         "_closing",
+        "_filter",
+        "_flood",
         "_held",
         "_is_grpc",
         "_local",
@@ -50,6 +56,7 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
         "_pod",
         "_preface",
         "_relay",
+        "_replies",
         "_streams",
         "_tick",
         "_transport",
@@ -60,7 +67,14 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
         super().__init__(handler)
         self._transport: asyncio.Transport | None = None
         self._preface = b""
-        self._held: HeldFrames | None = HeldFrames()
+        self._flood = H2FloodGuard()
+        self._held: HeldFrames | None = HeldFrames(
+            limit=handler.limits.held_bytes, flood=self._flood
+        )
+        accepts = handler.accepts
+        self._filter = AuthorityFilter(accepts, self._flood) if accepts is not None else None
+        # Frames of ours that wait for the end of a frame of the pod's.
+        self._replies = b""
         self._relay: FrameRelay | None = None
         self._pod: H2PodSide | None = None
         self._streams = H2Streams(handler)
@@ -69,7 +83,7 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
         self._is_grpc = False
         self._closing = False
         self._paused = self._write_paused = False
-        self._tick = handler.sweeper.tick
+        self._tick = self._began = handler.sweeper.tick
 
     def take_over(self, transport: asyncio.Transport, data: bytes) -> None:
         """Go on with a connection that turned out to be h2; its port has counted it."""
@@ -97,14 +111,19 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
         self.handler.statistics.received += len(data)
         if self._closing:
             return
+        tick = self.handler.sweeper.tick
+        self._flood.begin(tick)
         try:
+            if self._filter is not None:
+                data, replies = self._filter.feed(data)
+                self._reply(replies)
             if self._pod is not None:
-                self._tick = self.handler.sweeper.tick
+                self._tick = tick
                 self._to_pod(data)
             else:
                 self._read(data)
-        except H2Error:
-            self._send_goaway(error=PROTOCOL_ERROR)
+        except H2Error as error:
+            self._send_goaway(error=error.code)
 
     def eof_received(self) -> None:
         """An h2 client that sends no more is gone."""
@@ -166,7 +185,7 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
             raise H2Error("not the preface of HTTP/2")
         if len(self._preface) == len(PREFACE):
             # Clients of gRPC ask nothing before they have seen the server's settings.
-            self._write(frame(SETTINGS))
+            self._write(settings_while_held())
         return data[missing:]
 
     def _request(self, request: H2Request, held: HeldFrames) -> None:
@@ -183,7 +202,7 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
             self._streams.opens(request.stream, is_grpc=request.is_grpc)
 
     def _answered_here(self, request: H2Request) -> bool:
-        local = self.handler.target.answer_locally(request)
+        local = self.handler.upstream.answer_locally(request)
         if local is None:
             return False
         self._local = request.stream
@@ -212,8 +231,15 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
             return
         if self.held_since is not None:
             self._streams.released()
-        # The client acknowledges the settings that it got from us.
-        self._relay = FrameRelay(self._streams, held, acks_from_client=1, is_grpc=self._is_grpc)
+        self._write(settings_when_joined())
+        self._relay = FrameRelay(
+            self._streams,
+            held,
+            # The client acknowledges both settings that it got from us.
+            acks_from_client=2,
+            is_grpc=self._is_grpc,
+            flood=self._flood,
+        )
         self._pod = H2PodSide(self, connection)
         self._pod.write(held.kept)
         connection.detach(self._pod)
@@ -226,11 +252,11 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
     def _pass_rest(self, rest: bytes) -> None:
         try:
             self._to_pod(rest)
-        except H2Error:
-            self._send_goaway(error=PROTOCOL_ERROR)
+        except H2Error as error:
+            self._send_goaway(error=error.code)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Tell every stream why, and that it may come again."""
+        """Answer every stream with the reason, and that it may be retried."""
         said = []
         if self.held_since is not None and self._relay is None:
             self._streams.released()
@@ -239,7 +265,9 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
                 said.append(rst_stream(number, INTERNAL_ERROR))
                 continue
             self._streams.answers(stream, refusal.status)
-            said.append(refusal_frames(number, refusal.status, refusal.words, grpc=stream.is_grpc))
+            said.append(
+                refusal_frames(number, refusal.status, refusal.message, grpc=stream.is_grpc)
+            )
         # In one piece: a client that has its answer may hang up on what follows.
         self._write(b"".join(said) + goaway(self._streams.last))
         self._close()
@@ -256,8 +284,10 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
         """Pass the pod's frames on."""
         self._tick = self.handler.sweeper.tick
         assert self._relay is not None
-        aside = self.handler.target.stepping_aside
+        aside = self.handler.upstream.stepping_aside
         self._write(self._relay.from_pod(data, stepping_aside=aside))
+        if self._replies:
+            self._reply(b"")
 
     def pod_lost(self, *, clean: bool) -> None:
         """The pod went away: so does the client's connection, at the end of a frame where it can."""
@@ -301,6 +331,13 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
             self.handler.statistics.sent += len(data)
             self._transport.write(data)
 
+    def _reply(self, frames: bytes) -> None:
+        """Send frames of ours as soon as they cut none of the pod's in two."""
+        self._replies += frames
+        if self._replies and (self._relay is None or self._relay.between):
+            replies, self._replies = self._replies, b""
+            self._write(replies)
+
     def flow(self, *, flowing: bool) -> None:
         """Read more of the client's bytes, or none for now."""
         transport = self._transport
@@ -322,18 +359,24 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
                 transport.abort()
         elif self._paused and self._waiting and is_reset(transport):
             transport.abort()
-        elif self.handler.target.stepping_aside and not self._is_searching():
+        elif self.handler.upstream.stepping_aside and not self._is_searching():
             self._step_aside(age)
-        elif not self._streams and age > limits.idle:
+        elif self._is_stalled():
+            if age > limits.head or self._is_late(tick):
+                self._send_goaway(error=PROTOCOL_ERROR)
+        elif not self._streams and (age > limits.idle or self._is_late(tick)):
             self._send_goaway()
-        elif self._is_stalled() and age > limits.head:
-            self._send_goaway(error=PROTOCOL_ERROR)
 
     def _is_stalled(self) -> bool:
         """Whether the client owes us the rest of the preface or of a frame."""
         if len(self._preface) < len(PREFACE):
             return True
         return self._held is not None and self._held.rest != b"" and not self._paused
+
+    def _is_late(self, tick: int) -> bool:
+        """Whether the first request should have come by now."""
+        is_new = not (self._streams.last or self._local)
+        return is_new and tick - self._began > self.handler.limits.first_request
 
     def _is_searching(self) -> bool:
         return self._waiting or self._opening is not None

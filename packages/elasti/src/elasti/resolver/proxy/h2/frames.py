@@ -7,6 +7,7 @@ the static table and literals only, so that the peers' compression state is neve
 
 from __future__ import annotations
 
+import struct
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -19,14 +20,48 @@ PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = 6, 7, 8, 9
 ACK = END_STREAM = 0x1
 END_HEADERS, PADDED, PRIORITY = 0x4, 0x8, 0x20
 HEADER_SIZE = 9
-NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, COMPRESSION_ERROR = 0, 1, 2, 9
+NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, ENHANCE_YOUR_CALM = 0, 1, 2, 11
 LAST_POSSIBLE_STREAM = 2**31 - 1
 # The frames that carry header blocks, and the largest that is ever kept back to be whole.
 BLOCKS = frozenset((HEADERS, PUSH_PROMISE, CONTINUATION))
 MAX_BLOCK = 64 * 1024
 # No peer may be sent a larger frame before it has said that it takes them.
 MAX_FRAME = 16 * 1024
+# While a connection is held: what a client may open at a time, and send in one header block.
+MAX_STREAMS = 100
+_MAX_CONCURRENT_STREAMS, _MAX_HEADER_LIST_SIZE = 3, 6
+_UNLIMITED = 0xFFFFFFFF
+# In a second and on one connection; no client needs more of what costs nothing to send.
+MAX_CONTROL_FRAMES = 1000
 _GRPC_UNAVAILABLE = b"14"
+
+
+class H2Error(ValueError):
+    """Bytes that are not HTTP/2, or more of them than is reasonable; `code` goes into the GOAWAY."""
+
+    def __init__(self, message: str, code: int = PROTOCOL_ERROR) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class H2FloodGuard:
+    """Counts the control frames of a connection by the second (CVE-2019-9512, CVE-2023-44487)."""
+
+    __slots__ = ("_count", "_tick")
+
+    def __init__(self) -> None:
+        self._count = self._tick = 0
+
+    def begin(self, tick: int) -> None:
+        """Note the present second."""
+        if tick != self._tick:
+            self._tick, self._count = tick, 0
+
+    def count(self) -> None:
+        """Count a frame. Raises H2Error where there were too many in this second."""
+        self._count += 1
+        if self._count > MAX_CONTROL_FRAMES:
+            raise H2Error("a flood of control frames", ENHANCE_YOUR_CALM)
 
 
 class H2Frame(NamedTuple):
@@ -161,9 +196,24 @@ def goaway(last_stream: int, error: int = NO_ERROR) -> bytes:
     return frame(GOAWAY, payload=payload)
 
 
-def window_update(increment: int) -> bytes:
-    """Return the frame that lets the peer send so much more on its connection."""
-    return frame(WINDOW_UPDATE, payload=increment.to_bytes(4, "big"))
+def settings_while_held() -> bytes:
+    """Return the SETTINGS that bound what a client may send before there is a pod."""
+    return _settings(MAX_STREAMS, MAX_BLOCK)
+
+
+def settings_when_joined() -> bytes:
+    """Return the SETTINGS that lift these bounds again: the pod sends its own."""
+    return _settings(_UNLIMITED, _UNLIMITED)
+
+
+def _settings(streams: int, header_list: int) -> bytes:
+    values = ((_MAX_CONCURRENT_STREAMS, streams), (_MAX_HEADER_LIST_SIZE, header_list))
+    return frame(SETTINGS, payload=b"".join(struct.pack(">HI", *value) for value in values))
+
+
+def window_update(increment: int, *, stream: int = 0) -> bytes:
+    """Return the frame that lets the peer send so much more, on a stream or on its connection."""
+    return frame(WINDOW_UPDATE, stream=stream, payload=increment.to_bytes(4, "big"))
 
 
 def rst_stream(stream: int, error: int) -> bytes:
@@ -171,16 +221,16 @@ def rst_stream(stream: int, error: int) -> bytes:
     return frame(RST_STREAM, stream=stream, payload=error.to_bytes(4, "big"))
 
 
-def refusal_frames(stream: int, status: int, words: str, *, grpc: bool) -> bytes:
+def refusal_frames(stream: int, status: int, message: str, *, grpc: bool) -> bytes:
     """Return a whole response that says why; to gRPC in trailers, as its clients expect."""
     if grpc:
         fields = [
             (b"content-type", b"application/grpc"),
             (b"grpc-status", _GRPC_UNAVAILABLE),
-            (b"grpc-message", quote(words, safe=" ,;:'()").encode()),
+            (b"grpc-message", quote(message, safe=" ,;:'()").encode()),
         ]
         return _headers(stream, 200, fields, end=True)
-    body = refusal_body(status, words)
+    body = refusal_body(status, message)
     retry = (b"retry-after", b"%d" % RETRY_AFTER_SECONDS)
     return response_frames(stream, status, body, (b"application/json"), retry)
 

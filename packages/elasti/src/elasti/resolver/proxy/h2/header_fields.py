@@ -1,10 +1,10 @@
 """Header blocks without a table (RFC 7541): fields that we add, and the one that we look for.
 
-A literal that is not indexed changes nobody's table, so it may be put behind any header block, and a
+A literal that is not indexed changes no table, so it may be put behind any header block, and a
 block of such literals means the same to every decoder. `StatusReader` finds the `:status` of each
 block a pod sends, without decoding the others: it walks over them, and counts how many of them enter
 the table, because an entry is named by how many were entered after it. What falls out at the other
-end need not be known: nobody may name it any more.
+end need not be known: it cannot be referred to any more.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _STATUS_NAME = 8
 # The static table's, from index 8.
 _STATUSES = (200, 204, 206, 304, 400, 404, 500)
 _STATIC = 61
-# More than one response status in the table is rare, more than a few mean that somebody plays.
+# More than one response status in the table is rare, more than a few are no server's.
 _REMEMBERED = 64
 
 

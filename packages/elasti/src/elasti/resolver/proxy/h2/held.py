@@ -22,13 +22,20 @@ from elasti.resolver.proxy.h2.frames import (
     ACK,
     BLOCKS,
     DATA,
+    ENHANCE_YOUR_CALM,
+    GOAWAY,
     HEADER_SIZE,
+    LAST_POSSIBLE_STREAM,
+    MAX_BLOCK,
     MAX_FRAME,
     PING,
     PREFACE,
     PUSH_PROMISE,
     RST_STREAM,
     SETTINGS,
+    WINDOW_UPDATE,
+    H2Error,
+    H2FloodGuard,
     H2Frame,
     frame,
     header_at,
@@ -48,11 +55,12 @@ if TYPE_CHECKING:
 
 
 # What clients may use of a table after a pod has allowed it; more is not followed.
-_LARGEST_TABLE = 1 << 20
-
-
-class H2Error(ValueError):
-    """Bytes that are not HTTP/2."""
+_LARGEST_TABLE = 64 * 1024
+# What keeping a frame costs beside its bytes.
+_OVERHEAD = 256
+# How much larger than what is kept header blocks may be without compression: clients send the same
+# tokens and cookies with every request, for a byte each.
+_EXPANSION = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +69,14 @@ class H2Request:
 
     stream: int
     fields: dict[bytes, bytes]
+
+    @classmethod
+    def of(cls, stream: int, decoded: Iterable[HeaderTuple]) -> H2Request:
+        """Return the request of a decoded block; of a repeated field the first counts."""
+        fields: dict[bytes, bytes] = {}
+        for name, value in decoded:
+            fields.setdefault(bytes(name), bytes(value))
+        return cls(stream, fields)
 
     @property
     def method(self) -> bytes:
@@ -95,7 +111,7 @@ class H2Cancel:
 
 
 class HeaderBlockRecoder:
-    """Writes a client's header blocks anew, so that none builds on another."""
+    """Encodes a client's header blocks again, so that none builds on another."""
 
     __slots__ = ("_blocks", "_decoder")
 
@@ -105,12 +121,19 @@ class HeaderBlockRecoder:
         self._blocks = HeaderBlockAssembler()
 
     def add(self, found: H2Frame, payload: bytes) -> bytes:
-        """Take a frame of a block; returns the whole block anew after its last. Raises H2Error."""
+        """Take a frame of a block; returns the whole block, encoded again, after its last. Raises H2Error."""
+        decoded = self.decode(found, payload)
+        return b"" if decoded is None else self.reencode(*decoded)
+
+    def decode(
+        self, found: H2Frame, payload: bytes
+    ) -> tuple[HeaderBlock, list[HeaderTuple]] | None:
+        """Take a frame of a block; returns the block and its fields after its last. Raises H2Error."""
         try:
             block = self._blocks.add(found, payload)
         except ValueError as error:
             raise H2Error(str(error)) from error
-        return b"" if block is None else self.reencode(block, decode(self._decoder, block))
+        return None if block is None else (block, decode(self._decoder, block))
 
     @staticmethod
     def reencode(block: HeaderBlock, fields: Iterable[HeaderTuple]) -> bytes:
@@ -122,23 +145,47 @@ def decode(decoder: hpack.Decoder, block: HeaderBlock) -> list[HeaderTuple]:
     """Decode a block. Raises H2Error."""
     try:
         return list(decoder.decode(block.fragment, raw=True))
+    except hpack.OversizedHeaderListError as error:
+        raise H2Error(
+            "a header block that expands to more than 64 KiB", ENHANCE_YOUR_CALM
+        ) from error
     except hpack.HPACKError as error:
         raise H2Error(f"a header block that does not decode: {error}") from error
 
 
-class _HeldFrame:
-    """A frame, or the frames of a header block."""
+class _StreamFrames:
+    """Frames of one stream that follow one another: a header block, and what came after it."""
 
-    __slots__ = ("is_block", "stream", "wire")
+    __slots__ = ("block", "data", "expanded", "stream", "tail", "window")
 
-    def __init__(self, stream: int, wire: bytes, *, is_block: bool) -> None:
+    def __init__(self, stream: int, block: bytes = b"", expanded: int = 0) -> None:
         self.stream = stream
-        self.wire = wire
-        self.is_block = is_block
+        self.block = block
+        # The size of the block without compression.
+        self.expanded = expanded
+        self.tail = bytearray()
+        # The payload of DATA frames in the tail, and the sum of WINDOW_UPDATE frames.
+        self.data = 0
+        self.window = 0
+
+    @property
+    def size(self) -> int:
+        """What keeping it costs."""
+        return _OVERHEAD + len(self.block) + len(self.tail)
+
+    @property
+    def wire(self) -> bytes:
+        """The frames, as the pod gets them."""
+        window = window_update(self.window, stream=self.stream) if self.window else b""
+        return self.block + self.tail + window
 
 
 class HeldFrames:
-    """What came before a pod was found. `replies` go to the client; `size` is how much is kept.
+    """What came before a pod was found. `replies` go to the client.
+
+    Parsing stops where what is kept costs more than `limit`: what follows stays as it came, as the
+    rest. Header blocks are counted as they would be without compression, too, since they may have to
+    be encoded again.
 
     frames: how many came whole.
     acks_from_pod: how many SETTINGS the pod will acknowledge that the client believes acknowledged.
@@ -146,11 +193,13 @@ class HeldFrames:
     """
 
     __slots__ = (
-        "_blocks", "_by_stream", "_decoder", "_kept", "_number", "_recodes", "_rest", "_unfinished",
-        "acks_from_pod", "acks_seen", "frames", "replies", "size",
+        "_blocks", "_by_stream", "_decoder", "_expanded", "_flood", "_kept", "_kept_size", "_limit",
+        "_recodes", "_rest", "_unfinished", "acks_from_pod", "acks_seen", "frames", "replies",
     )  # fmt: skip
 
-    def __init__(self) -> None:
+    def __init__(self, *, limit: int = MAX_BLOCK, flood: H2FloodGuard | None = None) -> None:
+        self._limit = limit
+        self._flood = flood or H2FloodGuard()
         self._rest = b""
         # The frames of a header block that is not complete.
         self._unfinished = b""
@@ -158,19 +207,23 @@ class HeldFrames:
         self._decoder = hpack.Decoder()
         self._recodes = False
         # In the order in which it came, and by stream.
-        self._kept: dict[int, _HeldFrame] = {}
-        self._by_stream: dict[int, list[int]] = {}
-        self._number = 0
-        self.size = len(PREFACE)
+        self._kept: dict[_StreamFrames, None] = {}
+        self._by_stream: dict[int, list[_StreamFrames]] = {}
+        self._kept_size = self._expanded = 0
         self.frames = 0
         self.replies: list[bytes] = []
         self.acks_from_pod = 0
         self.acks_seen = 0
 
     @property
+    def size(self) -> int:
+        """How much is kept."""
+        return len(PREFACE) + self._kept_size + len(self._unfinished) + len(self._rest)
+
+    @property
     def kept(self) -> bytes:
         """What the pod is sent first."""
-        return b"".join((PREFACE, *(kept.wire for kept in self._kept.values())))
+        return b"".join((PREFACE, *(kept.wire for kept in self._kept)))
 
     @property
     def rest(self) -> bytes:
@@ -179,7 +232,7 @@ class HeldFrames:
 
     @property
     def recoder(self) -> HeaderBlockRecoder | None:
-        """Who writes what follows anew; None where the pod can read it as it comes."""
+        """The recoder for what follows; None where the pod can read it as it comes."""
         return HeaderBlockRecoder(self._decoder) if self._recodes else None
 
     def read(self, data: bytes) -> Iterator[H2Request | H2Cancel]:
@@ -188,9 +241,8 @@ class HeldFrames:
         Raises H2Error.
         """
         self._rest += data
-        self.size += len(data)
         at = 0
-        while len(self._rest) - at >= HEADER_SIZE:
+        while self._kept_size < self._limit and len(self._rest) - at >= HEADER_SIZE:
             found = header_at(self._rest, at)
             if found.length > MAX_FRAME:
                 raise H2Error("a frame larger than 16 KiB before it was allowed")
@@ -208,30 +260,54 @@ class HeldFrames:
         """Keep nothing: none of it will go to a pod."""
         self._kept.clear()
         self._by_stream.clear()
-        self.size = len(PREFACE) + len(self._unfinished) + len(self._rest)
+        self._kept_size = self._expanded = 0
 
     def _frame(self, found: H2Frame, wire: bytes) -> H2Request | H2Cancel | None:
-        if self._unfinished or found.kind in BLOCKS:
+        kind, stream = found.kind, found.stream
+        if self._unfinished or kind in BLOCKS:
             return self._block_part(found, wire)
-        if found.kind == SETTINGS:
+        if kind == DATA:
+            self._data(found, wire)
+            return None
+        self._flood.count()
+        if kind == SETTINGS:
             self._settings(found, wire)
-        elif found.kind == PING:
+        elif kind == PING:
             if not found.flags & ACK:
                 self.replies.append(frame(PING, flags=ACK, payload=wire[HEADER_SIZE:]))
-            self.size -= len(wire)
-        elif found.kind == RST_STREAM and found.stream and found.stream in self._by_stream:
-            self.size -= len(wire)
-            self._drop(found.stream)
-            return H2Cancel(found.stream)
-        else:
-            self._keep(found.stream, wire)
+        elif kind == GOAWAY:
+            self._keep(stream, wire)
+        elif kind == WINDOW_UPDATE:
+            self._window(stream, wire)
+        elif kind == RST_STREAM and stream in self._by_stream and stream:
+            self._drop(stream)
+            return H2Cancel(stream)
+        # PRIORITY and frames of unknown kinds mean nothing to a pod that has not begun to answer.
         return None
+
+    def _data(self, found: H2Frame, wire: bytes) -> None:
+        if not found.stream:
+            raise H2Error("a body without a stream")
+        if found.stream in self._by_stream:
+            self._keep(found.stream, wire).data += found.length
+        elif found.length:
+            # Of a request that was answered here or taken back: let the client go on.
+            self.replies.append(window_update(found.length))
+
+    def _window(self, stream: int, wire: bytes) -> None:
+        """Add up what the client allows to be sent; for a request that is gone that means nothing."""
+        if stream and stream not in self._by_stream:
+            return
+        increment = int.from_bytes(wire[HEADER_SIZE:], "big") & LAST_POSSIBLE_STREAM
+        kept = self._by_stream[stream][0] if stream in self._by_stream else self._add(stream)
+        kept.window += increment
+        if not increment or len(wire) != HEADER_SIZE + 4 or kept.window > LAST_POSSIBLE_STREAM:
+            raise H2Error("a window that cannot be")
 
     def _settings(self, found: H2Frame, wire: bytes) -> None:
         """Acknowledge the client's; an acknowledgement can only be of ours, the pod has not spoken."""
         if found.flags & ACK:
             self.acks_seen += 1
-            self.size -= len(wire)
             return
         self.replies.append(frame(SETTINGS, flags=ACK))
         self.acks_from_pod += 1
@@ -249,20 +325,29 @@ class HeldFrames:
             return None
         wire, self._unfinished = self._unfinished, b""
         decoded = decode(self._decoder, block)
+        expanded = sum(len(name) + len(value) + 32 for name, value in decoded)
+        self._expanded += expanded
+        if self._expanded > self._limit * _EXPANSION:
+            raise H2Error("header blocks that expand to more than is kept", ENHANCE_YOUR_CALM)
         if self._recodes:
-            self.size -= len(wire)
             wire = HeaderBlockRecoder.reencode(block, decoded)
-            self.size += len(wire)
-        self._keep(block.stream, wire, is_block=True)
-        fields: dict[bytes, bytes] = {}
-        for name, value in decoded:
-            fields.setdefault(bytes(name), bytes(value))
-        return H2Request(block.stream, fields)
+        self._add(block.stream, wire, expanded)
+        return H2Request.of(block.stream, decoded)
 
-    def _keep(self, stream: int, wire: bytes, *, is_block: bool = False) -> None:
-        self._number += 1
-        self._kept[self._number] = _HeldFrame(stream, wire, is_block=is_block)
-        self._by_stream.setdefault(stream, []).append(self._number)
+    def _keep(self, stream: int, wire: bytes) -> _StreamFrames:
+        """Keep a frame, with those of its stream before it where nothing came in between."""
+        last = next(reversed(self._kept), None)
+        kept = last if last is not None and last.stream == stream else self._add(stream)
+        kept.tail += wire
+        self._kept_size += len(wire)
+        return kept
+
+    def _add(self, stream: int, block: bytes = b"", expanded: int = 0) -> _StreamFrames:
+        kept = _StreamFrames(stream, block, expanded)
+        self._kept[kept] = None
+        self._by_stream.setdefault(stream, []).append(kept)
+        self._kept_size += kept.size
+        return kept
 
     def _drop(self, stream: int) -> None:
         """Take a request back, with all that was sent for it."""
@@ -270,20 +355,20 @@ class HeldFrames:
             self._recodes = True
             self._recode_all()
         sent = 0
-        for number in self._by_stream.pop(stream):
-            dropped = self._kept.pop(number).wire
-            self.size -= len(dropped)
-            if dropped[3] == DATA:
-                sent += len(dropped) - HEADER_SIZE
+        for dropped in self._by_stream.pop(stream):
+            del self._kept[dropped]
+            self._kept_size -= dropped.size
+            self._expanded -= dropped.expanded
+            sent += dropped.data
         if sent:
-            # The client counts what it has sent; nobody else will ever tell it that this was read.
+            # The client counts what it has sent, and the pod will never report this as read.
             self.replies.append(window_update(sent))
 
     def _recode_all(self) -> None:
         decoder = hpack.Decoder()
-        for kept in self._kept.values():
-            if kept.is_block:
-                self.size -= len(kept.wire)
-                block = block_in(kept.wire)
-                kept.wire = HeaderBlockRecoder.reencode(block, decode(decoder, block))
-                self.size += len(kept.wire)
+        for kept in self._kept:
+            if kept.block:
+                self._kept_size -= len(kept.block)
+                block = block_in(kept.block)
+                kept.block = HeaderBlockRecoder.reencode(block, decode(decoder, block))
+                self._kept_size += len(kept.block)

@@ -13,13 +13,14 @@ are only not counted any more.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from elasti.resolver.proxy.h2.frames import (
     ACK,
     BLOCKS,
     DATA,
     END_STREAM,
+    ENHANCE_YOUR_CALM,
     GOAWAY,
     HEADER_SIZE,
     HEADERS,
@@ -27,6 +28,9 @@ from elasti.resolver.proxy.h2.frames import (
     PUSH_PROMISE,
     RST_STREAM,
     SETTINGS,
+    WINDOW_UPDATE,
+    H2Error,
+    H2FloodGuard,
     H2Frame,
     H2FrameEdit,
     H2FrameWalker,
@@ -35,17 +39,21 @@ from elasti.resolver.proxy.h2.frames import (
 )
 from elasti.resolver.proxy.h2.header_blocks import HeaderBlock, HeaderBlockAssembler, with_more
 from elasti.resolver.proxy.h2.header_fields import StatusReader, literal
-from elasti.resolver.proxy.h2.held import H2Error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from elasti.resolver.proxy.h2.connection import H2Connection
     from elasti.resolver.proxy.h2.held import HeaderBlockRecoder, HeldFrames
     from elasti.resolver.proxy.port_handler import PortHandler
     from elasti.resolver.proxy.upstream.pod_connection import PodConnection
 
 
 _FIRST_FINAL = 200
+# What passes without being counted: all of it carries a request, or is needed to read an answer.
+_TRAFFIC = BLOCKS | {DATA, WINDOW_UPDATE}
+# How far the header blocks of one read may expand where they are encoded again.
+_MAX_RECODED = 1 << 20
 
 
 class FrameRelay:
@@ -55,6 +63,7 @@ class FrameRelay:
         "_acks_from_client",
         "_acks_from_pod",
         "_blocks",
+        "_flood",
         "_from_client",
         "_from_pod",
         "_is_grpc",
@@ -66,9 +75,16 @@ class FrameRelay:
     )  # fmt: skip
 
     def __init__(
-        self, streams: H2Streams, held: HeldFrames, *, acks_from_client: int, is_grpc: bool
+        self,
+        streams: H2Streams,
+        held: HeldFrames,
+        *,
+        acks_from_client: int,
+        is_grpc: bool,
+        flood: H2FloodGuard | None = None,
     ) -> None:
         self._streams = streams
+        self._flood = flood or H2FloodGuard()
         self._is_grpc = is_grpc
         self._recoder = held.recoder
         self._acks_from_pod = held.acks_from_pod
@@ -90,7 +106,10 @@ class FrameRelay:
         """Return what the pod is sent of the client's bytes. Raises H2Error."""
         data, frames = self._from_client.walk(data)
         edits: list[H2FrameEdit] = []
+        recoded = 0
         for found in frames:
+            if found.kind not in _TRAFFIC:
+                self._flood.count()
             if found.kind == HEADERS and found.stream > self._streams.last:
                 self._streams.opens(found.stream, is_grpc=self._is_grpc)
             elif found.kind == RST_STREAM:
@@ -100,6 +119,9 @@ class FrameRelay:
                 edits.append(H2FrameEdit.without(found))
             if self._recoder is not None and found.kind in BLOCKS:
                 edits.append(_reencoded(self._recoder, found, data))
+                recoded += len(edits[-1].wire)
+                if recoded > _MAX_RECODED:
+                    raise H2Error("header blocks that expand too far", ENHANCE_YOUR_CALM)
         return edited(data, edits) if edits else data
 
     # from the pod
@@ -223,13 +245,13 @@ class H2Streams:
         self.last = number
         handler = self._handler
         now = handler.now()
-        handler.target.arrived(now)
+        handler.upstream.arrived(now)
         handler.statistics.requests += 1
         handler.statistics.active += 1
         self._open[number] = H2Stream(now, is_grpc=is_grpc)
 
     def released(self) -> None:
-        """A pod was found for those who waited, or none will be."""
+        """A pod was found for the held streams, or none will be."""
         now = self._handler.now()
         for stream in self._open.values():
             stream.held_for = now - stream.began
@@ -253,26 +275,13 @@ class H2Streams:
         self._open.clear()
 
 
-class H2ClientSide(Protocol):
-    """The client's side."""
-
-    def from_pod(self, data: bytes) -> None:
-        """The pod said something."""
-
-    def pod_lost(self, *, clean: bool) -> None:
-        """The pod's connection ended."""
-
-    def flow(self, *, flowing: bool) -> None:
-        """The pod takes more bytes, or wants none for now."""
-
-
 class H2PodSide(asyncio.Protocol):
     """The connection to the pod, from the moment the client's is joined to it."""
 
     __slots__ = ("_client", "_connection", "_paused", "_transport")
 
-    def __init__(self, client: H2ClientSide, connection: PodConnection) -> None:
-        self._client: H2ClientSide | None = client
+    def __init__(self, client: H2Connection, connection: PodConnection) -> None:
+        self._client: H2Connection | None = client
         self._connection = connection
         self._paused = False
         assert connection.transport is not None
@@ -294,7 +303,7 @@ class H2PodSide(asyncio.Protocol):
             self._transport.pause_reading()
 
     def drop(self) -> None:
-        """End the connection after what is on its way; the client's side hears nothing more."""
+        """End the connection after what is on its way; the client's side is not notified any more."""
         self._client = None
         self._transport.close()
 

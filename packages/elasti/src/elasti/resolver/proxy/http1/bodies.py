@@ -34,20 +34,8 @@ class BodyReader(Protocol):
         """Return where in `data` the body's bytes end; `start` where none belong to it.
 
         A result below `len(data)` while not `done` means that the rest must be shown again with
-        more bytes behind it. Raises FramingError.
+        more bytes behind it. Raises BodyFramingError.
         """
-
-
-class NoBody:
-    """A message without a body."""
-
-    __slots__ = ()
-    done = True
-
-    def take(self, data: bytes, start: int = 0) -> int:
-        """Nothing belongs to the body."""
-        del data
-        return start
 
 
 class LengthBodyReader:

@@ -40,7 +40,7 @@ _POKE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class ClientConnection(Http1Exchange, BufferedClientProtocol):
-    """One client's connection on a port whose target is known."""
+    """One client's connection on a port whose upstream is known."""
 
     __slots__ = ()
 
@@ -138,15 +138,15 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
     def _begin(self, head: Http1RequestHead, data: bytes) -> None:
         """Start the exchange for a request at the start of `data`."""
         handler = self.handler
-        target = handler.target
-        local = target.answer_locally(head)
+        upstream = handler.upstream
+        local = upstream.answer_locally(head)
         if local is not None:
             self._answer(local, head, data)
             return
         if head.method == b"CONNECT":
             raise HeadError("CONNECT is for forward proxies, and this is none", 501)
         self._began = now = handler.now()
-        target.arrived(now)
+        upstream.arrived(now)
         statistics = handler.statistics
         statistics.requests += 1
         statistics.active += 1
@@ -163,7 +163,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
             self._stop_when_full()
         elif head.end < len(data):
             self._buffer = data[head.end :]
-        address = target.pick()
+        address = upstream.pick()
         if address is None:
             self._wait(first=False)
         else:
@@ -251,8 +251,9 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
         close = (
             not head.keep_alive
             or self._eof
+            or self._finished
             or head.framing is not _NO_BODY
-            or self.handler.target.stepping_aside
+            or self.handler.upstream.stepping_aside
         )
         head_only = head.method == b"HEAD"
         self._write(plain_response(local.status, local.body, close=close, head_only=head_only))
@@ -317,7 +318,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
         limits, transport = self.handler.limits, self._transport
         assert transport is not None
         if (self._eof or self._pauses) and is_reset(transport):
-            # Nobody reads this connection, so nothing else would notice.
+            # A connection that is not read does not notice by itself.
             transport.abort()
         elif self._body is not None and not self._pauses:
             if age > limits.body_stall:

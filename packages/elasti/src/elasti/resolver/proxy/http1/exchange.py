@@ -85,7 +85,7 @@ class Http1Exchange(UpstreamSearch):
         self._answered = False
         self._used = False
         # No request after the running one; the client sends no more; it does not read.
-        self._finished = False
+        self._finished = handler.accepts is not None
         self._eof = False
         self._write_paused = False
         self._lingering = False
@@ -119,8 +119,8 @@ class Http1Exchange(UpstreamSearch):
         self._send(connection, repeatable=self._is_repeatable())
 
     def refuse(self, refusal: Refusal) -> None:
-        """Tell the client why, and when to come back."""
-        self._refuse(refusal.status, refusal.words, retry=True)
+        """Answer the client with the reason, and when to come back."""
+        self._refuse(refusal.status, refusal.message, retry=True)
 
     def _send(self, pod: PodConnection, *, repeatable: bool) -> None:
         wire, head = self._wire, self._head
@@ -137,7 +137,7 @@ class Http1Exchange(UpstreamSearch):
         head = self._head
         return head is not None and head.method in _IDEMPOTENT and self._body is None
 
-    # Asker
+    # ResponseSink
 
     def pod_whole(self, head: Http1ResponseHead, data: bytes) -> None:
         """The whole response came: pass it on in one piece where nothing has to be changed."""
@@ -152,7 +152,7 @@ class Http1Exchange(UpstreamSearch):
             or self.held_since is not None
             or self._body is not None
             or not (request.keep_alive and request.minor)
-            or handler.target.stepping_aside
+            or handler.upstream.stepping_aside
         ):
             self._write_head(head, data[head.end :])
         else:
@@ -197,7 +197,7 @@ class Http1Exchange(UpstreamSearch):
         """Become a tunnel: the upgrade was agreed on."""
         pod, transport, request = self._pod, self._transport, self._head
         if pod is None or transport is None or request is None or request.upgrade is None:
-            self._refuse(Refusal.BROKEN.status, Refusal.BROKEN.words, retry=True)
+            self._refuse(Refusal.BROKEN.status, Refusal.BROKEN.message, retry=True)
             return
         self._write_head(head, rest)
         if self._buffer:
@@ -241,7 +241,7 @@ class Http1Exchange(UpstreamSearch):
             not request.keep_alive
             or self._body is not None
             or head.framing is _CLOSE
-            or self.handler.target.stepping_aside
+            or self.handler.upstream.stepping_aside
         ):
             self._finished = True
         extra = b"" if self.held_since is None else self._held_fields()
@@ -271,7 +271,7 @@ class Http1Exchange(UpstreamSearch):
             self._head = self._wire = None
             self.handler.statistics.active -= 1
 
-    def _refuse(self, status: int, words: str, *, retry: bool, linger: bool = False) -> None:
+    def _refuse(self, status: int, message: str, *, retry: bool, linger: bool = False) -> None:
         """Answer with an error of our own, and close."""
         if self._transport is None:
             return
@@ -287,7 +287,7 @@ class Http1Exchange(UpstreamSearch):
         if answered:
             self._break()
             return
-        self._write(refusal_response(status, words, retry=retry, head_only=head_only))
+        self._write(refusal_response(status, message, retry=retry, head_only=head_only))
         self._close(linger=linger or unread)
 
     def _close(self, *, linger: bool) -> None:

@@ -210,7 +210,7 @@ def parse_response(data: bytes, method: bytes, start: int = 0) -> Http1ResponseH
 
 
 def refuse_or_wait(data: bytes, start: int = 0, seen: int = 0) -> None:
-    """Raise where more bytes cannot make a head of what is there; `seen` of them were looked at before."""
+    """Raise where more bytes cannot make a head of what is there; the first `seen` were checked before."""
     if data.find(b"\r\n\r\n", max(start, seen - 3)) >= 0:
         raise HeadError("malformed HTTP/1 head")
     if len(data) - start > MAX_HEAD:

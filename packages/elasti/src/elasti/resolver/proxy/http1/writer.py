@@ -28,12 +28,12 @@ _PROTECTED = frozenset(
 
 
 class HeadForwarder:
-    """Adds who asked, for one client; remembers the lines of the last host, which rarely changes."""
+    """Adds the client's address, for one client; remembers the lines of the last host, which rarely changes."""
 
     __slots__ = ("_address", "_host", "_lines", "_quoted")
 
     def __init__(self, peer: str) -> None:
-        # A socket for both families shows clients of IPv4 in a form that nobody expects.
+        # A socket for both families shows clients of IPv4 in the IPv4-mapped form of IPv6, which servers do not expect.
         self._address = _MAPPED.sub("", peer).encode()
         self._quoted = b'"[%b]"' % self._address if b":" in self._address else self._address
         self._host: bytes | None = b"no host yet"
@@ -104,14 +104,14 @@ def without_hop_by_hop(fields: bytes, connection: frozenset[bytes]) -> bytes:
 RETRY_AFTER_SECONDS = 5
 
 
-def refusal_body(status: int, words: str) -> bytes:
+def refusal_body(status: int, message: str) -> bytes:
     """Return the JSON that says why."""
-    return msgspec.json.encode({"error": words, "status": status})
+    return msgspec.json.encode({"error": message, "status": status})
 
 
-def refusal_response(status: int, words: str, *, retry: bool, head_only: bool = False) -> bytes:
+def refusal_response(status: int, message: str, *, retry: bool, head_only: bool = False) -> bytes:
     """Return a whole response that says why, and when to come back; the connection ends with it."""
-    body = refusal_body(status, words)
+    body = refusal_body(status, message)
     lines = [
         f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}",
         "Content-Type: application/json",

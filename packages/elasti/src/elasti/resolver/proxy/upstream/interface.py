@@ -1,7 +1,7 @@
 """What the data path needs to know of the workload behind a port: the seam to hold and release.
 
 A connection asks for a pod; where none answers yet, it is held in the upstream's queue and is admitted,
-or told to give up. The data path never asks why, and the upstream never sees a byte. What the port speaks
+or refused. The data path never asks why, and the upstream never sees a byte. What the port speaks
 comes from the Service port's `appProtocol` or its name.
 
 Everything here is called on the worker's event loop and must not block. An upstream may call `admit` or
@@ -26,16 +26,14 @@ class UpstreamAddress(NamedTuple):
 
 
 class Refusal(enum.Enum):
-    """Why a connection is not served: the HTTP status and the words for its sender."""
+    """Why a connection is not served: the HTTP status and the message for its client."""
 
     OVERFLOW = (503, "too many requests are waiting for this service to wake")
     TIMEOUT = (504, "the service did not wake in time")
-    UNREACHABLE = (502, "no pod of the service could be reached")
     BROKEN = (502, "the pod closed the connection or answered what is not HTTP")
     SILENT = (504, "the pod took the request and did not answer in time")
     BUSY = (503, "this service has too many open connections here")
     GONE = (503, "the service is no longer served here")
-    DRAINING = (503, "the resolver is shutting down")
 
     @property
     def status(self) -> int:
@@ -43,8 +41,8 @@ class Refusal(enum.Enum):
         return self.value[0]
 
     @property
-    def words(self) -> str:
-        """The reason for people."""
+    def message(self) -> str:
+        """The reason, for the client."""
         return self.value[1]
 
 
@@ -85,7 +83,7 @@ class HeldConnection(Protocol):
         """A pod answers: go there."""
 
     def give_up(self, refusal: Refusal) -> None:
-        """No pod will come: tell the client why."""
+        """No pod will come: answer the client with the reason."""
 
 
 class Upstream(Protocol):
@@ -114,7 +112,7 @@ class Upstream(Protocol):
     def refused(self, address: UpstreamAddress) -> None:
         """A pod did not accept a connection: do not pick it before it answers again."""
 
-    def answer_locally(self, asked: RequestFacts) -> LocalAnswer | None:
+    def answer_locally(self, request: RequestFacts) -> LocalAnswer | None:
         """Return the response to a request that must not wake the workload; None for all others."""
 
     def arrived(self, now: float) -> None:
@@ -130,13 +128,13 @@ _TLS = frozenset(("https", "tls", "wss", "kubernetes.io/wss"))
 class PortProtocol(enum.Enum):
     """How connections on a port are read, and what of them wakes the workload."""
 
-    # HTTP/1 or h2c, told apart by the first bytes; a request wakes.
+    # HTTP/1 or h2c, distinguished by the first bytes; a request wakes.
     HTTP = "http"
     # Passed through unread; the first byte wakes.
     TLS = "tls"
     # Passed through unread; the connection itself wakes, since servers may speak first.
     TCP = "tcp"
-    # Nobody said: HTTP where the first line is a request's, else as TCP.
+    # Not declared: HTTP where the first line is a request's, else as TCP.
     DETECT = "detect"
 
     @classmethod

@@ -36,13 +36,13 @@ _NONE, _LENGTH = Framing.NONE, Framing.LENGTH
 
 
 class ResponseSink(Protocol):
-    """Who gets the answer: the client's connection."""
+    """Receives the response: the client's connection."""
 
     def pod_interim(self, head: Http1ResponseHead) -> None:
         """A 1xx response came."""
 
     def pod_whole(self, head: Http1ResponseHead, data: bytes) -> None:
-        """The whole response came in `data`, head and body; the asker gives the connection back."""
+        """The whole response came in `data`, head and body; the sink gives the connection back."""
 
     def pod_head(self, head: Http1ResponseHead, body: bytes) -> None:
         """The final head came, with the first bytes of the body."""
@@ -116,7 +116,7 @@ class PodConnection(asyncio.Protocol):
         return self.pod_pool.address
 
     def ask(self, sink: ResponseSink, wire: bytes, method: bytes) -> None:
-        """Send a request's head (and what is there of its body); the asker hears the rest."""
+        """Send a request's head (and what is there of its body); the sink gets the rest."""
         self._sink, self._method = sink, method
         self.write(wire)
 
@@ -133,7 +133,7 @@ class PodConnection(asyncio.Protocol):
             self.transport.resume_reading()
 
     def drop(self) -> None:
-        """End the connection; the asker hears nothing more."""
+        """End the connection; the sink gets nothing more."""
         self._sink = None
         self.pod_pool.idle.pop(self, None)
         if self.transport is not None:
@@ -219,7 +219,7 @@ class PodConnection(asyncio.Protocol):
     # the response
 
     def _unsolicited(self, data: bytes) -> None:
-        """Keep the words of a pod that speaks first for `detach`; elsewhere they are nobody's."""
+        """Keep the bytes of a pod that speaks first for `detach`; elsewhere close."""
         if self.pod_pool.fresh and self.transport is not None:
             self._pending += data
             self.transport.pause_reading()

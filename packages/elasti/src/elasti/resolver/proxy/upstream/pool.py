@@ -9,7 +9,7 @@ hundred, and keeps its order. A connection belongs to the pool or to one exchang
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from elasti.resolver.proxy.transport import enable_transport_keepalive, is_open
 from elasti.resolver.proxy.upstream.pod_connection import PodConnection
@@ -19,24 +19,11 @@ if TYPE_CHECKING:
     from elasti.resolver.proxy.limits import Limits
     from elasti.resolver.proxy.quota import QuotaShare
     from elasti.resolver.proxy.upstream.interface import UpstreamAddress
+    from elasti.resolver.proxy.upstream.search import UpstreamSearch
 
 
-# How many are told in one turn of the loop that a pod does not accept.
+# How many are notified in one iteration of the loop that a pod does not accept.
 _PER_TURN = 64
-
-
-class ConnectionConsumer(Protocol):
-    """Who wants a connection to a pod."""
-
-    @property
-    def pod_share(self) -> QuotaShare:
-        """Where the connection counts."""
-
-    def connected(self, connection: PodConnection) -> None:
-        """Here it is."""
-
-    def connect_failed(self, address: UpstreamAddress) -> None:
-        """The pod did not accept one."""
 
 
 class PodPool:
@@ -48,9 +35,9 @@ class PodPool:
         self.address = address
         self.fresh = fresh
         self.idle: dict[PodConnection, int] = {}
-        self.waiting: dict[ConnectionConsumer, None] = {}
-        # Those who are still to be told that the pod does not accept.
-        self.failed: dict[ConnectionConsumer, None] = {}
+        self.waiting: dict[UpstreamSearch, None] = {}
+        # Those that are still to be notified that the pod does not accept.
+        self.failed: dict[UpstreamSearch, None] = {}
         self.connecting = 0
         self.open = 0
 
@@ -73,7 +60,7 @@ class UpstreamPool:
             sum(len(pod_pool.idle) for pod_pool in pod_pools),
             sum(len(x.waiting) for x in pod_pools),
         )
-        return f"<Pool {idle} idle, {sum(pod_pool.open for pod_pool in pod_pools)} open, {waiting} waiting>"
+        return f"<UpstreamPool {idle} idle, {sum(pod_pool.open for pod_pool in pod_pools)} open, {waiting} waiting>"
 
     def take(self, address: UpstreamAddress, *, repeatable: bool) -> PodConnection | None:
         """Return an idle connection, or None.
@@ -109,9 +96,9 @@ class UpstreamPool:
             connection.drop()
 
     def open(
-        self, address: UpstreamAddress, consumer: ConnectionConsumer, *, fresh: bool = False
+        self, address: UpstreamAddress, consumer: UpstreamSearch, *, fresh: bool = False
     ) -> None:
-        """Stand in line for a connection to a pod."""
+        """Queue for a connection to a pod."""
         pod_pools = self._fresh if fresh else self._pod_pools
         pod_pool = pod_pools.get(address)
         if pod_pool is None:
@@ -120,16 +107,16 @@ class UpstreamPool:
         self._pump(pod_pool)
 
     def cancel(
-        self, address: UpstreamAddress, consumer: ConnectionConsumer, *, fresh: bool = False
+        self, address: UpstreamAddress, consumer: UpstreamSearch, *, fresh: bool = False
     ) -> None:
-        """Leave the line. Safe for one who is not in it."""
+        """Leave the queue. Safe for one that is not in it."""
         pod_pool = (self._fresh if fresh else self._pod_pools).get(address)
         if pod_pool is not None:
             pod_pool.waiting.pop(consumer, None)
             pod_pool.failed.pop(consumer, None)
 
     def lost(self, connection: PodConnection) -> None:
-        """A connection is gone: somebody who found no descriptor may have it."""
+        """A connection is gone: a consumer that found no descriptor may have it."""
         connection.pod_pool.open -= 1
         connection.pod_pool.idle.pop(connection, None)
         connection.share.give()
@@ -221,8 +208,8 @@ class UpstreamPool:
         self._give_up(pod_pool)
 
     def _give_up(self, pod_pool: PodPool) -> None:
-        """Send everybody in a line elsewhere."""
-        # Apart from those who come now: they have not been refused.
+        """Send every consumer in the queue elsewhere."""
+        # Apart from those that come now: they have not been refused.
         is_at_it = bool(pod_pool.failed)
         pod_pool.failed |= pod_pool.waiting
         pod_pool.waiting.clear()
@@ -233,7 +220,7 @@ class UpstreamPool:
         for _ in range(_PER_TURN):
             if not pod_pool.failed:
                 return
-            # The last first: each goes to the head of the target's queue, so the first ends up there.
+            # The last first: each goes to the head of the upstream's queue, so the first ends up there.
             consumer, _ = pod_pool.failed.popitem()
             consumer.connect_failed(pod_pool.address)
         if pod_pool.failed:

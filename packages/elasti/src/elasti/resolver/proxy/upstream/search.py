@@ -58,7 +58,7 @@ class UpstreamSearch(abc.ABC):
 
     def search(self) -> None:
         """Go to a pod that answers, or wait for one."""
-        address = self.handler.target.pick()
+        address = self.handler.upstream.pick()
         if address is None:
             self._wait(first=False)
         else:
@@ -67,14 +67,14 @@ class UpstreamSearch(abc.ABC):
     def search_again(self) -> None:
         """Nothing was sent, or it may be sent again: another pod, or the head of the queue."""
         self._tries += 1
-        address = self.handler.target.pick() if self._tries < _MAX_TRIES else None
+        address = self.handler.upstream.pick() if self._tries < _MAX_TRIES else None
         if address is None:
             self._wait(first=True)
         else:
             self._go(address)
 
     def stop_search(self) -> None:
-        """Leave the queue or the line, wherever the search was."""
+        """Leave the queue of the upstream or of the pool."""
         if self.leave_queue():
             self.handler.statistics.holds[LEFT].add(self.held_for)
         if self._opening is not None:
@@ -86,7 +86,7 @@ class UpstreamSearch(abc.ABC):
         if not self._waiting:
             return False
         self._ends_waiting()
-        self.handler.target.leave(self)
+        self.handler.upstream.leave(self)
         return True
 
     def found(self) -> None:
@@ -102,7 +102,7 @@ class UpstreamSearch(abc.ABC):
         self.refuse(Refusal.BUSY)
         return True
 
-    # Waiter
+    # HeldConnection
 
     def admit(self, address: UpstreamAddress) -> None:
         """A pod answers: go there."""
@@ -116,12 +116,12 @@ class UpstreamSearch(abc.ABC):
             self._ends_waiting()
             self.refuse(refusal)
 
-    # Taker
+    # the pool's answer
 
     def connect_failed(self, address: UpstreamAddress) -> None:
         """The pod did not accept a connection."""
         self._opening = None
-        self.handler.target.refused(address)
+        self.handler.upstream.refused(address)
         self.search_again()
 
     def _go(self, address: UpstreamAddress) -> None:
@@ -132,7 +132,7 @@ class UpstreamSearch(abc.ABC):
     def _wait(self, *, first: bool) -> None:
         if self.held_since is None:
             self.held_since = self.handler.now()
-        refusal = self.handler.target.wait(self, first=first)
+        refusal = self.handler.upstream.wait(self, first=first)
         if refusal is None:
             self._waiting = True
             self.handler.statistics.held += 1
