@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import hpack
 import pytest
@@ -178,10 +179,11 @@ def test_no_byte_is_parsed_twice(monkeypatch, step):
     for sent in (wire, head):
         share = path.quotas.clients.share()
         assert share.take()
+        nowhere: Any = None
         connection = SharedConnection(
-            router=None, sweeper=path.sweeper, reads=path.buffer, share=share
+            router=nowhere, sweeper=path.sweeper, reads=path.buffer, share=share
         )
-        transport = FakeTransport(connection)
+        transport: Any = FakeTransport(connection)
         connection.connection_made(transport)
         for at in range(0, len(sent), step):
             transport.feed(sent[at : at + step])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.resolver.proxy.fakes import World
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -79,4 +80,15 @@ def test_what_was_pipelined_before_the_client_sent_no_more_is_answered():
         world.pods[-1].feed(OK)
     assert world.client.written.count(OK) == 3
     assert world.client.closing
+    world.end()
+
+
+@pytest.mark.parametrize("ending", [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", b""])
+def test_thousands_of_interim_responses_in_one_piece_pass(ending):
+    world = World()
+    world.client.feed(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+    (pod,) = world.pods
+    wire = b"HTTP/1.1 100 Continue\r\n\r\n" * 5000 + ending
+    pod.feed(wire)
+    assert world.client.written == wire
     world.end()

@@ -361,3 +361,17 @@ def h11_framing(method: bytes, event: h11.Response) -> tuple[Framing, int]:
             return Framing.CHUNKED, 0
         case _:
             return Framing.CLOSE, 0
+
+
+@pytest.mark.parametrize("target", ["http://other/", "HTTP://web:80/a", "https://user@web/"])
+def test_a_target_that_names_another_host_is_refused(target):
+    """A server may go by either, and routing by the other would be a way around it."""
+    with pytest.raises(HeadError, match="different hosts"):
+        parse_request(f"GET {target} HTTP/1.1\r\nHost: web\r\n\r\n".encode())
+
+
+@pytest.mark.parametrize("target", ["http://web/", "http://WEB?x", "/http://other/", "*"])
+def test_a_target_that_names_the_same_host_passes(target):
+    head = parse_request(f"OPTIONS {target} HTTP/1.1\r\nHost: web\r\n\r\n".encode())
+    assert head is not None
+    assert head.target == target.encode()

@@ -26,13 +26,27 @@ def test_the_pod_sees_the_request_line_the_host_and_who_asked():
     ]
 
 
-def test_what_a_proxy_before_us_said_is_kept_and_continued():
-    lines = sent("X-Forwarded-For: 198.51.100.7\r\nX-Forwarded-Proto: https\r\n")
-    assert [line for line in lines if line.startswith("X-Forwarded-For")] == [
-        "X-Forwarded-For: 198.51.100.7",
-        "X-Forwarded-For: 192.0.2.1",
+def test_the_address_is_appended_to_the_line_of_a_proxy_before_us():
+    """Many servers read the first line only: a second one would hide the address that is certain."""
+    lines = sent(
+        "X-Forwarded-For: 198.51.100.7\r\nX-Forwarded-Proto: https\r\nx-forwarded-for:10.9.9.9 \r\n"
+        "Forwarded: for=198.51.100.7\r\n"
+    )
+    assert [line for line in lines if line.lower().startswith("x-forwarded-for")] == [
+        "X-Forwarded-For: 198.51.100.7, 10.9.9.9, 192.0.2.1"
+    ]
+    assert [line for line in lines if line.startswith("Forwarded")] == [
+        'Forwarded: for=198.51.100.7, for=192.0.2.1;host="web:80";proto=http'
     ]
     assert [line for line in lines if "Proto" in line] == ["X-Forwarded-Proto: https"]
+
+
+@pytest.mark.parametrize("name", ["X_Forwarded_For", "x-forwarded_for", "X_Forwarded-Proto"])
+def test_an_underscore_does_not_pass_for_a_dash(name):
+    lines = sent(f"{name}: 10.9.9.9\r\n")
+    assert not [line for line in lines if "10.9.9.9" in line]
+    assert "X-Forwarded-For: 192.0.2.1" in lines
+    assert "X-Forwarded-Proto: http" in lines
 
 
 def test_a_peer_of_ipv4_is_shown_as_one_also_by_a_socket_for_both_families():

@@ -32,14 +32,14 @@ _RESPONSE = re.compile(
 # The look at the first letter keeps the common line from trying every name: seven times faster.
 _MATTERS = re.compile(
     rb"\r\n(?=[cCtTuUeEhHkKpPxXfF])(?i:(content-length|transfer-encoding|connection|upgrade|expect"
-    rb"|host|te|trailer|keep-alive|proxy-connection|x-forwarded-for|x-forwarded-proto"
-    rb"|x-forwarded-host|forwarded)):[ \t]*([^\r]*)"
+    rb"|host|te|trailer|keep-alive|proxy-connection|x[-_]forwarded[-_](?:for|proto|host)"
+    rb"|forwarded)):[ \t]*([^\r]*)"
 )
 # A field that decides nothing; the look at the first letter keeps common lines from trying every name.
 _IDLE_KEEP_ALIVE = rb"|[Cc]onnection: ?[Kk]eep-[Aa]live\r\n"
 _BORING_IN_REQUEST = (
-    rb"(?:(?![cCtTuUeEhHkKpPxX](?i:ontent-length|ransfer-encoding|onnection|pgrade|xpect|ost|e"
-    rb"|eep-alive|roxy-connection|-forwarded-proto|-forwarded-host):)"
+    rb"(?:(?![cCtTuUeEhHkKpPxXfF](?i:ontent-length|ransfer-encoding|onnection|pgrade|xpect|ost|e"
+    rb"|eep-alive|roxy-connection|[-_]forwarded[-_](?:for|proto|host)|orwarded):)"
     + _TOKEN + rb":[\t\x20-\x7e\x80-\xff]*+\r\n" + _IDLE_KEEP_ALIVE + rb")*+"
 )  # fmt: skip
 _BORING_IN_RESPONSE = (
@@ -49,7 +49,7 @@ _BORING_IN_RESPONSE = (
 )  # fmt: skip
 _HOST_VALUE = rb"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*+)(?::[0-9]{0,5})?"
 _PLAIN_REQUEST = re.compile(
-    rb"((?!CONNECT )" + _TOKEN + rb") ([\x21-\x7e\x80-\xff]++) HTTP/1\.1\r\n"
+    rb"(" + _TOKEN + rb") (/[\x21-\x7e\x80-\xff]*+) HTTP/1\.1\r\n"
     + _BORING_IN_REQUEST + rb"[Hh]ost: ?(" + _HOST_VALUE + rb")\r\n" + _BORING_IN_REQUEST + rb"\r\n"
 )  # fmt: skip
 # With a body, or none because its length is 0: not 1xx, 204 or 304.
@@ -60,7 +60,16 @@ _PLAIN_RESPONSE = re.compile(
     + _BORING_IN_RESPONSE
     + rb"\r\n"
 )
-_FORWARDED = frozenset((b"x-forwarded-proto", b"x-forwarded-host"))
+# What proxies say of clients. Servers that turn names into variables take an underscore for a dash.
+_FORWARDED = frozenset(
+    [
+        b"forwarded",
+        *(b"x-forwarded-for", b"x_forwarded_for", b"x-forwarded_for", b"x_forwarded-for"),
+        *(b"x-forwarded-proto", b"x_forwarded_proto", b"x-forwarded_proto", b"x_forwarded-proto"),
+        *(b"x-forwarded-host", b"x_forwarded_host", b"x-forwarded_host", b"x_forwarded-host"),
+    ]
+)
+_AUTHORITY = re.compile(rb"(?i:https?)://([^/?#]*)")
 _NO_TOKENS: frozenset[bytes] = frozenset()
 _KEEP_ALIVE = frozenset((b"keep-alive",))
 _BODILESS = frozenset((b"HEAD", b"CONNECT"))
@@ -235,6 +244,10 @@ def _read_request(head: Http1RequestHead, found: Found) -> None:
     head.expects_continue = b"expect" in found and _expects_continue(found)
     head.edited = _edited(head.connection, found)
     head.forwarded = _FORWARDED.intersection(found)
+    absolute = _AUTHORITY.match(head.target)
+    if absolute is not None and head.host is not None and absolute[1].lower() != head.host.lower():
+        # RFC 9112, 3.2.2 prefers the target's; not every server does.
+        raise HeadError("the request target and the Host field name different hosts")
 
 
 def _read_response(head: Http1ResponseHead, found: Found, method: bytes) -> None:

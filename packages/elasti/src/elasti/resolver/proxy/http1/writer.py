@@ -1,8 +1,8 @@
 """HTTP/1 heads that we write: those that pass through, edited as bytes, and responses of our own.
 
 Hop-by-hop fields stop here (RFC 9110, 7.6.1); the client's address is added for the pod; the Host stays what
-the client sent. Fields that are lists get another line instead of a changed one, which means the same and
-costs nothing. A head without hop-by-hop fields passes untouched, and `Connection: keep-alive` alone is what we
+the client sent. Where proxies before us wrote X-Forwarded-For or Forwarded, the address goes to the end of
+that line: a second line means the same, but many servers read only the first. A head without hop-by-hop fields passes untouched, and `Connection: keep-alive` alone is what we
 would say ourselves. Refusals are JSON, with the time to try again.
 """
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 _HOP_BY_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade"))
 _MAPPED = re.compile(r"\A::ffff:(?=\d+\.\d+\.\d+\.\d+\Z)", re.IGNORECASE)
 _TRAILERS_WANTED = re.compile(rb"(?im)^te:[^\r]*trailers")
+# Of what a proxy before us said, these stay as they are; it knows what we do not.
+_KEPT = frozenset((b"x-forwarded-proto", b"x-forwarded-host"))
 # Fields that frame or route the message are never dropped, whatever Connection names.
 _PROTECTED = frozenset(
     (b"host", b"content-length", b"transfer-encoding", b"close", b"trailer", b"")
@@ -43,10 +45,10 @@ class HeadForwarder:
         """Return the head to send to a pod."""
         if head.host != self._host:
             self._host, self._lines = head.host, self._for_host(head.host)
-        lines = self._without(head.forwarded) if head.forwarded else self._lines
-        if head.edited or head.minor == 0:
+        lines = self._merged(head) if head.forwarded else self._lines
+        if head.edited or head.minor == 0 or head.forwarded:
             first, _, fields = head.raw[:-2].partition(b"\r\n")
-            kept = without_hop_by_hop(fields, head.connection)
+            kept = without_hop_by_hop(fields, head.connection | (head.forwarded - _KEPT))
             return b"".join((first, b"\r\n", kept, lines, _connection_lines(head), b"\r\n"))
         return head.raw[:-2] + lines + b"\r\n"
 
@@ -57,9 +59,19 @@ class HeadForwarder:
         lines += b"X-Forwarded-Host: %b\r\n" % host
         return lines + b'Forwarded: for=%b;host="%b";proto=http\r\n' % (self._quoted, host)
 
-    def _without(self, present: frozenset[bytes] | set[bytes]) -> bytes:
-        lines = self._lines.splitlines(keepends=True)
-        return b"".join(line for line in lines if line.partition(b":")[0].lower() not in present)
+    def _merged(self, head: Http1RequestHead) -> bytes:
+        """Return the lines for a client that is a proxy: lists go on, what it said first counts."""
+        lines = []
+        for line in self._lines.splitlines(keepends=True):
+            name = line.partition(b":")[0].lower()
+            if name not in head.forwarded:
+                lines.append(line)
+            elif name not in _KEPT:
+                values = re.findall(rb"\r\n(?i:" + name + rb"):[ \t]*([^\r]*)", head.raw)
+                said = b"".join(value.rstrip(b" \t") + b", " for value in values if value)
+                label, _, ours = line.partition(b": ")
+                lines.append(b"%b: %b%b" % (label, said, ours))
+        return b"".join(lines)
 
 
 def _connection_lines(head: Http1RequestHead) -> bytes:

@@ -255,13 +255,19 @@ class PodConnection(asyncio.Protocol):
         self._read_head(sink, data)
 
     def _read_interim(self, sink: ResponseSink, head: Http1ResponseHead, data: bytes) -> None:
-        if head.status == 101:
-            sink.pod_switched(head, data[head.end :])
-            return
-        sink.pod_interim(head)
-        # More than a few would be a loop of the pod's making; each must bring new bytes anyway.
-        if head.end < len(data) and self._sink is sink:
-            self._read_head(sink, data[head.end :])
+        """Pass interim responses on; a pod may send any number of them in one piece."""
+        interim: Http1ResponseHead | None = head
+        start = 0
+        while interim is not None and interim.status < 200:
+            if interim.status == 101:
+                sink.pod_switched(interim, data[interim.end :])
+                return
+            sink.pod_interim(interim)
+            start = interim.end
+            if start == len(data) or self._sink is not sink:
+                return
+            interim = parse_response(data, self._method, start)
+        self._read_head(sink, data[start:])
 
     def _begin_body(self, sink: ResponseSink, head: Http1ResponseHead, data: bytes) -> None:
         body = self._body = body_of(head.framing, head.length)
