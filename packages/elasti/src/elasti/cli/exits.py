@@ -7,6 +7,8 @@ from typing import IO, Any
 
 import click
 
+from elasti.cli.rendering import one_line, printable
+
 
 class ExitCode(enum.IntEnum):
     """The codes of every command; `main` documents them."""
@@ -26,7 +28,8 @@ class Failure(click.ClickException):
     """An end that a person can act on: what is wrong, the remedy, and no traceback."""
 
     def __init__(self, code: ExitCode, message: str, *, remedy: str = "") -> None:
-        super().__init__(message)
+        # It may quote the cluster, where others write.
+        super().__init__(one_line(message))
         self.code = code
         self.remedy = remedy
 
@@ -39,7 +42,7 @@ class Failure(click.ClickException):
         """Print the message, and the remedy on lines of its own."""
         super().show(file)
         if self.remedy:
-            click.echo(self.remedy, file=file, err=file is None)
+            click.echo(printable(self.remedy), file=file, err=file is None)
 
 
 def os_error_message(error: OSError) -> str:

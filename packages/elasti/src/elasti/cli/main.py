@@ -84,7 +84,7 @@ class LazyGroup(click.Group):
             raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
         except OSError as error:
             if error.errno == errno.EPIPE:
-                raise  # whoever read has gone, as after `| head`: click ends without a word
+                raise  # the reader has gone, as after `| head`: click ends without a word
             raise Failure(ExitCode.FAILED, os_error_message(error)) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

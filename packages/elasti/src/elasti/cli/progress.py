@@ -11,28 +11,35 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.markup import escape
 
+from elasti.cli.rendering import one_line
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+
+def markup_free(text: str) -> str:
+    """Return text for rich's console: no control character, and no markup but ours."""
+    return escape(one_line(text))
 
 
 _STYLES = {"created": "green", "changed": "yellow", "removed": "red", "unchanged": "dim"}
 
 
 class Progress:
-    """Tells one person, on standard output by default."""
+    """Reports to one person, on standard output by default."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False, soft_wrap=True)
 
     def say(self, words: str = "") -> None:
-        """Say a sentence."""
-        self._console.print(escape(words))
+        """Print a sentence."""
+        self._console.print(markup_free(words))
 
     def done(self, what: str, outcome: str) -> None:
-        """Say what became of something."""
+        """Print what became of something."""
         style = _STYLES.get(outcome.rpartition(" ")[2], "")
-        shown = escape(outcome)
-        self._console.print(f"{escape(what)} {f'[{style}]{shown}[/]' if style else shown}")
+        shown = markup_free(outcome)
+        self._console.print(f"{markup_free(what)} {f'[{style}]{shown}[/]' if style else shown}")
 
     @contextlib.contextmanager
     def waiting(self) -> Iterator[WaitDisplay]:
@@ -67,4 +74,5 @@ class _LiveWaitDisplay(WaitDisplay):
 
     def show(self, what: str, state: str) -> None:
         self._said[what] = state
-        self._update(escape("; ".join(f"{k}: {v}" if k else v for k, v in self._said.items())))
+        states = (f"{k}: {v}" if k else v for k, v in self._said.items())
+        self._update(markup_free("; ".join(states)))

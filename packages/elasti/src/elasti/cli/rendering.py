@@ -61,13 +61,14 @@ def render_line(obj: Any, output: str) -> str:
 
 def widths(rows: Iterable[Sequence[str]]) -> list[int]:
     """Return how wide each column must be."""
-    return [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [max(len(one_line(cell)) for cell in column) for column in zip(*rows, strict=True)]
 
 
 def line(cells: Sequence[str], wide: Sequence[int]) -> str:
     """Return one row; the last column is as long as it is."""
-    padded = [cell.ljust(width) for cell, width in zip(cells[:-1], wide, strict=False)]
-    return _GAP.join([*padded, cells[-1]]).rstrip()
+    *first, last = map(one_line, cells)
+    padded = [cell.ljust(width) for cell, width in zip(first, wide, strict=False)]
+    return _GAP.join([*padded, last]).rstrip()
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "") -> str:

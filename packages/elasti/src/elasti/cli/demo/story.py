@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.markup import escape
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from elasti.cli.progress import markup_free
+from elasti.cli.rendering import one_line
 from kubeloop.aio.tasks import BackgroundTasks
 from kubeloop.aio.wait import until
 
@@ -102,27 +103,29 @@ class Story:
 
     def heading(self, words: str) -> None:
         """Begin a part."""
-        self._console.print(f"\n[bold]{escape(words)}[/bold]")
+        self._console.print(f"\n[bold]{markup_free(words)}[/bold]")
 
     def report(self, who: str, words: str) -> None:
         """Say what somebody did, and when."""
         elapsed = asyncio.get_running_loop().time() - self._began
         style = _SOURCE_STYLES.get(who, "dim")
         self._console.print(
-            f"{elapsed:7.2f} s  [{style}]{who:<7}[/] {escape(words)}", soft_wrap=True
+            f"{elapsed:7.2f} s  [{style}]{who:<7}[/] {markup_free(words)}", soft_wrap=True
         )
 
     def line(self, words: str) -> None:
         """Say something as it is."""
-        self._console.print(escape(words), soft_wrap=True)
+        self._console.print(markup_free(words), soft_wrap=True)
 
     def table(self, answers: Sequence[RequestResult]) -> None:
         """Show every request with its hold time."""
         table = Table("request", "answer", "held", "in all", box=None, padding=(0, 3, 0, 0))
         for answer in answers:
             held = f"{answer.held * 1000:.0f} ms" if answer.held else "-"
-            words = escape(answer.words) if answer.ok else f"[red]{escape(answer.words)}[/]"
-            table.add_row(answer.what, words, held, f"{answer.took * 1000:.0f} ms")
+            words = (
+                markup_free(answer.words) if answer.ok else f"[red]{markup_free(answer.words)}[/]"
+            )
+            table.add_row(markup_free(answer.what), words, held, f"{answer.took * 1000:.0f} ms")
         self._console.print(table)
 
     def sums(self, answers: Sequence[RequestResult], steps: list[WakeMoment]) -> int:
@@ -185,8 +188,8 @@ def board(apps: Sequence[AppState], *, sent: int, answered: int) -> RenderableTy
     for heading in ("app", "state", "pods", "its traffic goes to"):
         table.add_column(heading, header_style="dim")
     for app in apps:
-        state = Text(app.state or "...", style=_STATE_STYLES.get(app.state, "dim"))
-        table.add_row(app.name, state, ", ".join(app.pods) or "none", _route(app))
+        state = Text(one_line(app.state) or "...", style=_STATE_STYLES.get(app.state, "dim"))
+        table.add_row(Text(one_line(app.name)), state, ", ".join(app.pods) or "none", _route(app))
     return Panel(Group(table, Text(_requests(sent, answered))), width=78, border_style="dim")
 
 

@@ -80,7 +80,7 @@ async def _around(client: Client, es: ElastiService, elasti_namespace: str) -> D
 async def _readable(part: Awaitable[T]) -> T | Unreadable:
     try:
         return await part
-    except (KubeError, NotScalable) as error:
+    except (KubeError, NotScalable, ValueError) as error:  # a target's name may be no name at all
         return Unreadable(str(error))
 
 

@@ -8,7 +8,7 @@ from elasti.api.defaults import cooldown_of
 from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.api.view import moment, why_of
 from elasti.cli.describe.model import Unreadable
-from elasti.cli.rendering import NOTHING, ago, duration, table
+from elasti.cli.rendering import NOTHING, ago, duration, one_line, table
 from elasti.cli.view import with_time_left
 from elasti.triggers.registry import redacted_metadata
 
@@ -173,11 +173,11 @@ def _events(found: Description) -> Iterator[str]:
 def _advice(found: Description) -> Iterator[str]:
     yield "\nAdvice:\n"
     for sentence in found.advice or ("Nothing is wrong.",):
-        yield f"{_INDENT}{sentence}\n"
+        yield f"{_INDENT}{one_line(sentence)}\n"
 
 
 def _field(label: str, value: str) -> str:
-    return f"{label + ':':<{_LABEL}}{value}\n"
+    return f"{label + ':':<{_LABEL}}{one_line(value)}\n"
 
 
 def _section(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -187,4 +187,4 @@ def _section(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) ->
 
 
 def _unreadable(title: str, part: Unreadable) -> Iterator[str]:
-    yield f"\n{title}:\n{_INDENT}not known: {part.why}\n"
+    yield f"\n{title}:\n{_INDENT}not known: {one_line(part.why)}\n"

@@ -7,6 +7,7 @@ import enum
 from typing import TYPE_CHECKING
 
 from elasti.cli.exits import ExitCode
+from elasti.cli.rendering import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,7 +68,7 @@ def lines(findings: Sequence[DoctorFinding]) -> list[tuple[str, str | None]]:
     printed: list[tuple[str, str | None]] = []
     for finding in findings:
         sign, colour = _SIGNS[finding.level], _COLOURS.get(finding.level)
-        printed.append((f"{sign} {finding.topic}: {finding.message}", colour))
+        printed.append((f"{sign} {one_line(f'{finding.topic}: {finding.message}')}", colour))
         printed += [(f"{_INDENT}{text}", None) for text in finding.remedy.splitlines()]
     printed.append((f"\n{verdict(findings)}", None))
     return printed
