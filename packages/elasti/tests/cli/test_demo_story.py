@@ -11,8 +11,7 @@ from rich.console import Console
 
 from elasti.cli.demo.load import RequestResult
 from elasti.cli.demo.manifests import choices, samples
-from elasti.cli.demo.story import MEANINGS, AppState, Story, WakeMoment, board, drawn, timeline
-from elasti.operator.handover.machine import State
+from elasti.cli.demo.story import AppState, Story, WakeMoment, board, drawn, timeline
 
 HELD = RequestResult("GET /1", ok=True, words="200", took=1.5, held=1.4)
 LOST = RequestResult("GET /2", ok=False, words="ClientOSError()", took=0.1)
@@ -25,10 +24,6 @@ def shown(*apps: AppState, sent: int = 0, answered: int = 0) -> str:
     return captured.get()
 
 
-def test_every_state_of_the_operator_has_words():
-    assert {state.value for state in State} == MEANINGS.keys()
-
-
 @pytest.mark.parametrize(
     ("via", "pods", "route"),
     [
@@ -36,11 +31,11 @@ def test_every_state_of_the_operator_has_words():
         (True, ["ready", "pending"], "pods and resolver"),
         (True, ["running"], "resolver"),
         (True, [], "resolver"),
-        (False, [], "nobody yet"),
+        (False, [], "no pod yet"),
     ],
 )
 def test_the_board_says_where_traffic_goes(via: bool, pods: list[str], route: str):
-    text = shown(AppState("web", "Serve", pods, via_resolver=via))
+    text = shown(AppState("web", "awake", pods, via_resolver=via))
     line = next(line for line in text.splitlines() if "web" in line)
     assert line.rstrip("│ ").endswith(f"  {route}")
     assert (", ".join(pods) or "none") in line

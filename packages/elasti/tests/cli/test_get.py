@@ -21,11 +21,12 @@ from tests.resolver.support import free_port, get, held, worker
 
 from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef, StatusCondition
 from elasti.api.types import ElastiServiceStatus as Status
-from elasti.api.view import row_of, why_of
+from elasti.api.view import STATES, row_of, state_word, why_of
 from elasti.api.wire import WakeOutcome
 from elasti.cli.get import GetQuery, RowPrinter, listed
 from elasti.cli.held import ResolverPod, counts, resolver_pods, sum_of
 from elasti.cli.view import cells, heads, with_time_left
+from elasti.operator.handover.machine import State
 from kubeloop.aio.tasks import finish
 from kubeloop.aio.wait import poll
 from kubeloop.client.errors import Forbidden, KubeError
@@ -97,12 +98,11 @@ def test_a_row_has_every_column_in_its_place():
         "NAMESPACE": "blue",
         "NAME": "web",
         "SERVICE": "web-svc",
-        "MODE": "serve",
+        "STATE": "awake",
         "TARGET": "Deployment/shop",
         "REPLICAS": "2",
         "HELD": "3",
         "LAST WAKE": "3m",
-        "STATE": "Serve",
         "READY": "True",
         "COOLDOWN": "15m",
         "WHY NOT ASLEEP": "Cooldown: it lasts until 2030-01-01T00:15:00Z (5m left)",
@@ -110,6 +110,12 @@ def test_a_row_has_every_column_in_its_place():
     narrow = cells(row, NOW, wide=False, everywhere=False)
     assert len(narrow) == len(heads(wide=False, everywhere=False))
     assert narrow[-1].startswith("Cooldown (5m left): it lasts")
+
+
+def test_every_state_of_the_operator_has_a_users_word():
+    assert {state.value for state in State} == STATES.keys()
+    assert {"asleep", "awake"} <= {state_word(state) for state in STATES}
+    assert not {state_word(state) for state in STATES} & STATES.keys()
 
 
 def test_what_is_not_known_is_a_dash():
@@ -228,11 +234,11 @@ def test_it_shows_who_sleeps_and_why_others_do_not(pair: Stage):
     result = pair.run("get", "get-asleep", "get-awake")
     assert result.exit_code == 0
     head, asleep, awake = result.stdout.splitlines()
-    assert head.split()[:4] == ["NAME", "SERVICE", "MODE", "TARGET"]
+    assert head.split()[:4] == ["NAME", "SERVICE", "STATE", "TARGET"]
     assert asleep.split()[:5] == [
         "get-asleep",
         "get-asleep",
-        "proxy",
+        "asleep",
         "Deployment/get-asleep",
         "0",
     ]
@@ -243,7 +249,7 @@ def test_it_shows_who_sleeps_and_why_others_do_not(pair: Stage):
 
 def test_all_namespaces_and_every_form(pair: Stage):
     assert pair.ok("get", "-A").startswith("NAMESPACE ")
-    assert "STATE" in pair.ok("get", "-o", "wide").splitlines()[0]
+    assert "COOLDOWN" in pair.ok("get", "-o", "wide").splitlines()[0]
     as_json = json.loads(pair.ok("get", "-A", "-o", "json"))
     assert pair.namespace in {row["namespace"] for row in as_json}
     shown = [row["name"] for row in yaml.safe_load(pair.ok("get", "-A", "-o", "yaml"))]
@@ -336,9 +342,9 @@ def test_watch_prints_what_changes_until_it_is_interrupted(pair: Stage):
                 seen.append(json.loads(line))
 
         try:
-            until("get-asleep", "Proxy")
+            until("get-asleep", "asleep")
             pair.call(pair.rig.web(0, "get-later"))
-            until("get-later", "Proxy")
+            until("get-later", "asleep")
             pair.call(pair.rig.elastiservices.delete("get-later"))
             while seen[-1]["whyNotAsleep"]["reason"] != "Deleted":
                 seen.append(json.loads(process.stdout.readline()))

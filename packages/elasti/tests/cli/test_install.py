@@ -193,7 +193,7 @@ def test_nobody_is_left_asleep_by_watching_less(cluster: Cluster):
         cluster.apply({"apiVersion": API_VERSION, "kind": KIND, "metadata": meta, "spec": spec})
     result = cluster.run("install", "--no-wait", "--watch-namespace", "shop")
     assert result.exit_code == 1
-    assert "nobody would watch these ElastiServices any more: blog/web" in result.output
+    assert "no operator would watch these ElastiServices any more: blog/web" in result.output
     installed(cluster, "--watch-namespace", "shop", "--watch-namespace", "blog")
     result = cluster.run("install", "--dry-run", "--watch-namespace", "blog")
     assert result.exit_code == 1

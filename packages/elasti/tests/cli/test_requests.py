@@ -84,14 +84,14 @@ def test_there_and_back_again_with_wait(stage: Stage):
     result = stage.run("sleep", "turns", "--wait", "--timeout", "50")
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("turns is asleep (")
-    assert "turns: Serve" in result.stderr
-    assert "turns: Proxy" in result.stderr
+    assert "turns: awake: traffic goes" in result.stderr
+    assert "turns: asleep" in result.stderr
     assert stage.call(stage.rig.replicas("turns")) == 0
     assert stage.call(stage.rig.addresses("turns")) == [stage.rig.resolver.address]
     result = stage.run("wake", "turns", "--wait", "--timeout", "50")
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("turns is awake (")
-    assert "turns: Waking" in result.stderr
+    assert "turns: waking" in result.stderr
     assert stage.call(stage.rig.replicas("turns")) == 1
 
 
@@ -152,7 +152,7 @@ def test_running_out_of_time_has_its_own_code(stage: Stage):
     result = stage.run("wake", "too-slow", "--wait", "--timeout", "1.5")
     assert result.exit_code == 7
     assert "too-slow" in result.stderr
-    assert "state Waking" in result.stderr
+    assert "it is waking" in result.stderr
     assert "elasti describe too-slow" in result.stderr or "elasti doctor" in result.stderr
 
 

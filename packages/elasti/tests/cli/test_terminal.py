@@ -109,7 +109,8 @@ class _HostileServer(http.server.BaseHTTPRequestHandler):
         self.send_response(403)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
-        self.send_header("Warning", '299 - "old \x9b2J"')
+        # A C1 character in UTF-8; http.server writes Latin-1.
+        self.send_header("Warning", '299 - "old \xc2\x9b2J"')
         self.end_headers()
         self.wfile.write(body)
 

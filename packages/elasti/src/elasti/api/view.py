@@ -7,7 +7,7 @@ conditions: first what is not in order, then what keeps it from sleeping.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from elasti.api.conditions import MAY_SLEEP, READY, Obstacle, Reason
 from elasti.api.defaults import cooldown_of
@@ -19,6 +19,32 @@ if TYPE_CHECKING:
 
     from elasti.api.types import ElastiService, StatusCondition
     from kubeloop.objects.meta import JsonObject
+
+
+class StateText(NamedTuple):
+    """A state of the hand-over for people: a word, and what it means."""
+
+    word: str
+    meaning: str
+
+    def __str__(self) -> str:
+        return f"{self.word}: {self.meaning}"
+
+
+# The names of the state machine stand in `elasti describe`, and nowhere else.
+STATES = {
+    "Serve": StateText("awake", "traffic goes straight to its pods"),
+    "Engaging": StateText("going to sleep", "the resolver joins the pods for a last check"),
+    "Parking": StateText("going to sleep", "no request came; its replicas are set to 0"),
+    "Proxy": StateText("asleep", "the resolver takes its traffic"),
+    "Waking": StateText("waking", "no pod is ready yet; the resolver holds what arrives"),
+    "Releasing": StateText("awake", "pods are ready; the resolver leaves"),
+}
+
+
+def state_word(state: str) -> str:
+    """Return a state in a user's word; as it is where it is none that we know."""
+    return STATES[state].word if state in STATES else state
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +98,7 @@ def row_of(es: ElastiService, held: Mapping[tuple[str, str], int] | None) -> Ela
         name=meta.name,
         service=es.spec.service,
         mode=status.mode,
-        state=status.state,
+        state=state_word(status.state),
         target=f"{ref.kind}/{ref.name}",
         replicas=status.replicas if status.state else None,
         held=held.get((meta.namespace, es.spec.service), 0) if held is not None else None,

@@ -32,7 +32,7 @@ _TABLES = ("table", "wide")
 
 @click.command("get")
 @names_argument(required=False)
-@namespace_option
+@namespace_option()
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="All namespaces.")
 @output_option("table", "wide", "json", "yaml", "name")
 @click.option("-w", "--watch", is_flag=True, help="Go on and print what changes, until Ctrl-C.")
@@ -48,7 +48,7 @@ def command(
     elasti_namespace: str,
     access: AccessOptions,
 ) -> None:
-    """Show ElastiServices: mode, target, held connections, last wake, why not asleep.
+    """Show ElastiServices: state, target, held connections, last wake, why not asleep.
 
     HELD is asked of the resolvers through the API server's proxy to pods, which needs the right `get
     pods/proxy` in Elasti's namespace; where one of them cannot be reached it is `-`, and a line on
@@ -59,7 +59,7 @@ def command(
       elasti get
       elasti get web -o wide
       elasti get -A --watch
-      elasti get -A -o json | jq -r '.[] | select(.mode == "serve") | .whyNotAsleep.reason'
+      elasti get -A -o json | jq -r '.[] | select(.state == "awake") | .whyNotAsleep.reason'
     """
     from elasti.cli.running import run_to_end, run_until_interrupted
 

@@ -4,7 +4,7 @@ The operator does not count them, so the resolvers are asked: their open `/metri
 server's proxy to pods, which works from wherever the API server can be reached. It needs the right
 `get pods/proxy` in Elasti's namespace, and a policy of the network may still keep the API server away
 from the pods. A pod with a loopback address, as a development cluster has, is on this machine and is
-asked itself. Held is known only where every resolver answered; where not, the reason is told.
+asked itself. Held is known only where every resolver answered; where not, the reason is given.
 """
 
 from __future__ import annotations

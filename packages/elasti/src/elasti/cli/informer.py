@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from elasti.cli import options
-from elasti.cli.options import cluster_options
+from elasti.cli.options import cluster_options, namespace_option
 from elasti.cli.rendering import echo
 
 if TYPE_CHECKING:
@@ -27,13 +26,7 @@ _SYNC_TIMEOUT = 60.0
 
 @click.command("informer")
 @click.argument("resource")
-@click.option(
-    "-n",
-    "--namespace",
-    type=options.namespace,
-    default="",
-    help="Only this namespace; all by default.",
-)
+@namespace_option("Only this namespace; all by default.", "")
 @click.option("-l", "--selector", default="", help="Only objects that match this label selector.")
 @click.option("--field-selector", default="", help="Only objects that match this field selector.")
 @click.option(

@@ -1,6 +1,6 @@
 """Logs of the programs: one JSON object a line, ours and the libraries' alike; at a terminal, text.
 
-Libraries log through the standard library, so that whoever uses them chooses; the programs log events
+Libraries log through the standard library, so that their users choose; the programs log events
 with key-value pairs, through structlog. Both end in one formatter. Whatever it is, nothing that looks
 like a credential leaves: values under telling names, bearer and basic authorizations, JSON Web Tokens,
 and user information in URLs are replaced, in messages, values and tracebacks.

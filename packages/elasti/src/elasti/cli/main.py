@@ -9,7 +9,7 @@ Exit codes, the same for every command (`exits.ExitCode`):
 | 2 | the call itself was wrong |
 | 3 | there is no such object |
 | 4 | not allowed: a right is missing, or the credentials are not accepted |
-| 5 | no cluster: no usable configuration, or nobody answers |
+| 5 | no cluster: no usable configuration, or no server answers |
 | 6 | the cluster has no ElastiService definition: Elasti is not installed |
 | 7 | `--wait` ran out of time |
 | 130 | interrupted before it was done |

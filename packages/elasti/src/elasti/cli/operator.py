@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from elasti.api.defaults import HEALTH_PORT, OPERATOR_PORT
+from elasti.cli.options import log_options
+from elasti.cli.rendering import echo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,9 +48,7 @@ def go_flags(command: Callable[..., None]) -> Callable[..., None]:
     def called(**arguments: Any) -> None:
         given = [flag for flag in (*_FLAGS, *_WITH_VALUE) if arguments.pop(_key(flag))]
         for flag in given:
-            click.echo(
-                f"elasti: {flag} is known from KubeElasti and changes nothing here", err=True
-            )
+            echo(f"elasti: {flag} is known from KubeElasti and changes nothing here", err=True)
         command(**arguments)
 
     for flag in _FLAGS:
@@ -101,17 +101,7 @@ def _key(flag: str) -> str:
     help="Whether callers must send a ServiceAccount token. [env: ELASTI_AUTHENTICATE]",
 )
 @click.option("--context", default=None, help="The kubeconfig context, outside of a cluster.")
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-)
-@click.option(
-    "--pretty/--json",
-    default=None,
-    help="Log lines for a person, or JSON; by default JSON where the output is no terminal.",
-)
+@log_options
 @go_flags
 def command(
     *,
@@ -139,7 +129,7 @@ def command(
       WATCH_NAMESPACES                   all; a list with commas
       POLLING_INTERVAL                   30s, how often triggers are read
       PROMETHEUS_TRIGGER_SERVER_ADDRESS  for triggers that name none
-      ELASTI_ENGAGE_SETTLE               15s, the last look before a target sleeps
+      ELASTI_ENGAGE_SETTLE               15s, the last check before a target sleeps
       ELASTI_RELEASE_SETTLE              2s, how long a pod must be ready to take over
       ELASTI_ON_RESOLVER_LOSS            Wake sleeping targets, or Wait
 

@@ -93,26 +93,23 @@ def names_argument(*, required: bool) -> Callable[[F], F]:
     )
 
 
-def namespace_option(function: F) -> F:
+def namespace_option(
+    text: str = "The namespace; the context's by default.", default: str | None = None
+) -> Callable[[F], F]:
     """Add `-n`."""
+    shown = bool(default)
     return click.option(
-        "-n",
-        "--namespace",
-        type=namespace,
-        default=None,
-        help="The namespace; the context's by default.",
-    )(function)
+        "-n", "--namespace", type=namespace, default=default, show_default=shown, help=text
+    )
 
 
-def elasti_namespace_option(function: F) -> F:
-    """Add `--elasti-namespace`."""
-    return click.option(
-        "--elasti-namespace",
-        type=namespace,
-        default=NAMESPACE,
-        show_default=True,
-        help="Where operator and resolver run.",
-    )(function)
+elasti_namespace_option = click.option(
+    "--elasti-namespace",
+    type=namespace,
+    default=NAMESPACE,
+    show_default=True,
+    help="Where operator and resolver run.",
+)
 
 
 def output_option(*formats: str) -> Callable[[F], F]:
@@ -127,12 +124,28 @@ def output_option(*formats: str) -> Callable[[F], F]:
     )
 
 
-def timeout_option(default: float) -> Callable[[F], F]:
+def timeout_option(default: float, text: str = "How long --wait waits") -> Callable[[F], F]:
     """Add `--timeout`, in seconds."""
     return click.option(
         "--timeout",
         type=click.FloatRange(min=0, min_open=True),
         default=default,
         show_default=True,
-        help="How long --wait waits, in seconds.",
+        help=f"{text}, in seconds.",
     )
+
+
+def log_options(function: F) -> F:
+    """Add `--log-level` and `--pretty/--json`, of the programs."""
+    pretty = click.option(
+        "--pretty/--json",
+        default=None,
+        help="Log lines for a person, or JSON; by default JSON where the output is no terminal.",
+    )
+    level = click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default="info",
+        show_default=True,
+    )
+    return level(pretty(function))

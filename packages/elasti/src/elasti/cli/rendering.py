@@ -20,8 +20,11 @@ _GAP = "   "
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
-# C0 and C1 controls, and what turns the direction of writing; line feeds stay where lines are printed.
-_CONTROLS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# C0 and C1 controls, what turns the direction of writing, and bytes that were no UTF-8 (surrogates);
+# line feeds stay where lines are printed.
+_CONTROLS = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
 
 
 def printable(text: str) -> str:

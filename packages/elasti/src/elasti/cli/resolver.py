@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from elasti.api.defaults import RESOLVER_ADMIN_PORT, RESOLVER_SHARED_PORT
+from elasti.cli.options import log_options
 
 if TYPE_CHECKING:
     import asyncio
@@ -46,19 +47,9 @@ if TYPE_CHECKING:
 @click.option(
     "--no-authentication",
     is_flag=True,
-    help="Let anybody ask /activity. Only where a NetworkPolicy keeps the admin port closed.",
+    help="Serve /activity without a token. Only where a NetworkPolicy keeps the admin port closed.",
 )
-@click.option(
-    "--log-level",
-    type=click.Choice(["debug", "info", "warning", "error"]),
-    default="info",
-    show_default=True,
-)
-@click.option(
-    "--pretty/--json",
-    default=None,
-    help="Log lines for a person, or JSON; by default JSON where the output is no terminal.",
-)
+@log_options
 @click.option("--worker-socket", default="", hidden=True)
 def command(
     *,

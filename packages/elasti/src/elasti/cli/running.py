@@ -52,7 +52,7 @@ _CODES: tuple[tuple[type[Exception], ExitCode], ...] = (
     (MappingError, ExitCode.NOT_FOUND),
 )
 
-# The words of every API server, whoever authorizes.
+# The message of every API server, whatever authorizes.
 _REFUSED = re.compile(
     r'cannot (?P<verb>\w+) resource "(?P<resource>[^"]+)" in API group "(?P<group>[^"]*)"'
     r'(?: in the namespace "(?P<namespace>[^"]+)")?'
@@ -60,7 +60,7 @@ _REFUSED = re.compile(
 
 
 def failure_from(error: Exception, *, source: str = "") -> Failure:
-    """Return what to tell a person about an error; `source` is where the configuration came from."""
+    """Return an error as a person can act on it; `source` is where the configuration came from."""
     code = next((code for kind, code in _CODES if isinstance(error, kind)), ExitCode.FAILED)
     message = os_error_message(error) if isinstance(error, OSError) else str(error)
     return Failure(code, message, remedy=_remedy(error, source))
@@ -146,7 +146,7 @@ class _WarningPrinter(logging.Handler):
 
 @contextlib.contextmanager
 def print_server_warnings() -> Iterator[None]:
-    """Tell during the block what a server warns about as kubectl does: each in a line."""
+    """Print what a server warns about during the block, as kubectl does: each in a line."""
     logger, printer = logging.getLogger("kubeloop.client.warnings"), _WarningPrinter()
     logger.addHandler(printer)
     try:

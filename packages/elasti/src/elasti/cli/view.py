@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from elasti.api.view import ElastiServiceRow
 
 
-HEADS = ("NAME", "SERVICE", "MODE", "TARGET", "REPLICAS", "HELD", "LAST WAKE", "WHY NOT ASLEEP")
-WIDE = ("STATE", "READY", "COOLDOWN")
+HEADS = ("NAME", "SERVICE", "STATE", "TARGET", "REPLICAS", "HELD", "LAST WAKE", "WHY NOT ASLEEP")
+WIDE = ("READY", "COOLDOWN")
 _WHY_WIDTH = 64
 _UNTIL = re.compile(r"(?:until|at) (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
 
@@ -32,12 +32,12 @@ def cells(
     row: ElastiServiceRow, now: dt.datetime, *, wide: bool, everywhere: bool
 ) -> tuple[str, ...]:
     """Return one row of the table."""
-    more = (row.state or NOTHING, row.ready or NOTHING, duration(row.cooldown))
+    more = (row.ready or NOTHING, duration(row.cooldown))
     why = str(row.why) or NOTHING
     shown = (
         row.name,
         row.service,
-        row.mode or NOTHING,
+        row.state or NOTHING,
         row.target,
         NOTHING if row.replicas is None else str(row.replicas),
         NOTHING if row.held is None else str(row.held),

@@ -48,7 +48,7 @@ class RequestKind(enum.Enum):
 
 @click.command("wake")
 @names_argument(required=True)
-@namespace_option
+@namespace_option()
 @click.option("--wait", is_flag=True, help="Wait until an endpoint is ready.")
 @timeout_option(300.0)
 @cluster_options
@@ -68,7 +68,7 @@ def wake(*, names: tuple[str, ...], access: AccessOptions, **options: Any) -> No
 
 @click.command("sleep")
 @names_argument(required=True)
-@namespace_option
+@namespace_option()
 @click.option("--wait", is_flag=True, help="Wait until it is asleep, or refused.")
 @timeout_option(120.0)
 @cluster_options
@@ -174,7 +174,7 @@ class _RequestWait:
         self._kind = kind
         self._seen = asked
         self._text = (asked.metadata.annotations or {}).get(kind.value, "")
-        self._state = ""
+        self._shown = ("", "")
         self._began = time.monotonic()
 
     async def until_over(self, client: Client, deadline: float) -> None:
@@ -212,13 +212,17 @@ class _RequestWait:
         return step
 
     def _report(self) -> None:
+        from elasti.api.view import STATES, state_word
+
         status = self._seen.status
         unknown = "not in order" if status.conditions else "not seen by the operator yet"
-        state = status.state or unknown
-        if state != self._state:
-            self._state = state
-            took = time.monotonic() - self._began
-            echo(f"{took:6.1f} s  {self._seen.metadata.name}: {state}", err=True)
+        word = state_word(status.state) or unknown
+        if (status.state, word) == self._shown:
+            return
+        self._shown = (status.state, word)
+        took = time.monotonic() - self._began
+        text = STATES.get(status.state, word)
+        echo(f"{took:6.1f} s  {self._seen.metadata.name}: {text}", err=True)
 
     def _timed_out(self) -> Failure:
         from elasti.api.view import why_of
@@ -228,11 +232,11 @@ class _RequestWait:
             return Failure(
                 ExitCode.TIMED_OUT,
                 f"{name}: the operator has not carried out the request to {self._kind.verb} yet"
-                f" (state {self._state}); the request stays",
+                f" (it is {self._shown[1]}); the request stays",
                 remedy="See what is wrong: elasti doctor",
             )
         return Failure(
             ExitCode.TIMED_OUT,
-            f"{name} is not {self._kind.outcome} yet (state {self._state}): {why_of(self._seen)}",
+            f"{name} is not {self._kind.outcome} yet (it is {self._shown[1]}): {why_of(self._seen)}",
             remedy=f"See more: elasti describe {name}",
         )

@@ -152,7 +152,7 @@ class Demo:
         story, load, watching = self._story, self._load, self._watching
         addresses = await self._addresses()
         web = _url(addresses["web"])
-        story.heading("Nobody needs them: they are put to sleep")
+        story.heading("They are idle: they are put to sleep")
         await watching.until_asleep(_PATIENCE)
 
         story.heading(f"{BURST} requests and a TCP connection arrive at sleeping Services")

@@ -24,7 +24,7 @@ class RequestResult:
 
 
 class LoadGenerator:
-    """Those who ask; `sent` and `answered` are for whoever watches meanwhile."""
+    """The clients; `sent` and `answered` are for the live board."""
 
     def __init__(self) -> None:
         self.sent = 0
@@ -47,14 +47,14 @@ class LoadGenerator:
                 reader, writer = await asyncio.open_connection(host, port)
                 greeting = await reader.readline()
                 took = _now() - began
-                writer.write(b"anybody there?\n")
+                writer.write(b"are you there?\n")
                 said = await reader.readline()
                 writer.close()
                 await writer.wait_closed()
         except (OSError, TimeoutError) as error:
             return RequestResult(what, ok=False, words=repr(error), took=_now() - began)
         self.answered += 1
-        good = greeting.startswith(b"hello") and said == b"anybody there?\n"
+        good = greeting.startswith(b"hello") and said == b"are you there?\n"
         # A pod that runs greets at once: whatever it took, it was held.
         return RequestResult(what, good, "hello, and an echo", took, took)
 

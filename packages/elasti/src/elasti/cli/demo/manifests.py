@@ -1,4 +1,4 @@
-"""What the demo puts into its cluster: Elasti as anybody installs it, and two apps that may sleep. Pure."""
+"""What the demo puts into its cluster: Elasti as `elasti install` does it, and two apps that may sleep. Pure."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 _WIDTH = 40
-# What happens to a target, in the order of a wake-up, and how it is told.
+# What happens to a target, in the order of a wake-up, and how it is reported.
 _POD_MOMENTS = (
     ("pod pending", "it is scaled up: its pod exists"),
     ("pod running", "its process runs"),
@@ -106,7 +106,7 @@ class Story:
         self._console.print(f"\n[bold]{markup_free(words)}[/bold]")
 
     def report(self, who: str, words: str) -> None:
-        """Say what somebody did, and when."""
+        """Report what happened, and when."""
         elapsed = asyncio.get_running_loop().time() - self._began
         style = _SOURCE_STYLES.get(who, "dim")
         self._console.print(
@@ -154,22 +154,7 @@ class Story:
             )
 
 
-_STATE_STYLES = {
-    "Serve": "green",
-    "Engaging": "yellow",
-    "Parking": "yellow",
-    "Proxy": "blue",
-    "Waking": "bold yellow",
-    "Releasing": "yellow",
-}
-MEANINGS = {
-    "Serve": "traffic goes straight to its pods",
-    "Engaging": "idle; the resolver joins the pods for a last look",
-    "Parking": "nobody came: its replicas are set to 0",
-    "Proxy": "asleep; the resolver takes its traffic",
-    "Waking": "no pod is ready yet; the resolver holds whoever comes",
-    "Releasing": "pods are ready; the resolver leaves",
-}
+_STATE_STYLES = {"awake": "green", "asleep": "blue", "waking": "bold yellow"}
 
 
 class AppState(NamedTuple):
@@ -188,7 +173,7 @@ def board(apps: Sequence[AppState], *, sent: int, answered: int) -> RenderableTy
     for heading in ("app", "state", "pods", "its traffic goes to"):
         table.add_column(heading, header_style="dim")
     for app in apps:
-        state = Text(one_line(app.state) or "...", style=_STATE_STYLES.get(app.state, "dim"))
+        state = Text(one_line(app.state) or "...", style=_STATE_STYLES.get(app.state, "yellow"))
         table.add_row(Text(one_line(app.name)), state, ", ".join(app.pods) or "none", _route(app))
     return Panel(Group(table, Text(_requests(sent, answered))), width=78, border_style="dim")
 
@@ -201,7 +186,7 @@ def _route(app: AppState) -> str:
         case True, False:
             return "resolver"
         case _:
-            return "pods" if ready else "nobody yet"
+            return "pods" if ready else "no pod yet"
 
 
 def _requests(sent: int, answered: int) -> str:

@@ -1,4 +1,4 @@
-"""Following the cluster for the story: informers whose handlers tell, and waits for what they see."""
+"""Following the cluster for the story: informers whose handlers report, and waits for what they see."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from elasti.api.names import API_VERSION, PLURAL, resolver_slice_name
+from elasti.api.view import STATES, state_word
 from elasti.cli.demo.manifests import NAMESPACE
-from elasti.cli.demo.story import MEANINGS, AppState
+from elasti.cli.demo.story import AppState
 from kubeloop.informer import Added, Deleted, SharedInformerFactory, Updated
 
 if TYPE_CHECKING:
@@ -48,7 +49,12 @@ class DemoWatch:
     def apps(self) -> list[AppState]:
         """Return how the apps are now."""
         return [
-            AppState(name, state, sorted(self._pods[name].values()), name in self._via_resolver)
+            AppState(
+                name,
+                state_word(state),
+                sorted(self._pods[name].values()),
+                name in self._via_resolver,
+            )
             for name, state in self._states.items()
         ]
 
@@ -75,7 +81,8 @@ class DemoWatch:
                 await self._changed.wait_for(condition)
         except TimeoutError:
             states = ", ".join(
-                f"{name} is in state {state or 'unknown'}" for name, state in self._states.items()
+                f"{name} is {state_word(state) or 'in no state'}"
+                for name, state in self._states.items()
             )
             raise TimeoutError(f"not all are {word} after {seconds:.0f} s: {states}") from None
 
@@ -85,7 +92,7 @@ class DemoWatch:
         if state and state != self._states[name]:
             self._states[name] = state
             self._note(name, state)
-            self._story.report("elasti", f"{name}: {state}, {MEANINGS.get(state, '')}")
+            self._story.report("elasti", f"{name} is {STATES.get(state, state)}")
         await self._notify_waiters()
 
     async def _pod(self, note: Notification[JsonObject]) -> None:

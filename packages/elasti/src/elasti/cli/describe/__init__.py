@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @click.command("describe")
 @click.argument("name", type=options.name, shell_complete=complete_names)
-@namespace_option
+@namespace_option()
 @output_option("text", "json", "yaml")
 @elasti_namespace_option
 @cluster_options

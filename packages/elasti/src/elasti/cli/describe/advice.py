@@ -1,7 +1,7 @@
 """What to do about one ElastiService, from all that is known of it. Pure.
 
 What the operator's conditions say is repeated here only where it is in the way: advice is short, and
-every line names something to look at or to do.
+every line names something to check or to do.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HOLDING = ("Parking", "Proxy", "Waking")
 
 
 def advice(found: Description) -> Iterator[str]:
-    """Yield what to look at or to do, the most urgent first."""
+    """Yield what to check or to do, the most urgent first."""
     if not found.es.status.conditions:
         yield "No operator has reconciled this ElastiService yet: elasti doctor says why."
         return
@@ -43,12 +43,12 @@ def _about_operator(found: Description) -> Iterator[str]:
             f" {meta.generation}, observed {status.observed_generation}): elasti doctor says whether"
             " one leads."
         )
-    for wish, annotation in (("wake", WAKE_ANNOTATION), ("sleep", SLEEP_ANNOTATION)):
+    for verb, annotation in (("wake", WAKE_ANNOTATION), ("sleep", SLEEP_ANNOTATION)):
         asked = moment((meta.annotations or {}).get(annotation))
         waited = (found.now - asked).total_seconds() if asked else 0.0
-        if waited > _PATIENCE and not (wish == "sleep" and status.state == "Proxy"):
+        if waited > _PATIENCE and not (verb == "sleep" and status.state == "Proxy"):
             yield (
-                f"A request to {wish} has been waiting for {duration(waited)}: elasti doctor says"
+                f"A request to {verb} has been waiting for {duration(waited)}: elasti doctor says"
                 " whether an operator leads."
             )
 
@@ -100,7 +100,7 @@ def _about_traffic(found: Description) -> Iterator[str]:
             if entry.role == "private" and not entry.exists and found.es.status.state:
                 yield (
                     f"The private Service {entry.name} is missing; the operator makes it again,"
-                    " unless it may not create Services: look at its logs."
+                    " unless it may not create Services: check its logs."
                 )
     if not isinstance(found.slices, tuple):
         return

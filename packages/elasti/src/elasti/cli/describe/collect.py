@@ -1,4 +1,4 @@
-"""Reads everything around one ElastiService; what may not be read is told, not hidden."""
+"""Reads everything around one ElastiService; what may not be read is reported, not hidden."""
 
 from __future__ import annotations
 
@@ -136,6 +136,6 @@ async def _events(client: Client, es: ElastiService) -> tuple[EventSummary, ...]
         pager = events.items(field_selector=f"involvedObject.name={name}")
         found += [event_from(event) async for event in pager]
     kinds = {KIND, es.spec.scale_target_ref.kind}
-    told = [event for event in found if event.about.partition("/")[0] in kinds]
-    told.sort(key=lambda event: event.at or dt.datetime.min.replace(tzinfo=dt.UTC))
-    return tuple(told[-_MOST_EVENTS:])
+    chosen = [event for event in found if event.about.partition("/")[0] in kinds]
+    chosen.sort(key=lambda event: event.at or dt.datetime.min.replace(tzinfo=dt.UTC))
+    return tuple(chosen[-_MOST_EVENTS:])

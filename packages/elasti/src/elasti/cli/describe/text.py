@@ -50,10 +50,10 @@ def _summary(found: Description) -> Iterator[tuple[str, str]]:
     woken = moment(status.last_scaled_up_time)
     yield "Last wake", NOTHING if woken is None else f"{ago(woken, found.now)} ago"
     yield "Why not asleep", with_time_left(str(why_of(es)) or "it is asleep", found.now)
-    for wish, annotation in (("Wake asked", WAKE_ANNOTATION), ("Sleep asked", SLEEP_ANNOTATION)):
+    for label, annotation in (("Wake asked", WAKE_ANNOTATION), ("Sleep asked", SLEEP_ANNOTATION)):
         if text := (es.metadata.annotations or {}).get(annotation):
             asked = moment(text)
-            yield wish, f"{ago(asked, found.now)} ago" if asked else text
+            yield label, f"{ago(asked, found.now)} ago" if asked else text
 
 
 def _wanted(spec: ElastiServiceSpec) -> Iterator[tuple[str, str]]:

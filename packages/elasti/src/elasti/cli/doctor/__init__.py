@@ -6,8 +6,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from elasti.cli import options
-from elasti.cli.options import cluster_options, elasti_namespace_option, output_option
+from elasti.cli.options import (
+    cluster_options,
+    elasti_namespace_option,
+    namespace_option,
+    output_option,
+)
 from elasti.cli.rendering import echo, render
 
 if TYPE_CHECKING:
@@ -15,25 +19,19 @@ if TYPE_CHECKING:
 
 
 @click.command("doctor")
-@click.option(
-    "-n",
-    "--namespace",
-    type=options.namespace,
-    default="",
-    help="Only the ElastiServices of this namespace; all by default.",
-)
+@namespace_option("Only the ElastiServices of this namespace; all by default.", "")
 @output_option("text", "json", "yaml")
 @elasti_namespace_option
 @cluster_options
 def command(*, namespace: str, output: str, elasti_namespace: str, access: AccessOptions) -> None:
     """Examine a cluster: what works, what does not, and the remedy for it.
 
-    It looks and changes nothing: the API server, the definition, your rights and those of operator and
+    It reads and changes nothing: the API server, the definition, your rights and those of operator and
     resolver, their Deployments, the leader, the resolvers' endpoints, every ElastiService, autoscalers
     and network policies on the targets.
 
     Exit code 0: nothing is wrong. 1: there is a problem. 4: none was found, but not everything could be
-    looked at.
+    read.
 
     \b
     Examples:

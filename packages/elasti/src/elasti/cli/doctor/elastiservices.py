@@ -15,7 +15,7 @@ from elasti.api import conditions as words
 from elasti.api.names import KIND
 from elasti.api.validation import problems
 from elasti.api.view import condition
-from elasti.cli.doctor.findings import DoctorFinding, FindingLevel
+from elasti.cli.doctor.findings import DoctorFinding, FindingLevel, hint, ok, warning
 from elasti.operator.report.conditions import service_findings
 from kubeloop.objects.core import Service
 
@@ -44,11 +44,9 @@ def judge_services(
         good += all(complaint.level is FindingLevel.HINT for complaint in complaints)
         yield from complaints
     if good:
-        yield DoctorFinding(
-            FindingLevel.OK, "ElastiServices", f"{len(found)}, {good} of them in order"
-        )
+        yield ok("ElastiServices", f"{len(found)}, {good} of them in order")
     elif not found:
-        yield DoctorFinding(FindingLevel.OK, "ElastiServices", "there is none yet")
+        yield ok("ElastiServices", "there is none yet")
 
 
 def judge_autoscalers(
@@ -164,10 +162,9 @@ def judge_policies(
             continue
         for name, labels in targets.get(namespace, ()):
             if selects((policy.get("spec") or {}).get("podSelector"), labels):
-                yield DoctorFinding(
-                    FindingLevel.WARNING,
+                yield warning(
                     f"NetworkPolicy {namespace}/{policy['metadata']['name']}",
-                    f"it selects the pods of {name} and lets nobody in from namespace {elasti[0]}:"
+                    f"it selects the pods of {name} and lets no pod in from namespace {elasti[0]}:"
                     " the resolver could not reach them, unless another policy lets it in",
                     "Allow ingress from\n"
                     f"  namespaceSelector: {{matchLabels: {{{_NAME_LABEL}: {elasti[0]}}}}}",
@@ -178,19 +175,17 @@ def judge_proxies(daemonsets: Iterable[JsonObject]) -> DoctorFinding:
     """Say who implements Services, by the DaemonSets of kube-system."""
     names = {item["metadata"]["name"] for item in daemonsets}
     if "kube-proxy" in names:
-        return DoctorFinding(FindingLevel.OK, "Services", "implemented by kube-proxy")
+        return ok("Services", "implemented by kube-proxy")
     if "cilium" in names:
-        return DoctorFinding(
-            FindingLevel.HINT,
+        return hint(
             "Services",
             "implemented by Cilium in place of kube-proxy: it follows EndpointSlices of ours too; with"
             " socket load balancing, open connections of clients outlive a switch, as with any"
             " endpoint that goes",
         )
-    return DoctorFinding(
-        FindingLevel.HINT,
+    return hint(
         "Services",
-        "neither kube-proxy nor Cilium was found in kube-system: whoever implements Services must send"
+        "neither kube-proxy nor Cilium was found in kube-system: what implements Services must send"
         " to the ready endpoints of all EndpointSlices of a Service, each with its own ports",
     )
 

@@ -1,12 +1,13 @@
-"""Looks at a cluster, part by part, and gathers what there is to say.
+"""Examines a cluster, part by part, and gathers the findings.
 
-A part that may not be looked at is told as such and stops nobody else; only a cluster that does not
+A part that may not be read is reported as such and the others go on; only a cluster that does not
 answer at all ends the examination.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -18,7 +19,7 @@ from elasti.cli.elastiservices import RESOURCE
 from kubeloop.client.errors import ApiError, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Iterable, Sequence
+    from collections.abc import Awaitable, Iterable, Iterator, Sequence
 
     from kubeloop.client import Client
     from kubeloop.objects.meta import JsonObject
@@ -31,7 +32,7 @@ _FEW = 10
 
 
 class Examination:
-    """One look at one cluster; `namespace` narrows which ElastiServices are looked at."""
+    """One examination of one cluster; `namespace` narrows which ElastiServices are read."""
 
     def __init__(
         self, client: Client, *, namespace: str, elasti_namespace: str, version: str
@@ -44,7 +45,7 @@ class Examination:
         self._is_defined: bool | None = None
 
     async def findings(self) -> list[DoctorFinding]:
-        """Look at everything. Raises KubeError where the cluster does not answer."""
+        """Read everything. Raises KubeError where the cluster does not answer."""
         self._found.append(installation.judge_server(await self._client.server_version()))
         await self._definition()
         await self._own_rights()
@@ -58,30 +59,25 @@ class Examination:
 
     async def _definition(self) -> None:
         definitions = self._client.resource(_DEFINITIONS)
-        found = await self._read(
-            installation.DEFINITION_TOPIC,
-            _or_none(definitions.get(f"{PLURAL}.{GROUP}")),
-            essential=False,
-        )
-        self._is_defined = None if isinstance(found, _Unseen) else found is not None
-        if not isinstance(found, _Unseen):
+        with self._noted(installation.DEFINITION_TOPIC, essential=False):
+            found = await _or_none(definitions.get(f"{PLURAL}.{GROUP}"))
+            self._is_defined = found is not None
             self._found += installation.judge_definition(found)
 
     async def _own_rights(self) -> None:
-        wanted = permissions.needs(self._namespace, self._elasti)
-        found = await self._read("your rights", permissions.judge_own(self._client, wanted))
-        if not isinstance(found, _Unseen):
-            self._found += found
+        with self._noted("your rights"):
+            wanted = permissions.needs(self._namespace, self._elasti)
+            self._found += await permissions.judge_own(self._client, wanted)
 
     async def _programs(self) -> list[JsonObject]:
         resource = self._client.resource("apps/v1/deployments", namespace=self._elasti)
-        found = await self._read("programs", _all(resource.items()))
-        if not isinstance(found, _Unseen):
-            self._found += installation.judge_programs(found, self._elasti, self._version)
-        there = [] if isinstance(found, _Unseen) else found
+        there: list[JsonObject] = []
+        with self._noted("programs"):
+            there = await _all(resource.items())
+            self._found += installation.judge_programs(there, self._elasti, self._version)
+            if not any(map(installation.program_of, there)):
+                self._found += installation.found_elsewhere(await self._labelled(), self._elasti)
         names = {installation.program_of(item) for item in there}
-        if not isinstance(found, _Unseen) and names <= {""}:
-            self._found += installation.found_elsewhere(await self._labelled(), self._elasti)
         await self._leader(installed="operator" in names)
         await self._resolvers(installed="resolver" in names)
         return there
@@ -96,19 +92,19 @@ class Examination:
 
     async def _leader(self, *, installed: bool) -> None:
         leases = self._client.resource("coordination.k8s.io/v1/leases", namespace=self._elasti)
-        lease = await self._read("leader", _or_none(leases.get(LEASE_NAME)))
-        if not isinstance(lease, _Unseen) and (installed or lease is not None):
-            self._found.append(installation.judge_lease(lease, dt.datetime.now(dt.UTC)))
+        with self._noted("leader"):
+            lease = await _or_none(leases.get(LEASE_NAME))
+            if installed or lease is not None:
+                self._found.append(installation.judge_lease(lease, dt.datetime.now(dt.UTC)))
 
     async def _resolvers(self, *, installed: bool) -> None:
         slices = self._client.resource(_SLICES, namespace=self._elasti)
-        selector = f"kubernetes.io/service-name={RESOLVER_SERVICE}"
-        endpoint_slices = await self._read(
-            "resolver endpoints", _all(slices.items(selector=selector))
-        )
-        if not isinstance(endpoint_slices, _Unseen) and (installed or endpoint_slices):
-            service = f"{self._elasti}/{RESOLVER_SERVICE}"
-            self._found.append(installation.judge_resolvers(endpoint_slices, service))
+        with self._noted("resolver endpoints"):
+            selector = f"kubernetes.io/service-name={RESOLVER_SERVICE}"
+            found = await _all(slices.items(selector=selector))
+            if installed or found:
+                service = f"{self._elasti}/{RESOLVER_SERVICE}"
+                self._found.append(installation.judge_resolvers(found, service))
 
     async def _accounts(self, deployments: Iterable[JsonObject]) -> None:
         ours = {installation.program_of(item): item for item in deployments}
@@ -121,23 +117,21 @@ class Examination:
             name = spec.get("serviceAccountName") or "default"
             account = f"system:serviceaccount:{self._elasti}:{name}"
             needed = permissions.program_rights(program, _watched(spec), self._elasti, served)
-            found = await self._read(
-                f"{program}'s rights",
-                permissions.judge_account(self._client, program, account, needed),
-                essential=False,
-            )
-            if not isinstance(found, _Unseen):
-                self._found += found
+            with self._noted(f"{program}'s rights", essential=False):
+                self._found += await permissions.judge_account(
+                    self._client, program, account, needed
+                )
 
     async def _services(self) -> list[ElastiService]:
         resource = self._client.resource(RESOURCE, ElastiService, namespace=self._namespace)
+        objects: list[ElastiService] | None = None
         try:
-            objects = await self._read("ElastiServices", _all(resource.items()))
+            with self._noted("ElastiServices"):
+                objects = await _all(resource.items())
         except NotFound:
             if self._is_defined is None:
                 self._found += installation.judge_definition(None)
-            return []
-        if isinstance(objects, _Unseen):
+        if objects is None:
             return []
         known = await self._list_around("Services", "v1/services", objects)
         by_place = None if known is None else {_place(item): item for item in known}
@@ -151,17 +145,17 @@ class Examination:
 
     async def _network(self, objects: Sequence[ElastiService]) -> None:
         daemons = self._client.resource("apps/v1/daemonsets", namespace="kube-system")
-        found = await self._read("Services", _all(daemons.items()), essential=False)
-        if not isinstance(found, _Unseen):
-            self._found.append(elastiservices.judge_proxies(found))
+        with self._noted("Services", essential=False):
+            self._found.append(elastiservices.judge_proxies(await _all(daemons.items())))
         policies = await self._list_around(
             "NetworkPolicies", "networking.k8s.io/v1/networkpolicies", objects
         )
         if not policies:
             return
         namespaces = self._client.resource("v1/namespaces")
-        elasti = await self._read("NetworkPolicies", _or_none(namespaces.get(self._elasti)))
-        labels = {} if isinstance(elasti, _Unseen) or elasti is None else _labels(elasti)
+        labels: dict[str, str] = {}
+        with self._noted("NetworkPolicies"):
+            labels = _labels(await _or_none(namespaces.get(self._elasti)) or {})
         targets = await self._targets(objects)
         self._found += elastiservices.judge_policies(policies, targets, (self._elasti, labels))
 
@@ -181,42 +175,30 @@ class Examination:
                 found.setdefault(namespace, []).append((f"{ref.kind} {ref.name}", of))
         return found
 
-    # Looking
+    # Reading
 
-    async def _read(self, topic: str, part: Awaitable[T], *, essential: bool = True) -> T | _Unseen:
-        """Return what was found; what may not be looked at is noted."""
+    @contextlib.contextmanager
+    def _noted(self, topic: str, *, essential: bool = True) -> Iterator[None]:
+        """Note what the block may not read, and go on after it. NotFound is for the block itself."""
         try:
-            return await part
+            yield
         except NotFound:
             raise
         except ApiError as error:
             level = FindingLevel.UNCHECKED if essential else FindingLevel.HINT
             self._found.append(DoctorFinding(level, topic, f"not checked: {error}"))
-            return _Unseen()
 
     async def _list_around(
         self, topic: str, resource: str, objects: Sequence[ElastiService]
     ) -> list[JsonObject] | None:
         """Return a resource's objects in the namespaces of ElastiServices; None where not known."""
         namespaces = sorted({es.metadata.namespace for es in objects})
-        if not namespaces:
-            return []
         places = namespaces if len(namespaces) <= _FEW else [""]
-        try:
-            found = await self._read(
-                topic,
-                asyncio.gather(
-                    *(_all(self._client.resource(resource, namespace=n).items()) for n in places)
-                ),
-                essential=False,
-            )
-        except NotFound:
-            return None  # the cluster has no such kind
-        return None if isinstance(found, _Unseen) else [item for part in found for item in part]
-
-
-class _Unseen:
-    """What could not be looked at."""
+        # NotFound: the cluster has no such kind.
+        with contextlib.suppress(NotFound), self._noted(topic, essential=False):
+            lists = (_all(self._client.resource(resource, namespace=n).items()) for n in places)
+            return [item for part in await asyncio.gather(*lists) for item in part]
+        return None
 
 
 async def _all(pager: Any) -> list[Any]:

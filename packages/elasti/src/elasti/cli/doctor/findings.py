@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from typing import TYPE_CHECKING
 
 from elasti.cli.exits import ExitCode
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class FindingLevel(enum.Enum):
-    """How bad it is. `HINT` is worth knowing; `UNCHECKED` could not be looked at."""
+    """How bad it is. `HINT` is worth knowing; `UNCHECKED` could not be read."""
 
     OK = "ok"
     HINT = "hint"
@@ -27,7 +28,7 @@ class FindingLevel(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class DoctorFinding:
-    """One thing that was looked at."""
+    """One thing that was examined."""
 
     level: FindingLevel
     topic: str
@@ -36,13 +37,13 @@ class DoctorFinding:
 
     def to_json(self) -> JsonObject:
         """Return it for scripts."""
-        return {
-            "level": self.level.value,
-            "topic": self.topic,
-            "message": self.message,
-            "remedy": self.remedy,
-        }
+        return {**dataclasses.asdict(self), "level": self.level.value}
 
+
+ok = functools.partial(DoctorFinding, FindingLevel.OK)
+hint = functools.partial(DoctorFinding, FindingLevel.HINT)
+warning = functools.partial(DoctorFinding, FindingLevel.WARNING)
+problem = functools.partial(DoctorFinding, FindingLevel.PROBLEM)
 
 _SIGNS = {
     FindingLevel.OK: "✓",
@@ -56,7 +57,7 @@ _INDENT = "    "
 
 
 def exit_code(findings: Sequence[DoctorFinding]) -> ExitCode:
-    """Return how the command ends: nobody is called healthy who was not looked at."""
+    """Return how the command ends: what could not be read is not called healthy."""
     levels = {finding.level for finding in findings}
     if FindingLevel.PROBLEM in levels:
         return ExitCode.FAILED
@@ -83,7 +84,7 @@ def verdict(findings: Sequence[DoctorFinding]) -> str:
     if count[FindingLevel.PROBLEM]:
         return f"{_counted(count[FindingLevel.PROBLEM], 'problem')}, {warnings}{rest}."
     if rest:
-        return f"No problem was found, but not all was looked at: {warnings}{rest}."
+        return f"No problem was found, but not everything could be read: {warnings}{rest}."
     return (
         "Elasti can work here."
         if not count[FindingLevel.WARNING]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from elasti.api.crd import custom_resource_definition
 from elasti.api.names import GROUP, PLURAL
 from elasti.api.view import moment
-from elasti.cli.doctor.findings import DoctorFinding, FindingLevel
+from elasti.cli.doctor.findings import DoctorFinding, FindingLevel, hint, ok, problem, warning
 from elasti.cli.rendering import duration
 from elasti.operator.report.crd_check import missing_fields, schema_hash
 
@@ -46,16 +46,14 @@ def judge_programs(
         if name := program_of(deployment):
             found[name].append(deployment)
         elif deployment["metadata"]["name"] == _KUBEELASTI:
-            yield DoctorFinding(
-                FindingLevel.WARNING,
+            yield warning(
                 "operator",
                 f"KubeElasti's operator ({_KUBEELASTI}) runs here too; only one of both can lead",
                 "Remove it once Elasti is installed; its ElastiServices are taken over as they are.",
             )
     for name, running in found.items():
         if not running:
-            yield DoctorFinding(
-                FindingLevel.PROBLEM,
+            yield problem(
                 name,
                 f"there is no Deployment of the {name} in namespace {namespace}",
                 f"{INSTALL}, or name its namespace with --elasti-namespace",
@@ -66,40 +64,38 @@ def judge_programs(
 
 
 def found_elsewhere(deployments: Iterable[JsonObject], namespace: str) -> Iterator[DoctorFinding]:
-    """Say where else Elasti is installed, for who looked in the wrong namespace."""
+    """Return where else Elasti is installed, for a user who named the wrong namespace."""
     places = {item["metadata"]["namespace"] for item in deployments} - {namespace}
     if places:
-        yield DoctorFinding(
-            FindingLevel.HINT,
+        yield hint(
             "programs",
             f"Elasti is installed in namespace {', '.join(sorted(places))}",
-            f"Look there: elasti doctor --elasti-namespace {min(places)}",
+            f"Examine that one: elasti doctor --elasti-namespace {min(places)}",
         )
 
 
 def judge_lease(lease: JsonObject | None, now: dt.datetime) -> DoctorFinding:
     """Judge who leads; None where there is no lease."""
     if lease is None:
-        return DoctorFinding(
-            FindingLevel.PROBLEM,
+        return problem(
             "leader",
             "no operator has ever led: there is no lease",
-            "Look at the operator's logs; with --no-leader-elect there is none, and none is needed.",
+            "Read the operator's logs; with --no-leader-elect there is none, and none is needed.",
         )
     spec = lease.get("spec") or {}
     holder, renewed = spec.get("holderIdentity") or "", moment(spec.get("renewTime"))
     age = (now - renewed).total_seconds() if renewed is not None else float("inf")
     if holder and age <= 2 * spec.get("leaseDurationSeconds", 15):
-        return DoctorFinding(FindingLevel.OK, "leader", f"{holder} leads")
+        return ok("leader", f"{holder} leads")
     when = "never" if renewed is None else f"{duration(age)} ago"
     return DoctorFinding(
         # Given back a moment ago, as in a rollout: the next one takes it at once.
         FindingLevel.PROBLEM if holder or age > _HANDOVER else FindingLevel.WARNING,
         "leader",
-        f"nobody leads: the lease of {holder} was last renewed {when}"
+        f"no operator leads: the lease of {holder} was last renewed {when}"
         if holder
-        else f"nobody leads: the lease was given back, and last renewed {when}",
-        "Nothing is put to sleep meanwhile; look at the operator's pods and logs.",
+        else f"no operator leads: the lease was given back, and last renewed {when}",
+        "Nothing is put to sleep meanwhile; check the operator's pods and logs.",
     )
 
 
@@ -110,16 +106,13 @@ def judge_resolvers(slices: Sequence[JsonObject], service: str) -> DoctorFinding
     ]
     ready = [e for e in endpoints if (e.get("conditions") or {}).get("ready") is not False]
     if not ready:
-        return DoctorFinding(
-            FindingLevel.PROBLEM,
+        return problem(
             "resolver endpoints",
             f"no endpoint of Service {service} is ready: nothing is put to sleep, and what sleeps is"
             " not reachable",
-            "Look at the resolver's pods: do their readiness probes pass?",
+            "Check the resolver's pods: do their readiness probes pass?",
         )
-    return DoctorFinding(
-        FindingLevel.OK, "resolver endpoints", f"{len(ready)} of {len(endpoints)} are ready"
-    )
+    return ok("resolver endpoints", f"{len(ready)} of {len(endpoints)} are ready")
 
 
 def _judge_deployment(deployment: JsonObject, program: str) -> DoctorFinding:
@@ -128,14 +121,14 @@ def _judge_deployment(deployment: JsonObject, program: str) -> DoctorFinding:
     available = status.get("availableReplicas", 0)
     said = f"Deployment {meta['namespace']}/{meta['name']}: {available} of {wanted} available"
     if available >= wanted > 0:
-        return DoctorFinding(FindingLevel.OK, program, said)
+        return ok(program, said)
     reasons = [c.get("message", "") for c in status.get("conditions") or () if _is_bad(c)]
-    look = f"kubectl describe -n {meta['namespace']} deployment {meta['name']}"
+    describe = f"kubectl describe -n {meta['namespace']} deployment {meta['name']}"
     return DoctorFinding(
         FindingLevel.WARNING if available else FindingLevel.PROBLEM,
         program,
         "; ".join([said, *filter(None, reasons)]),
-        f"See why: {look}",
+        f"See why: {describe}",
     )
 
 
@@ -154,14 +147,13 @@ def _judge_versions(deployments: Iterable[JsonObject], version: str) -> Iterator
     known = {name: found for name, found in versions.items() if found}
     if any(found != version for found in known.values()):
         said = ", ".join(f"{name} {found}" for name, found in sorted(known.items()))
-        yield DoctorFinding(
-            FindingLevel.WARNING,
+        yield warning(
             "versions",
             f"{said}, this program {version}",
             "Use one version of all: elasti install upgrades the cluster.",
         )
     elif known:
-        yield DoctorFinding(FindingLevel.OK, "versions", f"all {version}")
+        yield ok("versions", f"all {version}")
 
 
 DEFINITION_TOPIC = "definition"
@@ -175,51 +167,33 @@ def judge_server(version: str) -> DoctorFinding:
     """Judge the API server by its version."""
     found = _SERVER_VERSION.match(version)
     if found is not None and (int(found[1]), int(found[2])) < _OLDEST:
-        return DoctorFinding(
-            FindingLevel.PROBLEM,
+        return problem(
             "API server",
             f"version {version} has no discovery.k8s.io/v1",
             f"Upgrade Kubernetes to {_OLDEST[0]}.{_OLDEST[1]} or newer.",
         )
-    return DoctorFinding(FindingLevel.OK, "API server", f"reachable, version {version}")
+    return ok("API server", f"reachable, version {version}")
 
 
 def judge_definition(definition: JsonObject | None) -> Iterator[DoctorFinding]:
     """Judge the CustomResourceDefinition; None where there is none."""
     name = f"{PLURAL}.{GROUP}"
     if definition is None:
-        yield DoctorFinding(
-            FindingLevel.PROBLEM,
-            DEFINITION_TOPIC,
-            f"there is no {name}",
-            "Install Elasti: elasti install",
-        )
+        yield problem(DEFINITION_TOPIC, f"there is no {name}", "Install Elasti: elasti install")
         return
     conditions = (definition.get("status") or {}).get("conditions") or ()
     if not any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
         said = "; ".join(c.get("message", "") for c in conditions if c["status"] == "False")
-        yield DoctorFinding(
-            FindingLevel.PROBLEM,
-            DEFINITION_TOPIC,
-            f"{name} is not served: {said or 'not established'}",
-        )
+        yield problem(DEFINITION_TOPIC, f"{name} is not served: {said or 'not established'}")
     if missing := missing_fields(definition):
-        yield DoctorFinding(
-            FindingLevel.PROBLEM,
-            DEFINITION_TOPIC,
-            f"{name} is older and drops {', '.join(missing)}",
-            UPGRADE,
-        )
+        yield problem(DEFINITION_TOPIC, f"{name} is older and drops {', '.join(missing)}", UPGRADE)
         return
     here, there = schema_hash(custom_resource_definition()), schema_hash(definition)
     if here != there:
-        yield DoctorFinding(
-            FindingLevel.WARNING,
+        yield warning(
             DEFINITION_TOPIC,
             f"{name} has another schema ({there}) than this program's ({here})",
             UPGRADE,
         )
         return
-    yield DoctorFinding(
-        FindingLevel.OK, DEFINITION_TOPIC, f"{name} is the one of this version (schema {here})"
-    )
+    yield ok(DEFINITION_TOPIC, f"{name} is the one of this version (schema {here})")

@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
 from elasti.api.names import GROUP, PLURAL
-from elasti.cli.doctor.findings import DoctorFinding, FindingLevel
+from elasti.cli.doctor.findings import DoctorFinding, ok, problem, warning
 from elasti.operator import rbac as operator
 from elasti.resolver import rbac as resolver
 
@@ -79,10 +79,9 @@ async def judge_own(client: Client, wanted: Sequence[NeededPermission]) -> list[
     answers = [await allowed(need.right) for need in wanted]
     missing = [need for need, answer in zip(wanted, answers, strict=True) if not answer]
     if not missing:
-        return [DoctorFinding(FindingLevel.OK, "your rights", "enough for every command")]
+        return [ok("your rights", "enough for every command")]
     return [
-        DoctorFinding(
-            FindingLevel.WARNING,
+        warning(
             "your rights",
             f"{need.command}: you may not {need.right.verb} {need.right.resource}"
             f"{_where(need.right.namespace)}",
@@ -129,12 +128,9 @@ async def judge_account(
     missing = [right for right, answer in zip(rights, answers, strict=True) if not answer]
     topic = f"{program}'s rights"
     if not missing:
-        return [
-            DoctorFinding(FindingLevel.OK, topic, f"{account} has all {len(rights)} that it needs")
-        ]
+        return [ok(topic, f"{account} has all {len(rights)} that it needs")]
     return [
-        DoctorFinding(
-            FindingLevel.PROBLEM,
+        problem(
             topic,
             f"{account} lacks {len(missing)} of {len(rights)} rights",
             "\n".join(

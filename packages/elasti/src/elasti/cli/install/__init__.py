@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from elasti.cli.install.choices import install_options
-from elasti.cli.options import cluster_options
+from elasti.cli.options import cluster_options, timeout_option
 
 if TYPE_CHECKING:
     from elasti.cli.install.choices import Choices
@@ -19,13 +19,7 @@ if TYPE_CHECKING:
 @cluster_options
 @click.option("--dry-run", is_flag=True, help="Ask the server, show what would change, do nothing.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until operator and resolver run.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=180.0,
-    show_default=True,
-    help="How long to wait, in seconds.",
-)
+@timeout_option(180.0, "How long to wait")
 def command(
     *,
     choices: Choices,

@@ -170,7 +170,7 @@ def policies(choices: Choices) -> Iterator[Manifest]:
         ),
     )
     yield Manifest(
-        f"Data ports ({first}-{last}, {RESOLVER_SHARED_PORT}): everybody, since they stand for Services that"
+        f"Data ports ({first}-{last}, {RESOLVER_SHARED_PORT}): every client, since they stand for Services that"
         f" sleep. Admin port ({RESOLVER_ADMIN_PORT}): the operator, and pods of namespaces labelled"
         " metrics: enabled.",
         _policy(
@@ -201,7 +201,7 @@ def budgets(choices: Choices) -> Iterator[Manifest]:
                     # Not minAvailable: with one replica no node could ever be drained.
                     "maxUnavailable": 1,
                     "selector": {"matchLabels": selector(program)},
-                    # A pod that is not ready protects nobody.
+                    # A pod that is not ready protects no request.
                     "unhealthyPodEvictionPolicy": "AlwaysAllow",
                 },
             },

@@ -140,7 +140,7 @@ class ServerSideApplier:
         except NotFound as error:
             if _names_namespace(error):
                 raise _no_namespace(obj) from error
-            # A binding of a role that is not there yet, for somebody who may not bind all.
+            # A binding of a role that is not there yet, for a user who may not bind every role.
             if not self._dry_run:
                 raise
             after, unchecked = asked, str(error)
@@ -167,7 +167,7 @@ class ServerSideApplier:
 
     async def _write(self, obj: JsonObject) -> JsonObject:
         resource = await self._client.resource_for(obj["apiVersion"], obj["kind"])
-        # Fields that somebody changed by hand are ours again: this is what was asked for.
+        # Fields that were changed by hand are ours again: this is what was asked for.
         return await resource.apply(
             obj,
             field_manager=MANAGED_BY,

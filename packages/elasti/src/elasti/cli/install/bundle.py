@@ -6,7 +6,7 @@ and the programs last.
 Both Deployments run one image, the command says which program. They need no root, no capability and no
 writable file system. A rollout never has fewer pods than before: a new one is ready first. They listen on every
 address, of both families where a pod has both; a cluster for development, whose pods share their
-machine's addresses, tells them by ELASTI_LISTEN_ADDRESS which one is theirs.
+machine's addresses, sets ELASTI_LISTEN_ADDRESS to theirs.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _RESOURCES: Mapping[Program, JsonObject] = {
 def deployments(choices: Choices) -> Iterator[Manifest]:
     """Yield the two Deployments."""
     for program, why in (
-        (Program.OPERATOR, "Decides who sleeps; one replica leads, every one wakes."),
+        (Program.OPERATOR, "Decides what sleeps; one replica leads, every one wakes."),
         (Program.RESOLVER, "Holds connections while their workload wakes."),
     ):
         yield Manifest(why, _deployment(program, choices))

@@ -18,8 +18,6 @@ import click
 from elasti._version import __version__
 from elasti.api.names import MANAGED_BY, NAMESPACE
 from elasti.api.parsing import SettingsError
-from elasti.operator.settings import OperatorSettings
-from elasti.resolver.settings import ResolverSettings
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -113,6 +111,10 @@ def read_program_variables(given: Iterable[str]) -> dict[Program, dict[str, str]
 
 def _check(program: Program, name: str, value: str) -> None:
     """Refuse what the program itself would refuse at its start. Raises ChoiceError."""
+    # Here, not above: the help of a command needs neither program.
+    from elasti.operator.settings import OperatorSettings
+    from elasti.resolver.settings import ResolverSettings
+
     settings = OperatorSettings if program is Program.OPERATOR else ResolverSettings
     # A reference gets its value in the pod; others are read with those that they belong to.
     if "$(" in value or name in _TOGETHER:

@@ -1,4 +1,4 @@
-"""Installing, and upgrading, which is the same: look who is there, ask, apply, wait, tidy up.
+"""Installing, and upgrading, which is the same: survey, dry run, apply, wait, remove what is left over.
 
 Everything is asked for in a dry run first, so that a right which is missing, or an object that cannot
 become ours, is found before anything has changed. What an earlier installation had and this one does
@@ -127,7 +127,7 @@ class Installer:
                 raise _rival(other)
 
     async def _refuse_to_abandon(self, previous: InstalledOperator | None) -> None:
-        """Who was watched and is not any more would sleep for ever. Raises Failure."""
+        """What is asleep and no longer watched would sleep indefinitely. Raises Failure."""
         if previous is None or not self._choices.watch_namespaces:
             return
         watched = {*self._choices.watch_namespaces}
@@ -140,7 +140,7 @@ class Installer:
             raise _abandoned(left)
 
     async def _need_definition(self) -> None:
-        """Without it the programs never get ready, and the wait would be in vain. Raises Failure."""
+        """Without it the programs never get ready, and the wait would be without effect. Raises Failure."""
         try:
             await self._client.mapper.by_kind(API_VERSION, KIND)
         except NoMatch:
@@ -190,7 +190,7 @@ class Installer:
 def _abandoned(left: list[JsonObject]) -> Failure:
     return Failure(
         ExitCode.FAILED,
-        f"nobody would watch these ElastiServices any more: {name_some(left)}",
+        f"no operator would watch these ElastiServices any more: {name_some(left)}",
         remedy="Watch their namespaces too (--watch-namespace), or delete them first; deleting wakes"
         " their targets.",
     )

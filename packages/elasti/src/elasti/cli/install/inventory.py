@@ -39,7 +39,7 @@ class InstalledKind(NamedTuple):
     is_clusters: bool = False
 
 
-# In the order in which they go: programs first, rights when nobody needs them any more.
+# In the order in which they go: programs first, rights when nothing needs them any more.
 KINDS = (
     InstalledKind(_DEPLOYMENTS, "Deployment"),
     InstalledKind("policy/v1/poddisruptionbudgets", "PodDisruptionBudget"),
@@ -80,7 +80,7 @@ class InstalledOperator:
 
 
 async def installed_operators(client: Client) -> list[InstalledOperator]:
-    """Return every operator that can be seen, KubeElasti's too; none where nobody may look."""
+    """Return every operator that can be seen, KubeElasti's too; none where the user may not list them."""
     deployments = client.resource(_DEPLOYMENTS)
     try:
         found = [item async for item in deployments.items(selector=_OPERATOR_LABELS)]
@@ -153,7 +153,7 @@ _MOST_NAMES = 5
 async def list_elastiservices(client: Client, namespaces: Sequence[str]) -> list[JsonObject] | None:
     """Return the ElastiServices of namespaces, of all where none is named.
 
-    None where nobody may look at all of them; without a definition there are none.
+    None where the user may not list all of them; without a definition there are none.
     """
     resource = client.resource(RESOURCE)
     try:

@@ -81,7 +81,7 @@ def _of_pod(status: JsonObject) -> Iterator[str]:
 
 
 _DEFINITIONS = "apiextensions.k8s.io/v1/customresourcedefinitions"
-_LOOK_EVERY = 0.5
+_POLL_INTERVAL = 0.5
 
 
 async def definition_served(client: Client, seconds: float) -> None:
@@ -94,7 +94,7 @@ async def definition_served(client: Client, seconds: float) -> None:
         return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
     try:
-        await poll(served, _LOOK_EVERY / 5, immediate=True, timeout=seconds)
+        await poll(served, _POLL_INTERVAL / 5, immediate=True, timeout=seconds)
     except TimeoutError:
         raise Failure(
             ExitCode.TIMED_OUT, f"the cluster does not serve {PLURAL}.{GROUP} after {seconds:g} s"
@@ -114,7 +114,7 @@ async def programs_available(
                     last = [await _read_rollout(client, namespace, program) for program in Program]
                     for item in last:
                         waiting.show(item.name, item.words)
-                    await asyncio.sleep(_LOOK_EVERY)
+                    await asyncio.sleep(_POLL_INTERVAL)
     except TimeoutError:
         raise _timed_out(last, namespace, seconds) from None
 
@@ -135,7 +135,7 @@ async def _pods(client: Client, namespace: str, program: Program) -> list[JsonOb
     try:
         return [pod async for pod in pods.items(selector=chosen)]
     except Forbidden:
-        # Who may not look at pods is told less, and can install all the same.
+        # A user who may not list pods sees less, and can install all the same.
         return []
 
 
@@ -146,7 +146,7 @@ def _timed_out(last: list[Rollout], namespace: str, seconds: float) -> Failure:
     if any("Image" in what for what in troubles):
         remedy.append("The nodes cannot pull the image: name one that they can with --image.")
     remedy.append(
-        f"Look: kubectl -n {namespace} describe pods. Running the command again goes on waiting."
+        f"See why: kubectl -n {namespace} describe pods. Running the command again goes on waiting."
     )
     states = "; ".join(f"{item.name}: {item.words}" for item in late)
     return Failure(

@@ -7,23 +7,15 @@ from typing import TYPE_CHECKING
 import click
 
 from elasti.api.names import NAMESPACE
-from elasti.cli import options
 from elasti.cli.exits import ExitCode, Failure
-from elasti.cli.options import cluster_options
+from elasti.cli.options import cluster_options, namespace_option, timeout_option
 
 if TYPE_CHECKING:
     from elasti.cli.options import AccessOptions
 
 
 @click.command("uninstall")
-@click.option(
-    "-n",
-    "--namespace",
-    type=options.namespace,
-    default=NAMESPACE,
-    show_default=True,
-    help="Where it is installed.",
-)
+@namespace_option("Where it is installed.", NAMESPACE)
 @cluster_options
 @click.option(
     "--keep-crd",
@@ -32,13 +24,7 @@ if TYPE_CHECKING:
 )
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--force", is_flag=True, help="Go on although a target cannot be woken.")
-@click.option(
-    "--timeout",
-    type=click.FloatRange(min=0, min_open=True),
-    default=300.0,
-    show_default=True,
-    help="How long to wait for targets to wake, in seconds.",
-)
+@timeout_option(300.0, "How long to wait for targets to wake")
 def command(
     *,
     namespace: str,
@@ -68,7 +54,7 @@ def command(
 
     progress = Progress()
 
-    async def look() -> UninstallSurvey:
+    async def read() -> UninstallSurvey:
         async with connected(access) as client:
             return await survey(client, namespace)
 
@@ -83,7 +69,7 @@ def command(
                 progress.say("Stopped half-way. Call again to go on.")
                 raise
 
-    found = run_to_end(look)
+    found = run_to_end(read)
     if found.is_done(keep=keep_crd):
         progress.say(f"Nothing of Elasti is in namespace {namespace}.")
         if found.has_definition and found.needed_by:
@@ -100,7 +86,7 @@ def command(
 
 
 def _ask() -> None:
-    """Go on only after a yes. Raises Failure; no answer, as where nobody sits, is a no."""
+    """Go on only after a yes. Raises Failure; no answer, as without a terminal, is a no."""
     try:
         agreed = click.confirm("Go on?")
     except click.Abort:

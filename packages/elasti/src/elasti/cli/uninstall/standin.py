@@ -2,7 +2,7 @@
 
 It is the same program with the rights of the person who calls: it wakes, waits for ready endpoints,
 takes the resolver out of rotations and lets go of finalizers. Resolvers cannot be reached from here,
-so it vouches for none and never puts anybody to sleep; what is published stays until pods take over.
+so it confirms none and never puts a target to sleep; what is published stays until pods take over.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from kubeloop.client import Client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
-    from types import TracebackType
     from typing import Self
 
     from elasti.api.wire import ActivityReport
@@ -38,21 +37,16 @@ class UnreachableResolvers:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         return
 
     async def owns(self, address: str, port: int, namespace: str, service: str) -> bool:
-        """Nobody vouches for anybody."""
+        """No resolver can confirm its port from here."""
         del address, port, namespace, service
         return False
 
     async def activity(self, address: str, namespace: str, service: str) -> ActivityReport | None:
-        """Nobody says anything, so nobody is put to sleep."""
+        """No resolver reports, so nothing is put to sleep."""
         del address, namespace, service
         return None
 

@@ -64,7 +64,7 @@ class UninstallSurvey:
 
 
 async def survey(client: Client, namespace: str) -> UninstallSurvey:
-    """Look at an installation. Raises KubeError."""
+    """Read an installation. Raises KubeError."""
     ours = await installed_operator(client, namespace)
     others = [item for item in await installed_operators(client) if item.namespace != namespace]
     watches = ours.watches if ours else ()
@@ -114,7 +114,7 @@ def _needed_by(
         places = ", ".join(sorted(item.namespace for item in others))
         return f"another installation needs it (namespace {places})"
     if everywhere is None:
-        return "nobody may see here whether others have ElastiServices"
+        return "you may not list the ElastiServices of all namespaces"
     known = {key_of(es) for es in mine}
     left = [es for es in everywhere if key_of(es) not in known]
     if not left:
@@ -129,7 +129,7 @@ def refusal(survey: UninstallSurvey, *, keep: bool) -> Failure | None:
     return Failure(
         ExitCode.FAILED,
         f"the CustomResourceDefinition cannot go: {survey.needed_by}",
-        remedy="Keep it, and everybody's ElastiServices: --keep-crd",
+        remedy="Keep it, and all ElastiServices: --keep-crd",
     )
 
 

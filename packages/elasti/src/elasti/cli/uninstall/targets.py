@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kubeloop.objects.patches import Patch
 
 _AWAKE = "Serve"
-_LOOK_EVERY = 1.0
+_POLL_INTERVAL = 1.0
 _COMPANIONS = (
     ("discovery.k8s.io/v1/endpointslices", f"endpointslice.kubernetes.io/managed-by={MANAGED_BY}"),
     ("v1/services", f"{PRIVATE_LABEL}=true"),
@@ -124,7 +124,7 @@ class UninstallTargets:
         try:
             await self._objects.patch(meta["name"], patch, namespace=meta["namespace"])
         except (NotFound, Conflict, Invalid):
-            # It went or changed meanwhile; whoever waits looks again.
+            # It went or changed meanwhile; the wait reads it again.
             return
 
     async def _wait(
@@ -141,4 +141,4 @@ class UninstallTargets:
                 if not left or loop.time() >= until:
                     return left
                 waiting.show("ElastiServices", f"{words}: {name_some(left)}")
-                await asyncio.sleep(_LOOK_EVERY)
+                await asyncio.sleep(_POLL_INTERVAL)

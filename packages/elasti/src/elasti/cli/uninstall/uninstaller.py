@@ -6,7 +6,7 @@
 3. The programs go, then their Services, policies, rights and accounts.
 4. The definition goes last.
 
-Where the cluster's operator does not work, a stand-in does steps 1 and 2. Each step looks at what
+Where the cluster's operator does not work, a stand-in does steps 1 and 2. Each step reads what
 is there, so calling again goes on where a call ended.
 """
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 _DEPLOYMENTS = "apps/v1/deployments"
-_LOOK_EVERY = 0.5
+_POLL_INTERVAL = 0.5
 # No manifest has them, so no label of an installation finds them.
 _MADE_BY_THE_OPERATOR = (
     ("coordination.k8s.io/v1/leases", LEASE_NAME),
@@ -114,7 +114,7 @@ class Uninstaller:
             return await self._targets.until_gone(self._seconds)
 
     async def _let_go(self) -> None:
-        """Stop the operator, so that nobody falls asleep again, and leave all awake.
+        """Stop the operator, so that no target falls asleep again, and leave all awake.
 
         Private Services go after the resolvers: those still take connections from nodes that have not
         heard yet, and find the pods by them.
@@ -154,14 +154,14 @@ class Uninstaller:
         """Wait until the pods are gone; those that still serve a connection are not waited out."""
         namespace, left = self._survey.namespace, 0
         pods = self._client.resource("v1/pods", PartialObjectMetadata, namespace=namespace)
-        # Who may not look at pods does not wait for them.
+        # A user who may not list pods does not wait for them.
         with contextlib.suppress(TimeoutError, Forbidden), self._progress.waiting() as waiting:
             async with asyncio.timeout(self._seconds):
                 for program in programs:
                     chosen = ",".join(f"{k}={v}" for k, v in selector(program).items())
                     while left := len([pod async for pod in pods.items(selector=chosen)]):
                         waiting.show(account(program), f"{left} pods end what they serve")
-                        await asyncio.sleep(_LOOK_EVERY)
+                        await asyncio.sleep(_POLL_INTERVAL)
         if left:
             self._progress.say(f"{left} pods still serve connections, and end when those do")
 
@@ -194,7 +194,7 @@ class Uninstaller:
 def _not_woken(asleep: list[JsonObject], seconds: float) -> Failure:
     return Failure(
         ExitCode.TIMED_OUT,
-        f"not awake after {seconds:.0f} s: {name_some(asleep)}. Without Elasti their Services would answer nobody",
+        f"not awake after {seconds:.0f} s: {name_some(asleep)}. Without Elasti their Services would answer no request",
         remedy="See why: elasti describe NAME. Then try again, with a longer --timeout; or --force"
         " leaves them as they are.",
     )
