@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.operator.conftest import place, rig
 from tests.operator.crash_scenarios import SCENARIOS, Scenario, count_writes
-from tests.operator.crashing import Testbed, after, crash_testbed
+from tests.operator.crashing import CrashTestbed, after, crash_testbed
 from tests.operator.rig import Rig
 from tests.operator.servers import CONTROLPLANE, everywhere
 
@@ -41,7 +41,9 @@ async def test_killed_after_any_write_it_ends_well(
     assert all(deaths[: max(FEWEST_WRITES, writes // 2)]), deaths
 
 
-async def trial(testbed: Testbed, scenario: Scenario, count: int, slots: asyncio.Semaphore) -> int:
+async def trial(
+    testbed: CrashTestbed, scenario: Scenario, count: int, slots: asyncio.Semaphore
+) -> int:
     """Kill it after so many writes, and return how often it died."""
     async with slots, testbed.case() as case:
         with case.explained(f"killed after write {count} of {scenario.__name__}"):

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from tests.controllers.support import Cluster, cluster_on, deployment, eventually, patient
-from tests.controllers.test_deployments import set_image, settled, sizes
-from tests.controllers.test_endpoint_slices import ready_endpoints, service
-from tests.controllers.test_stateful_sets import stateful_set
-from tests.controllers.test_stateful_sets import with_status as set_status
+from tests.controllers.test_deployment import set_image, settled, sizes
+from tests.controllers.test_endpoint_slice import ready_endpoints, service
+from tests.controllers.test_stateful_set import stateful_set
+from tests.controllers.test_stateful_set import with_status as set_status
 
 from devkube.apiserver.faults import InjectedFault
 from devkube.controllers.manager import ControllerManager

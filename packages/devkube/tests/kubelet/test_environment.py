@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kubelet.made import pod
+from tests.kubelet.builders import pod
 
 from devkube.kubelet.container_types import ContainerSpec, ResourceFieldSelector
 from devkube.kubelet.environment import (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.kubelet.supervisor.test_processes import exists
 from tests.kubelet.support import (
     NETWORK,
     Cluster,
@@ -17,7 +18,6 @@ from tests.kubelet.support import (
     status_of,
     web,
 )
-from tests.kubelet.test_processes import exists
 
 from devkube.kubelet.supervisor.linux import descendants
 

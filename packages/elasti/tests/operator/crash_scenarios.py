@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TypeAlias
 
 from tests.controllers.support import eventually
-from tests.operator.crashing import Case, Point, Testbed
+from tests.operator.crashing import Case, CrashTestbed, Point
 from tests.operator.keda import KEDA, PlayedKeda, keda_on
 from tests.operator.recorder import Recorder
 
@@ -95,7 +95,7 @@ async def delete(case: Case, point: Point | None) -> None:
 SCENARIOS: tuple[Scenario, ...] = (park, keda_park, wake, keda_wake, trigger_wake, delete)
 
 
-async def count_writes(testbed: Testbed, scenario: Scenario) -> int:
+async def count_writes(testbed: CrashTestbed, scenario: Scenario) -> int:
     """Play a scenario undisturbed; how many writes it takes."""
     async with testbed.case() as case:
         await scenario(case, None)

@@ -176,7 +176,7 @@ class Case:
 
 
 @dataclasses.dataclass(frozen=True)
-class Testbed:
+class CrashTestbed:
     """What the cases on one server share."""
 
     rig: Rig
@@ -237,7 +237,7 @@ class Testbed:
 
 
 @contextlib.asynccontextmanager
-async def crash_testbed(rig: Rig, directory: Path, *, real: bool) -> AsyncIterator[Testbed]:
+async def crash_testbed(rig: Rig, directory: Path, *, real: bool) -> AsyncIterator[CrashTestbed]:
     """Everything that cases share, on a rig's server."""
     address = loopback()
     while len(address) != len(_SHOWN):
@@ -246,4 +246,4 @@ async def crash_testbed(rig: Rig, directory: Path, *, real: bool) -> AsyncIterat
     account = await Account(rig, "confined-operator").create()
     async with resolver.running():
         await rig.list_resolvers(resolver.endpoint())
-        yield Testbed(rig, resolver, account, directory)
+        yield CrashTestbed(rig, resolver, account, directory)

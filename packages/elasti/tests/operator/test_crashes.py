@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.operator import crash_scenarios as scenarios
 from tests.operator.crash_scenarios import Scenario
-from tests.operator.crashing import Point, Testbed, after_first, crash_testbed
+from tests.operator.crashing import CrashTestbed, Point, after_first, crash_testbed
 from tests.operator.rig import Rig
 
 pytestmark = pytest.mark.timeout(300)
@@ -22,7 +22,7 @@ POINTS: list[tuple[Scenario, Point]] = [
 ]
 
 
-async def play(testbed: Testbed, scenario: Scenario, point: Point) -> None:
+async def play(testbed: CrashTestbed, scenario: Scenario, point: Point) -> None:
     async with testbed.case() as case:
         with case.explained(scenario.__name__):
             await scenario(case, point)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.controller.fake_informer import FakeInformer, added, deleted, obj, updated
-from tests.controller.queue_probe import now, settle
+from tests.controller.queue.queue_probe import now, settle
 
 from kubeloop.client.errors import NotFound, Status
 from kubeloop.controller.controller import Controller, SyncTimeout

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from tests.client.rest import client_of
-from tests.controller.lease_server import LeaseServer
+from tests.controller.election.lease_server import LeaseServer
 
 from kubeloop.aio.wait import poll
 from kubeloop.client.errors import ApiError

@@ -64,7 +64,9 @@ class FairSemaphore:
 
     def __repr__(self) -> str:
         waiting = sum(map(len, self._waiting.values()))
-        return f"<Turns {self._in_time} in time, {self._late.total()} late, {waiting} waiting>"
+        return (
+            f"<FairSemaphore {self._in_time} in time, {self._late.total()} late, {waiting} waiting>"
+        )
 
     async def wait_calm(self, longest: float) -> None:
         """Let a crowd go first, for so many seconds at most; late ones are none."""

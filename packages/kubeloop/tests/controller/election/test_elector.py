@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.controller.lease_server import NO_FAULT, Fault, LeaseServer, lease
+from tests.controller.election.lease_server import NO_FAULT, Fault, LeaseServer, lease
 
 from kubeloop.controller.election.elector import LeaderCallbacks, LeaderElector
 from kubeloop.controller.election.lease import ElectionConfig

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.client.kubeconfigs import write
+from tests.client.config.kubeconfigs import write
 
 from kubeloop.client.config.kubeconfig import load_file, load_files, parse_kubeconfig
 from kubeloop.client.errors import ConfigError

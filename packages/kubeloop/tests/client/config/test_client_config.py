@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from tests.certs import make_authority
-from tests.client.kubeconfigs import document, write
+from tests.client.config.kubeconfigs import document, write
 
 from kubeloop.client.config.client_config import ClientConfig, ClientSettings
 from kubeloop.client.config.endpoint import Endpoint

@@ -423,7 +423,7 @@ def test_on_a_terminal_one_line_moves():
 
 @pytest.mark.parametrize("name", ["install", "uninstall", "manifests"])
 def test_the_guide_explains_every_option(name: str):
-    guide = (Path(__file__).parents[4] / "docs/guide/installing.md").read_text()
+    guide = (Path(__file__).parents[5] / "docs/guide/installing.md").read_text()
     command = main.get_command(click.Context(main), name)
     assert command is not None
     for parameter in command.params:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kubelet.made import Story, at, deleted, pod
+from tests.kubelet.builders import Story, at, deleted, pod
 
 from devkube.kubelet.pod_types import ContainerStateWaiting
 from devkube.kubelet.pods.plan import (

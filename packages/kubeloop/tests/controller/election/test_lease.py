@@ -4,7 +4,7 @@ import datetime as dt
 from typing import Any
 
 import pytest
-from tests.controller.lease_server import lease
+from tests.controller.election.lease_server import lease
 
 from kubeloop.controller.election.lease import (
     CreateLease,

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.controller.queue_probe import RecordedMetrics, now, settle, take, take_all
+from tests.controller.queue.queue_probe import RecordedMetrics, now, settle, take, take_all
 
 from kubeloop.controller.queue.priority_queue import DelayingQueue, PriorityQueue, RateLimitedQueue
 from kubeloop.controller.queue.ratelimiters import ExponentialLimiter

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from tests.controller.lease_server import Fault, LeaseServer
+from tests.controller.election.lease_server import Fault, LeaseServer
 
 from kubeloop.controller.election.elector import LeaderCallbacks, LeaderElector
 from kubeloop.controller.election.lease import ElectionConfig

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from tests.certs import make_authority
-from tests.client.kubeconfigs import b64, document, write
+from tests.client.config.kubeconfigs import b64, document, write
 
 from kubeloop.client.auth.identity import Impersonation
 from kubeloop.client.config.client_config import ClientConfig, ClientSettings

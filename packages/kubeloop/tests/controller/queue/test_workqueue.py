@@ -6,7 +6,7 @@ import gc
 import weakref
 
 import pytest
-from tests.controller.queue_probe import RecordedMetrics, now, settle, take, take_all
+from tests.controller.queue.queue_probe import RecordedMetrics, now, settle, take, take_all
 
 from kubeloop.controller.queue.priority_queue import PriorityQueue
 from kubeloop.controller.queue.workqueue import QueueShutDown, WorkQueue

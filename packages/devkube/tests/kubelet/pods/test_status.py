@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import msgspec
-from tests.kubelet.made import Story, at, deleted, pod
+from tests.kubelet.builders import Story, at, deleted, pod
 
 from devkube.kubelet.pod_types import ContainerStateWaiting, PodStatus
 from devkube.kubelet.pods.reporting import status_difference

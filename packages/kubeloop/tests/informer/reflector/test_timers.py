@@ -21,6 +21,7 @@ from tests.informer.support import (
 from kubeloop.aio.backoff import QuietResetBackoff
 from kubeloop.client.errors import ConnectionRefused, KubeError
 from kubeloop.informer.reflector.source import ReflectorOptions
+from kubeloop.informer.reflector.timers import SilentWatch, StreamGuard
 from kubeloop.objects.list_watch import Page, WatchEvent
 from kubeloop.testing.fake_errors import api_error
 
@@ -238,3 +239,15 @@ def test_the_default_backoff_is_the_one_specified():
     backoff = ReflectorOptions().backoff
     assert dataclasses.astuple(backoff) == (0.8, 2.0, 1.0, None, 30.0)
     assert ReflectorOptions().backoff_reset == 120.0
+
+
+async def test_silence_ends_a_guarded_stream_and_leaves_no_timer():
+    with pytest.raises(SilentWatch, match="no byte in 10 s"):
+        async with StreamGuard(silence=10):
+            await asyncio.sleep(100)
+    assert now() == 10
+    guard = StreamGuard(silence=10)
+    async with guard:
+        await asyncio.sleep(5)
+    assert guard._timer is not None
+    assert guard._timer.cancelled()

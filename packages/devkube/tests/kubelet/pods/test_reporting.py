@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from tests.kubelet.made import pod
+from tests.kubelet.builders import pod
 
 from devkube.kubelet.pod_types import KubeletPod, PodStatus
 from devkube.kubelet.pods.reporting import StatusWriter

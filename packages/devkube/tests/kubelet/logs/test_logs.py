@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.cluster_support import kubectls
-from tests.kubelet.made import EPOCH
+from tests.kubelet.builders import EPOCH
 from tests.kubelet.support import Cluster, is_ready, pod, shell, status_of
 
 from devkube.kubelet.logs.files import LogFile

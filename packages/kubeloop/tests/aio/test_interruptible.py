@@ -1,16 +1,18 @@
-"""Blocks that others may end."""
+"""Blocks that another task may interrupt."""
 
 from __future__ import annotations
 
 import asyncio
 
 import pytest
-from tests.informer.support import now
 
 from kubeloop.aio.tasks import Interruptible
-from kubeloop.informer.reflector.timers import SilentWatch, StreamGuard
 
 pytestmark = pytest.mark.virtual_time
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 async def wait_inside(block: Interruptible, seconds: float = 100.0) -> None:
@@ -50,13 +52,3 @@ async def test_a_timeout_of_the_body_itself_passes_through():
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(30):
             await wait_inside(Interruptible())
-
-
-async def test_silence_ends_a_guarded_stream_and_leaves_no_timer():
-    with pytest.raises(SilentWatch, match="no byte in 10 s"):
-        await wait_inside(StreamGuard(silence=10))
-    assert now() == 10
-    guard = StreamGuard(silence=10)
-    await wait_inside(guard, 5)
-    assert guard._timer is not None
-    assert guard._timer.cancelled()

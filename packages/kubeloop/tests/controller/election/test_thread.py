@@ -1,4 +1,4 @@
-"""Real threads and real time, therefore short leases; everything else is in test_election.py."""
+"""Real threads and real time, therefore short leases; everything else is in test_elector.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from tests.controller.lease_server import NO_FAULT, Fault, LeaseClient, LeaseServer, lease
+from tests.controller.election.lease_server import NO_FAULT, Fault, LeaseClient, LeaseServer, lease
 
 from kubeloop.controller.election.elector import LeaderCallbacks
 from kubeloop.controller.election.lease import ElectionConfig

@@ -9,7 +9,7 @@ from pathlib import Path
 from elasti.cli.install.bundle import USER, bundle
 from elasti.cli.install.choices import Choices
 
-ROOT = Path(__file__).resolve().parents[4]
+ROOT = Path(__file__).resolve().parents[5]
 DOCKERFILE = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
 LINES = [line.split(maxsplit=1) for line in DOCKERFILE.splitlines() if re.match(r"[A-Z]+ ", line)]
 

@@ -14,7 +14,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from tests.controller.queue_probe import RecordedMetrics, now, settle, take, take_all
+from tests.controller.queue.queue_probe import RecordedMetrics, now, settle, take, take_all
 
 from kubeloop.controller.queue.priority_queue import PriorityQueue
 from kubeloop.controller.queue.ratelimiters import ExponentialLimiter

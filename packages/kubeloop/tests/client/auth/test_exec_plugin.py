@@ -280,7 +280,7 @@ def test_a_plugin_in_a_terminal_can_ask_and_read_the_answer(script):
     program = textwrap.dedent(f"""
         import asyncio
         from kubeloop.aio.clock import SystemClock
-        from kubeloop.client.exec_plugin import ExecPlugin, ExecSpec
+        from kubeloop.client.auth.exec_plugin import ExecPlugin, ExecSpec
         spec = ExecSpec(command={str(path)!r})
         plugin = ExecPlugin(spec, environ={{"PATH": "/bin:/usr/bin"}}, clock=SystemClock())
         print("GOT", len(asyncio.run(plugin.run()).token))

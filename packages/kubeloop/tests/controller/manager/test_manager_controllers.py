@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.controller.election.lease_server import LeaseServer, lease
 from tests.controller.fake_informer import FakeInformer
-from tests.controller.lease_server import LeaseServer, lease
 
 from kubeloop.client.errors import Forbidden, Status
 from kubeloop.controller import (

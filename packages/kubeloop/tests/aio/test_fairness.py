@@ -1,29 +1,28 @@
-"""Everybody in turn: one group's crowd or its slowness is nobody else's."""
+"""Fairness between groups: slots of a semaphore, and jobs of a queue."""
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kubeloop.aio.fairness import FairSemaphore
+from kubeloop.aio.fairness import FairQueue, FairSemaphore
 from kubeloop.testing.virtual_time import VirtualTimeLoop
-
-pytestmark = pytest.mark.virtual_time
 
 
 class Log:
-    """Who had a turn, when it began."""
+    """Which group got a slot, and when."""
 
-    def __init__(self, turns: FairSemaphore) -> None:
-        self.turns = turns
+    def __init__(self, semaphore: FairSemaphore) -> None:
+        self.semaphore = semaphore
         self.began: list[tuple[str, float]] = []
         self.under_way = self.most = 0
 
     async def act(self, group: str, seconds: float) -> None:
-        async with self.turns.slot(group):
+        async with self.semaphore.slot(group):
             self.began.append((group, asyncio.get_running_loop().time()))
             self.under_way += 1
             self.most = max(self.most, self.under_way)
@@ -33,14 +32,16 @@ class Log:
                 self.under_way -= 1
 
 
-async def test_one_group_alone_has_all_places_and_no_more():
+@pytest.mark.virtual_time
+async def test_one_group_may_use_every_slot():
     log = Log(FairSemaphore(at_once=4))
     await asyncio.gather(*(log.act("a", 0.1) for _ in range(40)))
     assert log.most == 4
-    assert repr(log.turns) == "<Turns 0 in time, 0 late, 0 waiting>"
+    assert repr(log.semaphore) == "<FairSemaphore 0 in time, 0 late, 0 waiting>"
 
 
-async def test_groups_that_wait_are_taken_in_turn():
+@pytest.mark.virtual_time
+async def test_waiting_groups_take_turns():
     log = Log(FairSemaphore(at_once=1))
     async with asyncio.TaskGroup() as group:
         for name in "aaaaabc":
@@ -48,7 +49,8 @@ async def test_groups_that_wait_are_taken_in_turn():
     assert "".join(name for name, _ in log.began) == "aabcaaa"
 
 
-async def test_a_group_that_hangs_keeps_nobody_else_for_longer_than_the_patience():
+@pytest.mark.virtual_time
+async def test_a_hanging_group_delays_others_by_the_patience_at_most():
     log = Log(FairSemaphore(at_once=4, most_late=16, per_late_group=6, patience=1.0))
     start = asyncio.get_running_loop().time()
     slow = [asyncio.create_task(log.act("slow", 1000.0)) for _ in range(100)]
@@ -65,25 +67,27 @@ async def test_a_group_that_hangs_keeps_nobody_else_for_longer_than_the_patience
     for task in slow:
         task.cancel()
     await asyncio.gather(*slow, return_exceptions=True)
-    assert repr(log.turns) == "<Turns 0 in time, 0 late, 0 waiting>"
+    assert repr(log.semaphore) == "<FairSemaphore 0 in time, 0 late, 0 waiting>"
 
 
-async def test_late_ones_are_bounded_in_all():
+@pytest.mark.virtual_time
+async def test_late_slots_are_bounded_in_total():
     log = Log(FairSemaphore(at_once=2, most_late=3, per_late_group=2, patience=1.0))
     hanging = [asyncio.create_task(log.act(f"g{number}", 1000.0)) for number in range(9)]
     await asyncio.sleep(60)
-    assert repr(log.turns) == "<Turns 2 in time, 3 late, 4 waiting>"
+    assert repr(log.semaphore) == "<FairSemaphore 2 in time, 3 late, 4 waiting>"
     hanging[0].cancel()
     await asyncio.sleep(3)
-    assert repr(log.turns) == "<Turns 2 in time, 3 late, 3 waiting>"
+    assert repr(log.semaphore) == "<FairSemaphore 2 in time, 3 late, 3 waiting>"
     for task in hanging:
         task.cancel()
     await asyncio.gather(*hanging, return_exceptions=True)
 
 
-async def test_one_that_is_cancelled_as_its_turn_comes_gives_it_on():
-    turns = FairSemaphore(at_once=1)
-    log = Log(turns)
+@pytest.mark.virtual_time
+async def test_a_cancelled_waiter_passes_its_slot_on():
+    semaphore = FairSemaphore(at_once=1)
+    log = Log(semaphore)
     first = asyncio.create_task(log.act("a", 1.0))
     second = asyncio.create_task(log.act("a", 1.0))
     third = asyncio.create_task(log.act("a", 1.0))
@@ -92,7 +96,7 @@ async def test_one_that_is_cancelled_as_its_turn_comes_gives_it_on():
     await asyncio.sleep(0)
     second.cancel()
     await third
-    assert repr(turns) == "<Turns 0 in time, 0 late, 0 waiting>"
+    assert repr(semaphore) == "<FairSemaphore 0 in time, 0 late, 0 waiting>"
 
 
 STEPS = st.lists(
@@ -103,10 +107,10 @@ STEPS = st.lists(
 
 @given(STEPS)
 @settings(deadline=None)
-def test_whoever_comes_has_a_turn_and_nothing_is_left_whoever_leaves(steps):
+def test_slots_never_leak_under_random_cancellation(steps):
     async def play() -> None:
-        turns = FairSemaphore(at_once=2, most_late=2, per_late_group=1, patience=0.5)
-        log, tasks, left = Log(turns), [], 0
+        semaphore = FairSemaphore(at_once=2, most_late=2, per_late_group=1, patience=0.5)
+        log, tasks, left = Log(semaphore), [], 0
         for group, lasts, pause, leaves in steps:
             tasks.append(asyncio.create_task(log.act(group, lasts)))
             await asyncio.sleep(pause)
@@ -115,7 +119,38 @@ def test_whoever_comes_has_a_turn_and_nothing_is_left_whoever_leaves(steps):
         await asyncio.gather(*tasks, return_exceptions=True)
         assert log.most <= 4
         assert len(log.began) >= len(steps) - left
-        assert repr(turns) == "<Turns 0 in time, 0 late, 0 waiting>"
+        assert repr(semaphore) == "<FairSemaphore 0 in time, 0 late, 0 waiting>"
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         runner.run(play())
+
+
+@given(st.lists(st.sampled_from("abc")), st.integers(1, 3), st.data())
+def test_every_job_runs_once_within_its_group_limit(jobs, per_group, data):
+    queue: FairQueue[int] = FairQueue(per_group=per_group)
+    for number, group in enumerate(jobs):
+        queue.add(group, number)
+    under_way: list[tuple[str, int]] = []
+    done: list[int] = []
+    while len(queue) or under_way:
+        taken = queue.take()
+        if taken is not None:
+            under_way.append(taken)
+            assert jobs[taken[1]] == taken[0]
+            assert max(Counter(group for group, _ in under_way).values()) <= per_group
+        else:
+            # Nothing is queued, or every group with a job has all it may run.
+            assert under_way
+        if under_way and (taken is None or data.draw(st.booleans())):
+            group, number = under_way.pop(data.draw(st.integers(0, len(under_way) - 1)))
+            queue.done(group)
+            done.append(number)
+    assert sorted(done) == list(range(len(jobs)))
+
+
+def test_queued_groups_take_turns():
+    queue: FairQueue[str] = FairQueue(per_group=9)
+    for job in ("a1", "a2", "a3", "b1", "c1", "c2"):
+        queue.add(job[0], job)
+    taken = [found[1] for found in iter(queue.take, None)]
+    assert taken == ["a1", "b1", "c1", "a2", "c2", "a3"]

@@ -20,7 +20,7 @@ from devkube.kubelet.supervisor.spec import Isolation, Mount, ProcessSpec
 from kubeloop.aio.wait import poll
 
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PRIVILEGED = pytest.param(Isolation.PRIVILEGED, marks=pytest.mark.needs_root)
 NAMESPACES = [PRIVILEGED, Isolation.USER]
 ALL = [PRIVILEGED, *(each for each in Isolation if each is not Isolation.PRIVILEGED)]
