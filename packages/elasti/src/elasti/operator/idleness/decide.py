@@ -203,32 +203,15 @@ def format_moment(moment: float) -> str:
 
 def is_enabled(period: EnabledPeriod | None, now: dt.datetime) -> bool:
     """Whether sleeping is allowed at `now` (aware); always, where no period is given."""
-    return period is None or now < _last_start(period, now) + _period_length(period)
-
-
-def next_change(period: EnabledPeriod | None, now: dt.datetime) -> dt.datetime | None:
-    """Return when `is_enabled` may next give another answer; None where it never will."""
     if period is None:
-        return None
-    end = _last_start(period, now) + _period_length(period)
-    return end if now < end else _next_start(period, now)
-
-
-def _period_length(period: EnabledPeriod) -> dt.timedelta:
-    return dt.timedelta(seconds=parse_duration(period.duration))
+        return True
+    return now < _last_start(period, now) + dt.timedelta(seconds=parse_duration(period.duration))
 
 
 def _last_start(period: EnabledPeriod, now: dt.datetime) -> dt.datetime:
     # A start at `now` itself counts, and the backward search leaves its own start out.
-    just_after = _local_time(period, now) + dt.timedelta(microseconds=1)
+    local = now.astimezone(zoneinfo.ZoneInfo(period.timezone))
+    just_after = local + dt.timedelta(microseconds=1)
     start = next(CronSim(period.schedule, just_after, reverse=True))
     # Durations are absolute: adding one to a local time would gain or lose an hour twice a year.
     return start.astimezone(dt.UTC)
-
-
-def _next_start(period: EnabledPeriod, now: dt.datetime) -> dt.datetime:
-    return next(CronSim(period.schedule, _local_time(period, now))).astimezone(dt.UTC)
-
-
-def _local_time(period: EnabledPeriod, now: dt.datetime) -> dt.datetime:
-    return now.astimezone(zoneinfo.ZoneInfo(period.timezone))

@@ -84,11 +84,6 @@ class Decisions:
         self._clock = clock
         self._stale_after = stale_after(polling_interval)
 
-    @property
-    def stale_after(self) -> float:
-        """After how many seconds a reading proves nothing any more."""
-        return self._stale_after
-
     def judge(self, request: Request) -> TriggerJudgement:
         """Return what follows from time and triggers now."""
         return TriggerJudgement(self.together(request), trigger_health(self._evidence(request)))
