@@ -32,7 +32,7 @@ async def read(*, url: str, ca: str, events: int, variant: str) -> dict[str, flo
     watch = await open_watch(
         endpoint=Endpoint.parse(url),
         ssl_context=ssl.create_default_context(cadata=ca) if ca else None,
-        headers={},
+        headers=(),
         target="/api/v1/pods?watch=true",
         codec=codec_named(variant),
         connect_timeout=10,

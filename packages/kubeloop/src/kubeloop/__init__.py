@@ -47,6 +47,5 @@ _EXPORTS = {
     "WatchOptions": "kubeloop.objects.list_watch",
 }
 
-__all__ = list(_EXPORTS)
 if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(__name__, _EXPORTS)

@@ -104,12 +104,7 @@ class BackgroundTasks:
         self._open = True
         return self
 
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         self._open = False
         await finish(self._tasks)
 

@@ -5,6 +5,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kubeloop._lazy import lazy_attributes
+from kubeloop.client.errors import AlreadyExists as AlreadyExists
+from kubeloop.client.errors import AmbiguousMatch as AmbiguousMatch
+from kubeloop.client.errors import ApiError as ApiError
+from kubeloop.client.errors import BadRequest as BadRequest
+from kubeloop.client.errors import CertificateError as CertificateError
+from kubeloop.client.errors import ConfigError as ConfigError
+from kubeloop.client.errors import Conflict as Conflict
+from kubeloop.client.errors import ConnectionLost as ConnectionLost
+from kubeloop.client.errors import ConnectionRefused as ConnectionRefused
+from kubeloop.client.errors import CredentialError as CredentialError
+from kubeloop.client.errors import Forbidden as Forbidden
+from kubeloop.client.errors import Gone as Gone
+from kubeloop.client.errors import HostNotFound as HostNotFound
+from kubeloop.client.errors import InternalError as InternalError
+from kubeloop.client.errors import Invalid as Invalid
+from kubeloop.client.errors import KubeError as KubeError
+from kubeloop.client.errors import MethodNotAllowed as MethodNotAllowed
+from kubeloop.client.errors import NoMatch as NoMatch
+from kubeloop.client.errors import NotFound as NotFound
+from kubeloop.client.errors import ProtocolError as ProtocolError
+from kubeloop.client.errors import RequestTimeout as RequestTimeout
+from kubeloop.client.errors import ServerTimeout as ServerTimeout
+from kubeloop.client.errors import ServiceUnavailable as ServiceUnavailable
+from kubeloop.client.errors import TooManyRequests as TooManyRequests
+from kubeloop.client.errors import TransportError as TransportError
+from kubeloop.client.errors import Unauthorized as Unauthorized
 
 if TYPE_CHECKING:
     from kubeloop.client.auth.identity import Impersonation as Impersonation
@@ -12,32 +38,6 @@ if TYPE_CHECKING:
     from kubeloop.client.config.client_config import ClientConfig as ClientConfig
     from kubeloop.client.config.endpoint import Endpoint as Endpoint
     from kubeloop.client.discovery import ResourceInfo as ResourceInfo
-    from kubeloop.client.errors import AlreadyExists as AlreadyExists
-    from kubeloop.client.errors import AmbiguousMatch as AmbiguousMatch
-    from kubeloop.client.errors import ApiError as ApiError
-    from kubeloop.client.errors import BadRequest as BadRequest
-    from kubeloop.client.errors import CertificateError as CertificateError
-    from kubeloop.client.errors import ConfigError as ConfigError
-    from kubeloop.client.errors import Conflict as Conflict
-    from kubeloop.client.errors import ConnectionLost as ConnectionLost
-    from kubeloop.client.errors import ConnectionRefused as ConnectionRefused
-    from kubeloop.client.errors import CredentialError as CredentialError
-    from kubeloop.client.errors import Forbidden as Forbidden
-    from kubeloop.client.errors import Gone as Gone
-    from kubeloop.client.errors import HostNotFound as HostNotFound
-    from kubeloop.client.errors import InternalError as InternalError
-    from kubeloop.client.errors import Invalid as Invalid
-    from kubeloop.client.errors import KubeError as KubeError
-    from kubeloop.client.errors import MethodNotAllowed as MethodNotAllowed
-    from kubeloop.client.errors import NoMatch as NoMatch
-    from kubeloop.client.errors import NotFound as NotFound
-    from kubeloop.client.errors import ProtocolError as ProtocolError
-    from kubeloop.client.errors import RequestTimeout as RequestTimeout
-    from kubeloop.client.errors import ServerTimeout as ServerTimeout
-    from kubeloop.client.errors import ServiceUnavailable as ServiceUnavailable
-    from kubeloop.client.errors import TooManyRequests as TooManyRequests
-    from kubeloop.client.errors import TransportError as TransportError
-    from kubeloop.client.errors import Unauthorized as Unauthorized
     from kubeloop.client.mapper import RestMapper as RestMapper
     from kubeloop.client.pager import Pager as Pager
     from kubeloop.client.ratelimit import RateLimit as RateLimit
@@ -48,50 +48,22 @@ if TYPE_CHECKING:
     from kubeloop.client.subresource import Subresource as Subresource
     from kubeloop.client.wire.transport import Timeouts as Timeouts
 
-_ERRORS = "kubeloop.client.errors"
 _EXPORTS = {
-    "AlreadyExists": _ERRORS,
-    "AmbiguousMatch": _ERRORS,
-    "ApiError": _ERRORS,
-    "BadRequest": _ERRORS,
-    "CertificateError": _ERRORS,
     "Client": "kubeloop.client.client",
     "ClientConfig": "kubeloop.client.config.client_config",
-    "ConfigError": _ERRORS,
-    "Conflict": _ERRORS,
-    "ConnectionLost": _ERRORS,
-    "ConnectionRefused": _ERRORS,
-    "CredentialError": _ERRORS,
     "Endpoint": "kubeloop.client.config.endpoint",
-    "Forbidden": _ERRORS,
-    "Gone": _ERRORS,
-    "HostNotFound": _ERRORS,
     "Impersonation": "kubeloop.client.auth.identity",
-    "InternalError": _ERRORS,
-    "Invalid": _ERRORS,
-    "KubeError": _ERRORS,
-    "MethodNotAllowed": _ERRORS,
-    "NoMatch": _ERRORS,
-    "NotFound": _ERRORS,
     "Pager": "kubeloop.client.pager",
     "Preconditions": "kubeloop.client.request",
-    "ProtocolError": _ERRORS,
     "RateLimit": "kubeloop.client.ratelimit",
     "Request": "kubeloop.client.request",
-    "RequestTimeout": _ERRORS,
     "Resource": "kubeloop.client.resource",
     "ResourceInfo": "kubeloop.client.discovery",
     "RestMapper": "kubeloop.client.mapper",
     "RetryPolicy": "kubeloop.client.retry",
-    "ServerTimeout": _ERRORS,
-    "ServiceUnavailable": _ERRORS,
     "Subresource": "kubeloop.client.subresource",
     "Timeouts": "kubeloop.client.wire.transport",
-    "TooManyRequests": _ERRORS,
-    "TransportError": _ERRORS,
-    "Unauthorized": _ERRORS,
 }
 
-__all__ = list(_EXPORTS)
 if not TYPE_CHECKING:
     __getattr__ = lazy_attributes(__name__, _EXPORTS)

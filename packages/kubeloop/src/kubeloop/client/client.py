@@ -29,7 +29,6 @@ from kubeloop.objects.gvk import GroupVersionResource
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
-    from types import TracebackType
 
     from kubeloop.client.ratelimit import RateLimit
     from kubeloop.client.request import Request
@@ -172,12 +171,7 @@ class Client:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         await self.aclose()
 
     def _bind(self, scope: ResourceScope, kind: type[T]) -> Resource[T]:

@@ -115,25 +115,25 @@ class HardenedServer:
         except TimeoutError:
             raise web.HTTPRequestTimeout(text="the body did not come in time\n") from None
 
-    # What doors tell
+    # What connections report
 
     def accepted(self, connection: _GuardedConnection) -> None:
-        """Somebody came in."""
+        """A connection was accepted."""
         self._connections[connection.inner] = connection
         if len(self._connections) > self._limits.connections:
             next(iter(self._waiting), connection).drop()
 
     def awaits_request(self, connection: _GuardedConnection) -> None:
-        """Somebody owes a request, from now on."""
+        """A connection waits for a request from now on."""
         self._waiting[connection] = None
         self._waiting.move_to_end(connection)
 
     def request_begun(self, connection: _GuardedConnection) -> None:
-        """Somebody's request has come."""
+        """A request has come on a connection."""
         self._waiting.pop(connection, None)
 
     def closed(self, connection: _GuardedConnection) -> None:
-        """Somebody is gone, or as good as gone."""
+        """A connection is closed, or about to be."""
         self._connections.pop(connection.inner, None)
         self._waiting.pop(connection, None)
 

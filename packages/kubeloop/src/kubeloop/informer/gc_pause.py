@@ -129,7 +129,7 @@ class GcGuard:
         self._frozen = False
 
     def __repr__(self) -> str:
-        return f"<CollectorGuard enabled={self._enabled} frozen={self._frozen}>"
+        return f"<GcGuard enabled={self._enabled} frozen={self._frozen}>"
 
     @contextlib.contextmanager
     def loading(self) -> Iterator[None]:

@@ -85,7 +85,7 @@ class ProcessorListener(Generic[T]):
 
     def __repr__(self) -> str:
         state = "closed" if self._closing.is_set() else "open"
-        return f"<Listener {self.name} {state}: {self.pending} pending>"
+        return f"<ProcessorListener {self.name} {state}: {self.pending} pending>"
 
     # What the informer does with it
 

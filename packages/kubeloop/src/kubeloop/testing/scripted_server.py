@@ -35,7 +35,6 @@ from kubeloop.testing.scripted_exchange import (
 if TYPE_CHECKING:
     import re
     from collections.abc import Mapping
-    from types import TracebackType
 
     from kubeloop.testing.scripted_answers import Answer
 
@@ -221,12 +220,7 @@ class ScriptedServer:
         await self.listen()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         await self.stop_listening()
         report = self._report()
         if not report:

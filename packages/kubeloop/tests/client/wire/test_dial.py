@@ -83,7 +83,7 @@ async def watch(
     return await open_watch(
         endpoint=Endpoint.parse(url, proxy=proxy, **endpoint),
         ssl_context=context,
-        headers={},
+        headers=(),
         target=f"{PODS}?watch=true",
         codec=codec_for(dict),
         connect_timeout=5.0,

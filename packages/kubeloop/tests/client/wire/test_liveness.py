@@ -59,7 +59,7 @@ async def test_a_request_and_a_watch_notice_silence_within_45_seconds():
         stream = await open_watch(
             endpoint=Endpoint.parse(server.url),
             ssl_context=None,
-            headers={},
+            headers=(),
             target=f"{PODS}?watch=true",
             codec=codec_for(dict),
             connect_timeout=30.0,

@@ -52,7 +52,7 @@ async def watch(
     return await open_watch(
         endpoint=Endpoint.parse(url, **endpoint),
         ssl_context=ssl_context,
-        headers={"Authorization": "Bearer x"},
+        headers=(("Authorization", "Bearer x"),),
         target=f"{PODS}?watch=true",
         codec=codec_for(kind),
         connect_timeout=connect_timeout,
@@ -64,7 +64,7 @@ async def listed(server: ScriptedServer | str, *, kind: type = dict, timeout: fl
     return await read_list(
         endpoint=Endpoint.parse(server if isinstance(server, str) else server.url),
         ssl_context=None,
-        headers={},
+        headers=(),
         target=PODS,
         codec=codec_for(kind),
         connect_timeout=5.0,
@@ -407,7 +407,7 @@ class TestRequest:
             await open_watch(
                 endpoint=Endpoint.parse("http://127.0.0.1:1"),
                 ssl_context=None,
-                headers={"X-A": bad},
+                headers=(("X-A", bad),),
                 target=PODS,
                 codec=codec_for(dict),
                 connect_timeout=1,
@@ -542,7 +542,7 @@ class TestClosing:
             server.serve("GET", PODS, silence)
             endpoint = Endpoint.parse(server.url)
             common: dict[str, Any] = {
-                "endpoint": endpoint, "ssl_context": context, "headers": {}, "target": PODS,
+                "endpoint": endpoint, "ssl_context": context, "headers": (), "target": PODS,
                 "codec": codec_for(dict), "connect_timeout": 5.0,
             }  # fmt: skip
             for steps in range(40):

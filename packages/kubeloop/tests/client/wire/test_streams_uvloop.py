@@ -51,7 +51,7 @@ def common(url: str, context: ssl.SSLContext | None) -> dict[str, Any]:
     return {
         "endpoint": Endpoint.parse(url),
         "ssl_context": context,
-        "headers": {},
+        "headers": (),
         "target": PODS,
         "codec": codec_for(dict),
         "connect_timeout": 5.0,

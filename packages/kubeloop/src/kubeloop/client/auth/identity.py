@@ -83,7 +83,7 @@ class AuthContext:
 
 
 class Identity:
-    """Makes the `Login` of each attempt."""
+    """Makes the `AuthContext` of each attempt."""
 
     def __init__(self, config: ClientConfig, *, user_agent: str = "") -> None:
         self._credentials = config.credentials

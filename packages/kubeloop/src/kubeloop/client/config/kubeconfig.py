@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class Extension(msgspec.Struct, frozen=True):
-    """Somebody's own data beside an entry."""
+    """Data of another program beside an entry."""
 
     name: str = ""
     extension: Any = None
@@ -101,7 +101,7 @@ class AuthInfo(msgspec.Struct, frozen=True, rename="kebab"):
         return bool(tokens or self.client_certificate or self.client_certificate_data or self.exec)
 
     def __repr__(self) -> str:
-        return "User(***)"
+        return "AuthInfo(***)"
 
 
 class Context(msgspec.Struct, frozen=True):

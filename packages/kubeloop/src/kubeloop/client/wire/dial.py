@@ -22,7 +22,7 @@ import errno
 import re
 import socket
 import ssl
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from kubeloop.client.errors import TransportError
@@ -30,11 +30,11 @@ from kubeloop.client.wire.errors import proxy_error
 from kubeloop.client.wire.framing import ResponseHeadReader
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from kubeloop.client.config.endpoint import Endpoint
     from kubeloop.client.wire.connection import Connection
     from kubeloop.client.wire.framing import HttpResponseHead
+
+HeaderLines: TypeAlias = tuple[tuple[str, str], ...]
 
 
 _KEEPALIVE_IDLE = 30
@@ -91,7 +91,7 @@ async def _dial(
         await _dial_proxy(endpoint, connection)
 
 
-def request_bytes(endpoint: Endpoint, target: str, headers: Mapping[str, str]) -> bytes:
+def request_bytes(endpoint: Endpoint, target: str, headers: HeaderLines) -> bytes:
     """Write the head of a GET. `target` is the path below the endpoint's own, and the query."""
     authority = _authority(endpoint)
     path = f"{endpoint.path}{target}"
@@ -99,11 +99,11 @@ def request_bytes(endpoint: Endpoint, target: str, headers: Mapping[str, str]) -
     if endpoint.proxy is not None and not endpoint.is_secure:
         path = f"{endpoint.scheme}://{authority}{path}"
         fields |= _proxy_authorization(urlsplit(endpoint.proxy))
-    return _head(f"GET {path} HTTP/1.1", {**fields, **headers})
+    return _head(f"GET {path} HTTP/1.1", (*fields.items(), *headers))
 
 
-def _head(line: str, fields: Mapping[str, str]) -> bytes:
-    lines = [line, *(f"{name}: {value}" for name, value in fields.items())]
+def _head(line: str, fields: HeaderLines) -> bytes:
+    lines = [line, *(f"{name}: {value}" for name, value in fields)]
     for text in lines:
         if any(char in text for char in "\r\n\0"):
             raise ValueError(f"{text.split(':')[0]!r} holds a line break: not a valid request")
@@ -193,7 +193,7 @@ async def _dial_through(
     transport = await _dial_proxy(endpoint, tunnel)
     try:
         fields = {"Host": authority, **_proxy_authorization(proxy)}
-        transport.write(_head(f"CONNECT {authority} HTTP/1.1", fields))
+        transport.write(_head(f"CONNECT {authority} HTTP/1.1", tuple(fields.items())))
         _require_tunnel(endpoint, await tunnel.answer)
         upgraded = await asyncio.get_running_loop().start_tls(
             transport,

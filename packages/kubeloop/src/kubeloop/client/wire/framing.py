@@ -55,7 +55,7 @@ class ChunkedFraming:
         return self.finished
 
     def feed(self, data: memoryview) -> list[memoryview]:
-        """Return the body's bytes in `data`, as views into it. Raises `FramingError`.
+        """Return the body's bytes in `data`, as views into it. Raises `ResponseFramingError`.
 
         What comes after the end of the body is ignored: a connection carries one answer.
         """
@@ -120,7 +120,7 @@ class BodyFraming(Protocol):
         """Whether the body is complete if the connection ends now."""
 
     def feed(self, data: memoryview) -> list[memoryview]:
-        """Return the body's bytes in `data`, as views into it. Raises `FramingError`."""
+        """Return the body's bytes in `data`, as views into it. Raises `ResponseFramingError`."""
 
 
 class SizedFraming:
@@ -169,7 +169,7 @@ class HttpResponseHead(NamedTuple):
         return [value for key, value in self.fields if key == name]
 
     def body(self) -> BodyFraming:
-        """Return the framing of the response's body (of a GET). Raises `FramingError`."""
+        """Return the framing of the response's body (of a GET). Raises `ResponseFramingError`."""
         lengths, codings = self.values("content-length"), self.values("transfer-encoding")
         if self.status in {204, 304}:
             return SizedFraming(0)
@@ -217,7 +217,7 @@ class ResponseHeadReader:
 
 
 def parse_response_head(data: bytes) -> HttpResponseHead:
-    """Parse a head: status line and fields, each with its CRLF. Raises `FramingError`."""
+    """Parse a head: status line and fields, each with its CRLF. Raises `ResponseFramingError`."""
     line = _STATUS_LINE.match(data)
     if line is None:
         raise ResponseFramingError(f"not an HTTP/1.1 response: it begins with {data[:40]!r}")

@@ -30,12 +30,13 @@ from kubeloop.objects.list_watch import DecodeError
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from kubeloop.client.auth.identity import AuthContext
     from kubeloop.client.config.endpoint import Endpoint
     from kubeloop.client.pipeline import RequestPipeline
     from kubeloop.client.request import Request
+    from kubeloop.client.wire.dial import HeaderLines
     from kubeloop.client.wire.transport import Timeouts
     from kubeloop.objects.codec import Codec
     from kubeloop.objects.list_watch import Page
@@ -52,7 +53,7 @@ async def open_watch(
     *,
     endpoint: Endpoint,
     ssl_context: ssl.SSLContext | None,
-    headers: Mapping[str, str],
+    headers: HeaderLines,
     target: str,
     codec: Codec[T],
     connect_timeout: float,
@@ -81,7 +82,7 @@ async def read_list(
     *,
     endpoint: Endpoint,
     ssl_context: ssl.SSLContext | None,
-    headers: Mapping[str, str],
+    headers: HeaderLines,
     target: str,
     codec: Codec[T],
     connect_timeout: float,
@@ -218,29 +219,5 @@ class StreamTransport:
         return await self._pipeline.once(open_)
 
 
-def _header_lines(request: Request, auth: AuthContext) -> dict[str, str]:
-    return {"Accept": request.accept, **distinct(auth.headers())}
-
-
-def distinct(headers: tuple[tuple[str, str], ...]) -> dict[str, str]:
-    """Return header lines as a mapping, which cannot repeat a name, without losing any.
-
-    Header names are case-insensitive: each further line of one name (as of `Impersonate-Group`)
-    gets a spelling of its own.
-    """
-    lines: dict[str, str] = {}
-    for name, value in headers:
-        attempt, spelling = 0, name
-        while spelling in lines:
-            attempt += 1
-            spelling = _respell(name, attempt)
-        lines[spelling] = value
-    return lines
-
-
-def _respell(name: str, number: int) -> str:
-    """Return the name with its letters in the case that the bits of `number` say."""
-    return "".join(
-        letter.upper() if number >> position & 1 else letter.lower()
-        for position, letter in enumerate(name)
-    )
+def _header_lines(request: Request, auth: AuthContext) -> HeaderLines:
+    return (("Accept", request.accept), *auth.headers())

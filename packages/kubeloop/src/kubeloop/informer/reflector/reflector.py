@@ -78,7 +78,7 @@ ErrorHandler: TypeAlias = Callable[[Exception], None]
 
 
 class RelistRequested(Exception):
-    """Somebody asked for a new list; the message is why."""
+    """A new list was asked for; the message says why."""
 
 
 class Reflector(Generic[T]):
