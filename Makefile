@@ -87,9 +87,12 @@ bench: $(READY) ## Run the benchmarks: a table, and build/bench.json
 	$(BIN)/pip install --quiet --requirement benchmarks/requirements.txt
 	$(BIN)/python -m benchmarks
 
+# The three packages are on no index yet: their own wheels say what each needs of the others.
 lock: $(READY) ## Pin the development dependencies again
 	$(BIN)/pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --no-annotate --no-header --no-emit-index-url \
+	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheels packages/kubeloop packages/devkube
+	$(BIN)/uv pip compile --quiet --universal --no-annotate --no-header --no-emit-index-url --no-emit-find-links \
+		--find-links build/wheels --no-emit-package kubeloop --no-emit-package devkube \
 		--group dev --upgrade --output-file requirements-dev.lock \
 		packages/kubeloop/pyproject.toml packages/devkube/pyproject.toml packages/elasti/pyproject.toml
 

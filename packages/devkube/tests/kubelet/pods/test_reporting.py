@@ -36,7 +36,7 @@ class Server:
         await asyncio.sleep(self.delay)
         if self.trouble:
             raise self.trouble.pop(0)
-        self.patches.append(patch.content)  # type: ignore[attr-defined]
+        self.patches.append(patch.content)  # type: ignore[union-attr]
 
     async def get(self, name: str, *, namespace: str) -> KubeletPod:
         return pod(metadata={"uid": self.uid})

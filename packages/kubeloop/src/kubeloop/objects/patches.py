@@ -6,7 +6,7 @@ Also RFC 7386 (merge patches) as two pure functions. Nothing here sends anything
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import msgspec
 
@@ -14,18 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from kubeloop.objects.meta import JsonObject
-
-
-class Patch(Protocol):
-    """Anything that can be the body of a PATCH request."""
-
-    @property
-    def content_type(self) -> str:
-        """The media type that tells the server which kind of patch it is."""
-
-    @property
-    def body(self) -> bytes:
-        """The request body."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -85,6 +73,10 @@ class ApplyPatch:
     def body(self) -> bytes:
         """The object as JSON, which is YAML too."""
         return msgspec.json.encode(self.content)
+
+
+Patch: TypeAlias = JsonPatch | MergePatch | StrategicMergePatch | ApplyPatch
+"""The body of a PATCH request, which says of which kind it is."""
 
 
 def pointer(*parts: str | int) -> str:
