@@ -202,7 +202,12 @@ def raise_descriptor_limit() -> int:
 
 def _limits(settings: ResolverSettings) -> Limits:
     sized = Limits.for_descriptors(raise_descriptor_limit())
-    return dataclasses.replace(sized, max_idle_per_pod=settings.idle_per_pod)
+    return dataclasses.replace(
+        sized,
+        max_idle_per_pod=settings.idle_per_pod,
+        # Workers are processes of one container.
+        held_memory=sized.held_memory // settings.workers,
+    )
 
 
 def _wake_bounds(settings: ResolverSettings) -> WakeSpec:

@@ -181,7 +181,11 @@ def test_no_byte_is_parsed_twice(monkeypatch, step):
         assert share.take()
         nowhere: Any = None
         connection = SharedConnection(
-            router=nowhere, sweeper=path.sweeper, reads=path.buffer, share=share
+            router=nowhere,
+            sweeper=path.sweeper,
+            reads=path.buffer,
+            share=share,
+            memory=path.quotas.memory.share(),
         )
         transport: Any = FakeTransport(connection)
         connection.connection_made(transport)

@@ -109,3 +109,4 @@ class World:
         counted = self.handler.statistics
         assert (counted.connections, counted.active, counted.held, counted.tunnels) == (0, 0, 0, 0)
         assert self.handler.clients.used == self.handler.pods.used == 0
+        assert self.handler.memory.used == 0

@@ -163,7 +163,7 @@ class Rig:
         await self.path.aclose()
         await eventually(lambda: self.statistics.connections == 0)
         assert self.statistics.active == self.statistics.held == self.statistics.tunnels == 0
-        assert self.handler.clients.used == 0
+        assert self.handler.clients.used == self.handler.memory.used == 0
         await eventually(lambda: self.handler.pods.used == 0)
         for pod in self._pods:
             assert not pod.errors

@@ -24,8 +24,9 @@ from elasti.resolver.proxy.h2.frames import PREFACE, H2Error
 from elasti.resolver.proxy.h2.held import H2Request, HeldFrames
 from elasti.resolver.proxy.http1.heads import MAX_HEAD, HeadError, parse_request, refuse_or_wait
 from elasti.resolver.proxy.http1.writer import refusal_response
+from elasti.resolver.proxy.quota import PAGE
 from elasti.resolver.proxy.transport import BufferedClientProtocol
-from elasti.resolver.proxy.upstream.interface import PortProtocol
+from elasti.resolver.proxy.upstream.interface import PortProtocol, Refusal
 
 if TYPE_CHECKING:
     import socket
@@ -54,6 +55,8 @@ class SharedConnection(BufferedClientProtocol):
     __slots__ = (
         "_buffer",
         "_frames",
+        "_memory",
+        "_pages",
         "_reads",
         "_router",
         "_share",
@@ -63,12 +66,19 @@ class SharedConnection(BufferedClientProtocol):
     )
 
     def __init__(
-        self, *, router: SharedPort, sweeper: DeadlineSweeper, reads: ReadBuffer, share: QuotaShare
+        self,
+        *,
+        router: SharedPort,
+        sweeper: DeadlineSweeper,
+        reads: ReadBuffer,
+        share: QuotaShare,
+        memory: QuotaShare,
     ) -> None:
         self._router = router
         self._reads = reads
         self._sweeper = sweeper
         self._share = share
+        self._memory, self._pages = memory, 0
         self._buffer = b""
         self._frames: HeldFrames | None = None
         self._tick = sweeper.tick
@@ -106,6 +116,10 @@ class SharedConnection(BufferedClientProtocol):
             self._hand_over(request)
         elif len(self._buffer) > MAX_HEAD:
             self._refuse(431, "the request's head is too long")
+        else:
+            self._pages = self._memory.resize(self._pages, len(self._buffer))
+            if self._pages * PAGE < len(self._buffer):
+                self._refuse(Refusal.OVERFLOW.status, Refusal.OVERFLOW.message)
 
     def eof_received(self) -> bool:
         """No request will come."""
@@ -163,6 +177,7 @@ class SharedConnection(BufferedClientProtocol):
         if transport is not None:
             self._sweeper.discard(self)
             self._share.give()
+            self._pages = self._memory.resize(self._pages, 0)
         return transport
 
 
@@ -179,6 +194,7 @@ class SharedPort:
         self._handlers: dict[WakeablePort, tuple[ServiceKey, PortHandler]] = {}
         # Connections whose Service is not known yet; later they count in the Service's own share.
         self._share = path.quotas.clients.share()
+        self._memory = path.quotas.memory.share()
         self._server: asyncio.AbstractServer | None = None
         self._sock: socket.socket | None = None
         self.found = 0
@@ -212,6 +228,7 @@ class SharedPort:
             handler.close()
         self._handlers.clear()
         self._share.close()
+        self._memory.close()
 
     def handlers(self) -> Iterable[tuple[ServiceKey, PortHandler]]:
         """Return every handler, with its Service."""
@@ -258,7 +275,11 @@ class SharedPort:
         if not self._share.take():
             return path.refusals.refuse(is_http=True)
         return SharedConnection(
-            router=self, sweeper=path.sweeper, reads=path.buffer, share=self._share
+            router=self,
+            sweeper=path.sweeper,
+            reads=path.buffer,
+            share=self._share,
+            memory=self._memory,
         )
 
 

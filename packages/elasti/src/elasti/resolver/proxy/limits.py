@@ -49,6 +49,9 @@ class Limits:
     held_bytes: int = 64 * 1024
     # What is kept of requests pipelined behind the running one, before TCP pushes back.
     pipelined_bytes: int = 64 * 1024
+    # What a worker keeps of all clients' bytes, and what every Service may always have of it.
+    held_memory: int = 256 * 1024 * 1024
+    reserved_memory: int = 1024 * 1024
     # Descriptors: connections of clients and to pods, and what every service may always have of each.
     max_clients: int = 12_000
     max_pods: int = 6_000

@@ -117,7 +117,8 @@ class PortHandler:
     """
 
     __slots__ = (
-        "_quota", "_refusals", "_transports", "accepts", "buffer", "clients", "limits", "now", "pods", "pool",
+        "_quota", "_refusals", "_transports", "accepts", "buffer", "clients", "limits", "memory", "now", "pods",
+        "pool",
         "protocol", "statistics", "sweeper", "upstream",
     )  # fmt: skip
 
@@ -144,6 +145,7 @@ class PortHandler:
         self._refusals = path.refusals
         self._quota = path.quotas.of(owner)
         self.clients, self.pods = self._quota.clients, self._quota.pods
+        self.memory = self._quota.memory
         self._transports: set[asyncio.Transport] = set()
 
     def __call__(self) -> BufferedClientProtocol:

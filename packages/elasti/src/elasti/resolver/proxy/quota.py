@@ -1,4 +1,4 @@
-"""Fair quotas: a bounded number of descriptors, of which every Service may always have some.
+"""Fair quotas: bounded descriptors and memory, of which every Service may always have some.
 
 Each holder has a reserved number that no other can take; beyond it holders compete for what is not reserved.
 So one of them can take everything that is free, and never another's reserve. A part is kept aside even while
@@ -9,7 +9,8 @@ their number.
 
 All ports of a Service draw on one quota, and so does its traffic on the shared port: a Service with twenty
 ports gets no more than one with a single port. Clients and pods are counted apart, so that held clients can
-never starve the connections that would serve them.
+never starve the connections that would serve them. Memory is counted in pages: what is kept of clients' bytes
+while there is no pod for them, or while a request before them is served.
 """
 
 from __future__ import annotations
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
     from elasti.resolver.proxy.limits import Limits
 
 
+# The unit of memory. A connection that is held has one at least, for its objects.
+PAGE = 4096
+
+
 class QuotaShare:
     """One holder's part: `take` before having, `give` after."""
 
@@ -32,29 +37,43 @@ class QuotaShare:
         self._closed = False
         self.used = 0
 
-    def take(self) -> bool:
-        """Take one; False where neither the reserve nor the rest has one left."""
+    def take(self, count: int = 1) -> bool:
+        """Take some; False where neither the reserve nor the rest has so many left."""
         quota = self._quota
-        if quota.used >= quota.capacity:
+        if quota.used + count > quota.capacity:
             return False
-        if self.used >= quota.reserve:
-            if quota.contended >= quota.free:
+        contended = self.used + count - max(self.used, quota.reserve)
+        if contended > 0:
+            if quota.contended + contended > quota.free:
                 return False
-            quota.contended += 1
-        self.used += 1
-        quota.used += 1
+            quota.contended += contended
+        self.used += count
+        quota.used += count
         return True
 
-    def give(self) -> None:
-        """Give one back."""
-        assert self.used > 0
+    def give(self, count: int = 1) -> None:
+        """Give some back."""
+        assert self.used >= count
         quota = self._quota
-        self.used -= 1
-        quota.used -= 1
-        if self.used >= quota.reserve:
-            quota.contended -= 1
+        contended = self.used - max(self.used - count, quota.reserve)
+        if contended > 0:
+            quota.contended -= contended
+        self.used -= count
+        quota.used -= count
         if self._closed and self.used == 0:
             quota.leave(self)
+
+    def resize(self, pages: int, kept: int) -> int:
+        """Take or give what a connection that has some pages needs for so many bytes.
+
+        Returns how many it has now: as many as before where no more are left.
+        """
+        wanted = -(-kept // PAGE)
+        if wanted > pages:
+            return wanted if self.take(wanted - pages) else pages
+        if wanted < pages:
+            self.give(pages - wanted)
+        return wanted
 
     def close(self) -> None:
         """Leave, once everything is given back."""
@@ -131,15 +150,14 @@ _AT_LEAST = 10
 class ServiceQuota:
     """One owner's shares; every user of it closes it once."""
 
-    __slots__ = ("_owner", "_quotas", "clients", "pods", "users")
+    __slots__ = ("_owner", "_quotas", "clients", "memory", "pods", "users")
 
-    def __init__(
-        self, quotas: ServiceQuotas, owner: Hashable, *, clients: QuotaShare, pods: QuotaShare
-    ) -> None:
+    def __init__(self, quotas: ServiceQuotas, owner: Hashable) -> None:
         self._quotas = quotas
         self._owner = owner
-        self.clients = clients
-        self.pods = pods
+        self.clients = quotas.clients.share()
+        self.pods = quotas.pods.share()
+        self.memory = quotas.memory.share()
         self.users = 0
 
     def close(self) -> None:
@@ -149,10 +167,11 @@ class ServiceQuota:
             self._quotas.forget(self._owner)
             self.clients.close()
             self.pods.close()
+            self.memory.close()
 
 
 class ServiceQuotas:
-    """The descriptors of one worker, divided among owners."""
+    """The descriptors and the memory of one worker, divided among owners."""
 
     def __init__(self, limits: Limits) -> None:
         self.clients = FairQuota(
@@ -165,19 +184,23 @@ class ServiceQuotas:
             reserve=limits.reserved_pods,
             aside=limits.max_pods // _ASIDE,
         )
+        pages = limits.held_memory // PAGE
+        self.memory = FairQuota(
+            capacity=pages, reserve=limits.reserved_memory // PAGE, aside=pages // _ASIDE
+        )
         self._limits = limits
         self._by_owner: dict[Hashable, ServiceQuota] = {}
 
     def __repr__(self) -> str:
-        return f"<ServiceQuotas clients {self.clients!r}, pods {self.pods!r}>"
+        return (
+            f"<ServiceQuotas clients {self.clients!r}, pods {self.pods!r}, pages {self.memory!r}>"
+        )
 
     def of(self, owner: Hashable) -> ServiceQuota:
         """Return an owner's quota, the same one for each of its users."""
         quota = self._by_owner.get(owner)
         if quota is None:
-            clients, pods = self.clients.share(), self.pods.share()
-            quota = ServiceQuota(self, owner, clients=clients, pods=pods)
-            self._by_owner[owner] = quota
+            quota = self._by_owner[owner] = ServiceQuota(self, owner)
         quota.users += 1
         return quota
 

@@ -101,7 +101,8 @@ class TcpConnection(UpstreamSearch, BufferedClientProtocol):
         """Keep the bytes for the pod; the first of them wakes."""
         self.handler.statistics.received += len(data)
         self._buffer += data
-        if len(self._buffer) >= self.handler.limits.held_bytes and not self._paused:
+        is_full = len(self._buffer) >= self.handler.limits.held_bytes
+        if not self._paused and (is_full or not self.has_memory_for(len(self._buffer))):
             self._paused = True
             self._pause_reading()
         if self.handler.protocol is PortProtocol.DETECT and not self._searching:
@@ -131,6 +132,10 @@ class TcpConnection(UpstreamSearch, BufferedClientProtocol):
         if transport is not None:
             self.handler.statistics.undecided -= 1
             self.handler.leaves(transport)
+
+    def kept(self) -> int:
+        """Return how much waits for a pod."""
+        return len(self._buffer)
 
     def _ends(self) -> None:
         self.stop_search()

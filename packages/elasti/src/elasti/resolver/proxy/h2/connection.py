@@ -217,8 +217,12 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
             self.stop_search()
 
     def _has_room(self) -> bool:
-        held = self._held
-        return held is None or held.size < self.handler.limits.held_bytes
+        kept = self.kept()
+        return kept < self.handler.limits.held_bytes and self.has_memory_for(kept)
+
+    def kept(self) -> int:
+        """Return how much waits for a pod."""
+        return 0 if self._held is None else self._held.size
 
     # the search for a pod
 

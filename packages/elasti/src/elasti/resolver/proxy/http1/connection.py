@@ -88,6 +88,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
                 self._idle = False
                 self._tick = handler.sweeper.tick
                 self._buffer = data
+                self._needs_memory()
             else:
                 self._more(data)
         except HeadError as error:
@@ -162,7 +163,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
             self._feed(data[head.end :])
             self._stop_when_full()
         elif head.end < len(data):
-            self._buffer = data[head.end :]
+            self._keep_pipelined(data[head.end :])
         address = upstream.pick()
         if address is None:
             self._wait(first=False)
@@ -183,7 +184,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
             self._feed(self._buffer + data if self._buffer else data)
             self._stop_when_full()
         elif self._head is not None or self._write_paused:
-            self._buffer += data
+            self._keep_pipelined(self._buffer + data)
         else:
             self._continue_head(data)
         if len(self._buffer) > self.handler.limits.pipelined_bytes:
@@ -191,14 +192,32 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
 
     def _stop_when_full(self) -> None:
         """Read no more of a body when enough of it waits for a pod."""
-        if self._pod is None and self._body is not None and self._room() <= 0:
+        if self._body is None and self._buffer:
+            self._keep_pipelined(self._buffer)
+        if self._pod is not None or self._body is None:
+            return
+        is_searching = self._waiting or self._opening is not None
+        if self._room() <= 0 or (is_searching and not self.has_memory_for(self.kept())):
             self._pause(FULL)
+
+    def _keep_pipelined(self, data: bytes) -> None:
+        """Keep what follows the running request.
+
+        Where there is no memory for it, the connection ends with the running answer: what was not
+        answered then the client may send again.
+        """
+        self._buffer = data
+        if not self.has_memory_for(len(data) if self._pod is not None else self.kept()):
+            self._finished, self._buffer = True, b""
+
+    def _needs_memory(self) -> None:
+        """Refuse a head that is not complete where there is no memory for it."""
+        if not self.has_memory_for(len(self._buffer)):
+            self.refuse(Refusal.OVERFLOW)
 
     def _room(self) -> int:
         """How much of the client's bytes may still be kept while there is no pod."""
-        wire = self._wire
-        kept = len(self._buffer) if wire is None else len(self._buffer) + len(wire)
-        return self.handler.limits.held_bytes - kept
+        return self.handler.limits.held_bytes - self.kept()
 
     def _continue_head(self, data: bytes) -> None:
         seen = len(self._buffer)
@@ -206,6 +225,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
         if self._buffer.find(b"\r\n\r\n", max(seen - 3, 0)) < 0:
             # The expression is not tried again for every byte that drips in.
             refuse_or_wait(self._buffer, 0, seen)
+            self._needs_memory()
         else:
             self._next()
 
@@ -219,6 +239,8 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
                 if head is None:
                     return
                 data, self._buffer = self._buffer, b""
+                if self._pages:
+                    self.has_memory_for(0)
                 self._begin(head, data)
         except HeadError as error:
             self._bad_head(self._buffer, error)
@@ -273,6 +295,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
         transport, self._transport = self._transport, None
         assert transport is not None
         self.handler.sweeper.discard(self)
+        self.has_memory_for(0)
         connection = H2Connection(self.handler)
         transport.set_protocol(connection)
         connection.take_over(transport, data)

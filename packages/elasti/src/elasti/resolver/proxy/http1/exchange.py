@@ -122,6 +122,14 @@ class Http1Exchange(UpstreamSearch):
         """Answer the client with the reason, and when to come back."""
         self._refuse(refusal.status, refusal.message, retry=True)
 
+    def kept(self) -> int:
+        """Return how much of the request, and of what was pipelined behind it, is kept."""
+        return len(self._buffer) + (0 if self._wire is None else len(self._wire))
+
+    def kept_behind(self) -> int:
+        """Return how much was pipelined."""
+        return len(self._buffer)
+
     def _send(self, pod: PodConnection, *, repeatable: bool) -> None:
         wire, head = self._wire, self._head
         assert wire is not None

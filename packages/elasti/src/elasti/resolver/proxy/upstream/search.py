@@ -10,6 +10,7 @@ from __future__ import annotations
 import abc
 from typing import TYPE_CHECKING, ClassVar
 
+from elasti.resolver.proxy.quota import PAGE
 from elasti.resolver.proxy.statistics import LEFT
 from elasti.resolver.proxy.upstream.interface import Refusal
 
@@ -27,7 +28,7 @@ class UpstreamSearch(abc.ABC):
     """The search of one connection, or of one request of it."""
 
     __slots__ = (
-        "_opening", "_opening_tick", "_tries", "_waiting", "handler", "held_for", "held_since",
+        "_opening", "_opening_tick", "_pages", "_tries", "_waiting", "handler", "held_for", "held_since",
     )  # fmt: skip
 
     # Whether the connection must be new and is never given back.
@@ -42,6 +43,8 @@ class UpstreamSearch(abc.ABC):
         self._opening: UpstreamAddress | None = None
         self._opening_tick = 0
         self._tries = 0
+        # What is taken of the memory.
+        self._pages = 0
 
     @property
     def pod_share(self) -> QuotaShare:
@@ -55,6 +58,15 @@ class UpstreamSearch(abc.ABC):
     @abc.abstractmethod
     def refuse(self, refusal: Refusal) -> None:
         """None will be found."""
+
+    @abc.abstractmethod
+    def kept(self) -> int:
+        """Return how many of the client's bytes are kept."""
+
+    def has_memory_for(self, kept: int) -> bool:
+        """Take the memory that so many bytes need, or give back what they do not; False for none left."""
+        self._pages = self.handler.memory.resize(self._pages, kept)
+        return self._pages * PAGE >= kept
 
     def search(self) -> None:
         """Go to a pod that answers, or wait for one."""
@@ -80,6 +92,8 @@ class UpstreamSearch(abc.ABC):
         if self._opening is not None:
             address, self._opening = self._opening, None
             self.handler.pool.cancel(address, self, fresh=self.fresh)
+        if self._pages:
+            self.has_memory_for(0)
 
     def leave_queue(self) -> bool:
         """Wait no more; returns whether it did."""
@@ -93,6 +107,12 @@ class UpstreamSearch(abc.ABC):
         """The search is over, for this time."""
         self._opening = None
         self._measure()
+        if self._pages:
+            self.has_memory_for(self.kept_behind())
+
+    def kept_behind(self) -> int:
+        """Return how many bytes are kept that the pod does not get now."""
+        return 0
 
     def gave_up_search(self, tick: int) -> bool:
         """Give up where no connection to a pod could be had for long: descriptors have run out."""
@@ -132,7 +152,10 @@ class UpstreamSearch(abc.ABC):
     def _wait(self, *, first: bool) -> None:
         if self.held_since is None:
             self.held_since = self.handler.now()
-        refusal = self.handler.upstream.wait(self, first=first)
+        refusal: Refusal | None = Refusal.OVERFLOW
+        # A connection takes memory for its objects, whatever was kept of its bytes.
+        if self.has_memory_for(max(self.kept(), 1)):
+            refusal = self.handler.upstream.wait(self, first=first)
         if refusal is None:
             self._waiting = True
             self.handler.statistics.held += 1
