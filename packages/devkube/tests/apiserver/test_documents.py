@@ -12,27 +12,6 @@ PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io
 PODS = "/api/v1/namespaces/default/pods"
 
 
-async def test_plain_discovery_lists_groups_versions_and_resources(kube):
-    assert (await kube.get("/api"))["versions"] == ["v1"]
-    groups = {group["name"] for group in (await kube.get("/apis"))["groups"]}
-    assert {"apps", "discovery.k8s.io", "autoscaling", "coordination.k8s.io"} <= groups
-    assert (await kube.get("/apis/autoscaling"))["preferredVersion"]["version"] == "v2"
-    resources = {item["name"]: item for item in (await kube.get("/apis/apps/v1"))["resources"]}
-    assert resources["deployments"]["shortNames"] == ["deploy"]
-    assert resources["deployments/scale"]["kind"] == "Scale"
-    assert resources["deployments/scale"]["group"] == "autoscaling"
-
-
-async def test_aggregated_discovery_is_one_document(kube):
-    reply = await kube.send("GET", "/apis", accept=f"{AGGREGATED},application/json")
-    assert reply.headers["Content-Type"] == AGGREGATED
-    groups = {item["metadata"]["name"]: item for item in reply["items"]}
-    (version,) = groups["apps"]["versions"]
-    deployments = next(item for item in version["resources"] if item["resource"] == "deployments")
-    assert deployments["scope"] == "Namespaced"
-    assert {item["subresource"] for item in deployments["subresources"]} == {"scale", "status"}
-
-
 async def test_openapi_has_a_document_for_every_group_version(widgets):
     index = await widgets.get("/openapi/v3")
     assert {"api/v1", "apis/apps/v1", "apis/example.com/v1"} <= set(index["paths"])
@@ -69,16 +48,6 @@ async def test_references_in_openapi_all_resolve(widgets):
             r for r in references(document) if r.removeprefix("#/components/schemas/") not in known
         }
         assert not missing, path
-
-
-@pytest.mark.parametrize("path", ["/healthz", "/livez", "/readyz"])
-async def test_health_is_plain_text(kube, path):
-    reply = await kube.get(path)
-    assert (reply.code, reply.body) == (200, "ok")
-
-
-async def test_the_version_is_a_kubernetes_version(kube):
-    assert (await kube.get("/version"))["gitVersion"].startswith("v1.")
 
 
 async def test_tables_have_kubectl_s_columns(kube):
@@ -153,15 +122,6 @@ async def test_a_sidecar_that_has_started_counts_as_a_container(kube):
         await kube.merge(f"{PODS}/a/status", {"status": {"phase": "Running", **status}})
         table = await kube.send("GET", PODS, accept=TABLE)
         assert table["rows"][0]["cells"][1:4] == shown
-
-
-async def test_metadata_alone_can_be_asked_for(kube):
-    await kube.create(CONFIG_MAPS, config_map("a", x="y"))
-    one = await kube.send("GET", f"{CONFIG_MAPS}/a", accept=PARTIAL)
-    assert set(one.body) == {"kind", "apiVersion", "metadata"}
-    many = await kube.send("GET", CONFIG_MAPS, accept=PARTIAL_LIST)
-    assert many["kind"] == "PartialObjectMetadataList"
-    assert many["items"][0]["kind"] == "PartialObjectMetadata"
 
 
 async def test_autoscalers_and_events_live_in_two_versions(kube):

@@ -47,26 +47,6 @@ async def sizes(cluster: Cluster) -> dict[str, int]:
     }
 
 
-async def test_a_deployment_becomes_available(cluster: Cluster) -> None:
-    await cluster.deployments.create(deployment(replicas=3))
-    found = await settled(cluster)
-    assert conditions(found) == {
-        "Available": ("True", "MinimumReplicasAvailable"),
-        "Progressing": ("True", "NewReplicaSetAvailable"),
-    }
-    status = {k: v for k, v in found["status"].items() if k != "conditions"}
-    assert status == {
-        "observedGeneration": 1,
-        "replicas": 3,
-        "updatedReplicas": 3,
-        "readyReplicas": 3,
-        "availableReplicas": 3,
-        "terminatingReplicas": 0,
-    }
-    assert found["metadata"]["generation"] == 1
-    assert found["metadata"]["annotations"] == {REVISION: "1"}
-
-
 async def test_a_replica_set_is_named_and_marked_by_its_template(cluster: Cluster) -> None:
     body = deployment(replicas=1)
     body["metadata"]["annotations"] = {"example.com/note": "hello"}
@@ -98,35 +78,6 @@ async def test_a_replica_set_is_named_and_marked_by_its_template(cluster: Cluste
     assert pod["metadata"]["name"].startswith(f"web-{digest}-")
     assert pod["metadata"]["generateName"] == f"web-{digest}-"
     assert pod["metadata"]["labels"] == {"app": "web", "pod-template-hash": digest}
-
-
-async def test_a_new_template_replaces_all_pods_and_raises_the_revision(cluster: Cluster) -> None:
-    await cluster.deployments.create(deployment(replicas=3))
-    await settled(cluster)
-    await set_image(cluster, "web:2")
-    found = await settled(cluster)
-    assert found["metadata"]["annotations"][REVISION] == "2"
-    assert await sizes(cluster) == {"1": 0, "2": 3}
-    pods = await cluster.list("pods")
-    assert {pod["spec"]["containers"][0]["image"] for pod in pods} == {"web:2"}
-
-
-async def test_an_old_template_gets_its_replica_set_back_with_a_new_number(
-    cluster: Cluster,
-) -> None:
-    await cluster.deployments.create(deployment(replicas=1))
-    await settled(cluster, replicas=1)
-    await set_image(cluster, "web:2")
-    await settled(cluster, replicas=1)
-    await set_image(cluster, "web:1")
-    found = await settled(cluster, replicas=1)
-    assert found["metadata"]["annotations"][REVISION] == "3"
-    assert await sizes(cluster) == {"2": 0, "3": 1}
-    histories = [
-        item["metadata"]["annotations"].get("deployment.kubernetes.io/revision-history")
-        for item in await cluster.list("replicasets")
-    ]
-    assert sorted(filter(None, histories)) == ["1"]
 
 
 async def test_a_rollout_that_never_gets_ready_keeps_the_old_pods(cluster: Cluster) -> None:
@@ -195,45 +146,6 @@ async def test_a_paused_deployment_scales_but_does_not_roll_out(cluster: Cluster
     await cluster.deployments.patch("web", MergePatch({"spec": {"paused": False}}))
     await settled(cluster, replicas=2)
     assert await sizes(cluster) == {"1": 0, "2": 2}
-
-
-async def test_history_beyond_its_limit_is_removed(cluster: Cluster) -> None:
-    await cluster.deployments.create(deployment(replicas=1, revisionHistoryLimit=1))
-    for number in (1, 2, 3, 4):
-        await set_image(cluster, f"web:{number}")
-        await settled(cluster, replicas=1)
-
-    async def trimmed() -> bool:
-        return await sizes(cluster) == {"3": 0, "4": 1}
-
-    await eventually(trimmed)
-
-
-async def test_min_ready_seconds_delay_availability(cluster: Cluster) -> None:
-    await cluster.deployments.create(deployment(replicas=1, minReadySeconds=2))
-
-    async def ready() -> JsonObject | None:
-        found = await cluster.get("deployments", "web")
-        status = (found or {}).get("status", {})
-        return found if status.get("readyReplicas") == 1 else None
-
-    found = await eventually(ready)
-    assert not found["status"].get("availableReplicas")
-    assert conditions(found)["Available"] == ("False", "MinimumReplicasUnavailable")
-    await settled(cluster, replicas=1)
-
-
-async def test_scaling_to_zero_and_back(cluster: Cluster) -> None:
-    await cluster.deployments.create(deployment(replicas=2))
-    await settled(cluster, replicas=2)
-    scale = cluster.deployments.subresource("scale")
-    await scale.patch("web", MergePatch({"spec": {"replicas": 0}}))
-    found = await settled(cluster, replicas=0)
-    assert conditions(found)["Available"] == ("True", "MinimumReplicasAvailable")
-    assert await cluster.list("pods") == []
-    await scale.patch("web", MergePatch({"spec": {"replicas": 3}}))
-    await settled(cluster, replicas=3)
-    assert await sizes(cluster) == {"1": 3}
 
 
 async def test_scaling_during_a_rollout_keeps_the_shares(cluster: Cluster) -> None:

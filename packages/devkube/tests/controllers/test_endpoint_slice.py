@@ -105,30 +105,6 @@ async def test_a_pod_that_ends_is_listed_as_terminating_until_it_is_gone(cluster
     assert not item.get("ports")
 
 
-async def test_slices_of_other_managers_are_left_alone(cluster: Cluster) -> None:
-    await cluster.services.create(service())
-    foreign = {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {
-            "name": "mine",
-            "labels": {
-                "kubernetes.io/service-name": "web",
-                "endpointslice.kubernetes.io/managed-by": "elasti",
-            },
-        },
-        "addressType": "IPv4",
-        "endpoints": [{"addresses": ["10.9.9.9"]}],
-        "ports": [{"name": "http", "port": 8012}],
-    }
-    await cluster.slices.create(foreign)
-    await cluster.deployments.create(deployment(replicas=1))
-    await eventually(lambda: _has(cluster, 2))
-    found = await cluster.get("slices", "mine")
-    assert found is not None
-    assert found["endpoints"] == [{"addresses": ["10.9.9.9"], "conditions": {}}]
-
-
 async def _has(cluster: Cluster, number: int) -> bool:
     found = await slices(cluster)
     return len(found) == number and len(endpoints_of(found)) == number
@@ -148,56 +124,6 @@ def named_port(number: int) -> JsonObject:
     made = template(labels)
     made["spec"]["containers"][0]["ports"][0]["containerPort"] = number
     return {"selector": {"matchLabels": labels}, "template": made}
-
-
-async def test_a_services_labels_and_selector_are_followed(cluster: Cluster) -> None:
-    await cluster.services.create(service())
-    await cluster.deployments.create(deployment(replicas=1))
-    await ready_endpoints(cluster, 1)
-    changed = {"metadata": {"labels": {"team": None, "tier": "gold"}}}
-    await cluster.services.patch("web", MergePatch(changed))
-
-    async def relabelled() -> bool:
-        (item,) = await slices(cluster)
-        labels = item["metadata"]["labels"]
-        return labels.get("tier") == "gold" and "team" not in labels
-
-    await eventually(relabelled)
-    await cluster.services.patch("web", MergePatch({"spec": {"selector": {"app": "nobody"}}}))
-
-    async def empty() -> bool:
-        return not endpoints_of(await slices(cluster))
-
-    await eventually(empty)
-
-
-async def test_a_service_without_a_selector_gets_no_slices(cluster: Cluster) -> None:
-    body = service("plain")
-    del body["spec"]["selector"]
-    await cluster.services.create(body)
-    await cluster.services.create(service())
-    await eventually(lambda: slices(cluster))
-    assert await slices(cluster, "plain") == []
-
-
-async def test_a_service_without_pods_has_one_empty_slice(cluster: Cluster) -> None:
-    await cluster.services.create(service())
-    (item,) = await eventually(lambda: slices(cluster))
-    assert item["addressType"] == "IPv4"
-    assert not item.get("endpoints")
-    assert not item.get("ports")
-
-
-async def test_not_ready_addresses_can_be_published(cluster: Cluster) -> None:
-    cluster.kubelet.may_be_ready = lambda pod: False
-    await cluster.services.create(service(publishNotReadyAddresses=True))
-    await cluster.deployments.create(deployment(replicas=1))
-    (item,) = await ready_endpoints(cluster, 1)
-    assert item["endpoints"][0]["conditions"] == {
-        "ready": True,
-        "serving": False,
-        "terminating": False,
-    }
 
 
 async def test_slices_go_with_their_service(cluster: Cluster) -> None:

@@ -41,15 +41,6 @@ async def unschedulable(cluster: Cluster, name: str = "one") -> JsonObject:
     return answer
 
 
-async def test_a_pod_is_bound_to_a_ready_node(cluster: Cluster) -> None:
-    await cluster.pods.create(pod())
-    assert await placed(cluster) == NODE
-    found = await cluster.get("pods", "one")
-    assert found is not None
-    conditions = {c["type"]: c["status"] for c in found["status"]["conditions"]}
-    assert conditions["PodScheduled"] == "True"
-
-
 async def test_a_pod_that_fits_nowhere_says_so_until_a_node_fits(cluster: Cluster) -> None:
     selector = {"example.com/disk": cluster.namespace}
     await cluster.pods.create(pod(nodeSelector=selector))

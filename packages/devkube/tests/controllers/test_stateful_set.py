@@ -95,39 +95,6 @@ async def test_pods_have_names_and_places_of_their_own(cluster: Cluster) -> None
     assert remembered["data"]["spec"]["template"]["$patch"] == "replace"
 
 
-async def test_pods_come_one_after_the_other(cluster: Cluster) -> None:
-    cluster.kubelet.may_be_ready = lambda pod: pod["metadata"]["name"] != "db-1"
-    await cluster.statefulsets.create(stateful_set(replicas=3))
-    await with_status(cluster, replicas=2, readyReplicas=1)
-    assert set(await images(cluster)) == {"db-0", "db-1"}
-    cluster.kubelet.may_be_ready = lambda pod: True
-    cluster.kubelet.look_again()
-    await with_status(cluster, availableReplicas=3)
-
-
-async def test_parallel_pods_come_all_at_once(cluster: Cluster) -> None:
-    cluster.kubelet.may_be_ready = lambda pod: False
-    await cluster.statefulsets.create(stateful_set(podManagementPolicy="Parallel"))
-    await with_status(cluster, replicas=3, readyReplicas=0)
-
-
-async def test_pods_go_from_the_highest_number(cluster: Cluster) -> None:
-    await cluster.statefulsets.create(stateful_set(replicas=3))
-    await with_status(cluster, availableReplicas=3)
-    cluster.kubelet.may_end = lambda pod: pod["metadata"]["name"] != "db-2"
-    await cluster.statefulsets.patch("db", MergePatch({"spec": {"replicas": 1}}))
-
-    async def ending() -> list[str]:
-        pods = await cluster.list("pods")
-        return [p["metadata"]["name"] for p in pods if p["metadata"].get("deletionTimestamp")]
-
-    assert await eventually(ending) == ["db-2"]
-    cluster.kubelet.may_end = lambda pod: True
-    cluster.kubelet.look_again()
-    await with_status(cluster, replicas=1)
-    assert set(await images(cluster)) == {"db-0"}
-
-
 async def test_an_update_goes_from_the_highest_number_down_to_the_partition(
     cluster: Cluster,
 ) -> None:

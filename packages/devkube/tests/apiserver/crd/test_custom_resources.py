@@ -2,25 +2,11 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
-from tests.apiserver.harness import DEFINITIONS, MERGE, WIDGETS, definition, widget
+from tests.apiserver.harness import DEFINITIONS, WIDGETS, definition, widget
 
 NAME = f"{DEFINITIONS}/widgets.example.com"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
-
-
-async def test_a_definition_is_established_and_served_at_once(kube):
-    made = await kube.create(DEFINITIONS, definition())
-    assert made["spec"]["names"]["listKind"] == "WidgetList"
-    found = await kube.get(NAME)
-    conditions = {item["type"]: item["status"] for item in found["status"]["conditions"]}
-    assert conditions == {"NamesAccepted": "True", "Established": "True"}
-    assert found["status"]["storedVersions"] == ["v1"]
-    assert (await kube.get(WIDGETS))["kind"] == "WidgetList"
-    group = await kube.get("/apis/example.com")
-    assert group["preferredVersion"]["version"] == "v1"
 
 
 async def test_objects_are_defaulted_and_pruned(widgets):
@@ -90,55 +76,11 @@ async def test_null_where_it_is_not_allowed_is_as_if_absent(widgets):
     ]
 
 
-async def test_status_and_scale_subresources(widgets):
-    await widgets.create(WIDGETS, {**widget(), "status": {"replicas": 3}})
-    assert "status" not in (await widgets.get(f"{WIDGETS}/w")).body
-    status = await widgets.merge(
-        f"{WIDGETS}/w/status", {"status": {"replicas": 2, "selector": "a=b"}}
-    )
-    assert status["metadata"]["generation"] == 1
-    scale = await widgets.get(f"{WIDGETS}/w/scale")
-    assert (scale["spec"], scale["status"]) == ({"replicas": 1}, {"replicas": 2, "selector": "a=b"})
-    await widgets.merge(f"{WIDGETS}/w/scale", {"spec": {"replicas": 5}})
-    scaled = await widgets.get(f"{WIDGETS}/w")
-    assert (scaled["spec"]["replicas"], scaled["metadata"]["generation"]) == (5, 2)
-
-
 async def test_an_update_needs_a_version_and_strategic_patches_are_refused(widgets):
     await widgets.create(WIDGETS, widget())
     assert (await widgets.update(f"{WIDGETS}/w", widget())).code == 422
     strategic = "application/strategic-merge-patch+json"
     assert (await widgets.send("PATCH", f"{WIDGETS}/w", {}, kind=strategic)).code == 415
-
-
-async def test_printer_columns_are_shown(widgets):
-    await widgets.create(WIDGETS, widget(items=[{"name": "a", "value": "v"}]))
-    table = await widgets.send("GET", WIDGETS, accept=TABLE)
-    assert [column["name"] for column in table["columnDefinitions"]] == ["Name", "Size", "First"]
-    assert table["rows"][0]["cells"] == ["w", "small", "v"]
-
-
-def two_versions():
-    body = definition()
-    old = copy.deepcopy(body["spec"]["versions"][0])
-    old.update(name="v1alpha1", storage=False)
-    body["spec"]["versions"].append(old)
-    return body
-
-
-async def test_versions_are_views_of_one_object(kube):
-    await kube.create(DEFINITIONS, two_versions())
-    alpha = WIDGETS.replace("/v1/", "/v1alpha1/")
-    made = await kube.create(alpha, {**widget(), "apiVersion": "example.com/v1alpha1"})
-    assert made["apiVersion"] == "example.com/v1alpha1"
-    assert (await kube.get(f"{WIDGETS}/w"))["apiVersion"] == "example.com/v1"
-    listed = await kube.get(alpha)
-    assert listed["items"][0]["apiVersion"] == "example.com/v1alpha1"
-    async with kube.watch(alpha) as events, kube.watch(WIDGETS) as others:
-        assert (await events.next())["object"]["apiVersion"] == "example.com/v1alpha1"
-        assert (await others.next())["object"]["apiVersion"] == "example.com/v1"
-    group = await kube.get("/apis/example.com")
-    assert [item["version"] for item in group["versions"]] == ["v1", "v1alpha1"]
 
 
 async def test_a_changed_schema_counts_from_the_next_write(widgets):
@@ -156,21 +98,6 @@ async def test_a_changed_schema_counts_from_the_next_write(widgets):
     assert made["spec"]["color"] == "red"
 
 
-async def test_a_definition_takes_its_objects_along_and_waits_for_finalizers(widgets):
-    held = widget("held")
-    held["metadata"]["finalizers"] = ["example.com/hold"]
-    await widgets.create(WIDGETS, held)
-    await widgets.create(WIDGETS, widget("free"))
-    going = await widgets.delete(NAME)
-    assert going["metadata"]["deletionTimestamp"]
-    left = await widgets.get(WIDGETS)
-    assert [item["metadata"]["name"] for item in left["items"]] == ["held"]
-    await widgets.send("PATCH", f"{WIDGETS}/held", {"metadata": {"finalizers": None}}, kind=MERGE)
-    assert (await widgets.get(NAME)).code == 404
-    assert (await widgets.get(WIDGETS)).code == 404
-    assert (await widgets.get("/apis/example.com")).code == 404
-
-
 async def test_names_that_are_taken_are_not_accepted(widgets):
     other = definition()
     other["metadata"]["name"] = "gadgets.example.com"
@@ -181,15 +108,6 @@ async def test_names_that_are_taken_are_not_accepted(widgets):
     assert conditions["NamesAccepted"]["status"] == "False"
     assert conditions["NamesAccepted"]["message"] == '"Widget" is already in use'
     assert (await widgets.get("/apis/example.com/v1/gadgets")).code == 404
-
-
-async def test_cel_rules_are_stored_and_said_not_to_be_evaluated(kube):
-    body = definition()
-    spec = body["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
-    spec["x-kubernetes-validations"] = [{"rule": "self.replicas > 100"}]
-    made = await kube.create(DEFINITIONS, body)
-    assert "not evaluated" in made.headers["Warning"]
-    assert (await kube.create(WIDGETS, widget())).code == 201
 
 
 def broken(change):

@@ -16,7 +16,6 @@ from devkube.apiserver.auth import UserInfo
 
 PODS = "/api/v1/namespaces/default/pods"
 SERVICES = "/api/v1/namespaces/default/services"
-AUTHORIZATION = "/apis/authorization.k8s.io/v1"
 
 
 def service(name: str = "web", **spec):
@@ -24,16 +23,6 @@ def service(name: str = "web", **spec):
         "metadata": {"name": name},
         "spec": {"selector": {"app": name}, "ports": [{"port": 80}], **spec},
     }
-
-
-async def test_scale_shows_replicas_and_selector(kube):
-    await kube.create(DEPLOYMENTS, deployment())
-    scale = await kube.get(f"{DEPLOYMENTS}/web/scale")
-    assert (scale["kind"], scale["apiVersion"]) == ("Scale", "autoscaling/v1")
-    assert (scale["spec"], scale["status"]) == (
-        {"replicas": 2},
-        {"replicas": 0, "selector": "app=web"},
-    )
 
 
 async def test_scale_is_written_with_a_version_and_in_every_patch_format(kube):
@@ -55,47 +44,6 @@ async def test_scale_is_written_with_a_version_and_in_every_patch_format(kube):
     assert (await kube.merge(f"{DEPLOYMENTS}/web/scale", {"spec": {"replicas": -1}})).code == 422
     assert (await kube.get(f"{DEPLOYMENTS}/none/scale")).code == 404
     assert (await kube.get("/api/v1/namespaces/default/configmaps/x/scale")).code == 404
-
-
-async def test_a_pod_is_bound_once(kube):
-    await kube.create(PODS, pod("a"))
-    binding = {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n1"}}
-    assert (await kube.create(f"{PODS}/a/binding", binding)).code == 201
-    bound = await kube.get(f"{PODS}/a")
-    assert bound["spec"]["nodeName"] == "n1"
-    assert bound["status"]["conditions"][0]["type"] == "PodScheduled"
-    again = await kube.create(f"{PODS}/a/binding", binding)
-    assert (again.code, again["reason"]) == (409, "Conflict")
-
-
-async def test_services_get_addresses_of_their_own_and_keep_them(kube):
-    first = await kube.create(SERVICES, service("a"))
-    second = await kube.create(SERVICES, service("b"))
-    addresses = {first["spec"]["clusterIP"], second["spec"]["clusterIP"]}
-    assert len(addresses) == 2
-    assert all(address.startswith("127.96.") for address in addresses)
-    assert first["spec"]["clusterIPs"] == [first["spec"]["clusterIP"]]
-    replaced = await kube.update(f"{SERVICES}/a", service("a", ports=[{"port": 81}]))
-    assert replaced["spec"]["clusterIP"] == first["spec"]["clusterIP"]
-    moved = await kube.merge(f"{SERVICES}/a", {"spec": {"clusterIP": "127.96.9.9"}})
-    assert moved.code == 422
-    taken = await kube.create(SERVICES, service("c", clusterIP=first["spec"]["clusterIP"]))
-    assert "already allocated" in taken["message"]
-    outside = await kube.create(SERVICES, service("c", clusterIP="10.0.0.1"))
-    assert outside.code == 422
-    await kube.delete(f"{SERVICES}/a")
-    again = await kube.create(SERVICES, service("c", clusterIP=first["spec"]["clusterIP"]))
-    assert again.code == 201
-
-
-async def test_headless_and_node_port_services(kube):
-    headless = await kube.create(SERVICES, service("h", clusterIP="None"))
-    assert headless["spec"]["clusterIPs"] == ["None"]
-    first = await kube.create(SERVICES, service("n", type="NodePort"))
-    second = await kube.create(SERVICES, service("m", type="NodePort"))
-    ports = [reply["spec"]["ports"][0]["nodePort"] for reply in (first, second)]
-    assert len(set(ports)) == 2
-    assert all(30000 <= port < 32768 for port in ports)
 
 
 async def test_tokens_and_certificates_authenticate_and_others_are_refused():
