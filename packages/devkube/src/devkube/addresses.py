@@ -37,7 +37,7 @@ class NoAddresses(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AddressRanges:
-    """The addresses of one cluster; `name` tells them again after a restart."""
+    """The addresses of one cluster; `name` identifies them after a restart."""
 
     name: str
     services: str
@@ -105,8 +105,8 @@ class NoAddressLeft(Exception):
 class AddressPool:
     """The range of one node.
 
-    Addresses never used come first, then those that have been free the longest: somebody may still
-    have the old owner's address in mind. Those that end in 0 or 255 are left out, and `reserved`.
+    Addresses never used come first, then those that have been free the longest: clients may still
+    use the old owner's address. Those that end in 0 or 255 are left out, and `reserved`.
     """
 
     def __init__(self, network: str, *, reserved: Iterable[str] = ()) -> None:
@@ -127,7 +127,7 @@ class AddressPool:
                 yield str(address)
 
     def take(self) -> str:
-        """Return an address that nobody has. Raises NoAddressLeft."""
+        """Return an address that is free. Raises NoAddressLeft."""
         for address in self._fresh:
             if address not in self._used and address not in self._freed:
                 self._used.add(address)

@@ -42,7 +42,9 @@ class CertificateAuthority:
         self._certificate = x509.load_pem_x509_certificate(pair.certificate)
         key = serialization.load_pem_private_key(pair.key, password=None)
         if not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise TypeError("the authority's key is not an elliptic one; make the authority anew")
+            raise TypeError(
+                "the authority's key is not an elliptic one; remove it, and a new one is made"
+            )
         self._key = key
 
     @classmethod

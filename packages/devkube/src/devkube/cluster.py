@@ -55,6 +55,10 @@ if TYPE_CHECKING:
     from kubeloop.aio.clock import Clock
 
 
+_log = logging.getLogger(__name__)
+_PORT_INSIDE = 6443
+
+
 class ImagePrograms(Mapping[str, tuple[str, ...]]):
     """A mapping from images to commands that knows how images are written."""
 
@@ -91,13 +95,8 @@ def read_program(text: str) -> tuple[str, tuple[str, ...]]:
     return image, words
 
 
-_log = logging.getLogger(__name__)
-
-_PORT_INSIDE = 6443
-
-
 class PortInUse(Exception):
-    """Somebody else listens where the API server should."""
+    """Another process listens where the API server should."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(
@@ -151,9 +150,7 @@ class DevCluster:
             self._failure = asyncio.get_running_loop().create_future()
             self.ranges = self._reserve(stack)
             self.server = self._make_server()
-            self.auth = install(
-                self.server.core, key=self._signing_key(), authority=self.server.ca_pem
-            )
+            self.auth = install(self.server.core, key=self._signing_key())
             self.partitions = NodePartitions(self.server.core.faults)
             self.auth.gate.authenticators.insert(0, self.partitions)
             await self._serve(stack)

@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
+_PREFIX = "elasti-dev-"
+_LOCK = "held"
+# Another process's directory exists for a moment before it is held.
+_YOUNGEST = 60.0
+
+
 class DirectoryInUse(Exception):
     """Another process runs a cluster on the directory."""
 
@@ -29,7 +35,7 @@ class DamagedFile(Exception):
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(
-            f"{path} is damaged ({why}); put a copy of the directory back, or begin anew with an empty"
+            f"{path} is damaged ({why}); put a copy of the directory back, or begin again with an empty"
             " one"
         )
 
@@ -69,12 +75,6 @@ def keep_ranges(directory: Path, name: str) -> None:
     draft = directory / "addresses.new"
     draft.write_text(f"{name}\n")
     draft.rename(directory / "addresses")
-
-
-_PREFIX = "elasti-dev-"
-_LOCK = "held"
-# Somebody else's directory exists for a moment before it is held.
-_YOUNGEST = 60.0
 
 
 @contextlib.contextmanager

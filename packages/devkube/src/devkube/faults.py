@@ -160,7 +160,7 @@ class NodePartitions:
         return tuple(self._cut)
 
     def cut(self, node: str) -> None:
-        """Let a node hear nothing from now on. Other clients' watches begin anew."""
+        """Let a node hear nothing from now on. Other clients' watches begin again."""
         if node not in self._cut:
             self._cut[node] = asyncio.Event()
             self._faults.drop_watches()

@@ -176,6 +176,13 @@ def test_a_flipped_byte_is_refused_or_without_effect(tmp_path, killed, name):
         assert "put a copy of the directory back" in sentence
 
 
+def test_a_directory_of_an_earlier_version_is_refused(tmp_path):
+    (tmp_path / "snapshot").write_bytes(b"x")
+    with pytest.raises(DamagedFile, match="an earlier version wrote it"):
+        recover(tmp_path)
+    assert not (tmp_path / "cluster.db").exists()
+
+
 async def test_a_torn_transaction_is_not_missed(tmp_path, killed):
     """What was not acknowledged may be cut off."""
     copy = tmp_path / "copy"

@@ -88,7 +88,7 @@ class Guarded:
 async def guarded(**options: Any) -> AsyncIterator[Guarded]:
     clock = MovingClock()
     server = ApiServer(clock=clock, **options)
-    auth = install(server.core, key=SigningKey.create(), authority=server.ca_pem)
+    auth = install(server.core, key=SigningKey.create())
     async with server:
         fill(server.core, auth)
         async with connected(server) as admin:

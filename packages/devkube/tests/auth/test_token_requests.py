@@ -264,40 +264,6 @@ async def test_anybody_trusted_can_check_tokens_with_the_published_keys(cluster)
     public.verify(encode_dss_signature(*parts), signed.encode(), ec.ECDSA(hashes.SHA256()))
 
 
-# Secrets that ask for a token
-
-SECRETS = "/api/v1/namespaces/default/secrets"
-
-
-def token_secret(account: str = "robot") -> dict[str, Any]:
-    annotations = {"kubernetes.io/service-account.name": account}
-    return {
-        "metadata": {"name": "s", "annotations": annotations},
-        "type": "kubernetes.io/service-account-token",
-    }
-
-
-async def test_a_secret_that_asks_for_a_token_gets_it(cluster):
-    account = await cluster.account()
-    await cluster.admin.create(SECRETS, token_secret())
-    secret = (await cluster.admin.get(f"{SECRETS}/s")).body
-    data = {name: base64.b64decode(value) for name, value in secret["data"].items()}
-    assert data["namespace"] == b"default"
-    assert data["ca.crt"] == cluster.server.ca_pem
-    annotations = secret["metadata"]["annotations"]
-    assert annotations["kubernetes.io/service-account.uid"] == account["metadata"]["uid"]
-    assert await believed(cluster, data["token"].decode())
-    await cluster.admin.delete(f"{SECRETS}/s")
-    assert await code_for(cluster, data["token"].decode(), "/api") == 401
-
-
-async def test_a_secret_waits_for_its_account(cluster):
-    await cluster.admin.create(SECRETS, token_secret())
-    assert "data" not in (await cluster.admin.get(f"{SECRETS}/s")).body
-    await cluster.account()
-    assert "token" in (await cluster.admin.get(f"{SECRETS}/s"))["data"]
-
-
 # What admission does for pods
 
 

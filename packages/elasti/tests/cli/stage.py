@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import dataclasses
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager
@@ -24,7 +25,7 @@ from tests.operator.servers import dev_rig
 from devkube.apiserver.server import ApiServer
 from devkube.auth.install import fill, install
 from devkube.auth.jwt import SigningKey
-from devkube.kubeconfig import ClusterAccess, write
+from devkube.kubeconfig import write
 from elasti.cli.main import main
 from kubeloop.aio.wait import poll
 from kubeloop.client import Client
@@ -113,15 +114,13 @@ async def _grant(client: Client, name: str, rules: list[JsonObject]) -> None:
 
 
 def _write(path: Path, server: ApiServer, user: str) -> None:
-    identity = server.client_certificate(user, ())
-    access = ClusterAccess(name=user, server=server.url, authority=server.ca_pem, identity=identity)
-    write(path, access)
+    write(path, dataclasses.replace(server.access(user, ()), name=user))
 
 
 @contextlib.asynccontextmanager
 async def _bare_server() -> AsyncIterator[ApiServer]:
     server = ApiServer()
-    auth = install(server.core, key=SigningKey.create(), authority=server.ca_pem)
+    auth = install(server.core, key=SigningKey.create())
     async with server:
         fill(server.core, auth)
         yield server

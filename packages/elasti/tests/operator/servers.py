@@ -52,7 +52,7 @@ _DEFINITIONS = "apiextensions.k8s.io/v1/customresourcedefinitions"
 async def dev_rig(tmp_path: Path) -> AsyncIterator[Rig]:
     """The dev cluster's server and controllers, for one test."""
     server = ApiServer()
-    auth = install(server.core, key=SigningKey.create(), authority=server.ca_pem)
+    auth = install(server.core, key=SigningKey.create())
     async with server:
         fill(server.core, auth)
         kubeconfig = tmp_path / "kubeconfig"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 ADMIN_GROUP = "system:masters"
 AUTHENTICATED = "system:authenticated"
 UNAUTHENTICATED = "system:unauthenticated"
+_PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +109,8 @@ class AdminAuthorizer:
         return user.is_admin
 
 
-_PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
-
-
 class Gate:
-    """The chain that a request passes before anything else looks at it."""
+    """The chain that a request passes before anything else."""
 
     def __init__(
         self, *, authenticators: Sequence[Authenticator], authorizers: Sequence[Authorizer]
@@ -121,7 +119,7 @@ class Gate:
         self.authorizers = list(authorizers)
 
     async def identify(self, credentials: RequestCredentials) -> UserInfo:
-        """Return the caller; raises 401 where a token was given that nobody knows."""
+        """Return the caller; raises 401 where a token was given that no authenticator knows."""
         for authenticator in self.authenticators:
             user = await authenticator.authenticate(credentials)
             if user is not None:
@@ -131,7 +129,7 @@ class Gate:
         return ANONYMOUS
 
     async def admit(self, user: UserInfo, attributes: Attributes) -> None:
-        """Return when the user may; raises 401 for nobody, 403 for somebody."""
+        """Return when the user may; raises 401 for an anonymous caller, 403 for a known one."""
         if await self.allows(user, attributes):
             return
         if user is ANONYMOUS and not attributes.is_resource:

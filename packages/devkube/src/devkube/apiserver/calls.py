@@ -54,6 +54,10 @@ _PATH_VERBS = {
     "DELETE": "delete",
 }
 _NAMESPACE_SUBRESOURCES = ("status", "finalize")
+JSON_TYPES = ("application/json", "")
+YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml")
+_READABLE = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
+_MANAGER_LIMIT = 128
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,12 +134,6 @@ def _is_true(value: str | None) -> bool:
 def flag(query: Mapping[str, str], name: str) -> bool:
     """Read a boolean parameter the way Go does: present and not false."""
     return _is_true(query.get(name))
-
-
-JSON_TYPES = ("application/json", "")
-YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml")
-_READABLE = ("application/json", "application/yaml", "application/vnd.kubernetes.protobuf")
-_MANAGER_LIMIT = 128
 
 
 class FieldValidation(enum.Enum):

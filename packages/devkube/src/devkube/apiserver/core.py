@@ -20,8 +20,7 @@ from devkube.apiserver.crd.controller import (
     TerminatingDefinitions,
 )
 from devkube.apiserver.discovery import DiscoveryDocuments, OpenApiDocuments
-from devkube.apiserver.faults import FAULTS_PATH as FAULTS
-from devkube.apiserver.faults import FaultInjector
+from devkube.apiserver.faults import FAULTS_PATH, FaultInjector
 from devkube.apiserver.patch.apply import FieldTracker
 from devkube.apiserver.registry.admission import NamespaceLifecycle, ServiceAddresses
 from devkube.apiserver.registry.catalog import builtin_registry
@@ -69,6 +68,13 @@ VERSION = {
 _DOCUMENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _EMPTY_DOCUMENT = b"\n\x032.0\x12\x13\n\nKubernetes\x12\x05v1.36"
 _HEALTH = ("/healthz", "/livez", "/readyz")
+# What a real cluster has and this one has not; the remedy, where it is not plain.
+_NOT_HERE = {
+    "exec": "a pod is a process of this machine: run the command here",
+    "attach": "a pod is a process of this machine; its output is in its log",
+    "portforward": "connect to the pod's address itself: it is one of this machine's",
+    "proxy": "connect to the pod's or the Service's address itself: it is one of this machine's",
+}
 
 
 class NonResourcePaths:
@@ -91,7 +97,7 @@ class NonResourcePaths:
     ) -> ApiResponse:
         """Answer a path; 404 where nothing is there."""
         path = attributes.path.rstrip("/") or "/"
-        if path == FAULTS:
+        if path == FAULTS_PATH:
             return await self._fault(request, attributes, user)
         if path in self._more:
             return await self._more[path](request, attributes, user)
@@ -232,15 +238,6 @@ class Core:
     def _written(self, call: Call, written: WriteResult) -> None:
         for observer in self.observers:
             observer(call, written)
-
-
-# What a real cluster has and this one has not; the remedy, where it is not plain.
-_NOT_HERE = {
-    "exec": "a pod is a process of this machine: run the command here",
-    "attach": "a pod is a process of this machine; its output is in its log",
-    "portforward": "connect to the pod's address itself: it is one of this machine's",
-    "proxy": "connect to the pod's or the Service's address itself: it is one of this machine's",
-}
 
 
 def _no_such_subresource(plural: str, name: str) -> status.StatusError:

@@ -56,6 +56,8 @@ class Database:
         Raises DamagedFile.
         """
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        if (journal := self._path.with_name("snapshot")).exists():
+            raise DamagedFile(journal, "an earlier version wrote it, in a format that is not read")
         for path in (self._path, self._acknowledged_path):
             path.touch(mode=0o600)
         self._acknowledged = os.open(self._acknowledged_path, os.O_RDWR | os.O_CLOEXEC)

@@ -30,6 +30,14 @@ _KINDS = {
 }
 _CREATED = ("eviction", "token", "binding")
 _READ = ("log",)
+_VERSION = "v1.36.0"
+_WRITE = ("dryRun", "fieldManager", "fieldValidation")
+_PATCHES = (
+    "application/apply-patch+yaml",
+    "application/json-patch+json",
+    "application/merge-patch+json",
+)
+_STRATEGIC = "application/strategic-merge-patch+json"
 
 
 class DiscoveryDocuments:
@@ -202,16 +210,6 @@ def _aggregated_entry(
     if below:
         entry["subresources"] = below
     return entry
-
-
-_VERSION = "v1.36.0"
-_WRITE = ("dryRun", "fieldManager", "fieldValidation")
-_PATCHES = (
-    "application/apply-patch+yaml",
-    "application/json-patch+json",
-    "application/merge-patch+json",
-)
-_STRATEGIC = "application/strategic-merge-patch+json"
 
 
 class OpenApiDocuments:

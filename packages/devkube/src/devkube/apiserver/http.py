@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 
 _SIZE = 16 * 1024
 _PARTS = ("_ssl_buffer", "_ssl_buffer_view")
+BODY_LIMIT = 3 * 1024 * 1024
+_log = logging.getLogger("devkube.apiserver")
+_READS = ("get", "list", "watch")
 
 
 def shrink_read_buffer(transport: asyncio.BaseTransport | None) -> None:
@@ -55,11 +58,6 @@ def shrink_read_buffer(transport: asyncio.BaseTransport | None) -> None:
     if all(name in parts for name in _PARTS):
         buffer = bytearray(_SIZE)
         parts.update(max_size=_SIZE, _ssl_buffer=buffer, _ssl_buffer_view=memoryview(buffer))
-
-
-BODY_LIMIT = 3 * 1024 * 1024
-_log = logging.getLogger("devkube.apiserver")
-_READS = ("get", "list", "watch")
 
 
 class RequestHandler:

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 
+MODIFIED = (
+    "the object has been modified; please apply your changes to the latest version and try again"
+)
+
+
 class FieldErrorType(enum.Enum):
     """What can be wrong with a field: (reason of the cause, text)."""
 
@@ -179,11 +184,6 @@ def conflict(group: str, resource: str, name: str, why: str) -> StatusError:
         f'Operation cannot be fulfilled on {qualified(group, resource)} "{name}": {why}',
         details={"name": name, "group": group, "kind": resource},
     )
-
-
-MODIFIED = (
-    "the object has been modified; please apply your changes to the latest version and try again"
-)
 
 
 def forbidden_object(group: str, resource: str, name: str, why: str) -> StatusError:

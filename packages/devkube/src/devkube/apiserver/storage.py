@@ -30,6 +30,10 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 
+_NOTHING: Mapping[str, str] = {}
+_encode = msgspec.json.Encoder().encode
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryWindow:
     """How much history one resource keeps: changes, and bytes of objects."""
@@ -57,7 +61,7 @@ class StoredChange:
         return found
 
     def _left(self) -> StoredObject:
-        """Return what a watcher sees that is told of a deletion.
+        """Return what a watcher sees in a DELETED event.
 
         One whose selection the object has left sees it as it was, at the version of the change.
         """
@@ -91,7 +95,7 @@ class EventLog:
         return len(self._changes)
 
     def append(self, change: StoredChange) -> None:
-        """Add a change; nobody sees it until it is published."""
+        """Add a change; it is visible once it is published."""
         self._changes.append(change)
         self._octets += len(change.record.data)
         drop = len(self._changes) - self._window.changes
@@ -113,7 +117,7 @@ class EventLog:
             self.wake()
 
     def wake(self) -> None:
-        """Let every waiting cursor look again."""
+        """Let every waiting cursor read again."""
         waiters, self._waiters = self._waiters, set()
         for waiter in waiters:
             if not waiter.done():
@@ -180,10 +184,6 @@ class Cursor:
     async def changed(self) -> None:
         """Return when `take` may have something."""
         await self._log.changed()
-
-
-_NOTHING: Mapping[str, str] = {}
-_encode = msgspec.json.Encoder().encode
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -355,7 +355,7 @@ class ObjectStore:
             collection.log.publish(version)
 
     def compact(self) -> None:
-        """Forget the history: a watch from any earlier version is told 410."""
+        """Forget the history: a watch from any earlier version gets 410."""
         for collection in self._collections.values():
             collection.log.compact(self.version)
         self._compacted = self.version

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from devkube.apiserver import status
 from devkube.apiserver.calls import Attributes
 from devkube.apiserver.registry.admission import AdmissionOperation
-from devkube.auth import policy as rules
+from devkube.auth import policy
 from devkube.auth.policy import GROUP
 from devkube.auth.service_accounts import ACCOUNTS, PODS
 
@@ -35,6 +35,9 @@ _ROLES = ("roles", "clusterroles")
 _BINDINGS = ("rolebindings", "clusterrolebindings")
 # What the garbage collector may change without owning the permissions.
 _COLLECTORS = ("finalizers", "ownerReferences")
+MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
+_PREFIX = "kube-api-access-"
+_LIFETIME = 3607
 
 
 class EscalationCheck:
@@ -44,7 +47,7 @@ class EscalationCheck:
         self._rbac = rbac
 
     def admit(self, review: AdmissionReview) -> None:
-        """Look at roles and bindings; 403 where permissions would be made out of nothing."""
+        """Check roles and bindings; 403 where permissions would be made out of nothing."""
         if review.resource.group != GROUP or review.operation is AdmissionOperation.DELETE:
             return
         if review.user.is_admin or _only_collected(review):
@@ -57,9 +60,9 @@ class EscalationCheck:
     def _role(self, review: AdmissionReview) -> None:
         if self._may(review, "escalate", review.resource.plural, _name(review.obj)):
             return
-        if review.obj.get("aggregationRule") and self._missing(review, rules.EVERYTHING):
+        if review.obj.get("aggregationRule") and self._missing(review, policy.EVERYTHING):
             raise _refusal(review, "must have cluster-admin privileges to use an aggregationRule")
-        self._confirm(review, rules.read_rules(review.obj))
+        self._confirm(review, policy.read_rules(review.obj))
 
     def _binding(self, review: AdmissionReview) -> None:
         ref = review.obj.get("roleRef") or {}
@@ -78,17 +81,17 @@ class EscalationCheck:
         missing = self._missing(review, wanted)
         if not missing:
             return
-        shown = "\n".join(sorted({rules.describe(rule) for rule in rules.compact(missing)}))
+        shown = "\n".join(sorted({policy.describe(rule) for rule in policy.compact(missing)}))
         user = review.user
         raise _refusal(
             review,
-            f'user "{user.name}" (groups={rules.go_list(user.groups)}) is attempting to grant'
+            f'user "{user.name}" (groups={policy.go_list(user.groups)}) is attempting to grant'
             f" RBAC permissions not currently held:\n{shown}",
         )
 
     def _missing(self, review: AdmissionReview, wanted: Sequence[RbacRule]) -> list[RbacRule]:
         owned = self._rbac.policy.rules_for(review.user, _namespace(review.obj))
-        return rules.uncovered(owned, wanted)
+        return policy.uncovered(owned, wanted)
 
     def _may(self, review: AdmissionReview, verb: str, resource: str, name: str) -> bool:
         attributes = Attributes(
@@ -126,11 +129,6 @@ def _namespace(obj: JsonObject) -> str:
 def _refusal(review: AdmissionReview, why: str) -> status.StatusError:
     resource = review.resource
     return status.forbidden_object(resource.group, resource.plural, _name(review.obj), why)
-
-
-MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
-_PREFIX = "kube-api-access-"
-_LIFETIME = 3607
 
 
 class ServiceAccountAdmission:

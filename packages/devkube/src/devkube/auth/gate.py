@@ -29,6 +29,11 @@ if TYPE_CHECKING:
 
 _AUTHENTICATION = "authentication.k8s.io"
 _EXTRA = "impersonate-extra-"
+NODES = "system:nodes"
+NODE_PREFIX = "system:node:"
+_REMEMBERED = 4096
+_Question = tuple[str, tuple[str, ...], str, str, str, str, str, str, str]
+_log = logging.getLogger(__name__)
 
 
 class RbacGate(Gate):
@@ -139,7 +144,7 @@ def read_impersonation(headers: Iterable[tuple[str, str]]) -> ImpersonationReque
 
 
 def split_account(user: str) -> tuple[str, str]:
-    """Return namespace and name of a ServiceAccount's user name; empty for anybody else."""
+    """Return namespace and name of a ServiceAccount's user name; empty for other users."""
     if not user.startswith(ACCOUNT_PREFIX):
         return "", ""
     namespace, _, name = user.removeprefix(ACCOUNT_PREFIX).partition(":")
@@ -163,13 +168,6 @@ def _needed(
         namespace=namespace,
         subresource=subresource,
     )
-
-
-NODES = "system:nodes"
-NODE_PREFIX = "system:node:"
-_REMEMBERED = 4096
-
-_Question = tuple[str, tuple[str, ...], str, str, str, str, str, str, str]
 
 
 class RbacAuthorizer:
@@ -250,9 +248,6 @@ def _not_found(grant: RoleGrant) -> str:
     return f'{qualified(GROUP, grant.role_kind.lower())} "{grant.role}" not found'
 
 
-_log = logging.getLogger(__name__)
-
-
 class ServiceAccountAuthenticator:
     """Believes tokens that are meant for the API server."""
 
@@ -266,7 +261,7 @@ class ServiceAccountAuthenticator:
         try:
             user, _ = self._tokens.verify(credentials.token, self._tokens.audiences)
         except TokenError as error:
-            # The caller learns nothing, as with Kubernetes; whoever runs the server may.
+            # The caller learns nothing, as with Kubernetes; the server's log says it.
             _log.info("a bearer token was refused: %s", error)
             raise status.failure(401, "Unauthorized", "Unauthorized") from error
         return user

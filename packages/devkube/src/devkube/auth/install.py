@@ -33,7 +33,7 @@ from devkube.auth.policy import (
 )
 from devkube.auth.reviews import RbacReviews
 from devkube.auth.service_accounts import IssuerDocuments, ServiceAccountTokens
-from devkube.auth.token_requests import TokenRequests, TokenSecrets
+from devkube.auth.token_requests import TokenRequests
 from kubeloop.objects.selectors import LabelSelector, SelectorError
 
 if TYPE_CHECKING:
@@ -194,11 +194,8 @@ class InstalledAuth:
     aggregation: RoleAggregation
 
 
-def install(core: Core, *, key: SigningKey, authority: bytes) -> InstalledAuth:
-    """Guard an API server with RBAC and ServiceAccount tokens; before it serves.
-
-    `authority` is the certificate (PEM) that Secrets with a token carry.
-    """
+def install(core: Core, *, key: SigningKey) -> InstalledAuth:
+    """Guard an API server with RBAC and ServiceAccount tokens; before it serves."""
     policy = RbacPolicy(core.store)
     rbac = RbacAuthorizer(policy)
     tokens = ServiceAccountTokens(store=core.store, stamps=core.stamps, key=key)
@@ -215,8 +212,7 @@ def install(core: Core, *, key: SigningKey, authority: bytes) -> InstalledAuth:
         ServiceAccountAdmission(store=core.store, stamps=core.stamps),
         EscalationCheck(rbac),
     ]
-    secrets = TokenSecrets(store=core.store, tokens=tokens, authority=authority)
-    core.observers += [aggregation.observe, secrets.observe]
+    core.observers.append(aggregation.observe)
     requests = TokenRequests(store=core.store, stamps=core.stamps, tokens=tokens)
     core.serve("token", requests.answer)
     IssuerDocuments(tokens).serve(core.paths)

@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 
 ALL = "*"
+GROUP = "rbac.authorization.k8s.io"
+ROLES = f"{GROUP}/roles"
+CLUSTER_ROLES = f"{GROUP}/clusterroles"
+ROLE_BINDINGS = f"{GROUP}/rolebindings"
+CLUSTER_ROLE_BINDINGS = f"{GROUP}/clusterrolebindings"
+ACCOUNT_PREFIX = "system:serviceaccount:"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,14 +168,6 @@ def _path_covers(url: str, path: str) -> bool:
     return url == path or (url.endswith(ALL) and path.startswith(url.rstrip(ALL)))
 
 
-GROUP = "rbac.authorization.k8s.io"
-ROLES = f"{GROUP}/roles"
-CLUSTER_ROLES = f"{GROUP}/clusterroles"
-ROLE_BINDINGS = f"{GROUP}/rolebindings"
-CLUSTER_ROLE_BINDINGS = f"{GROUP}/clusterrolebindings"
-ACCOUNT_PREFIX = "system:serviceaccount:"
-
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RoleGrant:
     """One subject of one binding. `namespace` is empty for a ClusterRoleBinding."""
@@ -256,7 +254,7 @@ class RbacPolicy:
             self._take(name, change.record, deleted=change.deleted)
 
     def _reread(self, name: str) -> None:
-        """The log does not reach back far enough, or this is the first look."""
+        """The log does not reach back far enough, or nothing was read yet."""
         for key in [key for key in (*self._rules, *self._bound) if key[0] == name]:
             self._forget(key)
         for record in self._store.collection(name).scan():

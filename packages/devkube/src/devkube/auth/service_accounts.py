@@ -37,6 +37,8 @@ _PRIVATE = "kubernetes.io"
 _EXTRA = "authentication.kubernetes.io"
 # How long after its deletion began an object still counts, as in Kubernetes.
 _LEEWAY = dt.timedelta(seconds=60)
+KEYS = "/openid/v1/jwks"
+CONFIGURATION = "/.well-known/openid-configuration"
 
 
 class _Meta(msgspec.Struct, rename="camel"):
@@ -178,10 +180,6 @@ def _user(claims: JsonObject) -> UserInfo:
 
 def _go(values: Sequence[Any]) -> str:
     return "[" + " ".join(f'"{value}"' for value in values) + "]"
-
-
-KEYS = "/openid/v1/jwks"
-CONFIGURATION = "/.well-known/openid-configuration"
 
 
 class IssuerDocuments:

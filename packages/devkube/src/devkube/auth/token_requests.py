@@ -1,12 +1,7 @@
-"""The ways to a token: `serviceaccounts/token`, and Secrets of type service-account-token.
-
-Secrets are the old way, which manifests still use: they are filled in as they are written, and the token
-is bound to the Secret, so it goes with it.
-"""
+"""The way to a token: `serviceaccounts/token`."""
 
 from __future__ import annotations
 
-import base64
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -19,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from devkube.apiserver.calls import Call
-    from devkube.apiserver.registry.writer import WriteResult
     from devkube.apiserver.storage import ObjectStore
     from devkube.apiserver.validation.names import Stamps
     from devkube.auth.service_accounts import ServiceAccountTokens
@@ -201,69 +195,3 @@ def _same(ref: ObjectRef, obj: JsonObject) -> str:
 
 def _shown(ref: ObjectRef | None) -> JsonObject | None:
     return None if ref is None else {k: v for k, v in msgspec.to_builtins(ref).items() if v}
-
-
-TYPE = "kubernetes.io/service-account-token"
-ACCOUNT_NAME = "kubernetes.io/service-account.name"
-ACCOUNT_UID = "kubernetes.io/service-account.uid"
-# These tokens have no end in Kubernetes; ours end with the cluster's patience.
-_SECONDS = 10 * 365 * 24 * 60 * 60
-
-
-class TokenSecrets:
-    """Observes Secrets and completes those that ask for a token."""
-
-    def __init__(
-        self, *, store: ObjectStore, tokens: ServiceAccountTokens, authority: bytes
-    ) -> None:
-        self._store = store
-        self._tokens = tokens
-        self._authority = authority
-
-    def observe(self, call: Call, written: WriteResult) -> None:
-        """Follow a write of a Secret, or of the account that one waits for."""
-        if written.deleted or written.record is None:
-            return
-        if call.resource.stored_in == SECRETS:
-            self._fill(written.record.key)
-        elif call.resource.stored_in == ACCOUNTS and written.created:
-            for record in self._store.collection(SECRETS).scan(call.namespace):
-                self._fill(record.key)
-
-    def _fill(self, key: str) -> None:
-        collection = self._store.collection(SECRETS)
-        record = collection.get(key)
-        if record is None or record.fields.get("type") != TYPE:
-            return
-        secret = record.decode()
-        data = secret.get("data") or {}
-        account = self._account(secret)
-        if account is None or data.get("token"):
-            return
-        metadata = secret["metadata"]
-        token = self._tokens.issue(
-            namespace=metadata["namespace"],
-            account=account["metadata"]["name"],
-            uid=account["metadata"]["uid"],
-            audiences=self._tokens.audiences,
-            seconds=_SECONDS,
-            bound=TokenBinding(kind="secret", name=metadata["name"], uid=metadata["uid"]),
-        )
-        parts = {
-            "token": token.encode(),
-            "ca.crt": self._authority,
-            "namespace": metadata["namespace"].encode(),
-        }
-        secret["data"] = {**data, **{name: _text(value) for name, value in parts.items()}}
-        metadata["annotations"][ACCOUNT_UID] = account["metadata"]["uid"]
-        self._store.put(collection, key, secret, fields=record.fields)
-
-    def _account(self, secret: JsonObject) -> JsonObject | None:
-        metadata = secret["metadata"]
-        name = (metadata.get("annotations") or {}).get(ACCOUNT_NAME)
-        record = self._store.collection(ACCOUNTS).get(f"{metadata['namespace']}/{name}")
-        return record.decode() if record is not None else None
-
-
-def _text(value: bytes) -> str:
-    return base64.b64encode(value).decode()

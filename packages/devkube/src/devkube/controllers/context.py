@@ -52,8 +52,10 @@ BY_CONTROLLER = "controller"
 BY_NODE = "node"
 """Index of pods by their node."""
 
-# A dev cluster's server is near and has few clients: whoever lost it may ask again soon.
+# A dev cluster's server is near and has few clients: one that lost it may ask again soon.
 _COMES_BACK = Backoff(duration=0.1, factor=2.0, jitter=0.5, cap=2.0)
+# A dev cluster's objects are few and its users wait: failures are tried again soon.
+_LONGEST_RETRY = 10.0
 
 
 class SharedInformers:
@@ -129,10 +131,6 @@ class PausableReconciler:
             self._held[request] = None
             return None
         return await self._reconcile(request)
-
-
-# A dev cluster's objects are few and its users wait: failures are tried again soon.
-_LONGEST_RETRY = 10.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -150,7 +150,7 @@ class DeploymentReconciler:
         return True
 
     async def _check_collision(self, deployment: Deployment, name: str) -> None:
-        """Tell our own ReplicaSet, which the cache lacks, from another one with the same hash."""
+        """Distinguish our own ReplicaSet, which the cache lacks, from another one with the same hash."""
         found = await self._sets.get(name, namespace=deployment.metadata.namespace)
         owners = found["metadata"].get("ownerReferences") or ()
         ours = any(o.get("controller") and o["uid"] == deployment.metadata.uid for o in owners)

@@ -107,7 +107,7 @@ def _longer_history(history: str, revision: str) -> str:
 
 
 def size_annotations(deployment: Deployment) -> dict[str, str]:
-    """Return the annotations that tell for which number of pods a ReplicaSet was sized."""
+    """Return the annotations that say for which number of pods a ReplicaSet was sized."""
     wanted = deployment.spec.replicas
     return {DESIRED: str(wanted), MAXIMUM: str(wanted + max_surge(deployment.spec))}
 

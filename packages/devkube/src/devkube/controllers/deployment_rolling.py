@@ -16,6 +16,11 @@ if TYPE_CHECKING:
     from devkube.controllers.workloads import Deployment, DeploymentSpec, ReplicaSet
 
 
+DESIRED = "deployment.kubernetes.io/desired-replicas"
+MAXIMUM = "deployment.kubernetes.io/max-replicas"
+Sizes: TypeAlias = "Mapping[str, int]"
+
+
 def scaled(value: int | str, total: int, *, round_up: bool) -> int:
     """Return a number, or a percentage of `total`; ValueError for anything else."""
     if isinstance(value, int):
@@ -68,12 +73,6 @@ def total(sets: list[ReplicaSet]) -> int:
     return sum(item.spec.replicas for item in sets)
 
 
-DESIRED = "deployment.kubernetes.io/desired-replicas"
-MAXIMUM = "deployment.kubernetes.io/max-replicas"
-
-Sizes: TypeAlias = "Mapping[str, int]"
-
-
 def active(sets: list[ReplicaSet]) -> list[ReplicaSet]:
     """Return the ReplicaSets that are asked for pods."""
     return [item for item in sets if item.spec.replicas > 0]
@@ -97,7 +96,7 @@ def shrink(deployment: Deployment, new: ReplicaSet, old: list[ReplicaSet]) -> Si
     """Return the next sizes of the old ReplicaSets.
 
     Never below what must stay available; pods of the new ReplicaSet that are not available yet
-    count as missing. Pods of old ones that are not available go first, since nobody misses them.
+    count as missing. Pods of old ones that are not available go first, since they serve no traffic.
     """
     minimum = deployment.spec.replicas - max_unavailable(deployment.spec)
     missing = new.spec.replicas - new.status.available_replicas

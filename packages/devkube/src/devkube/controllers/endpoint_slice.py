@@ -39,6 +39,10 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 
+NAME = "endpointslice"
+BY_SERVICE = "service"
+
+
 def pods_of(shared: SharedInformers, service: Service) -> list[SlimPod]:
     """Return the pods that a Service selects."""
     pods = shared.pods.lister.namespace(service.metadata.namespace).list()
@@ -79,10 +83,6 @@ def _face(pod: SlimPod) -> tuple[object, ...]:
     meta, spec = pod.metadata, pod.spec
     state = (pod.is_ready, pod.is_deleting, pod.is_terminal)
     return (meta.uid, meta.labels, *state, pod.addresses, spec.node_name, spec.hostname)
-
-
-NAME = "endpointslice"
-BY_SERVICE = "service"
 
 
 class SliceReconciler:

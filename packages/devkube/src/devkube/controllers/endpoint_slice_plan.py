@@ -36,12 +36,13 @@ SERVICE = GroupVersionKind("", "v1", "Service")
 SLICES = GroupVersionResource("discovery.k8s.io", "v1", "endpointslices")
 
 HEADLESS = "service.kubernetes.io/headless"
-
-
 _ZONE = "topology.kubernetes.io/zone"
 
 Ports: TypeAlias = tuple[EndpointPort, ...]
 NodeLabels: TypeAlias = "Mapping[str, dict[str, str] | None]"
+CONTROLLER = "endpointslice-controller.k8s.io"
+MAX_ENDPOINTS = 100
+_RESERVED = (SERVICE_LABEL, MANAGED_BY_LABEL, HEADLESS)
 
 
 def families_of(service: Service) -> tuple[str, ...]:
@@ -134,11 +135,6 @@ def grouped(
         if endpoint is not None:
             groups.setdefault(ports_of(service, pod), []).append(endpoint)
     return groups
-
-
-CONTROLLER = "endpointslice-controller.k8s.io"
-MAX_ENDPOINTS = 100
-_RESERVED = (SERVICE_LABEL, MANAGED_BY_LABEL, HEADLESS)
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)

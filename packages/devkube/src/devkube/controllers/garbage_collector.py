@@ -50,10 +50,17 @@ if TYPE_CHECKING:
 
 
 _REMEMBERED = 500
+NAME = "garbagecollector"
+DEFINITIONS = GroupVersionResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+_NEEDED = frozenset({"list", "watch", "delete"})
+_RETRY_SECONDS = 5.0
+# A definition is served a moment after it is accepted.
+_SETTLE_SECONDS = 0.1
+_log = logging.getLogger(__name__)
 
 
 class GarbageCollector:
-    """Looks at one object; requests are uids (see `look_at`)."""
+    """Reconciles one object; requests are uids."""
 
     def __init__(
         self, client: Client, graph: OwnershipGraph, *, enqueue: Callable[[str], None]
@@ -65,7 +72,7 @@ class GarbageCollector:
         self._absent: collections.OrderedDict[tuple[str, str], None] = collections.OrderedDict()
 
     async def __call__(self, request: Request) -> None:
-        """Look, decide, act."""
+        """Observe, decide, act."""
         item = self._graph.get(request.name)
         if item is None:
             return
@@ -130,7 +137,7 @@ class GarbageCollector:
     async def _ask(self, reference: OwnerReference, item: GraphNode) -> OwnerState:
         """Read the owner from the server, in the namespace of the dependent.
 
-        Raises NoMatch for a kind that nobody serves: what cannot be asked for is not garbage.
+        Raises NoMatch for a kind that is not served: what cannot be asked for is not garbage.
         """
         info = await self._client.mapper.by_kind(reference.api_version, reference.kind)
         if info.namespaced and not item.namespace:
@@ -156,7 +163,7 @@ class GarbageCollector:
         if verdict.unblock:
             free = (msgspec.structs.replace(r, block_owner_deletion=False) for r in item.owners)
             await self._set_owners(item, tuple(free))
-            return  # the change brings another look
+            return  # the change brings another reconcile
         with contextlib.suppress(NotFound):
             await self._client.resource(item.resource).delete(
                 item.name,
@@ -184,16 +191,6 @@ class GarbageCollector:
 def requests_for(uids: Iterable[str]) -> list[Request]:
     """Return requests for uids."""
     return [Request("", uid) for uid in uids]
-
-
-NAME = "garbagecollector"
-DEFINITIONS = GroupVersionResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-_NEEDED = frozenset({"list", "watch", "delete"})
-_RETRY_SECONDS = 5.0
-# A definition is served a moment after it is accepted.
-_SETTLE_SECONDS = 0.1
-
-_log = logging.getLogger(__name__)
 
 
 def collectable(resources: Iterable[ResourceInfo]) -> dict[GroupVersionResource, ResourceInfo]:

@@ -110,21 +110,21 @@ class OwnershipGraph:
         ]
 
     def put(self, item: GraphNode) -> set[str]:
-        """Note an object as it is now; returns whom to look at."""
+        """Note an object as it is now; returns the uids to reconcile."""
         old = self._items.get(item.uid)
         self._items[item.uid] = item
-        looks = self._relink(item, old)
+        affected = self._relink(item, old)
         if any(self.owner(ref, item.namespace) is None for ref in item.owners):
-            looks.add(item.uid)
+            affected.add(item.uid)
         if self._began(item, old):
-            looks.add(item.uid)
-            looks |= self._dependents.get(item.uid, {}).keys()
+            affected.add(item.uid)
+            affected |= self._dependents.get(item.uid, {}).keys()
         if any(self._is_waiting(ref) for ref in item.owners):
-            looks.add(item.uid)
-        return looks
+            affected.add(item.uid)
+        return affected
 
     def remove(self, uid: str) -> set[str]:
-        """Note that an object is gone; returns whom to look at."""
+        """Note that an object is gone; returns the uids to reconcile."""
         item = self._items.pop(uid, None)
         if item is None:
             return set()

@@ -46,6 +46,36 @@ NAMESPACES = GroupVersionResource("", "v1", "namespaces")
 CONFIG_MAPS = GroupVersionResource("", "v1", "configmaps")
 SERVICE_ACCOUNTS = GroupVersionResource("", "v1", "serviceaccounts")
 KUBERNETES = "kubernetes"
+_PODS = GroupVersionResource("", "v1", "pods")
+# Each condition's type, and its reason and message where there is nothing to complain of.
+_FINE = {
+    "NamespaceDeletionDiscoveryFailure": (
+        "ResourcesDiscovered",
+        "All resources successfully discovered",
+    ),
+    "NamespaceDeletionGroupVersionParsingFailure": (
+        "ParsedGroupVersions",
+        "All legacy kube types successfully parsed",
+    ),
+    "NamespaceDeletionContentFailure": (
+        "ContentDeleted",
+        "All content successfully deleted, may be waiting on finalization",
+    ),
+    "NamespaceContentRemaining": ("ContentRemoved", "All content successfully removed"),
+    "NamespaceFinalizersRemaining": (
+        "ContentHasNoFinalizers",
+        "All content-preserving finalizers finished",
+    ),
+}
+NAME = "namespace"
+# A pod that goes enqueues its namespace; everything else is found by a requeue.
+_AGAIN_SECONDS = 0.5
+ROOT_CA = "kube-root-ca.crt"
+_NOTE = "kubernetes.io/description"
+_DESCRIPTION = (
+    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal"
+    " endpoints such as the internal service IP or kubernetes.default.svc."
+)
 
 
 class NamespaceSpec(msgspec.Struct, frozen=True, gc=False):
@@ -79,29 +109,6 @@ class RootCaConfigMap(msgspec.Struct, frozen=True, gc=False):
 
     metadata: ObjectMeta
     data: dict[str, str] | None = None
-
-
-_PODS = GroupVersionResource("", "v1", "pods")
-# Each condition's type, and its reason and message where there is nothing to complain of.
-_FINE = {
-    "NamespaceDeletionDiscoveryFailure": (
-        "ResourcesDiscovered",
-        "All resources successfully discovered",
-    ),
-    "NamespaceDeletionGroupVersionParsingFailure": (
-        "ParsedGroupVersions",
-        "All legacy kube types successfully parsed",
-    ),
-    "NamespaceDeletionContentFailure": (
-        "ContentDeleted",
-        "All content successfully deleted, may be waiting on finalization",
-    ),
-    "NamespaceContentRemaining": ("ContentRemoved", "All content successfully removed"),
-    "NamespaceFinalizersRemaining": (
-        "ContentHasNoFinalizers",
-        "All content-preserving finalizers finished",
-    ),
-}
 
 
 @dataclasses.dataclass(slots=True)
@@ -170,11 +177,6 @@ def stages(resources: Iterable[ResourceInfo]) -> list[list[ResourceInfo]]:
     return [pods, [info for info in chosen.values() if info.gvr != _PODS]]
 
 
-NAME = "namespace"
-# Pods that go wake us; for everything else that takes its time we look again.
-_AGAIN_SECONDS = 0.5
-
-
 class NamespaceReconciler:
     """Brings one namespace to its end."""
 
@@ -184,7 +186,7 @@ class NamespaceReconciler:
         self._namespaces = shared.resource(NAMESPACES)
 
     async def __call__(self, request: Request) -> Result | None:
-        """Empty it, tell what is left, and let it go when nothing is."""
+        """Empty it, report what is left, and let it go when nothing is."""
         namespace = self._cache.lister.find("", request.name)
         if namespace is None or not namespace.is_ending:
             return None
@@ -290,14 +292,6 @@ def make(shared: SharedInformers) -> ControllerSpec:
 
 def _namespace_of(pod: SlimPod) -> list[Request]:
     return [Request("", pod.metadata.namespace)]
-
-
-ROOT_CA = "kube-root-ca.crt"
-_NOTE = "kubernetes.io/description"
-_DESCRIPTION = (
-    "Contains a CA bundle that can be used to verify the kube-apiserver when using internal"
-    " endpoints such as the internal service IP or kubernetes.default.svc."
-)
 
 
 class ServiceAccounts:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 
 
 PODS = GroupVersionResource("", "v1", "pods")
+NODES = GroupVersionResource("", "v1", "nodes")
+LEASES = GroupVersionResource("coordination.k8s.io", "v1", "leases")
+LEASE_NAMESPACE = "kube-node-lease"
 
 
 class Toleration(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -73,7 +76,7 @@ class SlimPod(Pod, rename="camel", frozen=True, gc=False):
         return max((s.restart_count for s in self.status.container_statuses or ()), default=0)
 
     def ready_since(self) -> dt.datetime | None:
-        """Return since when it is ready; None where it is not, or nobody wrote it down."""
+        """Return since when it is ready; None where it is not, or it was not written down."""
         found = self.condition("Ready")
         if found is None or not found.is_true or not found.last_transition_time:
             return None
@@ -103,11 +106,6 @@ def next_availability(
     """Return the seconds until the next of them becomes available; None where none will."""
     waits = [pod.available_in(min_ready_seconds, now) for pod in pods]
     return min((wait for wait in waits if wait), default=None)
-
-
-NODES = GroupVersionResource("", "v1", "nodes")
-LEASES = GroupVersionResource("coordination.k8s.io", "v1", "leases")
-LEASE_NAMESPACE = "kube-node-lease"
 
 
 class Taint(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from kubeloop.objects.selectors import LabelSelector
 
 
+T = TypeVar("T")
+
+
 def is_namespace_ending(error: KubeError) -> bool:
     """Whether a creation failed only because its namespace is being deleted."""
     if not isinstance(error, Forbidden):
@@ -206,9 +209,6 @@ async def slow_start(count: int, make: Callable[[], Awaitable[object]]) -> KubeE
     return None
 
 
-T = TypeVar("T")
-
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OwnershipClaims(Generic[T]):
     """The outcome. What is to be adopted is not in `owned` yet."""
@@ -247,5 +247,5 @@ def controller_index(obj: Any) -> list[str]:
 
 
 def orphans_of(namespace: str) -> str:
-    """Return the index value of the objects of a namespace that nobody controls."""
+    """Return the index value of the objects of a namespace that have no controller."""
     return f"orphans/{namespace}"

@@ -45,6 +45,9 @@ _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 _COST = "controller.kubernetes.io/pod-deletion-cost"
 
 _Rank: TypeAlias = tuple[bool, int, bool, int, int, int, int, int, str]
+FAILURE = "ReplicaFailure"
+NAME = "replicaset"
+_COMPONENT = "replicaset-controller"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,9 +113,6 @@ def _deletion_cost(pod: SlimPod) -> int:
         return 0
 
 
-FAILURE = "ReplicaFailure"
-
-
 def count_status(
     replica_set: ReplicaSet,
     active: Sequence[SlimPod],
@@ -156,10 +156,6 @@ def _conditions(
         last_transition_time=format_time(now),
     )
     return (*others, condition)
-
-
-NAME = "replicaset"
-_COMPONENT = "replicaset-controller"
 
 
 class ReplicaSetReconciler:
@@ -297,7 +293,7 @@ def make(shared: SharedInformers) -> ControllerSpec:
 
 
 def _owners(shared: SharedInformers, pod: SlimPod) -> Iterable[Request]:
-    """Return the ReplicaSet of a pod; of one that nobody controls, all that might adopt it."""
+    """Return the ReplicaSet of a pod; of one without a controller, all that might adopt it."""
     namespace = pod.metadata.namespace
     owner = controller_of(pod.metadata.owner_references or ())
     if owner is not None:

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 _CORDON = "node.kubernetes.io/unschedulable"
+NAME = "scheduler"
+_POD = GroupVersionKind("", "v1", "Pod")
+_DEFAULT = "default-scheduler"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -93,11 +96,6 @@ def _explain(reasons: list[str]) -> str:
     counts = collections.Counter(reasons)
     parts = ", ".join(sorted(f"{number} {reason}" for reason, number in counts.items()))
     return f"0/{len(reasons)} nodes are available: {parts}."
-
-
-NAME = "scheduler"
-_POD = GroupVersionKind("", "v1", "Pod")
-_DEFAULT = "default-scheduler"
 
 
 class Scheduler:

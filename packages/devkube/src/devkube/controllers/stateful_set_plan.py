@@ -34,6 +34,8 @@ REVISION_LABEL = "controller-revision-hash"
 _NAME_LABEL = "statefulset.kubernetes.io/pod-name"
 _INDEX_LABEL = "apps.kubernetes.io/pod-index"
 _ORDINAL = re.compile(r"(.*)-([0-9]+)\Z")
+_HASH_LABEL = "controller.kubernetes.io/hash"
+_LONGEST_PREFIX = 223
 
 
 def start_of(stateful_set: StatefulSet) -> int:
@@ -216,10 +218,6 @@ def count_status(seen: ObservedStatefulSet) -> StatefulSetStatus:
             current_revision=status.update_revision,
         )
     return status
-
-
-_HASH_LABEL = "controller.kubernetes.io/hash"
-_LONGEST_PREFIX = 223
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

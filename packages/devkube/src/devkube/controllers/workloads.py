@@ -35,6 +35,10 @@ REVISIONS = GroupVersionResource("apps", "v1", "controllerrevisions")
 DEPLOYMENT = GroupVersionKind("apps", "v1", "Deployment")
 REPLICA_SET = GroupVersionKind("apps", "v1", "ReplicaSet")
 STATEFUL_SET = GroupVersionKind("apps", "v1", "StatefulSet")
+TEMPLATE_HASH = "pod-template-hash"
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_MAPS = frozenset({"labels", "annotations", "nodeSelector", "metadata"})
+S = TypeVar("S", bound=msgspec.Struct)
 
 
 class WorkloadCondition(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
@@ -192,11 +196,6 @@ class ControllerRevision(msgspec.Struct, rename="camel", frozen=True, gc=False):
     data: JsonObject = {}
 
 
-TEMPLATE_HASH = "pod-template-hash"
-_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-_MAPS = frozenset({"labels", "annotations", "nodeSelector", "metadata"})
-
-
 def normal_form(value: Any, name: str = "") -> Any:
     """Return a value without the fields that say nothing: nulls, empty lists, empty maps of text."""
     if isinstance(value, dict):
@@ -258,9 +257,6 @@ def pod_from(template: JsonObject, owner: OwnerReference, *, prefix: str = "") -
 
 def _kept(metadata: JsonObject) -> Iterable[str]:
     return [name for name in ("labels", "annotations", "finalizers") if metadata.get(name)]
-
-
-S = TypeVar("S", bound=msgspec.Struct)
 
 
 def status_patch(old: S, new: S, *, always: tuple[str, ...] = ()) -> JsonObject:

@@ -6,6 +6,8 @@ import msgspec
 
 from kubeloop.objects.core import Container, ExecAction, HttpGetAction, Probe, TcpSocketAction
 
+_MODE = 0o644
+
 
 class KeySelector(msgspec.Struct, frozen=True, gc=False):
     """One key of a ConfigMap or a Secret."""
@@ -115,9 +117,6 @@ class ContainerSpec(Container, rename="camel", frozen=True):
     liveness_probe: Probe | None = None
     lifecycle: Lifecycle = Lifecycle()
     termination_message_policy: str = "File"
-
-
-_MODE = 0o644
 
 
 class KeyToPath(msgspec.Struct, frozen=True, gc=False):

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]\Z")
+_REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
+_NAME = re.compile(r"[^=\x00]+\Z")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -38,11 +40,11 @@ class DownwardContext:
     address: str
     host: str
     capacity: Mapping[str, str]
-    """Of the node: what a container without a limit is told."""
+    """Of the node: what a container without a limit gets."""
 
 
 def read_field(facts: DownwardContext, path: str) -> str:
-    """Return the field as text. Raises ValueError for a path that nobody may read."""
+    """Return the field as text. Raises ValueError for a path that is not readable."""
     pod, meta = facts.pod, facts.pod.metadata
     subscript = _SUBSCRIPT.match(path)
     if subscript is not None:
@@ -84,10 +86,6 @@ def read_resource(facts: DownwardContext, selector: ResourceFieldSelector, conta
     amount = Quantity.parse(given).nanos
     divisor = Quantity.parse(selector.divisor).nanos or Quantity.parse(1).nanos
     return str(-(-amount // divisor))
-
-
-_REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
-_NAME = re.compile(r"[^=\x00]+\Z")
 
 
 class ConfigurationError(Exception):

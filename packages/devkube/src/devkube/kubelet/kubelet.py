@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 _RETRY = Backoff(duration=0.1, factor=2.0, jitter=0.2, cap=5.0)
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +81,6 @@ class KubeletSettings:
     def short_version(self) -> str:
         """Major and minor, as probes name themselves."""
         return ".".join(self.version.lstrip("v").split(".")[:2])
-
-
-_log = logging.getLogger(__name__)
 
 
 class Kubelet:

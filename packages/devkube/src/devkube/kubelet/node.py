@@ -30,6 +30,8 @@ _PRESSURES = (
     ("DiskPressure", "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
     ("PIDPressure", "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
 )
+_log = logging.getLogger(__name__)
+_PATIENCE = 10.0
 
 
 def machine_capacity(settings: KubeletSettings) -> dict[str, str]:
@@ -160,10 +162,6 @@ def _system_name() -> str:
         return platform.system()
 
 
-_log = logging.getLogger(__name__)
-_PATIENCE = 10.0
-
-
 class NodeAgent:
     """One node's object and lease; `run` is its task."""
 
@@ -232,7 +230,7 @@ class NodeAgent:
         )
 
     async def _create(self) -> JsonObject:
-        # With its status at once, as kubelets do: nobody ever sees a node without a condition.
+        # With its status at once, as kubelets do: no client ever sees a node without a condition.
         node = node_object(self._name, self._settings)
         node["status"] = self._status(node)
         try:

@@ -10,6 +10,10 @@ from kubeloop.objects.gvk import GroupVersionKind, GroupVersionResource
 from kubeloop.objects.meta import ObjectMeta
 from kubeloop.objects.owners import ObjectReference
 
+PODS = GroupVersionResource("", "v1", "pods")
+POD = GroupVersionKind("", "v1", "Pod")
+TERMINAL = ("Succeeded", "Failed")
+
 
 class ContainerStateWaiting(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Not started yet, or not again."""
@@ -85,11 +89,6 @@ class PodStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True)
     def condition(self, kind: str) -> PodCondition | None:
         """Return a condition by its type."""
         return next((item for item in self.conditions if item.type == kind), None)
-
-
-PODS = GroupVersionResource("", "v1", "pods")
-POD = GroupVersionKind("", "v1", "Pod")
-TERMINAL = ("Succeeded", "Failed")
 
 
 class HostAlias(msgspec.Struct, frozen=True):

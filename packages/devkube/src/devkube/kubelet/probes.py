@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from kubeloop.objects.core import HttpGetAction, Probe
 
 
+_INITIAL = {ProbeKind.READINESS: False, ProbeKind.LIVENESS: True, ProbeKind.STARTUP: None}
+# A probe that could not be made is tried again before its result is thrown away.
+_TRIES = 3
+
+
 class ProbeError(Exception):
     """A probe that cannot be made as it is written; its result does not count."""
 
@@ -69,11 +74,6 @@ class ProbeThresholds:
             return None
         self._verdict = result
         return result
-
-
-_INITIAL = {ProbeKind.READINESS: False, ProbeKind.LIVENESS: True, ProbeKind.STARTUP: None}
-# A probe that could not be made is tried again before its result is thrown away.
-_TRIES = 3
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     from kubeloop.informer.shared_informer import SharedInformer
 
 
+_KINDS = {"ConfigMap": "v1/configmaps", "Secret": "v1/secrets"}
+_ROTATED_AFTER = 0.8
+"""Of its life, when a token is replaced."""
+_RETRY = 10.0
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class VolumeFile:
     """One file of a volume."""
@@ -145,9 +151,6 @@ def _safe(path: str) -> str:
     if pure.is_absolute() or ".." in pure.parts or not pure.parts or pure.parts[0].startswith(".."):
         raise ConfigurationError(f"invalid path in volume: {path}, must stay inside it")
     return str(pure)
-
-
-_KINDS = {"ConfigMap": "v1/configmaps", "Secret": "v1/secrets"}
 
 
 class ConfigMap(msgspec.Struct, rename="camel", frozen=True):
@@ -279,11 +282,6 @@ def _in_volume(volume: Volume) -> Iterator[tuple[str, str]]:
             yield "ConfigMap", source.config_map.name
         if source.secret is not None:
             yield "Secret", source.secret.name
-
-
-_ROTATED_AFTER = 0.8
-"""Of its life, when a token is replaced."""
-_RETRY = 10.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

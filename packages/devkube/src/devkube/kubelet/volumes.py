@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 _DATA = "..data"
 _NEW = "..data_tmp"
+SERVICEACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+_SERVICEACCOUNT_VARIABLE = "KUBELOOP_SERVICEACCOUNT_DIR"
+_VOLUME_VARIABLE = "ELASTI_VOLUME_"
 
 
 def write_atomically(directory: Path, files: Mapping[str, VolumeFile], *, stamp: str) -> bool:
@@ -81,11 +84,6 @@ def _link(directory: Path, files: Mapping[str, VolumeFile]) -> None:
     for name in wanted:
         if not os.path.lexists(directory / name):
             (directory / name).symlink_to(Path(_DATA) / name)
-
-
-SERVICEACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-_SERVICEACCOUNT_VARIABLE = "KUBELOOP_SERVICEACCOUNT_DIR"
-_VOLUME_VARIABLE = "ELASTI_VOLUME_"
 
 
 class VolumeError(Exception):
@@ -186,7 +184,7 @@ class PodVolumes:
     ) -> dict[str, str]:
         """Return variables that name a place below a mount point with where the volume really is.
 
-        For containers that have no mounts: a program that is told its files' places finds them.
+        For containers that have no mounts: a program that gets its files' paths finds them.
         """
         volumes = {volume.name: volume for volume in pod.spec.volumes}
         places = {

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import dataclasses
 import functools
 import logging
 import random
@@ -42,6 +41,13 @@ if TYPE_CHECKING:
     from kubeloop.controller.events.recorder import EventRecorder
     from kubeloop.informer import Notification
     from kubeloop.informer.factory import ResourceClient
+
+
+_log = logging.getLogger(__name__)
+_BACKLOG = 4096
+_FIRST_PORT = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+_DEFAULT_SECONDS = 10_800
+_SERVICE = GroupVersionKind("", "v1", "Service")
 
 
 class PropagationDelay:
@@ -82,12 +88,6 @@ class PropagationDelay:
         self._coming.clear()
 
 
-_log = logging.getLogger(__name__)
-
-_BACKLOG = 4096
-_FIRST_PORT = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
-
-
 class PortListener:
     """Accepts connections for one frontend and relays them to its backends."""
 
@@ -96,13 +96,11 @@ class PortListener:
         frontend: Frontend,
         *,
         affinity: SessionAffinity,
-        counters: ConnectionCounters,
         complain: Callable[[str], None] = _log.warning,
         choose: Callable[[Sequence[Backend]], Backend] = random.choice,
     ) -> None:
         self.frontend = frontend
         self._affinity = affinity
-        self._counters = counters
         self._complain = complain
         self._choose = choose
         self._backends: list[Backend] = []
@@ -155,12 +153,10 @@ class PortListener:
         self._open.discard(end)
 
     def _accepted(self, client: RelayEnd, peer: str) -> None:
-        self._counters.accepted += 1
         backend = self._affinity.of(peer, self._backends) or (
             self._choose(self._backends) if self._backends else None
         )
         if backend is None:
-            self._counters.refused += 1
             client.abort()
             return
         self._affinity.remember(peer, backend)
@@ -174,10 +170,8 @@ class PortListener:
             _, pod = await loop.create_connection(RelayEnd, backend.host, backend.port)
         except OSError:
             # The kernel's NAT would have let the client see the pod's own refusal.
-            self._counters.refused += 1
             client.abort()
             return
-        self._counters.relayed += 1
         client.join(pod)
 
 
@@ -206,9 +200,6 @@ class _ClientEnd(RelayEnd):
         super().connection_made(transport)
         peer = transport.get_extra_info("peername")
         self._accepted(self, peer[0] if peer else "")
-
-
-_DEFAULT_SECONDS = 10_800
 
 
 class SessionAffinity:
@@ -242,18 +233,6 @@ class SessionAffinity:
             self._last[client] = (backend, until)
 
 
-@dataclasses.dataclass(slots=True)
-class ConnectionCounters:
-    """Connections of one Service: accepted from clients, relayed to pods, refused."""
-
-    accepted: int = 0
-    relayed: int = 0
-    refused: int = 0
-
-
-_SERVICE = GroupVersionKind("", "v1", "Service")
-
-
 class ServiceProxy:
     """Makes cluster IPs lead somewhere; runs until cancelled."""
 
@@ -275,12 +254,7 @@ class ServiceProxy:
         self._seen_slices: dict[str, dict[str, EndpointSlice]] = {}
         self._slice_owners: dict[str, str] = {}
         self._listeners: dict[str, dict[Frontend, PortListener]] = {}
-        self._counters: dict[str, ConnectionCounters] = {}
         self._changed: asyncio.Queue[str] = asyncio.Queue()
-
-    def counters(self, namespace: str, name: str) -> ConnectionCounters:
-        """Return the connection counts of a Service; zeros where it was never reached."""
-        return self._counters.setdefault(f"{namespace}/{name}", ConnectionCounters())
 
     async def run(self) -> None:
         """Follow the cluster until cancelled; every socket is closed then."""
@@ -341,7 +315,6 @@ class ServiceProxy:
                 listeners[frontend] = PortListener(
                     frontend,
                     affinity=SessionAffinity.for_service(service.spec),
-                    counters=self._counters.setdefault(key, ConnectionCounters()),
                     complain=functools.partial(self._complain, service),
                 )
             family = family_of(frontend.host)

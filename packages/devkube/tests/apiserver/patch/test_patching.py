@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from devkube.apiserver.patch.patching import json_patch, merge_patch, strategic_patch
+from devkube.apiserver.patch.patching import json_patch, strategic_patch
 from devkube.apiserver.schema.types import BuiltinTypes
 from devkube.apiserver.status import StatusError
 
@@ -103,13 +103,6 @@ def test_malformed_directives_are_refused(patch):
     with pytest.raises(StatusError) as caught:
         strategic_patch({**pod(("a", "1"))}, patch, POD)
     assert caught.value.code == 400
-
-
-def test_a_merge_patch_removes_with_null():
-    assert merge_patch({"a": {"b": 1, "c": 2}}, {"a": {"b": None}, "d": [1]}) == {
-        "a": {"c": 2},
-        "d": [1],
-    }
 
 
 def test_a_json_patch_that_fails_is_unprocessable():

@@ -218,7 +218,9 @@ async def test_a_lost_supervisor_takes_its_processes_along_and_is_replaced():
         process = await sh.start("sh", "-c", "(setsid sleep 96 &); echo up; sleep 95")
         await sh.says("up")
         tree = [process.pid, *descendants(process.pid)]
-        os.kill(sh.processes.supervisor_pid, signal.SIGKILL)
+        link = sh.processes._link
+        assert link is not None
+        os.kill(link.process.pid, signal.SIGKILL)
         assert await asyncio.wait_for(process.wait(), 10) == 137
         await all_gone(tree)
         assert await sh.run("exit 3") == 3
@@ -233,7 +235,7 @@ async def main():
         spec = ProcessSpec(argv=("sh", "-c", "(setsid sleep 94 &); sleep 93"), env={"PATH": "/usr/bin:/bin"})
         process = await processes.start(spec, output=2)
         await asyncio.sleep(0.2)
-        print(processes.supervisor_pid, process.pid, flush=True)
+        print(processes._link.process.pid, process.pid, flush=True)
         await asyncio.sleep(60)
 asyncio.run(main())
 """

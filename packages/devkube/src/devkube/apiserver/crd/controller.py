@@ -39,7 +39,7 @@ class CleanupFinalizer:
     """Puts the finalizer on a new definition that keeps it until its objects are gone."""
 
     def admit(self, review: AdmissionReview) -> None:
-        """Look at definitions only."""
+        """Admit definitions only."""
         if (
             review.operation is AdmissionOperation.CREATE
             and review.resource.stored_in == DEFINITIONS
@@ -56,7 +56,7 @@ class TerminatingDefinitions:
         self._store = store
 
     def admit(self, review: AdmissionReview) -> None:
-        """Look at new custom objects only."""
+        """Admit new custom objects only."""
         resource = review.resource
         if review.operation is not AdmissionOperation.CREATE or not resource.custom:
             return

@@ -35,6 +35,9 @@ _SCALARS = {
     "boolean": Scalar.BOOLEAN,
 }
 _LIST_RELATIONS = {"atomic": Relation.ATOMIC, "set": Relation.SET, "map": Relation.KEYED}
+_SCOPES = ("Cluster", "Namespaced")
+_COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
+_SIMPLE = "must be a simple json path starting with ."
 
 
 def root_type(schema: JsonObject | None, metadata: Type) -> Type:
@@ -210,10 +213,6 @@ def has_rules(schema: Any) -> bool:
     return isinstance(schema, list) and any(has_rules(child) for child in schema)
 
 
-_SCOPES = ("Cluster", "Namespaced")
-_COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
-
-
 def default_definition(obj: JsonObject) -> None:
     """Fill in names and conversion."""
     spec = obj.setdefault("spec", {})
@@ -308,9 +307,6 @@ def _validate_version(version: JsonObject, path: str) -> Iterator[FieldError]:
     scale = (version.get("subresources") or {}).get("scale")
     if scale is not None:
         yield from _validate_scale(scale, f"{path}.subresources.scale")
-
-
-_SIMPLE = "must be a simple json path starting with ."
 
 
 def _validate_column(column: JsonObject, path: str) -> Iterator[FieldError]:

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
-from devkube.apiserver.crd import definition as structural
+from devkube.apiserver.crd import definition
 from devkube.apiserver.crd.validation import SchemaValidator, fill, is_unchanged, prune, repeats
 from devkube.apiserver.registry.resources import (
     Column,
@@ -176,7 +176,7 @@ def _served(version: JsonObject, spec: JsonObject, stored: str, metadata: Type) 
     reverse = ".".join(reversed(group.split(".")))
     return ServedVersion(
         version=name,
-        type=structural.root_type(schema, metadata),
+        type=definition.root_type(schema, metadata),
         subresources=frozenset(item for item in ("status", "scale") if item in subresources),
         scale=_scale(subresources.get("scale")),
         columns=tuple(_column(item) for item in version.get("additionalPrinterColumns") or ()),

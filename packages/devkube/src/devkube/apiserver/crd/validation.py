@@ -50,6 +50,8 @@ _KEPT = (
     "maxProperties",
     "required",
 )
+_PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+_ABSENT = object()
 
 
 class SchemaError(ValueError):
@@ -274,10 +276,6 @@ def _repeated_items(value: list[Any], kind: Type, path: str) -> Iterator[FieldEr
             )
             yield duplicate(f"{path}[{index}]", shown)
         seen.add(element)
-
-
-_PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
-_ABSENT = object()
 
 
 def is_unchanged(error: FieldError, new: JsonObject, old: JsonObject) -> bool:

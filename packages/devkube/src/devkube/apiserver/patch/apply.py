@@ -141,7 +141,7 @@ class FieldTracker:
     def _prune(
         self, call: Call, merged: JsonObject, entries: Entries, last: FieldSet
     ) -> JsonObject:
-        """Remove what the manager applied last time, not this time, and nobody else owns."""
+        """Remove what the manager applied last time, not this time, and no other manager owns."""
         kind = call.served.type
         named = functools.partial(with_named_members, kind=kind)
         pruned = remove(merged, named(last), kind) or {}

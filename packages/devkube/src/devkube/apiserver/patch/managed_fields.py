@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 _SELF = "."
+_UPDATERS_LIMIT = 10
+_ANCIENT = "ancient-changes"
 
 
 class FieldSet:
@@ -173,10 +175,6 @@ def key_element(keys: JsonObject) -> str:
     return "k:" + json.dumps(keys, separators=(",", ":"), sort_keys=True)
 
 
-_UPDATERS_LIMIT = 10
-_ANCIENT = "ancient-changes"
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class FieldManager:
     """Who owns fields: a name, by which operation, in which version, through which subresource."""
@@ -225,7 +223,7 @@ def read_entries(written: Iterable[Any]) -> Entries:
 
 
 def write_entries(obj: JsonObject, entries: Entries) -> None:
-    """Put managedFields into an object's metadata; nothing where nobody owns anything."""
+    """Put managedFields into an object's metadata; nothing where no manager owns anything."""
     ordered = sorted(
         entries.items(), key=lambda pair: (pair[0].operation, pair[1].time, pair[0].name)
     )

@@ -19,6 +19,7 @@ from devkube.apiserver import calls, status
 from devkube.apiserver.patch.apply import unusable
 from devkube.apiserver.registry import serialization
 from devkube.apiserver.schema.types import ANY, Field, Type, TypeShape
+from kubeloop.objects.patches import apply_merge_patch
 
 if TYPE_CHECKING:
     from devkube.apiserver.calls import Call
@@ -28,19 +29,17 @@ if TYPE_CHECKING:
 
 
 _OPERATIONS_LIMIT = 10_000
-
-
-def merge_patch(target: Any, patch: Any) -> Any:
-    """Return the target with a merge patch applied; null removes."""
-    if not isinstance(patch, dict):
-        return patch
-    result = dict(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            result.pop(name, None)
-        else:
-            result[name] = merge_patch(result.get(name), value)
-    return result
+_PATCH = "$patch"
+_RETAIN = "$retainKeys"
+_ORDER = "$setElementOrder/"
+_DELETE = "$deleteFromPrimitiveList/"
+_UNTYPED = Field(type=ANY)
+JSON = "application/json-patch+json"
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+APPLY = "application/apply-patch+yaml"
+APPLY_JSON = "application/apply-patch+json"
+_ACCEPTED = (JSON, MERGE, STRATEGIC, APPLY)
 
 
 class _Replace(jsonpatch.ReplaceOperation):
@@ -102,13 +101,6 @@ def _unprocessable(why: str) -> status.StatusError:
         "the server rejected our request due to an error in our request",
         details={"causes": [{"reason": "UnexpectedServerResponse", "message": why}]},
     )
-
-
-_PATCH = "$patch"
-_RETAIN = "$retainKeys"
-_ORDER = "$setElementOrder/"
-_DELETE = "$deleteFromPrimitiveList/"
-_UNTYPED = Field(type=ANY)
 
 
 def strategic_patch(target: JsonObject, patch: JsonObject, kind: Type) -> JsonObject:
@@ -255,14 +247,6 @@ def _ordered(
     return result + others + named
 
 
-JSON = "application/json-patch+json"
-MERGE = "application/merge-patch+json"
-STRATEGIC = "application/strategic-merge-patch+json"
-APPLY = "application/apply-patch+yaml"
-APPLY_JSON = "application/apply-patch+json"
-_ACCEPTED = (JSON, MERGE, STRATEGIC, APPLY)
-
-
 def patch(writer: ObjectWriter, call: Call) -> WriteResult:
     """Patch an object, or its status through the status subresource."""
     if call.content_type in (APPLY, APPLY_JSON):
@@ -297,7 +281,7 @@ def changed(call: Call, current: JsonObject) -> JsonObject:
         case "application/json-patch+json":
             result = json_patch(current, document)
         case "application/merge-patch+json":
-            result = merge_patch(current, _expect_object(document))
+            result = apply_merge_patch(current, _expect_object(document))
         case _ if call.resource.custom:
             raise status.unsupported_media(call.content_type, (JSON, MERGE, APPLY))
         case _:

@@ -91,7 +91,7 @@ class Comparison:
     removed: FieldSet = dataclasses.field(default_factory=FieldSet)
 
     def without(self, ignored: FieldSet) -> Comparison:
-        """Leave out paths that nobody owns."""
+        """Leave out paths that no manager owns."""
         return Comparison(
             self.added.without(ignored),
             self.modified.without(ignored),

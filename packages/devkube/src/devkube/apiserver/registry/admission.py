@@ -28,6 +28,11 @@ if TYPE_CHECKING:
 
 
 NAMESPACES = "/namespaces"
+_SERVICES = "/services"
+_NODE_PORTS = range(30000, 32768)
+_WITH_NODE_PORTS = ("NodePort", "LoadBalancer")
+_ADDRESS_FIELD = "spec.clusterIP"
+_API_SERVER = "default/kubernetes"
 
 
 class AdmissionOperation(enum.Enum):
@@ -66,7 +71,7 @@ class NamespaceLifecycle:
         self._store = store
 
     def admit(self, review: AdmissionReview) -> None:
-        """Look at the namespace."""
+        """Check the namespace."""
         if review.operation is AdmissionOperation.DELETE:
             self._keep(review)
         elif review.operation is AdmissionOperation.CREATE and review.resource.namespaced:
@@ -104,11 +109,6 @@ def _terminating(resource: ServedResource, name: str, namespace: str) -> status.
         }
     ]
     return refusal
-
-
-_SERVICES = "/services"
-_NODE_PORTS = range(30000, 32768)
-_WITH_NODE_PORTS = ("NodePort", "LoadBalancer")
 
 
 class ServiceAddresses:
@@ -224,10 +224,6 @@ def _unusable(port: int, taken: set[int]) -> str:
     return "provided port is already allocated" if port in taken else ""
 
 
-_ADDRESS_FIELD = "spec.clusterIP"
-_API_SERVER = "default/kubernetes"
-
-
 def move_services(store: ObjectStore, *, network: str) -> None:
     """Give Services whose address is of another range the same place in this one.
 
@@ -262,7 +258,7 @@ def make_server_reachable(store: ObjectStore, *, port: int) -> None:
 
 
 def may_listen(address: str, port: int) -> bool:
-    """Whether this process may bind a port; that somebody else has it is another matter."""
+    """Whether this process may bind a port; that another process has it is another matter."""
     with socket.socket() as probe:
         try:
             probe.bind((address, port))

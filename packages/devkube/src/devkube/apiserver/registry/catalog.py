@@ -30,6 +30,26 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 
+SHARED_COLLECTIONS = {("events.k8s.io", "events"): "/events"}
+# Core name, name in events.k8s.io.
+_EVENT_NAMES = (
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("reportingComponent", "reportingController"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+)
+_PACKAGES = {
+    "": "io.k8s.api.core",
+    "apiextensions.k8s.io": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions",
+}
+# What is served below a resource. Streams to a node are the kubelet's to register.
+_SUBRESOURCES = ("binding", "eviction", "finalize", "scale", "status", "token")
+_LEFT_OUT = ("bindings", "componentstatuses")
+
+
 def _paths(*names_: str) -> dict[str, tuple[str, ...]]:
     return {name: tuple(name.split(".")) for name in names_}
 
@@ -85,25 +105,11 @@ KIND_RULES: Mapping[str, KindRules] = {
         validate_update=workloads.stateful_update,
         generation=True,
     ),
-    "DaemonSet": KindRules(
-        default=workloads.default_daemon_set,
-        validate=workloads.validate_selected,
-        validate_update=workloads.selector_is_fixed,
-        generation=True,
-    ),
     "ReplicationController": KindRules(
         default=workloads.default_replica_set,
         generation=True,
         selectable=_paths("status.replicas"),
     ),
-    "Job": KindRules(
-        default=workloads.default_job,
-        validate=workloads.validate_job,
-        validate_update=workloads.job_update,
-        generation=True,
-        selectable=_paths("status.successful"),
-    ),
-    "CronJob": KindRules(default=workloads.default_cron_job, generation=True),
     "Service": KindRules(
         default=services.default_service,
         prepare_create=services.prepare_create,
@@ -177,9 +183,6 @@ KIND_RULES: Mapping[str, KindRules] = {
 }
 
 
-SHARED_COLLECTIONS = {("events.k8s.io", "events"): "/events"}
-
-
 def conversions_of(
     group: str, version: str, kind: str
 ) -> tuple[Callable[[JsonObject], JsonObject], Callable[[JsonObject], JsonObject]]:
@@ -191,9 +194,6 @@ def conversions_of(
             return event_to_new, event_from_new
         case _:
             return no_conversion, no_conversion
-
-
-_METRICS = "autoscaling.alpha.kubernetes.io/metrics"
 
 
 def autoscaler_to_v1(obj: JsonObject) -> JsonObject:
@@ -250,18 +250,6 @@ def autoscaler_from_v1(obj: JsonObject) -> JsonObject:
     return result
 
 
-# Core name, name in events.k8s.io.
-_EVENT_NAMES = (
-    ("involvedObject", "regarding"),
-    ("message", "note"),
-    ("reportingComponent", "reportingController"),
-    ("source", "deprecatedSource"),
-    ("firstTimestamp", "deprecatedFirstTimestamp"),
-    ("lastTimestamp", "deprecatedLastTimestamp"),
-    ("count", "deprecatedCount"),
-)
-
-
 def event_to_new(obj: JsonObject) -> JsonObject:
     """Show a core event as an events.k8s.io one."""
     names = dict(_EVENT_NAMES)
@@ -274,15 +262,6 @@ def event_from_new(obj: JsonObject) -> JsonObject:
     """Store an events.k8s.io event as a core one."""
     names = {new: core for core, new in _EVENT_NAMES}
     return {names.get(name, name): value for name, value in obj.items()} | {"apiVersion": "v1"}
-
-
-_PACKAGES = {
-    "": "io.k8s.api.core",
-    "apiextensions.k8s.io": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions",
-}
-# What is served below a resource. Streams to a node are the kubelet's to register.
-_SUBRESOURCES = ("binding", "eviction", "finalize", "scale", "status", "token")
-_LEFT_OUT = ("bindings", "componentstatuses")
 
 
 def builtin_registry(types: BuiltinTypes) -> ResourceRegistry:

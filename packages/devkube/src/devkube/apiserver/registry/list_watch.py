@@ -2,7 +2,7 @@
 
 A page's token names the version of the first page and the last key given out; later pages are read
 from the history at that version, so a list seen in pages is a list as it was at one moment. When
-the history no longer reaches back, 410 tells the client to start again, and carries a token for
+the history no longer reaches back, 410 asks the client to start again, and carries a token for
 clients that would rather go on with what there is now.
 
 A watcher is a cursor in the resource's log. What an event is depends on the watcher: an object that
@@ -51,6 +51,10 @@ _EXPIRED = (
     " - objects that were created, modified, or deleted between the time the first chunk was returned"
     " and now may show up in the list."
 )
+_BOOKMARK_PERIOD = 60.0
+_BOOKMARK_EARLY = 2.0
+_SHORTEST, _LONGEST = 1800.0, 3600.0
+_BATCH = 256
 
 
 class ContinueToken(msgspec.Struct, frozen=True):
@@ -213,12 +217,6 @@ def bad_match(error: status.FieldError) -> status.StatusError:
     return status.invalid_options("ListOptions", error)
 
 
-_BOOKMARK_PERIOD = 60.0
-_BOOKMARK_EARLY = 2.0
-_SHORTEST, _LONGEST = 1800.0, 3600.0
-_BATCH = 256
-
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class WatchRequest:
     """What a watch asks for. `start` None means: begin with what there is."""
@@ -295,7 +293,7 @@ class Watch:
             return None
 
     async def batches(self, stop: asyncio.Event) -> AsyncGenerator[bytes, None]:
-        """Yield what to send until the watch's time is over, or it is told to stop."""
+        """Yield what to send until the watch's time is over, or until it is stopped."""
         cursor = self._cursor
         if cursor is None:
             oldest = self._collection.log.compacted

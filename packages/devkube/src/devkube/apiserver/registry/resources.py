@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+# Booleans that say false by being left out.
+_ABSENT = {"spec.hostNetwork": False, "spec.unschedulable": False}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,10 +165,6 @@ class ServedResource:
             for name, path in self.strategy.selectable.items()
             if (value := dig(obj, path, _ABSENT.get(name))) is not None
         }
-
-
-# Booleans that say false by being left out.
-_ABSENT = {"spec.hostNetwork": False, "spec.unschedulable": False}
 
 
 def dig(obj: Any, path: Sequence[str], default: Any = None) -> Any:

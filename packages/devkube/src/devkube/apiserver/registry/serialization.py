@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 
+_META_VERSIONS = ("meta.k8s.io/v1", "meta.k8s.io/v1beta1")
+_encode = msgspec.json.Encoder().encode
+
+
 class Representation(enum.Enum):
     """What is sent in place of an object."""
 
@@ -47,9 +51,6 @@ class Accepted:
     def content_type(self) -> str:
         """The response's content type."""
         return "application/yaml" if self.yaml else "application/json"
-
-
-_META_VERSIONS = ("meta.k8s.io/v1", "meta.k8s.io/v1beta1")
 
 
 def negotiate(header: str) -> Accepted:
@@ -196,9 +197,6 @@ def check_target(call: Call, obj: JsonObject) -> None:
                 f"the name of the object ({name}) does not match the name on the URL ({call.name})"
             )
         metadata["name"] = call.name
-
-
-_encode = msgspec.json.Encoder().encode
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 
 _APPLIES = (patching.APPLY, patching.APPLY_JSON)
+_DONE = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
 class ScaleSubresource:
@@ -134,9 +135,6 @@ def _number(value: Any) -> int:
 
 def _answer(call: Call, obj: JsonObject, paths: ScalePaths) -> ApiResponse:
     return ApiResponse(body=msgspec.json.encode(_shown(call, obj, paths)), warnings=call.warnings)
-
-
-_DONE = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
 class PodBinding:

@@ -38,6 +38,29 @@ if TYPE_CHECKING:
 _FOREGROUND = "foregroundDeletion"
 _ORPHAN = "orphan"
 _POLICIES = ("Foreground", "Background", "Orphan")
+# Kinds whose deletion answers with the object, not with a Status.
+_RETURNED = (
+    "PersistentVolume",
+    "PersistentVolumeClaim",
+    "Pod",
+    "PodTemplate",
+    "ResourceQuota",
+    "Service",
+    "ServiceAccount",
+)
+# Kinds that a PUT makes where they are missing.
+_MADE_BY_PUT = (
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Endpoints",
+    "Event",
+    "Lease",
+    "LimitRange",
+    "Role",
+    "RoleBinding",
+    "Service",
+)
+_encode = msgspec.json.Encoder().encode
 
 
 class DeletionPreconditions(msgspec.Struct, rename="camel"):
@@ -201,31 +224,6 @@ def _grace(call: Call, obj: JsonObject, options: DeletionRequest) -> int | None:
 
 def _is_free(obj: JsonObject) -> bool:
     return not (obj.get("kind") == "Namespace" and (obj.get("spec") or {}).get("finalizers"))
-
-
-# Kinds whose deletion answers with the object, not with a Status.
-_RETURNED = (
-    "PersistentVolume",
-    "PersistentVolumeClaim",
-    "Pod",
-    "PodTemplate",
-    "ResourceQuota",
-    "Service",
-    "ServiceAccount",
-)
-# Kinds that a PUT makes where they are missing.
-_MADE_BY_PUT = (
-    "ClusterRole",
-    "ClusterRoleBinding",
-    "Endpoints",
-    "Event",
-    "Lease",
-    "LimitRange",
-    "Role",
-    "RoleBinding",
-    "Service",
-)
-_encode = msgspec.json.Encoder().encode
 
 
 class ResourceVerbs:

@@ -23,6 +23,19 @@ if TYPE_CHECKING:
 _QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?\Z")
 _MICRO = re.compile(r"\.\d{6}(\D|\Z)")
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)\Z")
+# Lists that are optional and yet always written.
+_STAY = frozenset(
+    {
+        ("ClusterRole", "rules"),
+        ("EndpointSlice", "endpoints"),
+        ("EndpointSlice", "ports"),
+        ("HorizontalPodAutoscalerStatus", "currentMetrics"),
+        ("ProjectedVolumeSource", "sources"),
+        ("Role", "rules"),
+        ("TokenRequestSpec", "audiences"),
+    }
+)
+_INDEX = re.compile(r"\[\d+\]")
 
 
 class FieldDecodeError(ValueError):
@@ -163,21 +176,6 @@ _SCALARS: Mapping[Scalar, Callable[[Any, str], Any]] = {
     Scalar.QUANTITY: _quantity,
     Scalar.INT_OR_STRING: _int_or_string,
 }
-
-
-# Lists that are optional and yet always written.
-_STAY = frozenset(
-    {
-        ("ClusterRole", "rules"),
-        ("EndpointSlice", "endpoints"),
-        ("EndpointSlice", "ports"),
-        ("HorizontalPodAutoscalerStatus", "currentMetrics"),
-        ("ProjectedVolumeSource", "sources"),
-        ("Role", "rules"),
-        ("TokenRequestSpec", "audiences"),
-    }
-)
-_INDEX = re.compile(r"\[\d+\]")
 
 
 class Conformer:

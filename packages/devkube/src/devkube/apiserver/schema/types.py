@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 
+_META = "io.k8s.apimachinery.pkg.apis.meta.v1"
+OBJECT_META = f"{_META}.ObjectMeta"
+
+
 class TypeShape(enum.Enum):
     """The five kinds of type."""
 
@@ -126,11 +130,6 @@ def zero_value(kind: Type) -> dict[str, Any]:
 ANY = Type(shape=TypeShape.ANY, name="interface {}")
 ANY.element = ANY
 STRING = Type(shape=TypeShape.SCALAR)
-
-
-_META = "io.k8s.apimachinery.pkg.apis.meta.v1"
-OBJECT_META = f"{_META}.ObjectMeta"
-
 _SCALAR_DEFINITIONS: Mapping[str, Scalar] = {
     f"{_META}.Time": Scalar.TIME,
     f"{_META}.MicroTime": Scalar.MICRO_TIME,

@@ -5,6 +5,8 @@ from __future__ import annotations
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
+from kubeloop.objects.selectors import LabelSelector, SelectorError
+
 if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
@@ -76,18 +78,7 @@ def labels(value: JsonObject | None) -> str:
 
 def selector(value: JsonObject | None) -> str:
     """Show a LabelSelector."""
-    if not value:
+    try:
+        return (str(LabelSelector.from_json(value)) if value else "") or NONE
+    except SelectorError:
         return NONE
-    parts = [f"{key}={val}" for key, val in sorted((value.get("matchLabels") or {}).items())]
-    for item in value.get("matchExpressions") or []:
-        key, values = item.get("key"), ",".join(item.get("values") or [])
-        match item.get("operator"):
-            case "Exists":
-                parts.append(f"{key}")
-            case "DoesNotExist":
-                parts.append(f"!{key}")
-            case "In":
-                parts.append(f"{key} in ({values})")
-            case _:
-                parts.append(f"{key} notin ({values})")
-    return ",".join(parts) or NONE

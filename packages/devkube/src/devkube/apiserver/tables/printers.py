@@ -35,6 +35,7 @@ _STEP = re.compile(
 )
 
 JsonPath = tuple[tuple[str, Any], ...]
+NAME = Column(name="Name", format="name")
 
 
 def parse_path(text: str) -> JsonPath:
@@ -103,9 +104,6 @@ def _children(kind: str, argument: Any, value: Any) -> list[Any]:
 def show_value(value: Any) -> str:
     """Show a value that is no text."""
     return json.dumps(value, separators=(",", ":"))
-
-
-NAME = Column(name="Name", format="name")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

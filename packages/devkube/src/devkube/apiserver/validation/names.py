@@ -52,6 +52,10 @@ _VALUE_MESSAGE = (
     " '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
 _ANNOTATIONS_LIMIT = 256 * 1024
+# The alphabet of generated names: no vowels, no 0, 1, 3, so that no word appears by chance.
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_NAME_LIMIT = 63
+_SUFFIX = 5
 
 
 def dns_label(value: str) -> list[str]:
@@ -175,12 +179,6 @@ def _check_owners(owners: list[JsonObject]) -> Iterator[FieldError]:
             owners,
             f'Only one reference can have Controller set to true. Found "true" in references for {names}',
         )
-
-
-# The alphabet of generated names: no vowels, no 0, 1, 3, so that no word appears by chance.
-_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-_NAME_LIMIT = 63
-_SUFFIX = 5
 
 
 class Stamps:

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc")
 _VOLUME_MODE = 0o644
+_NON_NEGATIVE = "must be greater than or equal to 0"
+_MUTABLE = (
+    "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
+    "`spec.tolerations` (only additions to existing tolerations),"
+    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+)
 
 
 def default_template(template: JsonObject) -> None:
@@ -179,9 +185,6 @@ def validate_spec(spec: JsonObject, field: str) -> Iterator[FieldError]:
         yield invalid(f"{field}.terminationGracePeriodSeconds", grace, _NON_NEGATIVE)
 
 
-_NON_NEGATIVE = "must be greater than or equal to 0"
-
-
 def _validate_container(
     container: JsonObject, field: str, volumes: set[Any]
 ) -> Iterator[FieldError]:
@@ -269,13 +272,6 @@ def _validate_volumes(volumes: list[JsonObject], field: str) -> Iterator[FieldEr
         if len(volume) > 2:
             extra = sorted(set(volume) - {"name"})[1]
             yield forbidden(f"{where}.{extra}", "may not specify more than 1 volume type")
-
-
-_MUTABLE = (
-    "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
-    "`spec.tolerations` (only additions to existing tolerations),"
-    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
-)
 
 
 def validate_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:

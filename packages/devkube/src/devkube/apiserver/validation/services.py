@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 _PORT_RANGE = "must be between 1 and 65535, inclusive"
+_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
+_FAMILIES = ("FQDN", "IPv4", "IPv6")
 
 
 def default_service(obj: JsonObject) -> None:
@@ -104,9 +106,6 @@ def validate_service(obj: JsonObject) -> Iterator[FieldError]:
     yield from _validate_ports(ports)
 
 
-_ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
-
-
 def _is_address(text: str) -> bool:
     try:
         ipaddress.ip_address(text)
@@ -153,9 +152,6 @@ def validate_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     address = after.get("clusterIP")
     if before.get("clusterIP") and address != before["clusterIP"]:
         yield invalid("spec.clusterIPs[0]", [address], "may not change once set")
-
-
-_FAMILIES = ("FQDN", "IPv4", "IPv6")
 
 
 def default_slice(obj: JsonObject) -> None:

@@ -25,6 +25,7 @@ _KEY_MESSAGE = (
 )
 _KEY_EXTRA = "-._"
 _SIZE_LIMIT = 1024 * 1024
+_SUBJECTS = ("ServiceAccount", "User", "Group")
 
 
 def _decoded_size(values: JsonObject) -> int:
@@ -199,9 +200,6 @@ def default_binding(obj: JsonObject) -> None:
     for subject in obj.get("subjects") or []:
         if subject.get("kind") in ("User", "Group"):
             subject.setdefault("apiGroup", group)
-
-
-_SUBJECTS = ("ServiceAccount", "User", "Group")
 
 
 def validate_binding(obj: JsonObject) -> Iterator[FieldError]:

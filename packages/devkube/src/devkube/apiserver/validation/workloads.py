@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from devkube.apiserver.status import forbidden, invalid, required, unsupported
 from devkube.apiserver.validation import pods
+from kubeloop.objects.selectors import LabelSelector, SelectorError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,6 +15,16 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 _IMMUTABLE = "field is immutable"
+_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
+_STATEFUL_MUTABLE = (
+    "replicas",
+    "ordinals",
+    "template",
+    "updateStrategy",
+    "revisionHistoryLimit",
+    "persistentVolumeClaimRetentionPolicy",
+    "minReadySeconds",
+)
 
 
 def default_deployment(obj: JsonObject) -> None:
@@ -60,41 +71,6 @@ def default_stateful_set(obj: JsonObject) -> None:
     retention.setdefault("whenDeleted", "Retain")
     retention.setdefault("whenScaled", "Retain")
     pods.default_template(spec.setdefault("template", {}))
-
-
-def default_daemon_set(obj: JsonObject) -> None:
-    """Fill in a DaemonSet."""
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("revisionHistoryLimit", 10)
-    strategy = spec.setdefault("updateStrategy", {})
-    if not strategy.get("type"):
-        strategy["type"] = "RollingUpdate"
-    if strategy["type"] == "RollingUpdate":
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("maxUnavailable", 1)
-        rolling.setdefault("maxSurge", 0)
-    pods.default_template(spec.setdefault("template", {}))
-
-
-def default_job(obj: JsonObject) -> None:
-    """Fill in a Job."""
-    spec = obj.setdefault("spec", {})
-    if "completions" not in spec and "parallelism" not in spec:
-        spec["completions"] = 1
-    spec.setdefault("parallelism", 1)
-    spec.setdefault("backoffLimit", 6)
-    spec.setdefault("completionMode", "NonIndexed")
-    spec.setdefault("suspend", False)
-    pods.default_template(spec.setdefault("template", {}))
-
-
-def default_cron_job(obj: JsonObject) -> None:
-    """Fill in a CronJob."""
-    spec = obj.setdefault("spec", {})
-    spec.setdefault("concurrencyPolicy", "Allow")
-    spec.setdefault("suspend", False)
-    spec.setdefault("successfulJobsHistoryLimit", 3)
-    spec.setdefault("failedJobsHistoryLimit", 1)
 
 
 def validate_selected(obj: JsonObject) -> Iterator[FieldError]:
@@ -172,13 +148,10 @@ def _selector(spec: JsonObject) -> Iterator[FieldError]:
     else:
         yield from _expressions(selector.get("matchExpressions") or [])
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
-    if not selects(selector, labels):
+    if not _selects(selector, labels):
         yield invalid(
             "spec.template.metadata.labels", labels, "`selector` does not match template `labels`"
         )
-
-
-_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
 def _expressions(expressions: list[JsonObject]) -> Iterator[FieldError]:
@@ -198,28 +171,11 @@ def _expressions(expressions: list[JsonObject]) -> Iterator[FieldError]:
             )
 
 
-def selects(selector: JsonObject, labels: JsonObject) -> bool:
-    """Whether a LabelSelector matches labels."""
-    wanted = selector.get("matchLabels") or {}
-    return all(labels.get(key) == value for key, value in wanted.items()) and all(
-        _expression_holds(item, labels) for item in selector.get("matchExpressions") or []
-    )
-
-
-def _expression_holds(expression: JsonObject, labels: JsonObject) -> bool:
-    found = labels.get(expression.get("key", ""))
-    values = expression.get("values") or []
-    match expression.get("operator"):
-        case "In":
-            return found is not None and found in values
-        case "NotIn":
-            return found is None or found not in values
-        case "Exists":
-            return found is not None
-        case "DoesNotExist":
-            return found is None
-        case _:
-            return False
+def _selects(selector: JsonObject, labels: JsonObject) -> bool:
+    try:
+        return LabelSelector.from_json(selector).matches(labels)
+    except SelectorError:
+        return False  # what is wrong with it is reported by itself
 
 
 def selector_is_fixed(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
@@ -227,17 +183,6 @@ def selector_is_fixed(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     after = (new.get("spec") or {}).get("selector")
     if after != (old.get("spec") or {}).get("selector"):
         yield invalid("spec.selector", after, _IMMUTABLE)
-
-
-_STATEFUL_MUTABLE = (
-    "replicas",
-    "ordinals",
-    "template",
-    "updateStrategy",
-    "revisionHistoryLimit",
-    "persistentVolumeClaimRetentionPolicy",
-    "minReadySeconds",
-)
 
 
 def stateful_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
@@ -257,21 +202,3 @@ def stateful_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
             f"updates to statefulset spec for fields other than {fields} and"
             f" '{_STATEFUL_MUTABLE[-1]}' are forbidden",
         )
-
-
-def validate_job(obj: JsonObject) -> Iterator[FieldError]:
-    """Judge a Job."""
-    spec = obj.get("spec") or {}
-    yield from _not_negative(spec, ("parallelism", "completions", "backoffLimit"))
-    pod = (spec.get("template") or {}).get("spec") or {}
-    yield from pods.validate_spec(pod, "spec.template.spec")
-    if pod.get("restartPolicy") == "Always":
-        yield unsupported("spec.template.spec.restartPolicy", "Always", ["OnFailure", "Never"])
-
-
-def job_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """Refuse another selector, template or completion mode."""
-    for name in ("selector", "template", "completionMode"):
-        after = (new.get("spec") or {}).get(name)
-        if after != (old.get("spec") or {}).get(name):
-            yield invalid(f"spec.{name}", after, _IMMUTABLE)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 
 _LONGEST_LINE = 16 * 1024
+_CHUNK = 64 * 1024
+_KEPT = 2
 
 
 class LogFile:
@@ -126,9 +128,6 @@ def _entries(stamp: bytes, line: bytes, *, ended: bool) -> list[bytes]:
     ]
 
 
-_CHUNK = 64 * 1024
-
-
 class OutputPipe:
     """The reading end of a container's output. `writer` is for the container; close it afterwards."""
 
@@ -173,9 +172,6 @@ class OutputPipe:
             self._loop.remove_reader(self._reader)
             os.close(self._reader)
             self._reader = -1
-
-
-_KEPT = 2
 
 
 class PodLogStore:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 
+_REASONS = {400: "BadRequest", 404: "NotFound"}
+
+
 async def stream_log(request: web.BaseRequest, pieces: AsyncIterator[bytes]) -> web.StreamResponse:
     """Send a log as it comes; ends with it, or when the reader goes."""
     response = web.StreamResponse(headers={"Content-Type": "text/plain"})
@@ -29,9 +32,6 @@ async def stream_log(request: web.BaseRequest, pieces: AsyncIterator[bytes]) -> 
                 await response.write(piece)
     await response.write_eof()
     return response
-
-
-_REASONS = {400: "BadRequest", 404: "NotFound"}
 
 
 class PodLogs:

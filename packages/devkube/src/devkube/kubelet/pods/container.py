@@ -50,6 +50,16 @@ if TYPE_CHECKING:
 
 
 _LEAST_GRACE = 2.0
+_SCANS = (0.3, 0.7, 2.0, 7.0)
+"""Seconds between scans: programs take their time to listen."""
+_LISTENING = "0A"
+_ANY = ("00000000", "0" * 32)
+_START_ERROR = (
+    "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc"
+    " create failed: unable to start container process: "
+)
+_CONFIG_RETRY = 10.0
+_MESSAGE_LINES, _MESSAGE_BYTES = 80, 2048
 
 
 class ContainerStop:
@@ -108,15 +118,9 @@ class ContainerStop:
             await finish([hurried])
 
 
-_LOOKS = (0.3, 0.7, 2.0, 7.0)
-"""Seconds between looks: programs take their time to listen."""
-_LISTENING = "0A"
-_ANY = ("00000000", "0" * 32)
-
-
 async def find_wildcard(pid: int) -> int | None:
     """Return the port that a process tree listens on everywhere; None where it does not."""
-    for pause in _LOOKS:
+    for pause in _SCANS:
         await asyncio.sleep(pause)
         port = await asyncio.to_thread(scan_listening, pid)
         if port is not None:
@@ -125,7 +129,7 @@ async def find_wildcard(pid: int) -> int | None:
 
 
 def scan_listening(pid: int) -> int | None:
-    """Look once."""
+    """Scan once."""
     found = dict(_wildcards(pid))
     if not found:
         return None
@@ -165,14 +169,6 @@ def sockets(pids: Iterable[int]) -> Iterator[str]:
                     target = str(descriptor.readlink())
                     if target.startswith("socket:["):
                         yield target[8:-1]
-
-
-_START_ERROR = (
-    "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc"
-    " create failed: unable to start container process: "
-)
-_CONFIG_RETRY = 10.0
-_MESSAGE_LINES, _MESSAGE_BYTES = 80, 2048
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

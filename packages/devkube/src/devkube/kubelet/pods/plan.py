@@ -100,7 +100,7 @@ class StopContainer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReportBackOff:
-    """Tell that a container rests before its next start."""
+    """Report that a container rests before its next start."""
 
     name: str
 
@@ -119,7 +119,7 @@ WorkerAction: TypeAlias = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorkerPlan:
-    """The state to go on with, what to do now, and when to look again if nothing happens."""
+    """The state to go on with, what to do now, and when to plan again if nothing happens."""
 
     state: PodState
     actions: tuple[WorkerAction, ...] = ()

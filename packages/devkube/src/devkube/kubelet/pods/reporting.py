@@ -31,6 +31,11 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger(__name__)
+_KILLING = {
+    StopReason.LIVENESS: "Container {name} failed liveness probe, will be restarted",
+    StopReason.STARTUP: "Container {name} failed startup probe, will be restarted",
+    StopReason.POST_START: "FailedPostStartHook",
+}
 
 
 class StatusWriter:
@@ -160,20 +165,13 @@ def status_difference(old: PodStatus, new: PodStatus) -> dict[str, Any]:
     patch: dict[str, Any] = {name: None for name in before if name not in after}
     patch |= {name: value for name, value in after.items() if before.get(name) != value}
     if before.get("podIPs") and patch.get("podIPs"):
-        # A list that is merged by key, unless told otherwise.
+        # A list that is merged by key, unless a directive says otherwise.
         patch["podIPs"] = [{"$patch": "replace"}, *patch["podIPs"]]
     return patch
 
 
-_KILLING = {
-    StopReason.LIVENESS: "Container {name} failed liveness probe, will be restarted",
-    StopReason.STARTUP: "Container {name} failed startup probe, will be restarted",
-    StopReason.POST_START: "FailedPostStartHook",
-}
-
-
 class PodEvents:
-    """Tells about one pod."""
+    """Records events about one pod."""
 
     def __init__(self, recorder: EventRecorder, pod: Callable[[], KubeletPod]) -> None:
         self._recorder = recorder

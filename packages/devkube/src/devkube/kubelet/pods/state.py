@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+START_ERROR = 128
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Moment:
     """A point in time, on both clocks."""
@@ -164,7 +167,7 @@ class Started:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Blocked:
-    """A container cannot be made as it is configured; `retry_at` is when to look again."""
+    """A container cannot be made as it is configured; `retry_at` is when to try again."""
 
     name: str
     waiting: ContainerStateWaiting
@@ -217,8 +220,6 @@ class Changed:
 PodFact: TypeAlias = (
     Prepared | Changed | Started | Blocked | StartFailed | Exited | Probed | HookFailed
 )
-
-START_ERROR = 128
 
 
 def observe(state: PodState, fact: PodFact) -> PodState:

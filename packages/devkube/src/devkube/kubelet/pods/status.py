@@ -41,6 +41,13 @@ if TYPE_CHECKING:
     from devkube.kubelet.pod_types import KubeletPod
 
 
+_DEADLINE = "DeadlineExceeded"
+_DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
+_LOST_CODE = 137
+_LOST_REASON = "ContainerStatusUnknown"
+_LOST_MESSAGE = "The container could not be located when the pod was terminated"
+
+
 def conditions(
     pod: KubeletPod, state: PodState, status: PodStatus, *, before: PodStatus, now: str
 ) -> tuple[PodCondition, ...]:
@@ -125,10 +132,6 @@ def _gate(pod: KubeletPod, kind: str) -> str:
     if not found.is_true:
         return f'the status of pod readiness gate "{kind}" is not "True", but {found.status}'
     return ""
-
-
-_DEADLINE = "DeadlineExceeded"
-_DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
 
 
 def compute_status(
@@ -281,11 +284,6 @@ def _final_phase(pod: KubeletPod, state: PodState) -> str:
         return "Failed"
     runs = [state.containers[container.name] for container in pod.spec.containers]
     return "Succeeded" if all(run.succeeded for run in runs) else "Failed"
-
-
-_LOST_CODE = 137
-_LOST_REASON = "ContainerStatusUnknown"
-_LOST_MESSAGE = "The container could not be located when the pod was terminated"
 
 
 def restore_state(pod: KubeletPod, now: Moment) -> PodState:

@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from devkube.kubelet.supervisor import linux
-from devkube.kubelet.supervisor import linux as tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -40,6 +39,12 @@ _KEPT = (
     (os.ST_NODEV, linux.MS_NODEV),
     (os.ST_NOEXEC, linux.MS_NOEXEC),
 )
+STOP = signal.SIGTERM
+END = signal.SIGUSR1
+WATCHED = {signal.SIGCHLD, STOP, END}
+# What the supervisor, or Python, ignores; a program would inherit it.
+_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM)
+_INHERITED = 3
 
 
 def make_private() -> None:
@@ -144,14 +149,6 @@ def _replace_root() -> None:
     root.rmdir()
 
 
-STOP = signal.SIGTERM
-END = signal.SIGUSR1
-WATCHED = {signal.SIGCHLD, STOP, END}
-# What the supervisor, or Python, ignores; a program would inherit it.
-_IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM)
-_INHERITED = 3
-
-
 class ContainerInit:
     """One container, or one command beside it, from inside."""
 
@@ -174,7 +171,7 @@ class ContainerInit:
         self._let_go()
         code = self._accompany(program)
         if not self._own_namespaces:
-            tree.kill_descendants()
+            linux.kill_descendants()
         os._exit(code)
 
     def _set_up(self) -> None:
@@ -199,7 +196,7 @@ class ContainerInit:
         pid = os.fork()
         if pid == 0:
             self._become_program()
-        # Here too, so that the group exists before anybody signals it.
+        # Here too, so that the group exists before it is signalled.
         with contextlib.suppress(OSError):
             os.setpgid(pid, pid)
         return pid
@@ -264,7 +261,7 @@ class ContainerInit:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGKILL)
         else:
-            for pid in list(tree.descendants(os.getpid())):
+            for pid in list(linux.descendants(os.getpid())):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 

@@ -64,7 +64,7 @@ def mount(source: str, target: str, *, kind: str = "", flags: int = 0) -> None:
 
 
 def unmount(target: str, *, flags: int = 0) -> None:
-    """Unmount; MNT_DETACH does it as soon as nobody is inside."""
+    """Unmount; MNT_DETACH does it as soon as no process is inside."""
     _checked(f"umount {target}", _libc.umount2(os.fsencode(target), flags))
 
 

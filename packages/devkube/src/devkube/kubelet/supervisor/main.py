@@ -8,7 +8,7 @@ output; `stop ID` and `end ID` signal one. Answers: `mode ISOLATION` once, then 
 `exited ID CODE`.
 
 When the kubelet goes, by whatever means, its end of the socket closes: everything is killed, and the
-supervisor ends. Should the supervisor be killed itself, the kernel tells every container's first
+supervisor ends. Should the supervisor be killed itself, the kernel signals every container's first
 process, which then goes with all it has.
 """
 
@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from devkube.kubelet.supervisor import linux
-from devkube.kubelet.supervisor import linux as tree
 from devkube.kubelet.supervisor.init import END, STOP, WATCHED, ContainerInit, keep_only
 from devkube.kubelet.supervisor.linux import fork_first
 from devkube.kubelet.supervisor.spec import Isolation, ProcessSpec
@@ -62,7 +61,7 @@ class ContainerSupervisor:
         finally:
             for pid in self._running.values():
                 os.kill(pid, END)
-            tree.kill_descendants()
+            linux.kill_descendants()
 
     def _obey(self) -> bool:
         """Do what one message asks; False when there will be no more."""

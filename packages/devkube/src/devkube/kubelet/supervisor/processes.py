@@ -257,12 +257,6 @@ class Processes:
         assert self._link is not None
         return self._link.isolation
 
-    @property
-    def supervisor_pid(self) -> int:
-        """The supervisor's own process."""
-        assert self._link is not None
-        return self._link.process.pid
-
     async def start(self, spec: ProcessSpec, *, output: int) -> Process:
         """Run a program; `output` takes what it prints. Raises StartError.
 
