@@ -51,11 +51,11 @@ async def get(port: int, path: str = "/", host: str = "web") -> bytes:
 
 
 class HttpPod:
-    """A pod that begins to answer when it is told to."""
+    """A pod that answers while `answering` is entered, and whose probe passes while `ready` is set."""
 
     def __init__(self) -> None:
         self.port = free_port()
-        self.requests = 0
+        self.requests = self.probes = 0
         self.ready = True
 
     @contextlib.asynccontextmanager
@@ -73,6 +73,7 @@ class HttpPod:
                 head = await reader.readuntil(b"\r\n\r\n")
                 probe = head.startswith(b"GET /ready ")
                 self.requests += not probe
+                self.probes += probe
                 status = b"503 No" if probe and not self.ready else b"200 OK"
                 writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 2\r\n\r\nhi")
         writer.close()

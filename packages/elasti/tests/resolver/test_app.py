@@ -164,7 +164,7 @@ async def test_an_unreachable_operator_gets_the_wish_in_writing():
     assert "elasti.truefoundry.com/wake-requested-at" in patch["metadata"]["annotations"]
 
 
-async def test_draining_serves_what_still_comes_and_what_is_held():
+async def test_draining_serves_what_still_comes_and_what_is_held(monkeypatch):
     cluster, port, process = FakeCluster(), free_port(), HttpPod()
     cluster.elasti_service("web", ("http", port))
     cluster.private_service("web")
@@ -176,11 +176,19 @@ async def test_draining_serves_what_still_comes_and_what_is_held():
         early = asyncio.create_task(get(port))
         await poll(lambda: held(resolver) == 1, 0.005, timeout=40)
         assert await resolver.view.unready() == ""
+        is_listed, listed_checks = resolver.is_listed, 0
+
+        def counted() -> bool:
+            nonlocal listed_checks
+            listed_checks += 1
+            return is_listed()
+
+        monkeypatch.setattr(resolver, "is_listed", counted)
         leaving = asyncio.create_task(resolver.leave())
         await poll(lambda: resolver._deps.leaving, 0.005, timeout=40)
         assert await resolver.view.unready() == "shutting down"
-        # Longer than the settle: a slice still names it, so it goes on accepting.
-        await asyncio.sleep(0.4)
+        # Longer than the settle: a slice still lists it, so it goes on accepting.
+        await poll(lambda: listed_checks > 4, 0.005, timeout=40)
         late = asyncio.create_task(get(port))
         await poll(lambda: held(resolver) == 2, 0.005, timeout=40)
         cluster.unpublish("web")
@@ -230,7 +238,7 @@ async def test_a_pod_that_accepts_but_is_not_ready_gets_nothing_until_its_probe_
     ):
         cluster.endpoints("web", endpoint("127.0.0.1", pod="web-1"), ports={"http": process.port})
         asking = asyncio.create_task(get(port))
-        await asyncio.sleep(0.3)
+        await poll(lambda: process.probes >= 3, 0.005, timeout=40)
         assert process.requests == 0
         process.ready = True
         assert (await asyncio.wait_for(asking, 5)).startswith(b"HTTP/1.1 200 ")

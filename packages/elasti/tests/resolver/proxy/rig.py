@@ -180,6 +180,11 @@ class Rig:
         self._clients.append(client)
         return client
 
+    async def paused(self) -> None:
+        """Wait until the one client's connection is not read any more."""
+        (transport,) = self.handler._transports
+        await eventually(lambda: not transport.is_reading())
+
     async def held(self, count: int = 1) -> None:
         await eventually(lambda: len(self.upstream.waiting) == count)
 

@@ -13,6 +13,7 @@ import pytest
 from tests.resolver.proxy.rig import HOST, Rig, eventually, hello
 
 from elasti.resolver.proxy.h2 import frames as h2
+from elasti.resolver.proxy.http1.connection import ClientConnection
 from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.proxy.upstream.interface import Refusal
 
@@ -113,11 +114,10 @@ async def test_a_client_that_pipelines_and_never_reads_is_not_buffered(rig):
     await rig.pod(handler)
     client = await rig.connect(limit=1000)
     client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 1000)
-    last = -1
-    async with asyncio.timeout(40):
-        while served != last:
-            last = served
-            await asyncio.sleep(0.3)
+    # No request is begun while the client does not read.
+    await eventually(lambda: rig.statistics.connections == 1)
+    (connection,) = (m for m in rig.path.sweeper._members if isinstance(m, ClientConnection))
+    await eventually(lambda: connection._write_paused)
     assert served < 30
 
 

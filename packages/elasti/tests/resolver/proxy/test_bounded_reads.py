@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 from tests.resolver.proxy.rig import Rig, eventually
 
@@ -39,15 +37,6 @@ async def upload(pod, reader, writer):
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
 
 
-async def until_quiet(rig: Rig) -> None:
-    """Wait until nothing more is read."""
-    last = -1
-    async with asyncio.timeout(30):
-        while rig.statistics.received != last:
-            last = rig.statistics.received
-            await asyncio.sleep(0.1)
-
-
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS)
 @pytest.mark.parametrize("together", [True, False])
 async def test_a_held_upload_is_read_to_the_bound_and_goes_on_after_it(rig, head, together):
@@ -59,7 +48,7 @@ async def test_a_held_upload_is_read_to_the_bound_and_goes_on_after_it(rig, head
     body = b"x" * SIZE + (b"\r\n0\r\n\r\n" if b"chunked" in head else b"")
     client.send(body)
     await rig.held()
-    await until_quiet(rig)
+    await rig.paused()
     assert rig.statistics.received <= max(BOUND, len(head) + 1)
     rig.upstream.release(pod.address)
     assert (await client.response())[2] == b"ok"
@@ -73,7 +62,7 @@ async def test_held_bytes_of_any_protocol_are_read_to_the_bound(protocol):
         client.send(b"\x00" * SIZE)
         client.writer.write_eof()
         await rig.held()
-        await until_quiet(rig)
+        await rig.paused()
         assert rig.statistics.received <= BOUND
         rig.upstream.release(pod.address)
         assert await client.rest() == b"%d" % SIZE
@@ -86,7 +75,7 @@ async def test_held_frames_are_read_to_the_bound(rig):
     request = h2.frame(h2.HEADERS, flags=h2.END_HEADERS, stream=1, payload=b"\x83\x86\x84")
     client.send(h2.PREFACE + h2.frame(h2.SETTINGS) + request + data)
     await rig.held()
-    await until_quiet(rig)
+    await rig.paused()
     assert rig.statistics.received <= BOUND
     rig.upstream.release(pod.address)
     sent = len(h2.PREFACE + h2.frame(h2.SETTINGS) + request + data)

@@ -15,11 +15,18 @@ from tests.resolver.support import free_port, get, held, worker
 from tests.resolver.traffic import served
 
 from elasti.api.wire import WakeOutcome
+from elasti.resolver.projections import ServiceKey
+from elasti.resolver.readiness.checks import NetworkChecks
 from kubeloop.aio.wait import poll
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+    from elasti.resolver.app import Worker
+    from elasti.resolver.proxy.upstream.interface import UpstreamAddress
+    from elasti.resolver.readiness.checks import Reachability
+    from elasti.resolver.readiness.plan import PlannedProbe
 
 
 class ProbedPod:
@@ -48,24 +55,55 @@ class ProbedPod:
             writer.transport.abort()
 
 
-class Scene:
-    """One sleeping Service, somebody who waits for it, and a pod that comes up."""
+class CountedChecks(NetworkChecks):
+    """Checks that are counted."""
 
-    def __init__(self, cluster: FakeCluster, process: ProbedPod, resolver: Any, port: int) -> None:
+    made = 0
+
+    async def connect(self, address: UpstreamAddress, *, timeout: float) -> Reachability:
+        result = await super().connect(address, timeout=timeout)
+        self.made += 1
+        return result
+
+    async def ask(self, host: str, question: PlannedProbe) -> bool:
+        result = await super().ask(host, question)
+        self.made += 1
+        return result
+
+
+class WakingService:
+    """One sleeping Service, a client that waits for it, and a pod that comes up."""
+
+    def __init__(
+        self, cluster: FakeCluster, process: ProbedPod, resolver: Worker, port: int
+    ) -> None:
         self.cluster, self.process, self.resolver = cluster, process, resolver
+        self.checks = resolver._deps.checks = CountedChecks()
         self.asking = asyncio.create_task(get(port, "/asked"))
+        self._listed: list[bool] = []
 
     def list(self, *, ready: bool = False, terminating: bool = False) -> None:
         listed = endpoint("127.0.0.1", ready=ready, terminating=terminating, pod="web-1")
         self.cluster.endpoints("web", listed, ports={"http": self.process.port})
+        self._listed = [] if terminating else [ready]
 
     async def until_probed(self, path: str, times: int = 3) -> None:
         before = self.process.asked[path]
         await poll(lambda: self.process.asked[path] >= before + times, 0.005, timeout=30)
 
     async def not_released(self) -> None:
-        """Nothing reaches the pod, though there is time for it."""
-        await asyncio.sleep(0.15)
+        """The resolver knows what is listed, has checked it again or never will, and still holds."""
+        service = self.resolver.registry.get(ServiceKey("shop", "web"))
+        assert service is not None
+        port, before = service.port("http"), self.checks.made
+
+        def is_decided() -> bool:
+            if [pod.ready for pod in port._endpoints.values()] != self._listed:
+                return False
+            is_idle = all(task.done() for _, task in port._prober._tasks.values())
+            return is_idle or self.checks.made >= before + 3
+
+        await poll(is_decided, 0.005, immediate=True, timeout=30)
         assert self.process.asked["/asked"] == 0
         assert held(self.resolver) == 1
 
@@ -76,9 +114,9 @@ class Scene:
 
 
 @contextlib.asynccontextmanager
-async def scene(
+async def waking_service(
     *containers: dict[str, Any], process: ProbedPod, wake: str = "Auto", **spec: Any
-) -> AsyncIterator[Scene]:
+) -> AsyncIterator[WakingService]:
     cluster, port = FakeCluster(), free_port()
     cluster.elasti_service("web", ("http", port), wake={"probe": wake})
     cluster.private_service("web")
@@ -88,7 +126,7 @@ async def scene(
         fake_operator(lambda _: WakeOutcome.SCALING) as url,
         worker(cluster, url) as resolver,
     ):
-        made = Scene(cluster, process, resolver, port)
+        made = WakingService(cluster, process, resolver, port)
         await poll(lambda: held(resolver) == 1, 0.005, timeout=30)
         made.list()
         yield made
@@ -101,7 +139,7 @@ def http_probe(path: str, port: int, **more: Any) -> dict[str, Any]:
 
 async def test_a_pod_without_probes_is_served_when_its_port_accepts():
     process = ProbedPod()
-    async with scene({"name": "a"}, process=process) as made:
+    async with waking_service({"name": "a"}, process=process) as made:
         await made.not_released()
         async with process.listening():
             await made.released()
@@ -112,7 +150,7 @@ async def test_a_readiness_probe_must_pass():
     process = ProbedPod()
     process.statuses["/ready"] = 503
     container = {"readinessProbe": http_probe("/ready", process.port)}
-    async with process.listening(), scene(container, process=process) as made:
+    async with process.listening(), waking_service(container, process=process) as made:
         await made.until_probed("/ready")
         await made.not_released()
         process.statuses["/ready"] = 204
@@ -126,7 +164,7 @@ async def test_a_startup_probe_must_pass_before_the_readiness_probe_is_even_aske
         "startupProbe": http_probe("/started", process.port),
         "readinessProbe": http_probe("/ready", process.port),
     }
-    async with process.listening(), scene(container, process=process) as made:
+    async with process.listening(), waking_service(container, process=process) as made:
         await made.until_probed("/started")
         await made.not_released()
         assert process.asked["/ready"] == 0
@@ -141,7 +179,7 @@ async def test_the_probes_of_all_containers_must_pass():
         {"name": "web", "readinessProbe": http_probe("/ready", process.port)},
         {"name": "beside", "readinessProbe": {"tcpSocket": {"port": beside}}},
     )
-    async with process.listening(), scene(*containers, process=process) as made:
+    async with process.listening(), waking_service(*containers, process=process) as made:
         await made.until_probed("/ready", 1)
         await made.not_released()
         async with process.listening(beside):
@@ -151,7 +189,7 @@ async def test_the_probes_of_all_containers_must_pass():
 async def test_an_exec_probe_is_left_to_kubernetes():
     process = ProbedPod()
     container = {"readinessProbe": {"exec": {"command": ["true"]}}}
-    async with process.listening(), scene(container, process=process) as made:
+    async with process.listening(), waking_service(container, process=process) as made:
         await poll(lambda: made.cluster.pod_reads == ["web-1"], 0.005, timeout=30)
         await made.not_released()
         assert not process.asked
@@ -165,7 +203,7 @@ async def test_a_readiness_gate_is_left_to_kubernetes():
     gates = [{"conditionType": "example.com/load-balancer"}]
     async with (
         process.listening(),
-        scene(container, process=process, readinessGates=gates) as made,
+        waking_service(container, process=process, readinessGates=gates) as made,
     ):
         await poll(lambda: made.cluster.pod_reads == ["web-1"], 0.005, timeout=30)
         await made.not_released()
@@ -176,7 +214,7 @@ async def test_a_readiness_gate_is_left_to_kubernetes():
 
 async def test_a_terminating_pod_gets_nothing_though_it_accepts_and_passes():
     process = ProbedPod()
-    async with scene({"name": "a"}, process=process) as made:
+    async with waking_service({"name": "a"}, process=process) as made:
         made.list(terminating=True)
         async with process.listening():
             await made.not_released()
@@ -190,7 +228,10 @@ async def test_a_terminating_pod_gets_nothing_though_it_accepts_and_passes():
 async def test_ready_waits_for_kubernetes_and_asks_nothing():
     process = ProbedPod()
     container = {"readinessProbe": http_probe("/ready", process.port)}
-    async with process.listening(), scene(container, process=process, wake="Ready") as made:
+    async with (
+        process.listening(),
+        waking_service(container, process=process, wake="Ready") as made,
+    ):
         await made.not_released()
         assert not process.asked
         assert made.cluster.pod_reads == []
@@ -202,7 +243,7 @@ async def test_tcp_needs_an_accepted_connection_and_nothing_more():
     process = ProbedPod()
     process.statuses["/ready"] = 503
     container = {"readinessProbe": http_probe("/ready", process.port)}
-    async with scene(container, process=process, wake="TCP") as made:
+    async with waking_service(container, process=process, wake="TCP") as made:
         await made.not_released()
         async with process.listening():
             await made.released()
@@ -223,7 +264,7 @@ async def test_an_https_probe_is_asked_over_tls_whatever_the_certificate(
     async with (
         process.listening(),
         process.listening(beside, tls),
-        scene(container, process=process) as made,
+        waking_service(container, process=process) as made,
     ):
         await made.until_probed("/ready", 1)
         if status == 503:

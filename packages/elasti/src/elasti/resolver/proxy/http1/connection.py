@@ -192,13 +192,13 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
 
     def _stop_when_full(self) -> None:
         """Read no more of a body when enough of it waits for a pod."""
-        if self._body is None and self._buffer:
-            self._keep_pipelined(self._buffer)
-        if self._pod is not None or self._body is None:
-            return
-        is_searching = self._waiting or self._opening is not None
-        if self._room() <= 0 or (is_searching and not self.has_memory_for(self.kept())):
-            self._pause(FULL)
+        if self._body is None:
+            if self._buffer:
+                self._keep_pipelined(self._buffer)
+        elif self._pod is None:
+            is_searching = self._waiting or self._opening is not None
+            if self._room() <= 0 or (is_searching and not self.has_memory_for(self.kept())):
+                self._pause(FULL)
 
     def _keep_pipelined(self, data: bytes) -> None:
         """Keep what follows the running request.

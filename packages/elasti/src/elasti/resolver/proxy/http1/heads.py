@@ -69,6 +69,7 @@ _FORWARDED = frozenset(
         *(b"x-forwarded-host", b"x_forwarded_host", b"x-forwarded_host", b"x_forwarded-host"),
     ]
 )
+_SLASH = 0x2F
 _AUTHORITY = re.compile(rb"(?i:https?)://([^/?#]*)")
 _NO_TOKENS: frozenset[bytes] = frozenset()
 _KEEP_ALIVE = frozenset((b"keep-alive",))
@@ -244,10 +245,8 @@ def _read_request(head: Http1RequestHead, found: Found) -> None:
     head.expects_continue = b"expect" in found and _expects_continue(found)
     head.edited = _edited(head.connection, found)
     head.forwarded = _FORWARDED.intersection(found)
-    absolute = _AUTHORITY.match(head.target)
-    if absolute is not None and head.host is not None and absolute[1].lower() != head.host.lower():
-        # RFC 9112, 3.2.2 prefers the target's; not every server does.
-        raise HeadError("the request target and the Host field name different hosts")
+    if head.target[0] != _SLASH:
+        _check_authority(head)
 
 
 def _read_response(head: Http1ResponseHead, found: Found, method: bytes) -> None:
@@ -258,6 +257,13 @@ def _read_response(head: Http1ResponseHead, found: Found, method: bytes) -> None
     if head.status == 101 and b"upgrade" in found:
         head.upgrade = b", ".join(found[b"upgrade"])
     head.edited = head.minor == 0 or _edited(head.connection, found)
+
+
+def _check_authority(head: Http1RequestHead) -> None:
+    """Refuse a target with another host: RFC 9112, 3.2.2 prefers it, and not every server does."""
+    absolute = _AUTHORITY.match(head.target)
+    if absolute is not None and head.host is not None and absolute[1].lower() != head.host.lower():
+        raise HeadError("the request target and the Host field name different hosts")
 
 
 def _edited(connection: frozenset[bytes], found: Found) -> bool:
