@@ -103,7 +103,7 @@ async def test_an_unscripted_request_gets_500_and_fails_the_block():
         async with ScriptedServer() as server:
             assert (await get(server, "/nope")).startswith(b"HTTP/1.1 500")
 
-    with pytest.raises(AssertionError, match="nobody scripted: GET /nope"):
+    with pytest.raises(AssertionError, match="not scripted: GET /nope"):
         await surprise()
 
 

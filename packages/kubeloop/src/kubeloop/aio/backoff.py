@@ -2,8 +2,8 @@
 
 A `Backoff` is a value that says how delays grow; `start()` gives the stateful sequence of one
 retrying party. Jitter widens a delay and is never fed back into the next one, so the growth is
-the same for everybody while the moments differ. `QuietResetBackoff` starts the sequence anew after
-a quiet time: whoever asked for no delay that long has been healthy.
+the same for every client while the moments differ. `QuietResetBackoff` starts the sequence again after
+a quiet time: a caller that asked for no delay that long has been healthy.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class BackoffDelays:
 
 
 class QuietResetBackoff:
-    """A backoff that starts anew when no delay was asked for longer than `reset_after` seconds.
+    """A backoff that starts from the beginning when no delay was asked for longer than `reset_after` seconds.
 
     Quiet is counted from the previous request in the running loop's time; an outage in which
     requests keep coming never resets it.

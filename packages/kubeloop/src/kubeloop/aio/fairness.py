@@ -31,6 +31,9 @@ _PATIENCE = 0.5
 _CROWD = 8
 
 
+J = TypeVar("J")
+
+
 @dataclasses.dataclass(slots=True, eq=False)
 class _Holder:
     group: Hashable
@@ -176,9 +179,6 @@ def _decrement(counter: Counter[Hashable], key: Hashable) -> None:
         del counter[key]
 
 
-J = TypeVar("J")
-
-
 class FairQueue(Generic[J]):
     """Jobs that wait. Who takes one says when it is `done`."""
 
@@ -197,7 +197,7 @@ class FairQueue(Generic[J]):
     def take(self) -> tuple[str, J] | None:
         """Take the next job that may begin; None where there is none, or where every lane is full.
 
-        Where all are full, whoever is at work in them goes on there, so nobody else need wait.
+        Where all are full, the work in them goes on there, so no other need wait.
         """
         free = (group for group in self._waiting if self._under_way[group] < self._per_group)
         group = next(free, None)

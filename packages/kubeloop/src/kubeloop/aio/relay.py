@@ -29,7 +29,7 @@ def reset(transport: asyncio.Transport) -> None:
 
 
 def end_writing(transport: asyncio.Transport) -> None:
-    """Tell the peer that no more comes; one that is gone need not be told."""
+    """Tell the peer that no more comes; one that is gone needs no notice."""
     if not transport.is_closing() and transport.can_write_eof():
         # asyncio asks the kernel at once, which may know more than the transport.
         with contextlib.suppress(OSError):
@@ -84,7 +84,7 @@ class RelayEnd(asyncio.Protocol):
             self._transport.resume_reading()
 
     def _pass_eof(self, other: RelayEnd) -> None:
-        """Tell the other side; once both have said all, nobody else would close the two."""
+        """Tell the other side; once both have ended, the two are closed here."""
         if not other._eof:
             other._finish_writing()
             return

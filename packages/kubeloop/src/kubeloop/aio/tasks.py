@@ -163,7 +163,7 @@ class Interruptible:
 
 
 class _Flight(Generic[T]):
-    """A run and how many wait for it; abandoned once nobody does."""
+    """A run and how many wait for it; abandoned once none does."""
 
     def __init__(self, task: asyncio.Task[T]) -> None:
         self.task = task
@@ -207,7 +207,7 @@ class SingleFlight(Generic[T]):
     def _ended(self, task: asyncio.Task[T]) -> None:
         self._flight = None
         if not task.cancelled():
-            task.exception()  # marks it as seen: an abandoned run's failure interests nobody
+            task.exception()  # marks it as seen: an abandoned run's failure has no reader
 
 
 async def parallelize_until(
@@ -271,6 +271,6 @@ class TimeBudget:
         return self._left <= 0 or self._loop.time() >= self._ends
 
     async def rest(self) -> None:
-        """Let everything else that is ready run once, then start anew."""
+        """Let everything else that is ready run once, then start again."""
         await asyncio.sleep(0)
         self.restart()

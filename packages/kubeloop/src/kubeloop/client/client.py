@@ -114,7 +114,7 @@ class Client:
 
     @property
     def discovery(self) -> DiscoveryClient:
-        """What the server offers, asked anew each time."""
+        """What the server offers, asked again each time."""
         return self._discovery
 
     @overload

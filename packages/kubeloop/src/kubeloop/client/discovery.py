@@ -39,6 +39,9 @@ AGGREGATED = ",".join(
 )
 
 
+_CONCURRENCY = 10
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceInfo:
     """One resource that a server offers. `subresources` are names such as `status`, `scale`."""
@@ -245,9 +248,6 @@ def _preferred_first(group: _Group) -> tuple[str, ...]:
     return tuple(sorted(versions, key=lambda version: version != preferred))
 
 
-_CONCURRENCY = 10
-
-
 class DiscoveryClient:
     """Reads the discovery documents of one server."""
 
@@ -255,7 +255,7 @@ class DiscoveryClient:
         self._pipeline = pipeline
 
     async def fetch(self) -> Discovered:
-        """Read everything anew. Raises `KubeError` where not even the roots can be read."""
+        """Read everything again. Raises `KubeError` where not even the roots can be read."""
         core, core_error = await self._root("/api")
         groups, groups_error = await self._root("/apis")
         if core_error is not None and groups_error is not None:

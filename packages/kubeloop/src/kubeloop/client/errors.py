@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+_TOO_LARGE = "Too large resource version"
+
+
 class KubeError(Exception):
     """Base of all errors that this package raises."""
 
@@ -32,7 +35,7 @@ class TransportError(KubeError):
 
 
 class ConnectionRefused(TransportError):
-    """Nobody listens at the server's address."""
+    """Nothing listens at the server's address."""
 
 
 class RequestTimeout(TransportError):
@@ -72,7 +75,7 @@ class ProtocolError(KubeError):
 
 
 class MappingError(KubeError):
-    """A kind or a resource could not be told from what the server offers."""
+    """A kind or a resource could not be determined from what the server offers."""
 
 
 class NoMatch(MappingError):
@@ -253,9 +256,6 @@ def error_from_object(obj: Mapping[str, Any]) -> ApiError:
     except msgspec.ValidationError:
         status = Status(message=f"undecodable Status: {str(obj)[:200]}", code=500)
     return error_from_status(status)
-
-
-_TOO_LARGE = "Too large resource version"
 
 
 def is_version_too_large(error: BaseException) -> bool:

@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 _NEAR = 5
 
 
+R = TypeVar("R")
+_SECONDS_BETWEEN = 5.0
+
+
 class ResourceIndex:
     """Answers questions about one `Discovered`."""
 
@@ -157,16 +161,11 @@ def _near(name: str, known: Iterable[str]) -> str:
     return f"; near: {', '.join(close)}" if close else ""
 
 
-R = TypeVar("R")
-
-_SECONDS_BETWEEN = 5.0
-
-
 class DiscoverySource(Protocol):
     """Where the mapper learns what there is."""
 
     async def fetch(self) -> Discovered:
-        """Read everything anew. Raises `KubeError`."""
+        """Read everything again. Raises `KubeError`."""
 
 
 class RestMapper:
@@ -200,12 +199,12 @@ class RestMapper:
         return await self._find(lambda index: index.resources)
 
     async def refresh(self) -> None:
-        """Discover anew, unless that was done just now. Raises what discovery raises."""
+        """Discover again, unless that was done just now. Raises what discovery raises."""
         if self._index is not None and not self._is_fresh():
             await self._flight.run()
 
     def invalidate(self) -> None:
-        """Discover anew at the next question."""
+        """Discover again at the next question."""
         self._index = None
 
     async def _find(self, question: Callable[[ResourceIndex], R]) -> R:

@@ -3,7 +3,7 @@
     async for pod in client.resource("v1/pods").items(page_size=500): ...
 
 The pages are one snapshot: all have the version of the first, which `resource_version` tells. A
-server keeps it for some minutes; a reader slower than that meets `Gone`, and may either start anew
+server keeps it for some minutes; a reader slower than that meets `Gone`, and may either start again
 or, with `allow_inconsistent`, go on from the same place in the present state: nothing comes twice,
 but what changed before that place is not seen.
 """
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Pager(Generic[T]):
-    """An asynchronous iterable over the objects of a list. Every iteration starts anew."""
+    """An asynchronous iterable over the objects of a list. Every iteration starts from the beginning."""
 
     def __init__(
         self,

@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 
 
+T = TypeVar("T")
+
+
 class RequestPipeline:
     """Sends the requests of one client."""
 
@@ -93,9 +96,6 @@ class RequestPipeline:
         if response.ok:
             return response
         raise error_from_response(response, now=self._clock.now())
-
-
-T = TypeVar("T")
 
 
 class WriteOptions(TypedDict, total=False):

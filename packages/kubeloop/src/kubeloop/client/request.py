@@ -39,6 +39,12 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _SAFE = ":@!$&'()*+,;=~"
 
 
+_PLURAL_HINT = (
+    "; expected the lower-case plural, as in 'v1/pods', or ask for the kind:"
+    " client.resource_for('v1', 'Pod')"
+)
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """One request. `path` is quoted and without the endpoint's own prefix."""
@@ -94,12 +100,6 @@ class ResourcePath:
             return path
         check_subresource(subresource)
         return f"{path}/{subresource}"
-
-
-_PLURAL_HINT = (
-    "; expected the lower-case plural, as in 'v1/pods', or ask for the kind:"
-    " client.resource_for('v1', 'Pod')"
-)
 
 
 def group_path(group_version: GroupVersion) -> str:
@@ -273,7 +273,7 @@ def delete(path: str, options: DeleteOptions, query: dict[str, str] | None = Non
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceScope:
-    """A resource, perhaps bound to a namespace. `namespaced` is None where nobody asked."""
+    """A resource, perhaps bound to a namespace. `namespaced` is None where it was not asked for."""
 
     gvr: GroupVersionResource
     namespace: str = ""

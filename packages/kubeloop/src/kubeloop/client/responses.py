@@ -46,6 +46,11 @@ _REASONS = {
 }
 
 
+_WARNING = re.compile(r'\s*(\d{3})\s+(?:"(?:[^"\\]|\\.)*"|\S+)\s+"((?:[^"\\]|\\.)*)"[^,]*(?:,|$)')
+_ESCAPE = re.compile(r"\\(.)")
+_REMEMBERED = 1000
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Response:
     """A whole answer. Header names are lower case; a name may repeat."""
@@ -193,9 +198,6 @@ def _phrase(code: int) -> str:
 
 
 _warning_log = logging.getLogger("kubeloop.client.warnings")
-_WARNING = re.compile(r'\s*(\d{3})\s+(?:"(?:[^"\\]|\\.)*"|\S+)\s+"((?:[^"\\]|\\.)*)"[^,]*(?:,|$)')
-_ESCAPE = re.compile(r"\\(.)")
-_REMEMBERED = 1000
 
 
 def parse_warnings(value: str) -> list[str]:

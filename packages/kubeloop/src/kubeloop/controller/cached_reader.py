@@ -41,6 +41,9 @@ if TYPE_CHECKING:
 _TEN_HOURS = 36_000.0
 
 
+T = TypeVar("T")
+
+
 class CacheError(Exception):
     """A read that the cache cannot answer; the message says what would help."""
 
@@ -167,9 +170,6 @@ class KindCache:
 
 def _index(field: str) -> str:
     return f"field:{field}"
-
-
-T = TypeVar("T")
 
 
 class LiveList(Protocol):
@@ -323,7 +323,7 @@ class CachedReader:
             self._caches[gvr].add_indexers({field: function})
 
     async def aclose(self) -> None:
-        """Give up the informers; those that nobody else uses stop."""
+        """Give up the informers; those that are used nowhere else stop."""
         caches, self._caches = self._caches, {}
         for cache in caches.values():
             await cache.release()

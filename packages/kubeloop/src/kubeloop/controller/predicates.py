@@ -1,7 +1,7 @@
 """Which notifications are worth a reconcile.
 
 A predicate is a function from a notification to bool; those of one source are ANDed. The ready-made
-ones look at updates and let adds and deletes pass, so that they combine. `generation_changed` keeps
+ones judge updates and let adds and deletes pass, so that they combine. `generation_changed` keeps
 out everything but a changed specification: resyncs, status, label, annotation and finalizer changes
 (a Deployment's annotations are an exception: they raise its generation; so is every change of a
 custom resource without the status subresource). Setting a deletionTimestamp raises it too, so a

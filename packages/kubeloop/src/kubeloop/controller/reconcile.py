@@ -57,7 +57,7 @@ async def call_reconciler(reconcile: Reconcile, request: Request, timeout: float
     """Reconcile once. Raises what the reconciler raises, and `ReconcileTimeout`.
 
     Only this timeout becomes a `ReconcileTimeout`; one of the reconciler's own stays what it is.
-    A cancellation that nobody asked the calling task for (the reconciler awaited a task that was
+    A cancellation that was not requested of the calling task (the reconciler awaited a task that was
     cancelled) is a failure of the reconciler, not an end of the caller.
     """
     limit = asyncio.timeout(timeout)

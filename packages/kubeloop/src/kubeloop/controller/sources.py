@@ -4,7 +4,7 @@ A source is one watch of a controller: predicates decide whether a notification 
 turns it into requests, the priority lets real changes overtake the flood of a start: objects of
 the initial list and updates that change nothing are of low priority.
 
-A mapping looks at both sides of an update: what the old object owned or named has lost something,
+A mapping reads both sides of an update: what the old object owned or named has lost something,
 what the new one names has gained it. Each request is given once.
 
 The informer may be given, or asked for by a function when the controller starts. A function that
@@ -38,6 +38,10 @@ Mapping: TypeAlias = Callable[[Notification[T]], Iterable[Request]]
 MapFunction: TypeAlias = Callable[[T], Iterable[Request]]
 
 _log = logging.getLogger(__name__)
+
+
+LOW_PRIORITY = -100
+KIND_RETRY_SECONDS = 10.0
 
 
 def for_object() -> Mapping[Any]:
@@ -86,10 +90,6 @@ def _refers_to(reference: OwnerReference, owner: GroupVersionKind) -> bool:
         return False
 
 
-LOW_PRIORITY = -100
-KIND_RETRY_SECONDS = 10.0
-
-
 class Registration(Protocol):
     """A handler on an informer."""
 
@@ -111,7 +111,7 @@ class EventSource(Protocol[T]):
     def add_handler(self, *, on_event: OnEvent[T], name: str) -> Registration:
         """Register a handler for everything that happens, from the initial objects on."""
 
-    # Any: an informer takes back only its own kind of registration, which nobody else can name.
+    # Any: an informer takes back only its own kind of registration, which no other can name.
     async def remove_handler(self, handle: Any, /) -> None:
         """Take the handler off again; safe to repeat."""
 

@@ -42,6 +42,9 @@ T = TypeVar("T")
 Mutate: TypeAlias = Callable[[T], Awaitable[object] | object]
 
 
+_log = logging.getLogger(__name__)
+
+
 class ObjectApi(Protocol[T]):
     """The part of a `Resource` that this needs."""
 
@@ -68,7 +71,7 @@ async def create_or_update(api: ObjectApi[T], obj: T, mutate: Mutate[T]) -> tupl
 
     Where there is none, `obj` itself is mutated and created. `mutate` works in place, on a copy of
     our own, and must leave name and namespace alone (ValueError). Returns the object as the server
-    has it now. Raises Conflict where somebody else wrote meanwhile: try again later.
+    has it now. Raises Conflict where another client wrote meanwhile: try again later.
     """
     access = access_for(type(obj))
     name, namespace = access.name(obj), access.namespace(obj)
@@ -93,9 +96,6 @@ async def _mutate(mutate: Mutate[T], obj: T) -> None:
         await result
     if access.key(obj) != before:
         raise ValueError(f"mutate renamed {before} to {access.key(obj)}; it must not")
-
-
-_log = logging.getLogger(__name__)
 
 
 class VersionedStore(Protocol):

@@ -41,7 +41,7 @@ class HealthAnswer:
 
 
 class HealthChecks:
-    """Named checks. Without any, the answer is that of `ping`: whoever answers, lives."""
+    """Named checks. Without any, the answer is that of `ping`: a process that answers is alive."""
 
     def __init__(self, name: str, checks: Mapping[str, Check] | None = None) -> None:
         self._name = name
@@ -58,7 +58,7 @@ class HealthChecks:
         self._checks[name] = check
 
     async def run(self, *, exclude: Collection[str] = (), verbose: bool = False) -> HealthAnswer:
-        """Run all checks but the excluded ones; a failure is always told check by check."""
+        """Run all checks but the excluded ones; a failure is always reported check by check."""
         lines, ok = [], True
         for name, check in sorted(self._present().items()):
             if name in exclude:
@@ -97,7 +97,7 @@ class HealthChecks:
 
 
 def _ping() -> None:
-    """Whoever can run this lives."""
+    """A process that can run this is alive."""
 
 
 def _complaint(unknown: set[str]) -> list[str]:

@@ -82,7 +82,7 @@ class HardenedServer:
         )
 
     async def close(self) -> None:
-        """Let nobody in any more, and answer those who are being served. Safe to repeat."""
+        """Accept no more connections, and answer the requests that are being served. Safe to repeat."""
         if self._server is not None:
             self._server.close()
         if self._runner is not None:

@@ -35,6 +35,9 @@ SLICE = 250
 _log = logging.getLogger(__name__)
 
 
+S = TypeVar("S")
+
+
 class QueueConsumer(Generic[T]):
     """Applies entries until cancelled.
 
@@ -178,7 +181,7 @@ class QueueConsumer(Generic[T]):
 
     async def _resync(self) -> int:
         recipients = self._dispatcher.syncing()
-        # Nobody else changes the store, so it stays as it is while we rest.
+        # No other task changes the store, so it stays as it is while we rest.
         for some in _slices(self._store.items.items()):
             notes: list[Notification[T]] = [Updated(key, obj, obj) for key, obj in some]
             self._dispatcher.distribute(notes, recipients=recipients)
@@ -186,9 +189,6 @@ class QueueConsumer(Generic[T]):
         for listener in recipients:
             listener.resynced()
         return len(self._store.items)
-
-
-S = TypeVar("S")
 
 
 def _slices(items: Iterable[S]) -> Iterator[list[S]]:

@@ -146,7 +146,7 @@ class Dispatcher(Generic[T]):
             await asyncio.wait({task})
 
     async def failure(self) -> None:
-        """Wait for ever; raises what a runner died of."""
+        """Wait indefinitely; raises what a runner died of."""
         assert self._failure is not None
         await self._failure
 
@@ -179,4 +179,4 @@ class Dispatcher(Generic[T]):
         error = None if task.cancelled() else task.exception()
         if error is not None and self._failure is not None and not self._failure.done():
             self._failure.set_exception(error)
-            self._failure.exception()  # retrieved here, so that nobody need wait for it
+            self._failure.exception()  # retrieved here, so that no task needs to wait for it

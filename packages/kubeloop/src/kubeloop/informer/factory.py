@@ -46,6 +46,10 @@ if TYPE_CHECKING:
     from kubeloop.objects.selectors import SelectorLike
 
 
+_log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Selection:
     """The selectors of a list and of its watch, in normal form."""
@@ -106,10 +110,6 @@ class InformerNames:
     def release(self, name: str) -> None:
         """Give a name back; safe to repeat."""
         self._taken.discard(name)
-
-
-_log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 class ResourceClient(Protocol):

@@ -47,7 +47,7 @@ class Updated(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """An object changed, or is repeated by a resync or a relist (then both versions are equal).
 
     `old` is what the handler's previous notification for the key carried, or another copy of the
-    same version. The uid may differ: a name that was deleted and made again while nobody watched is
+    same version. The uid may differ: a name that was deleted and made again while there was no watch is
     one update.
     """
 

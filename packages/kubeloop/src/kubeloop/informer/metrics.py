@@ -34,7 +34,7 @@ class InformerMetrics(Protocol):
         """A queue entry went into the store and to the handlers' buffers."""
 
     def apply_failed(self) -> None:
-        """An entry could not be applied; the reflector lists anew."""
+        """An entry could not be applied; the reflector lists again."""
 
     def stored(self, *, objects: int, version: str) -> None:
         """The store's size, and the resourceVersion up to which it is complete."""

@@ -63,12 +63,12 @@ class SharedInformer(Generic[T]):
       perhaps not all of them.
     - Between different objects no order is promised.
     - An object is its namespace and name. The uid is not part of that: an object deleted and made
-      again while nobody watched is one update (`split_on_uid_change` makes two of it).
+      again while there was no watch is one update (`split_on_uid_change` makes two of it).
     - Each query of the store is answered from one state of it.
-    - A handler is told of a change after the store and its indices have it, and perhaps later ones.
+    - A handler is notified of a change after the store and its indices have it, and perhaps later ones.
     - One handler is called for one notification at a time, in order; the `old` of an update is what
-      it was told last. Handlers do not wait for one another.
-    - A delete carries the last known object; as it was deleted if the watch told, else `stale`.
+      it was notified of last. Handlers do not wait for one another.
+    - A delete carries the last known object; as it was deleted if the watch reported it, else `stale`.
 
     Objects are shared by all readers and must not be changed. All methods belong on the event loop
     that runs the informer; reading the store is safe from any thread.
@@ -179,7 +179,7 @@ class SharedInformer(Generic[T]):
         return self._reflector.last_heard if self._reflector is not None else None
 
     def relist(self, reason: str) -> None:
-        """List anew, for who has reason to believe that the store is wrong or the watch stuck."""
+        """List again, for a caller that has reason to believe that the store is wrong or the watch stuck."""
         if self._reflector is not None:
             self._reflector.relist(RuntimeError(reason))
 
@@ -305,7 +305,7 @@ class SharedInformer(Generic[T]):
                 self._detector.check()
 
     def close(self) -> None:
-        """Become stopped, so that nobody waits any more; for owners whose run() never began.
+        """Become stopped, so that no task waits any more; for owners whose run() never began.
 
         Safe to repeat. Raises RuntimeError during a run: cancel its task instead.
         """

@@ -1,7 +1,7 @@
-"""Waiting until caches are filled, without polling and without waiting for ever.
+"""Waiting until caches are filled, without polling and without waiting indefinitely.
 
 A `SyncGate` is open (synced), shut (not yet) or stopped (never any more). Waiters of a gate that
-stops learn it at once: an informer that died must not leave anybody hanging.
+stops learn it at once: an informer that died must not leave a waiter hanging.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class SyncGate:
             self._settled.set()
 
     def note(self, trouble: Exception) -> None:
-        """Remember what is in the way at present, for those who wait in vain."""
+        """Remember what is in the way at present, for the message of a timeout."""
         self.trouble = trouble
 
     async def wait(self) -> bool:

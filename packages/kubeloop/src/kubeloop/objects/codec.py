@@ -53,6 +53,9 @@ _EXCERPT = 120
 _CLOSING_BRACE = 0x7D
 
 
+_PLAIN_CHANGE = re.compile(rb'\{"type":"(ADDED|MODIFIED|DELETED)","object":')
+
+
 class Codec(ABC, Generic[T]):
     """Decodes and encodes objects of one representation. Stateless; share it freely.
 
@@ -322,7 +325,6 @@ def _undecodable(data: Buffer, error: Exception) -> DecodeError:
     return DecodeError(f"{error}; the {len(data)} bytes begin with {bytes(data[:_EXCERPT])!r}")
 
 
-_PLAIN_CHANGE = re.compile(rb'\{"type":"(ADDED|MODIFIED|DELETED)","object":')
 _CHANGES = {b"ADDED": ADDED, b"MODIFIED": MODIFIED, b"DELETED": DELETED}
 
 _decode_any_event = msgspec.json.Decoder(AnyEvent).decode

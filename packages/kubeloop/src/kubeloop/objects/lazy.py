@@ -1,8 +1,8 @@
-"""Objects that keep their JSON: typed metadata now, everything else when somebody asks.
+"""Objects that keep their JSON: typed metadata now, everything else when it is asked for.
 
 A full dictionary of a pod is some 25 kB in hundreds of Python objects which the cyclic collector
 visits again and again; its JSON without managedFields is some 3 kB in one. A store of `LazyObject`s
-is therefore small and invisible to the collector, and an object that nobody reads is never decoded.
+is therefore small and invisible to the collector, and an object that is never read is never decoded.
 
 managedFields are cut out of the JSON when it comes in (replaced by `null`), because they are about
 half of it: the copy that is made anyway gets smaller, and each later decode is cheaper by the same
@@ -32,6 +32,12 @@ _BACKSLASH = 0x5C
 _SPACE = 0x20
 
 
+_REMEDY = (
+    "only its metadata is decoded; read to_dict(), or ask for a Struct of yours, as in"
+    " factory.informer('v1/pods', Pod)"
+)
+
+
 class LazyMeta(ObjectMeta, rename="camel", omit_defaults=True, gc=False):
     """ObjectMeta as a LazyObject carries it; `managed_fields` is unset again after decoding."""
 
@@ -44,12 +50,6 @@ class _Head(msgspec.Struct, rename="camel", gc=False):
     api_version: str = ""
     kind: str = ""
     metadata: LazyMeta = msgspec.field(default_factory=LazyMeta)
-
-
-_REMEDY = (
-    "only its metadata is decoded; read to_dict(), or ask for a Struct of yours, as in"
-    " factory.informer('v1/pods', Pod)"
-)
 
 
 class LazyObject(msgspec.Struct, frozen=True, eq=False, gc=False):

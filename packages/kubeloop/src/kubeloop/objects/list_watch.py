@@ -18,6 +18,14 @@ T = TypeVar("T")
 MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
+ADDED = "ADDED"
+MODIFIED = "MODIFIED"
+DELETED = "DELETED"
+BOOKMARK = "BOOKMARK"
+ERROR = "ERROR"
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
 class DecodeError(ValueError):
     """Bytes that are not what the API promises: malformed JSON, a wrong type, not a list."""
 
@@ -92,15 +100,6 @@ class Page(Generic[T]):
     resource_version: str
     continue_token: str = ""
     remaining: int | None = None
-
-
-ADDED = "ADDED"
-MODIFIED = "MODIFIED"
-DELETED = "DELETED"
-BOOKMARK = "BOOKMARK"
-ERROR = "ERROR"
-
-INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
 
 class WatchEvent(NamedTuple, Generic[T]):

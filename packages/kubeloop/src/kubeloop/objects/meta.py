@@ -17,6 +17,9 @@ import msgspec
 Key = NewType("Key", str)
 
 
+_WELL_FORMED = re.compile(r"[1-9][0-9]*\Z")
+
+
 class ObjectName(NamedTuple):
     """A key taken apart; cluster-scoped objects have the empty namespace."""
 
@@ -43,9 +46,6 @@ def split_key(key: str) -> ObjectName:
     if len(parts) > 2 or not parts[-1]:
         raise ValueError(f"key {key!r} is not 'name' or 'namespace/name'")
     return ObjectName("", parts[0]) if len(parts) == 1 else ObjectName(parts[0], parts[1])
-
-
-_WELL_FORMED = re.compile(r"[1-9][0-9]*\Z")
 
 
 def compare_versions(left: str, right: str) -> int:
@@ -75,7 +75,7 @@ class SlimMeta(msgspec.Struct, rename="camel", gc=False):
 
 
 class LabeledMeta(SlimMeta, rename="camel", gc=False):
-    """Slim metadata with what selectors and predicates look at."""
+    """Slim metadata with what selectors and predicates read."""
 
     generation: int = 0
     labels: dict[str, str] | None = None

@@ -28,6 +28,11 @@ _TOKEN = re.compile(r"[ \t\r\n]*(?:(?P<symbol>==|!=|[=!(),<>])|(?P<word>[^ \t\r\
 _OPERATOR_TOKENS = frozenset({"=", "==", "!=", "<", ">", "in", "notin"})
 
 
+_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
+_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
+_INTEGER = re.compile(r"[+-]?[0-9]+\Z")
+
+
 class SelectorError(ValueError):
     """A selector that cannot be read; the message names the position or the field."""
 
@@ -104,9 +109,6 @@ class SelectorScanner:
 
 SelectorLike: TypeAlias = "str | Mapping[str, Any] | LabelSelector"
 
-_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
-_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
-_INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 _INT64 = range(-(2**63), 2**63)
 
 

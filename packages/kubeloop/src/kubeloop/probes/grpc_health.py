@@ -30,6 +30,28 @@ _STATUSES = {0: "UNKNOWN", 1: "SERVING", 2: "NOT_SERVING", 3: "SERVICE_UNKNOWN"}
 _UNIMPLEMENTED = "12"
 
 
+# The static entries of `:status`, with their values. Other static names are of no interest.
+_STATIC_STATUS = {8: "200", 9: "204", 10: "206", 11: "304", 12: "400", 13: "404", 14: "500"}
+_STATIC_ENTRIES = 61
+_FIELDS = frozenset((":status", "grpc-status", "grpc-message"))
+_LONGEST_NAME, _LONGEST_VALUE = 16, 1024
+# The printable characters by the length of their codes. The code is canonical: codes of one length
+# follow each other in the order of the characters, so the lengths are all of it.
+_HUFFMAN_LENGTHS = (
+    (5, "012aceiost"),
+    (6, " %-./3456789=A_bdfghlmnpru"),
+    (7, ":BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz"),
+    (8, "&*,;XZ"),
+    (10, '!"()?'),
+    (11, "'+|"),
+    (12, "#>"),
+    (13, "\0$@[]~"),
+    (14, "^}"),
+    (15, "<`{"),
+    (19, "\\"),
+)
+
+
 async def grpc_check(
     host: str, port: int, *, service: str, timeout: float, agent: str
 ) -> ProbeOutcome:
@@ -189,27 +211,6 @@ def _unpadded(flags: int, payload: bytes) -> bytes:
 
 
 # What is read: RFC 7541, sections 5 and 6, without a dynamic table.
-
-# The static entries of `:status`, with their values. Other static names are of no interest.
-_STATIC_STATUS = {8: "200", 9: "204", 10: "206", 11: "304", 12: "400", 13: "404", 14: "500"}
-_STATIC_ENTRIES = 61
-_FIELDS = frozenset((":status", "grpc-status", "grpc-message"))
-_LONGEST_NAME, _LONGEST_VALUE = 16, 1024
-# The printable characters by the length of their codes. The code is canonical: codes of one length
-# follow each other in the order of the characters, so the lengths are all of it.
-_HUFFMAN_LENGTHS = (
-    (5, "012aceiost"),
-    (6, " %-./3456789=A_bdfghlmnpru"),
-    (7, ":BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz"),
-    (8, "&*,;XZ"),
-    (10, '!"()?'),
-    (11, "'+|"),
-    (12, "#>"),
-    (13, "\0$@[]~"),
-    (14, "^}"),
-    (15, "<`{"),
-    (19, "\\"),
-)
 
 
 def _huffman_codes() -> dict[tuple[int, int], str]:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from kubeloop.testing.fake_source import FakeSource
 
 
+T = TypeVar("T")
+
+
 class LogEntry(NamedTuple):
     """One change: what was before (None: nothing), what is after (None: deleted)."""
 
@@ -59,9 +62,6 @@ def _at(obj: JsonObject, version: int) -> JsonObject:
     changed = copy.deepcopy(obj)
     changed["metadata"]["resourceVersion"] = str(version)
     return changed
-
-
-T = TypeVar("T")
 
 
 class FakeWatch(Generic[T]):

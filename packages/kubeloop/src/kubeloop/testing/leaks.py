@@ -1,7 +1,7 @@
-"""What a test may not leave behind: tasks, sockets, threads, errors that nobody looked at.
+"""What a test may not leave behind: tasks, sockets, threads, errors that were never retrieved.
 
 The pytest plugin uses these guards; they also work by themselves. Each compares the end with the
-beginning, so that what was there before (a session's server, say) is nobody's leak, and each gives
+beginning, so that what was there before (a session's server, say) is no leak of the test, and each gives
 things that are about to end a moment to do so.
 """
 
@@ -58,7 +58,7 @@ class TaskGuard:
 class SocketGuard:
     """Watches the descriptors that the running loop waits for.
 
-    Only of selector loops, which asyncio's own are here. A transport that nobody closed is kept
+    Only of selector loops, which asyncio's own are here. A transport that was never closed is kept
     alive by its loop, so that no destructor can complain about it before the loop is closed.
     """
 

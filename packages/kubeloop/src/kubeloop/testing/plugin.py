@@ -6,7 +6,7 @@ It is loaded wherever kubeloop is installed and does nothing until it is asked.
 a `VirtualTimeLoop`. Needs pytest-asyncio 1.4 or newer.
 
 The fixture `kubeloop_leak_guard` fails a test that leaves a running task, a thread, an unclosed
-socket or transport, or an exception that nobody retrieved. For all tests of a directory, put into
+socket or transport, or an exception that was never retrieved. For all tests of a directory, put into
 its conftest.py
 
     @pytest.fixture(autouse=True)

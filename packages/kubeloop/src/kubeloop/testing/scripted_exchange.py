@@ -79,7 +79,7 @@ class RecordedRequest:
 
 
 class NoticingReader(asyncio.StreamReader):
-    """A stream reader that tells when the peer has left, without anybody reading."""
+    """A stream reader that notices when the peer has left, without a read."""
 
     def __init__(self) -> None:
         super().__init__(limit=_HEAD_LIMIT)

@@ -1,4 +1,4 @@
-"""An API server on a loopback socket that says exactly what a test told it to.
+"""An API server on a loopback socket that answers exactly as a test scripts it.
 
     async with ScriptedServer() as server:
         server.expect("GET", "/api/v1/pods", reply({...}), refuse(429, "TooManyRequests"))
@@ -7,7 +7,7 @@
         await watch.event("ADDED", pod)
 
 `expect` queues answers that are used once each, in order; `serve` answers any number of times.
-Expectations go first. On leaving the block the test fails where a request came that nobody
+Expectations go first. On leaving the block the test fails where a request came that was not
 scripted, an expected one never came, or an answer raised; no task and no socket stays behind.
 """
 
@@ -288,5 +288,5 @@ class ScriptedServer:
         for rule, answer in self._served:
             if rule.matches(request):
                 return answer
-        self._unexpected.append(f"nobody scripted: {request}")
+        self._unexpected.append(f"not scripted: {request}")
         return refuse(500, "InternalError", f"the test scripted no answer for {request}")

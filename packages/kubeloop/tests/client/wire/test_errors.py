@@ -36,11 +36,11 @@ def untrusted(code: int, message: str) -> ssl.SSLCertVerificationError:
 @pytest.mark.parametrize(
     ("error", "kind", "told"),
     [
-        (ConnectionRefusedError(111, "refused"), ConnectionRefused, "nobody listens"),
+        (ConnectionRefusedError(111, "refused"), ConnectionRefused, "nothing listens"),
         (
             OSError("Multiple exceptions: [Errno 111] a ('::1'), [Errno 111] b ('127.0.0.1')"),
             ConnectionRefused,
-            "nobody listens",
+            "nothing listens",
         ),
         (
             OSError("Multiple exceptions: [Errno 111] a, [Errno 101] unreachable"),

@@ -160,7 +160,7 @@ class FileToken:
             return self._fallback
 
     def invalidate(self, refused: Mapping[str, str] | None = None) -> None:
-        """Read the file anew for the next request, unless it already gave another token."""
+        """Read the file again for the next request, unless it already gave another token."""
         if refused is None or refused == self._headers:
             self._file.forget()
             self._content = None
@@ -220,7 +220,7 @@ class PemCertificate:
         )
 
     def invalidate(self, refused: Mapping[str, str] | None = None) -> None:
-        """Read the files anew, unless it was a token that the server refused."""
+        """Read the files again, unless it was a token that the server refused."""
         if not refused:
             self._certificate.forget()
             self._key.forget()
@@ -252,7 +252,7 @@ class ComposedCredentials:
 
     def invalidate(self, refused: Mapping[str, str] | None = None) -> None:
         """Make every part that can be renewed renew itself."""
-        # One plugin may be both parts and be told twice, which does no harm.
+        # One plugin may be both parts and be notified twice, which does no harm.
         self._headers.invalidate(refused)
         self._certificates.invalidate(refused)
 

@@ -33,7 +33,7 @@ class PluginCredential:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterInfo:
-    """The cluster as a plugin with `provideClusterInfo` is told it; `config` is its extension."""
+    """The cluster as a plugin with `provideClusterInfo` receives it; `config` is its extension."""
 
     server: str
     server_name: str | None

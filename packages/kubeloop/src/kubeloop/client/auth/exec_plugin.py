@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 _STDERR_SHOWN = 2000
 
 
+_LOG = logging.getLogger(__name__)
+
+
 class InteractiveMode(StrEnum):
     """What a plugin wants of standard input."""
 
@@ -62,7 +65,7 @@ class ExecSpec:
 
 
 def stdin_is_terminal() -> bool:
-    """Whether somebody could type an answer to a plugin."""
+    """Whether a user could type an answer to a plugin."""
     try:
         return sys.stdin is not None and sys.stdin.isatty()
     except ValueError:  # closed
@@ -266,8 +269,6 @@ def _printable(text: str) -> str:
     """Keep escape sequences of strangers away from the terminal that shows the message."""
     return "".join(char for char in text if char.isprintable() or char in "\n\t").strip()
 
-
-_LOG = logging.getLogger(__name__)
 
 _LEEWAY = dt.timedelta(seconds=30)
 _RETRY_PAUSE = dt.timedelta(seconds=5)

@@ -31,6 +31,9 @@ _NAME_CHARS = frozenset(
 )
 
 
+R = TypeVar("R")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Impersonation:
     """The user to act as. The real user needs the RBAC verb `impersonate` for each part."""
@@ -64,9 +67,6 @@ def _escape(key: str) -> str:
         char if char in _NAME_CHARS else "".join(f"%{byte:02X}" for byte in char.encode())
         for char in key
     )
-
-
-R = TypeVar("R")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,9 @@ _ENCRYPTED = re.compile(
 _MEMORY_FILES = "/proc/self/fd"
 
 
+_LOG = logging.getLogger(__name__)
+
+
 class PemSource:
     """PEM text from a setting itself or from a file; `origin` names the setting, for errors."""
 
@@ -62,7 +65,7 @@ class PemSource:
         return self._data
 
     def forget(self) -> None:
-        """Read the file anew next time; inline data stays."""
+        """Read the file again next time; inline data stays."""
         if self._file is not None:
             self._file.forget()
 
@@ -187,8 +190,6 @@ def _write_all(descriptor: int, content: bytes) -> None:
         view = view[os.write(descriptor, view) :]
 
 
-_LOG = logging.getLogger(__name__)
-
 _Inputs = tuple[bytes | None, ClientKeyPair | None]
 
 
@@ -231,14 +232,14 @@ class TlsContexts:
         try:
             return self._build(*inputs)
         except ConfigError as error:
-            # A context that presents nobody is no substitute for one that should present us.
+            # A context without a client certificate is no substitute for one that should present ours.
             if inputs[1] is not None and not had_pair:
                 raise
             _LOG.warning("keeping the previous TLS material: %s", error)
             return working
 
     def authority_pem(self) -> bytes | None:
-        """Return the CA bundle's present content, as exec plugins are told it."""
+        """Return the CA bundle's present content, as exec plugins receive it."""
         return self._authority.read() if self._authority else None
 
     @property

@@ -1,4 +1,4 @@
-"""A small file that somebody else replaces: token, certificate, key, CA bundle.
+"""A small file that another process replaces: token, certificate, key, CA bundle.
 
 Each read compares the file's identity (a `stat`, some microseconds) and reads the content again
 when it differs. Kubelets swap a symbolic link, which changes the inode, so a rotation is seen at

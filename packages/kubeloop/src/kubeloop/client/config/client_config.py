@@ -53,6 +53,11 @@ if TYPE_CHECKING:
 SERVICEACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
+_HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
+T = TypeVar("T")
+_LOG = logging.getLogger(__name__)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
     """Where configuration may be found. `environ` is what exec plugins inherit."""
@@ -84,9 +89,6 @@ class ClientSettings:
             listed = [Path(part) for part in self.kubeconfig.split(os.pathsep) if part]
             return tuple(dict.fromkeys(listed))
         return (self.home / ".kube" / "config",) if self.home else ()
-
-
-_HOST, _PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 
 
 def is_in_cluster(settings: ClientSettings) -> bool:
@@ -129,11 +131,6 @@ def in_cluster_namespace(settings: ClientSettings) -> str:
         return "default"
     except (OSError, ValueError) as error:
         raise ConfigError(f"ServiceAccount namespace: cannot read {path}: {error}") from error
-
-
-T = TypeVar("T")
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

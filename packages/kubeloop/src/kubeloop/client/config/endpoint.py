@@ -1,6 +1,6 @@
 """Where an API server is: its URL taken apart, the name to verify it by, the proxy in between.
 
-The URL is parsed once, when the configuration is read, so that a mistake in it is told with the
+The URL is parsed once, when the configuration is read, so that a mistake in it is reported with the
 file that holds it and not by a failed connection.
 """
 

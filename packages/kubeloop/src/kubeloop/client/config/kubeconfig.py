@@ -29,6 +29,17 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+_WORDS = {
+    "object": "a mapping",
+    "array": "a list",
+    "str": "a string",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "nothing",
+}
+
+
 class Extension(msgspec.Struct, frozen=True):
     """Data of another program beside an entry."""
 
@@ -77,7 +88,7 @@ class AuthProvider(msgspec.Struct, frozen=True):
 
 
 class AuthInfo(msgspec.Struct, frozen=True, rename="kebab"):
-    """Who somebody is. Its text form hides everything, because nearly all of it is secret."""
+    """A user's credentials. Its text form hides everything, because nearly all of it is secret."""
 
     client_certificate: str = ""
     client_certificate_data: str = ""
@@ -162,17 +173,6 @@ class Kubeconfig:
     def source(self) -> str:
         """The files, for messages."""
         return ":".join(map(str, self.files))
-
-
-_WORDS = {
-    "object": "a mapping",
-    "array": "a list",
-    "str": "a string",
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-    "null": "nothing",
-}
 
 
 class _Document(msgspec.Struct, frozen=True, rename="kebab"):

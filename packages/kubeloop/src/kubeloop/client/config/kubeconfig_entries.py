@@ -44,6 +44,9 @@ if TYPE_CHECKING:
     )
 
 
+_LOG = logging.getLogger(__name__)
+
+
 def endpoint_of(entry: KubeconfigEntry[Cluster]) -> Endpoint:
     """Return where the cluster's server is. Raises `ConfigError`."""
     cluster = entry.value
@@ -76,7 +79,7 @@ def tls_of(entry: KubeconfigEntry[Cluster]) -> TlsContexts:
 
 
 def cluster_info(entry: KubeconfigEntry[Cluster], tls: TlsContexts) -> ClusterInfo:
-    """Return what a plugin with `provideClusterInfo` is told about the cluster."""
+    """Return what a plugin with `provideClusterInfo` receives about the cluster."""
     cluster = entry.value
     extensions = {item.name: item.extension for item in cluster.extensions}
     return ClusterInfo(
@@ -106,9 +109,6 @@ def _decode(location: ConfigLocation, text: str) -> bytes:
     except (binascii.Error, ValueError) as error:
         remedy = "it is PEM itself: encode it (base64 -w0)" if "-----BEGIN" in text else str(error)
         raise location.error(f"is not base64; {remedy}") from error
-
-
-_LOG = logging.getLogger(__name__)
 
 
 def credentials_of(
@@ -240,7 +240,7 @@ def _api_version(config: ExecConfig, location: ConfigLocation) -> str:
         raise location.at("apiVersion").error(
             f"{config.api_version!r} {'is no longer' if old else 'is not'} supported; use"
             f" {' or '.join(API_VERSIONS)}, whichever the plugin speaks"
-            + (" (update the plugin and write the kubeconfig anew)" if old else "")
+            + (" (update the plugin and write the kubeconfig again)" if old else "")
         )
     return config.api_version
 

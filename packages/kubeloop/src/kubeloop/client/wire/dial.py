@@ -50,6 +50,9 @@ _KEEPALIVE_OPTIONS = (
 )
 
 
+_ERRNO = re.compile(r"\[Errno (\d+)\]")
+
+
 def enable_keepalive(sock: socket.socket) -> None:
     """Let a TCP connection end by itself, with an error, when its peer is gone."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
@@ -65,9 +68,6 @@ def keepalive_socket(address: tuple[Any, ...]) -> socket.socket:
     sock = socket.socket(family, kind, protocol)
     enable_keepalive(sock)
     return sock
-
-
-_ERRNO = re.compile(r"\[Errno (\d+)\]")
 
 
 async def dial(

@@ -1,4 +1,4 @@
-"""Failures of sockets, names and certificates, told in words that help.
+"""Failures of sockets, names and certificates, in messages that help.
 
 Works on the standard library's errors alone, so that every kind of connection to an API server
 reports alike: what failed, against which URL, and what a person can do about it.
@@ -49,7 +49,7 @@ def _unreachable(error: BaseException, url: str, peer: str) -> TransportError:
     match error:
         case OSError() if _is_refused(error):
             return ConnectionRefused(
-                f"{url}: connection refused: nobody listens there; is {peer} running,"
+                f"{url}: connection refused: nothing listens there; is {peer} running,"
                 " and are host and port right?"
             )
         case socket.gaierror():

@@ -35,6 +35,11 @@ _TRAILERS = re.compile(_FIELDS + rb"\r\n")
 _TRAILERS_PREFIX = re.compile(_FIELDS + rb"(?:\r|" + _FIELD_NAME + rb"(?::" + _TEXT + rb"*\r?)?)?")
 
 
+_MAX_HEAD = 65_536
+_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: ([\t\x20-\x7E\x80-\xFF]*))?\r\n")
+_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[\t ]*([\t\x20-\x7E\x80-\xFF]*?)[\t ]*\r\n")
+
+
 class ResponseFramingError(ValueError):
     """Bytes that are not HTTP/1.1; what follows them cannot be trusted."""
 
@@ -100,12 +105,6 @@ class ChunkedFraming:
             raise ResponseFramingError(f"malformed chunked encoding at {rest[:40]!r}")
         self._kept = rest
         return len(data)
-
-
-_MAX_HEAD = 65_536
-
-_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: ([\t\x20-\x7E\x80-\xFF]*))?\r\n")
-_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[\t ]*([\t\x20-\x7E\x80-\xFF]*?)[\t ]*\r\n")
 
 
 class BodyFraming(Protocol):

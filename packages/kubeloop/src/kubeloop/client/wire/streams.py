@@ -49,6 +49,11 @@ _HEAD_TIMEOUT = 65.0
 _MAX_REFUSAL = 1024 * 1024
 
 
+# How long a server lets a watch live at most where the request does not say.
+_LONGEST_WATCH = 3600
+_GRACE = 5.0
+
+
 async def open_watch(
     *,
     endpoint: Endpoint,
@@ -106,7 +111,7 @@ async def read_list(
 
 
 class _Request:
-    """A GET on its way: sent, accepted or refused, and its failures told with its URL."""
+    """A GET on its way: sent, accepted or refused, and its failures reported with its URL."""
 
     def __init__(
         self, endpoint: Endpoint, ssl_context: ssl.SSLContext | None, head: bytes, target: str
@@ -169,11 +174,6 @@ async def _read_page(url: str, connection: Connection, codec: Codec[T]) -> Page[
         why = connection.error or "end of stream"
         raise lost(url, f"{why}, after {size} bytes of the list", answer_begun=True)
     return decoder.finish()
-
-
-# How long a server lets a watch live at most where the request does not say.
-_LONGEST_WATCH = 3600
-_GRACE = 5.0
 
 
 class StreamTransport:

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
     from kubeloop.objects.list_watch import WatchEvent
 
 
-# etcd takes objects of 1.5 MiB; aggregated API servers may take more, nobody takes this.
+# etcd takes objects of 1.5 MiB; aggregated API servers may take more, none takes this.
 MAX_LINE = 64 * 1024 * 1024
+
+
+T = TypeVar("T")
 
 
 class LineSplitter:
@@ -65,9 +68,6 @@ class LineSplitter:
             self._tail_size += len(rest)
             if self._tail_size > self._limit:
                 raise ResponseFramingError(f"a line of more than {self._limit} bytes")
-
-
-T = TypeVar("T")
 
 
 class WireWatch(Generic[T]):

@@ -40,7 +40,7 @@ class ElectionConfigError(ValueError):
 class ElectionConfig:
     """Which lease, as whom, and with which times (seconds).
 
-    `identity` must differ between processes: whoever finds its own identity in the lease takes
+    `identity` must differ between processes: a process that finds its own identity in the lease takes
     itself for the holder. `release_on_cancel` frees the lease at once when the election is
     cancelled, so that a successor need not wait for its end.
     """
@@ -167,7 +167,7 @@ class UpdateLease:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class LeaveLease:
-    """Somebody else holds it; nothing changes before `until` by our clock."""
+    """Another replica holds it; nothing changes before `until` by our clock."""
 
     holder: str
     until: float

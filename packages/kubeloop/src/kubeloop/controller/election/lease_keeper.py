@@ -41,6 +41,9 @@ Monotonic: TypeAlias = Callable[[], float]
 _log = logging.getLogger(__name__)
 
 
+_LEASES = "coordination.k8s.io/v1/leases"
+
+
 class LeaseClient(Protocol):
     """One Lease at the API server, as JSON so that foreign fields survive. Raises KubeError."""
 
@@ -48,7 +51,7 @@ class LeaseClient(Protocol):
         """Read the lease; raises NotFound where there is none."""
 
     async def create(self, lease: JsonObject) -> JsonObject:
-        """Create it; raises Conflict where somebody was faster."""
+        """Create it; raises Conflict where another replica was faster."""
 
     async def update(self, lease: JsonObject) -> JsonObject:
         """Replace it; raises Conflict where its resourceVersion is no longer the present one."""
@@ -57,8 +60,8 @@ class LeaseClient(Protocol):
 class Tenure:
     """Until when we may believe that we lead. One writer; may be read from any thread.
 
-    Once it has run out it stays so until `end` makes it ready for the next one: whoever looked
-    meanwhile was told that we do not lead, and a late answer must not make that untrue.
+    Once it has run out it stays so until `end` makes it ready for the next one: a caller that asked
+    meanwhile heard that we do not lead, and a late answer must not make that untrue.
     """
 
     __slots__ = ("_now", "_until")
@@ -148,7 +151,7 @@ class LeaseKeeper:
         self._observe(seen, self._now())
         match decide(self._view, self._config, now=self._now(), wall=self._clock.now()):
             case LeaveLease():
-                # Somebody else holds it, so we do not: no reason to wait for our own deadline.
+                # Another replica holds it, so we do not: no reason to wait for our own deadline.
                 self._tenure.end()
             case action:
                 await self._write(action)
@@ -178,9 +181,6 @@ class LeaseKeeper:
         self._view = self._view.observe(lease, now)
 
 
-_LEASES = "coordination.k8s.io/v1/leases"
-
-
 class ApiLease:
     """One Lease through a client; the client stays the caller's."""
 
@@ -193,7 +193,7 @@ class ApiLease:
         return await self._leases.get(self._name)
 
     async def create(self, lease: JsonObject) -> JsonObject:
-        """Create it; raises Conflict where somebody was faster."""
+        """Create it; raises Conflict where another replica was faster."""
         return await self._leases.create(lease)
 
     async def update(self, lease: JsonObject) -> JsonObject:

@@ -109,7 +109,7 @@ class _WorkSide:
             self._callbacks.on_stopped()
 
     def wake(self) -> None:
-        """Wake whoever waits: the thread has ended, nothing more will come from it."""
+        """Wake the waiters: the thread has ended, nothing more will come from it."""
         self._over.set()
         self._elected.set()
 

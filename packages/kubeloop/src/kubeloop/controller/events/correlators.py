@@ -37,6 +37,17 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 
+_MEMORY = 4096
+_SIMILAR = 10
+_SIMILAR_WITHIN = 600.0
+_BURST = 25
+_REFILL_SECONDS = 300.0
+_COMBINED = "(combined from similar events): "
+_HEARTBEAT = 1800.0
+_IDLE = 360.0
+_LONGEST_NOTE = 1024
+
+
 class Lru(Generic[K, V]):
     """A mapping that forgets what was not used for longest when it is full."""
 
@@ -61,13 +72,6 @@ class Lru(Generic[K, V]):
         if len(self._items) > self._size:
             self._items.popitem(last=False)
 
-
-_MEMORY = 4096
-_SIMILAR = 10
-_SIMILAR_WITHIN = 600.0
-_BURST = 25
-_REFILL_SECONDS = 300.0
-_COMBINED = "(combined from similar events): "
 
 _Key: TypeAlias = "Hashable"
 
@@ -178,11 +182,6 @@ def _count_patch(event: JsonObject) -> MergePatch:
 
 def _seconds(earlier: dt.datetime, later: dt.datetime) -> float:
     return (later - earlier).total_seconds()
-
-
-_HEARTBEAT = 1800.0
-_IDLE = 360.0
-_LONGEST_NOTE = 1024
 
 
 class _Series:

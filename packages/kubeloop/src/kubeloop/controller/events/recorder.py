@@ -54,6 +54,10 @@ _PAUSE = 10.0
 _log = logging.getLogger(__name__)
 
 
+_QUEUE = 1000
+_DROPS_PER_LINE = 100
+
+
 class EventSink(Protocol):
     """Takes Events. Raises KubeError."""
 
@@ -108,16 +112,12 @@ class EventWriter:
             try:
                 return await self._sink.patch(metadata["namespace"], metadata["name"], write.patch)
             except NotFound:
-                _log.debug("event %s has expired and is created anew", _name(write))
+                _log.debug("event %s has expired and is created again", _name(write))
         return await self._sink.create(write.event)
 
 
 def _name(write: EventWrite) -> str:
     return str(write.event["metadata"]["name"])
-
-
-_QUEUE = 1000
-_DROPS_PER_LINE = 100
 
 
 class EventDetails(TypedDict, total=False):

@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class LeaderElectionLost(RuntimeError):
-    """The lease went to somebody else, or could not be renewed in time."""
+    """The lease went to another replica, or could not be renewed in time."""
 
     def __init__(self) -> None:
         super().__init__("leader election lost")
@@ -86,7 +86,7 @@ class _Failed:
 class Manager:
     """Runs runnables in groups; see the module.
 
-    `grace` is how long a stop may take: 0 waits for nothing, less than 0 for ever. `on_lost` says
+    `grace` is how long a stop may take: 0 waits for nothing, less than 0 indefinitely. `on_lost` says
     what a lost lease means. "exit": the end, with LeaderElectionLost and without grace, so that a
     new process begins from nothing. "standby": only the leader's group stops; should the lease be
     ours again its runnables are run again, so add those as functions that make what they run.
@@ -197,7 +197,7 @@ class Manager:
         if shutdown.stuck:
             # It must not go on beside another leader, and nothing short of the end stops it.
             raise GracePeriodExpired(self._grace, shutdown.stuck)
-        assert self._election is not None  # somebody lost it
+        assert self._election is not None  # it was lost, so there is one
         self._campaign(self._election)
 
     def _campaign(self, election: Election) -> None:
@@ -216,7 +216,7 @@ class Manager:
         self._inbox.put_nowait(_Event.ELECTED)
 
     def _step_down(self) -> None:
-        # At once, before any message is read: from here on somebody else may lead.
+        # At once, before any message is read: from here on another replica may lead.
         self._groups[Group.LEADER].cancel()
 
     async def _shut_down(self, grace: float) -> list[str]:

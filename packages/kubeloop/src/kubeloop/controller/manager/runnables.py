@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     from kubeloop.informer.factory import SharedInformerFactory
 
 
+_log = logging.getLogger(__name__)
+
+
 class Group(enum.Enum):
     """What is started and stopped together. The order of the members is the order of the start.
 
@@ -57,7 +60,7 @@ STOP_ORDER: tuple[tuple[Group, ...], ...] = (
     (Group.WARMUP, Group.OTHERS),
     # The leader finishes what it is at, with caches and the lease still there.
     (Group.LEADER,),
-    # Nobody reads any more.
+    # No reader is left.
     (Group.CACHES,),
     (Group.WEBHOOKS,),
     # Health and metrics to the last: we are alive while we stop, and probes should see that.
@@ -75,11 +78,9 @@ LAST_TO_STOP: tuple[Group, ...] = (
 RunFunction: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 FailureReport: TypeAlias = Callable[[str, BaseException], None]
 
-_log = logging.getLogger(__name__)
-
 
 class Runnable(Protocol):
-    """Runs until cancelled; returning early is fine, raising ends whoever runs it."""
+    """Runs until cancelled; returning early is fine, raising ends its manager."""
 
     async def run(self) -> None:
         """Run."""
@@ -185,7 +186,7 @@ class Caches:
     """Runs a factory's informers; ready when all of them are synced.
 
     For `Group.CACHES`. `sync_timeout` seconds without a full sync fail the manager's start with
-    `NotSynced`, which names the informers; None waits for ever.
+    `NotSynced`, which names the informers; None waits indefinitely.
     """
 
     def __init__(
@@ -208,7 +209,7 @@ class Caches:
 
 
 class Shutdown:
-    """One stop, begun when it is made. `grace` 0 waits for nothing, less than 0 for ever."""
+    """One stop, begun when it is made. `grace` 0 waits for nothing, less than 0 indefinitely."""
 
     def __init__(self, grace: float) -> None:
         self._loop = asyncio.get_running_loop()

@@ -1,6 +1,6 @@
-"""What a queue tells about itself, and the bookkeeping behind it.
+"""What a queue reports about itself, and the bookkeeping behind it.
 
-`QueueMetrics` is the seam to a metrics library; the queue's name belongs to whoever makes one. A
+`QueueMetrics` is the seam to a metrics library; the queue's name belongs to the program that makes one. A
 queue without metrics pays for none of this. `QueueMeter` notes when items were added and taken and
 reports the running ones every half second, by a timer that exists only while something runs.
 """

@@ -47,6 +47,9 @@ It must be idempotent: an object that a server sends again is a new object and p
 """
 
 
+_log = logging.getLogger(__name__)
+
+
 class Delta(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """One event, ready to be applied. `version` is "" where the stored object has none."""
 
@@ -123,7 +126,6 @@ class ObjectPreparer(Generic[T]):
             return original
 
 
-_log = logging.getLogger(__name__)
 _IS_DELETE: Mapping[str, bool] = {ADDED: False, MODIFIED: False, DELETED: True}
 
 

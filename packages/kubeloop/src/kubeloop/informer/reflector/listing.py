@@ -47,6 +47,10 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
+DEFAULT_PAGE = 500
+WARN_EVERY = 10.0
+
+
 class Snapshot(Generic[T]):
     """Objects by key; of two with one key the later wins.
 
@@ -83,7 +87,7 @@ class Snapshot(Generic[T]):
         return Snapshot(self._preparer, metrics=self._metrics, skip_rejected=self._skip_rejected)
 
     def clear(self) -> None:
-        """Forget everything; the list begins anew."""
+        """Forget everything; the list begins again."""
         self.items = {}
 
     def _take_one(self, obj: T) -> None:
@@ -96,9 +100,6 @@ class Snapshot(Generic[T]):
             _log.warning("list item left out: %s", error)
         else:
             self.items[change.key] = change.obj
-
-
-DEFAULT_PAGE = 500
 
 
 def is_unavailable(error: KubeError) -> bool:
@@ -168,9 +169,6 @@ class ListPager(Generic[T]):
                 list_version = page.resource_version
             await snapshot.take(page.items)
         return list_version, paged
-
-
-WARN_EVERY = 10.0
 
 
 class StreamCutShort(Exception):

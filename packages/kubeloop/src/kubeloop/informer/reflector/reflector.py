@@ -134,13 +134,13 @@ class Reflector(Generic[T]):
         self._relist: RelistRequested | None = None
 
     def relist(self, reason: Exception) -> None:
-        """Give up the current watch and list anew, because what was learned so far may be lost."""
+        """Give up the current watch and list again, because what was learned so far may be lost."""
         self._relist = RelistRequested(reason)
         if self._guard is not None:
             self._guard.interrupt(self._relist)
 
     async def run(self) -> None:
-        """List and watch until cancelled; raises only what is nobody's answer but a defect."""
+        """List and watch until cancelled; raises only what is no server's answer but a defect."""
         state: ReflectorState[T] = Starting()
         try:
             while True:
@@ -245,7 +245,7 @@ class Reflector(Generic[T]):
         except (KubeError, SilentWatch) as error:
             return self._after_failed_watch(error)
         except RelistRequested as error:
-            _log.warning("%s: watch given up, listing anew: %s", self.name, error)
+            _log.warning("%s: watch given up, listing again: %s", self.name, error)
             return self._ended("relist", Resting(Starting()))
         lasted = asyncio.get_running_loop().time() - began
         return self._after_closed_watch(reader.accepted, lasted)
@@ -374,7 +374,7 @@ class Reflector(Generic[T]):
     def _report(self, error: Exception) -> None:
         try:
             self._on_error(error)
-        except Exception:  # noqa: BLE001 -- somebody else's code must not end the reflector
+        except Exception:  # noqa: BLE001 -- a callback must not end the reflector
             _log.exception("%s: the error handler failed", self.name)
 
     def _log_error(self, error: Exception) -> None:

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+MIN_WATCH_TIMEOUT = 300.0
+
+
 class WatchStream(Protocol[T]):
     """An open watch."""
 
@@ -105,9 +108,8 @@ def _stated_type(obj: Any) -> tuple[str, str]:
     return getattr(obj, "api_version", ""), getattr(obj, "kind", "")
 
 
-MIN_WATCH_TIMEOUT = 300.0
 FAST_BACKOFF = Backoff(duration=0.2, factor=2.0, jitter=0.5, cap=3.0)
-"""For a program that somebody waits for: after an outage it is back within seconds, where client-go's
+"""For a program whose clients wait: after an outage it is back within seconds, where client-go's
 own pace may leave it blind for another minute. Fit for a handful of watches, not for every node's."""
 
 

@@ -50,7 +50,7 @@ class ReflectorSupervisor(Generic[T]):
         self._wanted.set()
 
     def relist(self, reason: Exception) -> None:
-        """Let the reflector that runs list anew."""
+        """Let the reflector that runs list again."""
         if self.reflector is not None:
             self.reflector.relist(reason)
 

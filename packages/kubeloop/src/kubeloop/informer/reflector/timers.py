@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
+_log = logging.getLogger(__name__)
+
+
 class SilentWatch(Exception):
     """Nothing came for longer than the server could have been silent."""
 
@@ -64,9 +67,6 @@ class StreamGuard(Interruptible):
             self.interrupt(SilentWatch(f"no byte in {self._silence:g} s"))
         else:
             self._timer = self._loop.call_at(due, self._check_silence)
-
-
-_log = logging.getLogger(__name__)
 
 
 class ResyncTimer:
