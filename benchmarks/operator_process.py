@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from benchmarks.operator_places import Place
 
-SETTLED = "every ElastiService was looked at"
+SETTLED = "startup reconcile complete"
 _PATIENCE = 1800.0
 _LOOK = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -73,7 +73,7 @@ class OperatorRun:
         return news
 
     async def settled(self) -> dict[str, Any]:
-        """Wait until everything was looked at and nothing was written for a while.
+        """Wait until everything was reconciled and nothing was written for a while.
 
         Returns what the start took, from the program's first instruction to its last write.
         """

@@ -179,6 +179,8 @@ class Case:
 class CrashTestbed:
     """What the cases on one server share."""
 
+    __test__ = False  # pytest would take it for one, by its name
+
     rig: Rig
     resolver: FakeResolver
     account: Account

@@ -33,6 +33,7 @@ from kubeloop.aio.wait import poll
 from kubeloop.client import AlreadyExists, Client, ClientConfig, NotFound
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
+from kubeloop.testing.virtual_time import VirtualClock, VirtualTimeLoop
 
 __all__ = ["SLICES", "FakePrometheus", "FakeResolver", "Rig", "loopback", "until_true"]
 
@@ -77,7 +78,13 @@ class Rig:
         self.resolvers = [resolver]
         self.settings = settings
         self.config = config
-        self.clock: Clock = SystemClock()
+        loop = asyncio.get_running_loop()
+        virtual = isinstance(loop, VirtualTimeLoop)
+        self.clock: Clock = (
+            VirtualClock(dt.datetime.now(dt.UTC) - dt.timedelta(seconds=loop.time()))
+            if virtual
+            else SystemClock()
+        )
         self.elastiservices = self.client.resource(ELASTISERVICES, namespace=self.namespace)
         self._shown = shown
 
@@ -93,7 +100,7 @@ class Rig:
                 client=client,
                 open_client=lambda: Client(self.config),
                 clock=self.clock,
-                resolver_port=lambda: Translated(self.resolvers),
+                resolver_client=lambda: Translated(self.resolvers),
             )
             task = asyncio.create_task(operator.run(), name="operator")
             try:

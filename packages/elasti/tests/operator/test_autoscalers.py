@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from tests.controllers.support import eventually
 from tests.operator.keda import KEDA, keda_on
@@ -72,7 +70,7 @@ async def test_a_pause_left_by_a_crash_is_taken_back(rig: Rig):
 async def test_keda_that_does_not_pause_keeps_the_target_awake(
     rig: Rig, prometheus: FakePrometheus, monkeypatch
 ):
-    monkeypatch.setattr("elasti.operator.app.Keda", _impatient)
+    monkeypatch.setattr(Keda, "pause_timeout", 0.4)
     async with keda_on(rig) as keda:
         keda.reports = False
         await rig.web(triggers=[prometheus.trigger()], autoscaler=KEDA)
@@ -88,10 +86,6 @@ async def test_keda_that_does_not_pause_keeps_the_target_awake(
             await rig.becomes("Serve")
             assert await rig.replicas() == 1
             assert PAUSED not in await keda.annotations()
-
-
-def _impatient(client: Any) -> Any:
-    return Keda(client, pause_timeout=0.4)
 
 
 async def test_a_missing_scaledobject_does_not_hold_up_a_wake(rig: Rig):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -44,13 +45,13 @@ def test_what_an_elastiservice_names_in_the_cache_is_nobodys_orphan():
     es = ElastiService(metadata=ObjectMeta(name="x", namespace="shop"), spec=spec)
 
     def orphans(*objects: ElastiService) -> list[str]:
-        sweeper = OrphanSweeper(
-            client=None,  # type: ignore[arg-type]  # nothing is deleted here
-            elastiservices=Shown(objects),  # type: ignore[arg-type]
-            services=Shown([web, private]),  # type: ignore[arg-type]
-            our_slices=Shown([piece]),  # type: ignore[arg-type]
-            period=1.0,
+        caches: Any = SimpleNamespace(
+            elastiservices=Shown(objects),
+            services=Shown([web, private]),
+            our_slices=Shown([piece]),
         )
+        client: Any = None  # nothing is deleted here
+        sweeper = OrphanSweeper(client, caches, period=1.0)
         return [meta.name for _, meta in sweeper.orphans()]
 
     assert orphans(es) == []
@@ -77,7 +78,7 @@ async def test_nothing_is_said_to_be_unknown_before_everything_is_known(rig: Rig
             rig.settings,
             client=client,
             open_client=lambda: Client(rig.config),
-            resolver_port=lambda: Translated(rig.resolvers),
+            resolver_client=lambda: Translated(rig.resolvers),
         )
         task = asyncio.create_task(operator.run())
         try:

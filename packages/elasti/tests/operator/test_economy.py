@@ -116,7 +116,7 @@ async def test_a_new_leader_writes_nothing_whether_triggers_answer_or_not(rig: R
         prometheus.queries.clear()
         with asked_of(rig) as asked, structlog.testing.capture_logs() as told:
             async with rig.operator():
-                await eventually(lambda: _has(told, "every ElastiService was looked at"))
+                await eventually(lambda: _has(told, "startup reconcile complete"))
                 prometheus.gate.set()
                 # Three rounds: whatever follows from the first one has been done.
                 await eventually(lambda: _true(prometheus.queries.count("awake") >= 3))

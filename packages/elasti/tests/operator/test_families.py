@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.operator.states import service_state
 
 from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef
 from elasti.api.wire import ActivityReport
-from elasti.operator.handover.execute import HandoverExecutor
+from elasti.operator.handover.listing import SlicePublisher
 from elasti.operator.handover.machine import State
 from elasti.operator.handover.observe import Facts, observation_of
-from elasti.operator.handover.state import ServiceState
 from elasti.operator.report.status import status_of
 from elasti.operator.settings import OperatorSettings
 from kubeloop.aio.clock import SystemClock
@@ -51,15 +52,15 @@ def service(*families: str) -> Service:
     ],
 )
 def test_a_resolver_is_there_only_if_one_is_in_every_family(state, families, resolvers, covered):
-    memory = ServiceState("uid", "web", state=state, listed=resolvers)
+    known = service_state(state, listed=resolvers)
     facts = Facts(es=ES, now=0.0, service=service(*families), resolvers=resolvers)
-    assert observation_of(facts, memory, OperatorSettings()).resolver is covered
+    assert observation_of(facts, known, OperatorSettings()).resolver is covered
 
 
 def test_the_missing_family_is_named():
-    memory = ServiceState("uid", "web", state=State.SERVE)
+    known = service_state(State.SERVE)
     facts = Facts(es=ES, now=0.0, service=service("IPv4", "IPv6"), resolvers=(FOUR,))
-    status = status_of(facts, memory, (), SystemClock().now())
+    status = status_of(facts, known, (), SystemClock().now())
     (found,) = (entry for entry in status.conditions if entry.type == "MaySleep")
     assert (found.status, found.reason) == ("False", "NoResolver")
     assert "IPv6" in found.message
@@ -92,22 +93,14 @@ class Slices:
 
 async def test_each_address_of_a_resolver_answers_for_itself():
     slices: Any = Slices()
-    unused: Any = None
-    handover = HandoverExecutor(
-        client=slices,
-        own=unused,
-        port=OnlyFour(),
-        resolvers=unused,
-        scales=unused,
-        keda=unused,
-        reporter=unused,
-        metrics=unused,
-        clock=unused,
+    deps: Any = SimpleNamespace(
+        client=slices, resolver_client=OnlyFour(), caches=SimpleNamespace(resolvers=None)
     )
+    publisher = SlicePublisher(deps)
     both = service("IPv4", "IPv6")
-    memory = ServiceState("uid", "web")
+    known = service_state()
     facts = Facts(es=ES, now=0.0, service=both, resolvers=(FOUR, SIX), ports={80: 20000})
-    await handover.publish(facts, memory)
-    assert memory.listed == (FOUR,)
+    await publisher.publish(facts, known)
+    assert known.listing.listed == (FOUR,)
     assert slices.addresses == ["10.1.0.1"]
-    assert memory.probe_failures == 1
+    assert known.listing.probe_failures == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 
 import pytest
@@ -185,7 +184,7 @@ async def test_a_wake_during_the_pause_leaves_nothing_paused(
     rig: Rig, prometheus: FakePrometheus, monkeypatch: pytest.MonkeyPatch
 ):
     """Traffic comes while KEDA is being paused: whoever ends last, KEDA works."""
-    monkeypatch.setattr("elasti.operator.app.Keda", functools.partial(Keda, pause_timeout=2.0))
+    monkeypatch.setattr(Keda, "pause_timeout", 2.0)
     async with keda_on(rig) as keda:
         keda.reports = False
         await rig.web(triggers=[prometheus.trigger()], autoscaler=KEDA)

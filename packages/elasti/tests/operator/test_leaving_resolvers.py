@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.operator.states import service_state
 
 from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef
 from elasti.api.wire import ActivityReport
-from elasti.operator.handover.execute import HandoverExecutor
+from elasti.operator.handover.execute import ask_resolvers
+from elasti.operator.handover.listing import SlicePublisher
 from elasti.operator.handover.machine import Activity, State
 from elasti.operator.handover.observe import Facts, observation_of
-from elasti.operator.handover.state import ServiceState
 from elasti.operator.settings import OperatorSettings
 from kubeloop.objects.core import (
     EndpointConditions,
@@ -73,21 +75,11 @@ class Story:
     def __init__(self) -> None:
         self.cluster = Cluster()
         fake: Any = self.cluster
-        unused: Any = None
-        self.handover = HandoverExecutor(
-            client=fake,
-            own=unused,
-            port=fake,
-            resolvers=fake,
-            scales=unused,
-            keda=unused,
-            reporter=unused,
-            metrics=unused,
-            clock=unused,
+        deps: Any = SimpleNamespace(
+            client=fake, resolver_client=fake, caches=SimpleNamespace(resolvers=fake)
         )
-        self.memory = ServiceState("uid", "web")
-        self.memory.enter(State.ENGAGING, "idle")
-        self.memory.engaged_at = 0.0
+        self.publisher = SlicePublisher(deps)
+        self.state = service_state(State.ENGAGING, engaged_at=0.0)
 
     async def look(self, now: float, *ready: ServiceEndpoint) -> Facts:
         facts = Facts(
@@ -97,13 +89,12 @@ class Story:
             resolvers=ready,
             ports={80: 20000},
         )
-        await self.handover.publish(facts, self.memory)
+        await self.publisher.publish(facts, self.state)
         return facts
 
     async def ask(self) -> Activity:
-        return await self.handover.ask(
-            {KEY: tuple(self.memory.resolvers_to_query.values())}, since=15.0
-        )
+        asked = tuple(self.state.listing.to_query.values())
+        return await ask_resolvers(self.cluster, {KEY: asked}, since=15.0)
 
 
 @pytest.fixture
@@ -131,16 +122,16 @@ async def test_what_one_has_seen_that_is_gone_nobody_knows(story: Story):
 
 async def test_the_next_try_has_nothing_to_do_with_it(story: Story):
     await story.look(0.0, ONE, TWO)
-    await story.handover.remove((), story.memory)
-    story.memory.enter(State.SERVE, "")
-    story.memory.enter(State.ENGAGING, "idle")
+    await story.publisher.remove((), story.state)
+    story.state.enter(State.SERVE, "")
+    story.state.enter(State.ENGAGING, "idle")
     story.cluster.reports["10.0.0.2"] = None
     await story.look(100.0, ONE)
     assert await story.ask() is Activity.QUIET
 
 
 async def test_while_a_target_wakes_those_on_their_way_out_are_asked_and_no_dead_ones(story: Story):
-    story.memory.enter(State.WAKING, "wanted")
+    story.state.enter(State.WAKING, "wanted")
     await story.look(0.0, ONE, TWO, THREE)
     story.cluster.there = {ONE, TWO}
     story.cluster.reports["10.0.0.2"] = ActivityReport(held=3, open=3)
@@ -154,17 +145,17 @@ async def test_while_a_target_wakes_those_on_their_way_out_are_asked_and_no_dead
 async def test_nodes_must_know_somebody_who_stays(story: Story):
     """All who were listed when it began have left: nobody has been in rotation for the settle."""
     loop = asyncio.get_running_loop()
-    began = story.memory.engaged_at = loop.time()
+    began = story.state.handover.engaged_at = loop.time()
     await story.look(began, ONE)
     await asyncio.sleep(10)
     await story.look(loop.time(), ONE, TWO)
     await asyncio.sleep(6)
     facts = await story.look(loop.time(), TWO)
-    assert not observation_of(facts, story.memory, SETTINGS).engage_settled
-    assert observation_of(facts, story.memory, SETTINGS).resolver
+    assert not observation_of(facts, story.state, SETTINGS).engage_settled
+    assert observation_of(facts, story.state, SETTINGS).resolver
     await asyncio.sleep(10)
     facts = await story.look(loop.time(), TWO)
-    assert observation_of(facts, story.memory, SETTINGS).engage_settled
+    assert observation_of(facts, story.state, SETTINGS).engage_settled
 
 
 async def test_listed_and_left_a_moment_ago_is_nobody(story: Story):
@@ -172,4 +163,4 @@ async def test_listed_and_left_a_moment_ago_is_nobody(story: Story):
     facts = Facts(
         es=ElastiService(metadata=META, spec=SPEC), now=99.0, service=SERVICE, resolvers=(TWO,)
     )
-    assert not observation_of(facts, story.memory, SETTINGS).resolver
+    assert not observation_of(facts, story.state, SETTINGS).resolver

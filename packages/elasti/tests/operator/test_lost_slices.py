@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
+from tests.operator.states import service_state
 
 from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef
+from elasti.operator.autoscalers.base import Autoscalers
 from elasti.operator.handover.children import resolver_slices
+from elasti.operator.handover.cluster_reader import ClusterReader
 from elasti.operator.handover.machine import State
-from elasti.operator.handover.observe import ClusterReader, Facts
+from elasti.operator.handover.observe import Facts
 from elasti.operator.handover.plan import requeue_after
 from elasti.operator.handover.state import ServiceState
 from elasti.operator.settings import OperatorSettings
+from elasti.operator.watch.directory import Directory
+from elasti.operator.watch.targets import WatchedTarget
 from kubeloop.client.errors import NotFound, Status
 from kubeloop.objects.core import EndpointSlice, Service, ServiceEndpoint
 from kubeloop.objects.meta import ObjectMeta
@@ -52,14 +58,19 @@ class Server:
 class Nothing:
     """No target, no resolvers."""
 
-    async def follow(self, *_what: object) -> None:
-        return None
+    finding = None
 
     async def read(self, *_what: object) -> None:
         return None
 
     def ready(self) -> tuple[ServiceEndpoint, ...]:
         return ()
+
+    def lost_for(self) -> float:
+        return 0.0
+
+    def held_by(self, _owner: object) -> dict[int, int]:
+        return {}
 
 
 def written(version: str) -> EndpointSlice:
@@ -69,53 +80,55 @@ def written(version: str) -> EndpointSlice:
     return msgspec.structs.replace(piece, metadata=meta)
 
 
-async def shown(server: Any, memory: ServiceState) -> list[str]:
+async def shown(server: Any, state: ServiceState) -> list[str]:
     nothing: Any = Nothing()
-    observer = ClusterReader(
+    deps: Any = SimpleNamespace(
         client=server,
-        services=server,
-        private_slices=server,
-        our_slices=server,
-        targets=nothing,
-        resolvers=nothing,
+        caches=SimpleNamespace(
+            services=server, private_slices=server, our_slices=server, resolvers=nothing
+        ),
+        directory=Directory(),
+        autoscalers=Autoscalers(server, ()),
+        ports=nothing,
+        definition=nothing,
     )
-    facts = await observer.observe(ES, memory, lambda _event: None)
-    return [piece.metadata.name for piece in facts.slices]
+    snapshot = await ClusterReader(deps, nothing).read(ES, state, WatchedTarget(nothing))
+    state.note(snapshot)
+    return [piece.metadata.name for piece in snapshot.slices]
 
 
 @pytest.fixture
-def memory() -> ServiceState:
-    made = ServiceState("uid", "web", legacy_checked=True)
+def state() -> ServiceState:
+    made = service_state(legacy_checked=True)
     piece = written("10")
-    made.slices.wrote(piece.metadata.name, "10", piece)
+    made.own_writes.slices.wrote(piece.metadata.name, "10", piece)
     return made
 
 
-async def test_a_cache_that_is_behind_a_write_is_not_believed(memory: ServiceState):
+async def test_a_cache_that_is_behind_a_write_is_not_believed(state: ServiceState):
     server = Server("9")
-    assert await shown(server, memory) == [written("10").metadata.name]
+    assert await shown(server, state) == [written("10").metadata.name]
     assert server.asked == 0
 
 
 async def test_a_slice_that_went_while_the_watch_was_down_is_not_taken_for_published(
-    memory: ServiceState,
+    state: ServiceState,
 ):
     server = Server("20")
-    assert await shown(server, memory) == []
-    assert await shown(server, memory) == []
+    assert await shown(server, state) == []
+    assert await shown(server, state) == []
     assert server.asked == 1
 
 
-async def test_a_slice_that_the_cache_is_about_to_show_is_there(memory: ServiceState):
+async def test_a_slice_that_the_cache_is_about_to_show_is_there(state: ServiceState):
     name = written("10").metadata.name
-    assert await shown(Server("20", name), memory) == [name]
+    assert await shown(Server("20", name), state) == [name]
 
 
 @pytest.mark.parametrize("soon", [True, False])
 def test_a_public_slice_that_comes_after_the_private_one_is_looked_for(soon: bool):
-    memory = ServiceState("uid", "web")
-    memory.state = State.WAKING
-    looks = requeue_after(
-        Facts(es=ES, now=0.0, ready_soon=soon), memory, OperatorSettings(), now=0.0, lost_for=0.0
+    state = service_state(State.WAKING)
+    pause = requeue_after(
+        Facts(es=ES, now=0.0, ready_soon=soon), state, OperatorSettings(), now=0.0, lost_for=0.0
     )
-    assert looks == (1.0 if soon else None)
+    assert pause == (1.0 if soon else None)

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from tests.operator.fakes import FakePrometheus
 from tests.operator.rig import until_true
+from tests.operator.states import service_state
 
 from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef, ScaleTrigger
 from elasti.operator.handover.machine import State
@@ -45,20 +46,20 @@ class Round:
     evaluator: Evaluator
     decisions: Decisions
     directory: Directory
-    memory: ServiceState
+    state: ServiceState
     store: Store
     poller: Poller
     enqueued: list[Request]
 
     async def run(self) -> list[Request]:
-        """Poll; returns who is to be looked at."""
+        """Poll; returns what is to be reconciled."""
         self.enqueued.clear()
         await self.poller.poll()
         return list(self.enqueued)
 
-    def look(self) -> None:
-        """The reconciler looked, and saw what there is to see now."""
-        self.memory.judged = self.decisions.judge(WEB)
+    def reconciled(self) -> None:
+        """The reconciler saw what there is to see now."""
+        self.state.handover.judged = self.decisions.judge(WEB)
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ async def round_(prometheus: FakePrometheus) -> AsyncIterator[Round]:
     directory, states, store = Directory(), StateStore(), Store()
     enqueued: list[Request] = []
     directory.put(es)
-    memory = states.of(WEB, "u", "web")
+    state = states.of(WEB, "u", "web")
     store.objects.append(es)
     async with Evaluator(clock=SystemClock(), stale_after=120.0) as evaluator:
         decisions = Decisions(
@@ -94,54 +95,54 @@ async def round_(prometheus: FakePrometheus) -> AsyncIterator[Round]:
             enqueue=enqueued.append,
             interval=30.0,
         )
-        yield Round(prometheus, evaluator, decisions, directory, memory, store, poller, enqueued)
+        yield Round(prometheus, evaluator, decisions, directory, state, store, poller, enqueued)
 
 
 async def test_a_round_that_says_nothing_new_concerns_nobody(round_: Round):
-    round_.memory.state = State.SERVE
+    round_.state.handover.current = State.SERVE
     assert await round_.run() == [WEB]
-    round_.look()
+    round_.reconciled()
     assert await round_.run() == []
 
 
 async def test_what_was_not_looked_at_since_is_asked_for_again(round_: Round):
-    round_.memory.state = State.SERVE
+    round_.state.handover.current = State.SERVE
     assert await round_.run() == [WEB]
     assert await round_.run() == [WEB]
 
 
 @pytest.mark.parametrize("state", [State.SERVE, State.PROXY])
 async def test_a_trigger_that_begins_to_fail_is_news(round_: Round, state: State):
-    round_.memory.state = state
+    round_.state.handover.current = state
     await round_.run()
-    round_.look()
+    round_.reconciled()
     round_.prometheus.up = 0.0
     assert await round_.run() == [WEB]
 
 
 async def test_what_keeps_a_target_awake_is_no_news_while_it_sleeps(round_: Round):
-    round_.memory.state = State.PROXY
+    round_.state.handover.current = State.PROXY
     await round_.run()
-    round_.look()
-    round_.memory.last_attempt = SystemClock().now().timestamp()
-    assert round_.decisions.judge(WEB) != round_.memory.judged
+    round_.reconciled()
+    round_.state.requests.last_attempt = SystemClock().now().timestamp()
+    assert round_.decisions.judge(WEB) != round_.state.handover.judged
     assert await round_.run() == []
-    round_.memory.state = State.SERVE
+    round_.state.handover.current = State.SERVE
     assert await round_.run() == [WEB]
 
 
 async def test_a_trigger_at_work_wakes_a_sleeping_target_until_it_is_awake(round_: Round):
-    round_.memory.state = State.PROXY
+    round_.state.handover.current = State.PROXY
     round_.prometheus.value = 9.0
     for _ in range(2):
         assert await round_.run() == [WEB]
-        round_.look()
-    round_.memory.state = State.WAKING
+        round_.reconciled()
+    round_.state.handover.current = State.WAKING
     assert await round_.run() == []
 
 
 async def test_one_that_is_in_use_is_woken_before_the_slowest_trigger_has_answered(round_: Round):
-    round_.memory.state = State.PROXY
+    round_.state.handover.current = State.PROXY
     round_.prometheus.value = 9.0
     round_.prometheus.hung = "slow"
     trigger = ScaleTrigger("prometheus", round_.prometheus.trigger("slow")["metadata"])
@@ -196,14 +197,15 @@ async def test_what_was_shown_of_one_target_says_nothing_of_another(
 
 
 def test_another_target_is_another_story():
-    memory = ServiceState("u", "web", state=State.PROXY, parked_here=True)
+    state = service_state(State.PROXY, parked_here=True)
     first, second = (ScaleTarget("shop", "apps/v1", "Deployment", name) for name in ("a", "b"))
-    memory.set_target(first)
-    memory.scales.wrote("target", "9", ScaleView("uid", 0, "9"))
-    memory.set_target(first)
-    assert memory.state is State.PROXY
-    assert memory.scales.is_pending
-    memory.set_target(second)
-    assert memory.state is None
-    assert not memory.scales.is_pending
-    assert not memory.parked_here
+    cached, written = ScaleView("uid", 3, "8"), ScaleView("uid", 0, "9")
+    state.aim_at(first)
+    state.own_writes.wrote_scale(written)
+    state.aim_at(first)
+    assert state.current is State.PROXY
+    assert state.own_writes.newest_scale(cached) == written
+    state.aim_at(second)
+    assert state.current is None
+    assert state.own_writes.newest_scale(cached) == cached
+    assert not state.handover.parked_here

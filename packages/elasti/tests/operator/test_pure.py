@@ -1,4 +1,4 @@
-"""The operator's values: children, plans, overlays, contests, reports, settings, directory."""
+"""The operator's values: children, plans, overlays, conflicts, reports, settings, directory."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.operator.states import service_state
 
 from elasti.api.conditions import Obstacle, Reason
 from elasti.api.crd import custom_resource_definition
@@ -33,9 +34,10 @@ from elasti.operator.handover.children import (
 )
 from elasti.operator.handover.execute import combined_activity
 from elasti.operator.handover.machine import HOLDS, Activity, State
-from elasti.operator.handover.observe import Facts, missing_rules_text
-from elasti.operator.handover.scale_conflicts import replicas_manager
-from elasti.operator.handover.state import ScaleConflict, ServiceState, StateStore, WriteOverlay
+from elasti.operator.handover.observe import Facts
+from elasti.operator.handover.own_writes import WriteOverlay
+from elasti.operator.handover.scale_conflicts import ScaleConflict, replicas_manager
+from elasti.operator.handover.state import StateStore
 from elasti.operator.idleness.decide import Decision, Evidence, Verdict
 from elasti.operator.idleness.decisions import Decisions, combined_decision
 from elasti.operator.pacing import RateSpacer
@@ -45,7 +47,7 @@ from elasti.operator.report.crd_check import missing_fields, schema_hash
 from elasti.operator.report.status import status_of, status_patch
 from elasti.operator.settings import OnResolverLoss, OperatorSettings
 from elasti.operator.watch.directory import Directory
-from elasti.operator.watch.targets import UpdateObjInfo
+from elasti.operator.watch.targets import UpdateObjInfo, missing_rules_text
 from elasti.triggers.registry import TriggerReading
 from kubeloop.aio.clock import SystemClock
 from kubeloop.controller.reconcile import Request
@@ -97,14 +99,7 @@ def elastiservice(name="web", *, created="2030-01-01T00:00:00Z", uid="", **spec)
 
 
 def target(replicas: int) -> UpdateObjInfo:
-    return UpdateObjInfo(
-        namespace="shop",
-        name="web",
-        spec_replicas=replicas,
-        status_replicas=replicas,
-        uid="t",
-        version="1",
-    )
+    return UpdateObjInfo(spec_replicas=replicas, uid="t", version="1")
 
 
 # Children
@@ -175,7 +170,7 @@ def test_a_plan_brings_about_what_its_state_holds(state: State, replicas: int):
     (piece,) = resolver_slices(WEB, [ServiceEndpoint(("10.1.0.1",), READY)], {80: 1, 5432: 2})
     es = elastiservice(min_target_replicas=2)
     facts = Facts(es=es, now=0.0, service=WEB, target=target(replicas), slices=(piece,))
-    kinds = [type(write) for write in plans.plan(state, facts, ServiceState("u", "web"))]
+    kinds = [type(write) for write in plans.plan(state, facts, service_state())]
     holds = HOLDS[state]
     assert (plans.PublishSlices in kinds) is holds.slice
     assert (plans.RemoveSlices in kinds) is not holds.slice
@@ -196,6 +191,7 @@ def test_a_write_is_seen_before_the_cache_has_it():
     assert overlay.newest("x", None, "") == "ours"
     assert overlay.newest("x", "old", "9") == "ours"
     assert overlay.newest("x", "same", "10") == "same"
+    overlay.caught_up("x", "10")
     assert overlay.newest("x", None, "") is None, "the cache has caught up"
 
 
@@ -356,8 +352,8 @@ def facts_of(**changes) -> Facts:
 
 
 def test_status_is_complete_and_written_only_on_change():
-    memory = ServiceState("u", "web", state=State.WAKING)
-    status = status_of(facts_of(), memory, (), NOW)
+    known = service_state(State.WAKING)
+    status = status_of(facts_of(), known, (), NOW)
     assert (status.mode, status.state, status.observed_generation) == ("proxy", "Waking", 3)
     assert [(p.port, p.resolver_port) for p in status.resolver_ports] == [
         (80, 20001),
@@ -375,8 +371,8 @@ def test_status_is_complete_and_written_only_on_change():
     assert status_patch(status, status, NOW) is None
     patch = status_patch(ElastiServiceStatus(), status, NOW)
     assert patch is not None
-    assert "lastScaledUpTime" not in patch["status"]
-    assert patch["status"]["lastReconciledTime"] == "2030-01-01T00:00:00Z"
+    assert "lastScaledUpTime" not in patch
+    assert patch["lastReconciledTime"] == "2030-01-01T00:00:00Z"
 
 
 @pytest.mark.parametrize(
@@ -388,7 +384,7 @@ def test_status_is_complete_and_written_only_on_change():
     ],
 )
 def test_ready_says_what_is_wrong(changes, reason):
-    status = status_of(facts_of(**changes), ServiceState("u", "web", state=State.SERVE), (), NOW)
+    status = status_of(facts_of(**changes), service_state(State.SERVE), (), NOW)
     (ready,) = [c for c in status.conditions if c.type == "Ready"]
     assert ready.reason == reason
 
@@ -396,7 +392,7 @@ def test_ready_says_what_is_wrong(changes, reason):
 def test_failing_triggers_are_named():
     es = elastiservice(triggers=({"type": "prometheus"},))
     broken = Evidence(1.0, TriggerReading(error="no answer"), 0.0)
-    status = status_of(facts_of(es=es), ServiceState("u", "web"), (broken,), NOW)
+    status = status_of(facts_of(es=es), service_state(), (broken,), NOW)
     (found,) = [c for c in status.conditions if c.type == "TriggersHealthy"]
     assert (found.status, found.message) == ("False", "triggers[0]: no answer")
 
@@ -405,10 +401,10 @@ def _known_to_a_former_leader(**changes) -> ElastiService:
     """An ElastiService whose triggers were read by a leader that is gone."""
     es = elastiservice(triggers=({"type": "prometheus"},))
     quiet = Evidence(1.0, TriggerReading(0.0), 0.0, 0.0)
-    memory = ServiceState("u", "web", state=State.SERVE)
+    known = service_state(State.SERVE)
     in_use = Obstacle("InUse", "triggers[0] was seen at work")
     status = status_of(
-        facts_of(es=es, decision=Decision(Verdict.STAY, "", in_use)), memory, (quiet,), NOW
+        facts_of(es=es, decision=Decision(Verdict.STAY, "", in_use)), known, (quiet,), NOW
     )
     return msgspec.structs.replace(es, status=status, **changes)
 
@@ -418,7 +414,7 @@ def test_a_new_leader_leaves_what_triggers_said_until_it_has_read_them():
     unread = Obstacle(Reason.TRIGGERS_UNREAD, "triggers[0] has not been read lately")
     seen = facts_of(es=es, decision=Decision(Verdict.STAY, "", unread))
     for evidence in ((), (Evidence(1.0),)):
-        status = status_of(seen, ServiceState("u", "web", state=State.SERVE), evidence, NOW)
+        status = status_of(seen, service_state(State.SERVE), evidence, NOW)
         assert status == es.status
 
 
@@ -428,7 +424,7 @@ def test_what_a_former_leader_said_of_something_else_is_not_left(state):
     if state is State.SERVE:
         newer = msgspec.structs.replace(es.metadata, generation=4)
         es = msgspec.structs.replace(es, metadata=newer)
-    status = status_of(facts_of(es=es), ServiceState("u", "web", state=state), (), NOW)
+    status = status_of(facts_of(es=es), service_state(state), (), NOW)
     (found,) = [c for c in status.conditions if c.type == "TriggersHealthy"]
     assert found.reason == "NotReadYet"
 

@@ -104,7 +104,7 @@ async def test_a_kind_that_is_installed_later_is_found(rig: Rig, monkeypatch: py
     ]
     await allow(rig.client, "cattle", rules)
     async with rig.operator() as operator:
-        operator._context.client.mapper._seconds_between = 0.1
+        operator._dependencies.client.mapper._seconds_between = 0.1
         told = await rig.tells("TargetFound", "NotFound")
         assert "the server has no kind Cow in example.com/v1alpha1" in told["message"]
         await define(rig.client, kinds.cattle(scalable=False))

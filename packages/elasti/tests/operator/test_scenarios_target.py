@@ -238,7 +238,7 @@ async def test_a_target_that_changes_during_the_settle_is_not_parked(
 
         async def told() -> bool:
             found = await rig.events("FailedToScale")
-            return any("somebody else changed it meanwhile" in e["message"] for e in found)
+            return any("another writer changed it meanwhile" in e["message"] for e in found)
 
         await eventually(told)
         prometheus.value = 9.0

@@ -11,6 +11,7 @@ import pytest
 
 from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef
 from elasti.api.wire import WakeOutcome
+from elasti.operator.autoscalers.base import Autoscalers
 from elasti.operator.metrics import OperatorMetrics
 from elasti.operator.pacing import DeferredWork
 from elasti.operator.scale_handler import ScaleTarget, ScaleUp, ScaleView
@@ -76,7 +77,7 @@ def waker_on(server: Server, count: int, *namespaces: str) -> TargetWaker:
         client=server,  # type: ignore[arg-type]  # all that is used of it
         directory=directory_of(count, namespaces or ("shop",)),
         scales=server,  # type: ignore[arg-type]
-        keda=server,  # type: ignore[arg-type]
+        autoscalers=Autoscalers(server, ()),  # type: ignore[arg-type]
         metrics=OperatorMetrics(),
         clock=SystemClock(),
         is_synced=lambda: True,

@@ -196,7 +196,7 @@ async def test_it_lets_a_target_sleep_and_wakes_it():
             clock.seconds += 30
             await poller.poll()
         assert decisions.together(WEB).verdict is Verdict.SLEEP
-        state.state = State.PROXY
+        state.handover.current = State.PROXY
         DEPTHS["orders"] = 5.0
         enqueued.clear()
         await poller.poll()

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 from elasti.api.names import OPERATOR
 from elasti.api.wire import OPERATOR_AUDIENCE
 from elasti.authn.authenticator import authenticator_for
-from elasti.operator.autoscalers.keda import Keda
+from elasti.operator.autoscalers import AUTOSCALERS
+from elasti.operator.autoscalers.base import Autoscalers
+from elasti.operator.dependencies import Dependencies
 from elasti.operator.handover.resolver_client import HttpResolverClient
-from elasti.operator.leader import Leader, OperatorContext
+from elasti.operator.leader import Leader
 from elasti.operator.metrics import OperatorMetrics
+from elasti.operator.report.events import EventReporter
 from elasti.operator.scale_handler import ScaleHandler
 from elasti.operator.server import Server
 from elasti.operator.wake import TargetWaker
@@ -53,7 +56,7 @@ class OperatorApp:
     """One replica. `run` goes on until `stop`, or until something fails for good.
 
     `open_client` makes a client on any loop: the election has a connection of its own.
-    `resolver_port` opens the way to resolvers; by default their pods' addresses.
+    `resolver_client` opens the way to resolvers; by default their pods' addresses.
     """
 
     def __init__(
@@ -63,7 +66,7 @@ class OperatorApp:
         client: Client,
         open_client: Callable[[], Client],
         clock: Clock | None = None,
-        resolver_port: ResolverClientFactory | None = None,
+        resolver_client: ResolverClientFactory | None = None,
     ) -> None:
         self.settings = settings
         self._clock = clock or SystemClock()
@@ -76,12 +79,12 @@ class OperatorApp:
         handles = self.caches.elastiservices.add_handler(self.directory.on_event, name="directory")
         self._directory_gates = [handle.gate for _, handle in handles]
         self.caches.elastiservices.add_handler(self._forget, name="metrics")
-        scales, keda = ScaleHandler(client), Keda(client)
+        scales, autoscalers = ScaleHandler(client), Autoscalers(client, AUTOSCALERS)
         self.waker = TargetWaker(
             client=client,
             directory=self.directory,
             scales=scales,
-            keda=keda,
+            autoscalers=autoscalers,
             metrics=self.metrics,
             clock=self._clock,
             is_synced=lambda: self.is_synced,
@@ -90,20 +93,20 @@ class OperatorApp:
         recorder = EventRecorder(
             EventSource(OPERATOR, self._identity), ApiEventSink(client), clock=self._clock
         )
-        self._context = OperatorContext(
+        self._open_resolver_client = resolver_client or self._http_resolver_client
+        self._dependencies = Dependencies(
             client=client,
             settings=settings,
             clock=self._clock,
             caches=self.caches,
             directory=self.directory,
             scales=scales,
-            keda=keda,
+            autoscalers=autoscalers,
             waker=self.waker,
             metrics=self.metrics,
-            recorder=recorder,
-            resolver_port=resolver_port or self._resolver_port,
+            reporter=EventReporter(recorder),
         )
-        self.callers = authenticator_for(
+        self.authenticator = authenticator_for(
             client,
             settings.authn_settings,
             audience=OPERATOR_AUDIENCE,
@@ -119,8 +122,8 @@ class OperatorApp:
         add = self.manager.add
         add(recorder, group=Group.RECORDERS, name="events")
         add(self.server, group=Group.SERVERS, name="server")
-        if self.callers is not None:
-            add(self.callers, group=Group.OTHERS, name="callers")
+        if self.authenticator is not None:
+            add(self.authenticator, group=Group.OTHERS, name="authn")
         if self.settings.health_port:
             add(self._health_server(), group=Group.SERVERS, name="health")
         add(self.caches.manager, group=Group.CACHES, name="caches")
@@ -147,7 +150,7 @@ class OperatorApp:
             meta = event.obj.metadata
             self.metrics.forget(Request(meta.namespace, meta.name))
 
-    def _resolver_port(self) -> HttpResolverClient:
+    def _http_resolver_client(self) -> HttpResolverClient:
         return HttpResolverClient(
             admin_port=self.settings.resolver_admin_port, token_file=self.settings.token_file
         )
@@ -156,7 +159,7 @@ class OperatorApp:
         # Handlers lag behind their cache; to a leader, who owns what must not be half known.
         for gate in self._directory_gates:
             await gate.wait()
-        await Leader(self._context).run()
+        await Leader(self._dependencies, self._open_resolver_client).run()
 
     def _election(self, open_client: Callable[[], Client]) -> ElectionThread | None:
         if not self.settings.leader_elect:
@@ -173,7 +176,7 @@ class OperatorApp:
         return Server(
             waker=self.waker,
             directory=self.directory,
-            callers=self.callers,
+            authenticator=self.authenticator,
             metrics=self.metrics,
             healthz=HealthChecks("healthz"),
             readyz=self._readiness(),

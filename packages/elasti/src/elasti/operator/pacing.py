@@ -34,10 +34,10 @@ class BoundedRequeue:
         self._under_way: set[Request] = set()
 
     def __repr__(self) -> str:
-        return f"<Trickle {len(self._under_way)} under way, {len(self._waiting)} waiting>"
+        return f"<BoundedRequeue {len(self._under_way)} under way, {len(self._waiting)} waiting>"
 
     def add(self, request: Request) -> None:
-        """Have it looked at some time; nothing where it waits for that already.
+        """Have it reconciled in its turn; nothing where it waits for that already.
 
         One that is under way may be half done: it comes once more.
         """
@@ -45,7 +45,7 @@ class BoundedRequeue:
         self._go_on()
 
     def reconciled(self, request: Request) -> None:
-        """It was looked at, whoever asked for it."""
+        """It was reconciled, for this or another reason."""
         self._under_way.discard(request)
         self._go_on()
 
@@ -61,7 +61,7 @@ class BoundedRequeue:
 
 
 class RateSpacer:
-    """Gives each who asks a moment of its own, `rate` a second."""
+    """Gives out moments, `rate` a second."""
 
     def __init__(self, rate: float = 10.0) -> None:
         self._gap = 1.0 / rate

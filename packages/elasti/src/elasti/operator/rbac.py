@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from elasti.api.names import GROUP, LEASE_NAME, PLURAL, QUARANTINE_CONFIG_MAP
 from elasti.api.rbac import READ, PolicyRule
+from elasti.operator.autoscalers import AUTOSCALERS
 
 NAMESPACED_RULES = (
     PolicyRule(GROUP, (PLURAL,), ("list", "watch", "patch"), "finalizer and durable requests"),
@@ -35,8 +36,7 @@ NAMESPACED_RULES = (
     ),
     PolicyRule("argoproj.io", ("rollouts",), READ, "targets"),
     PolicyRule("argoproj.io", ("rollouts/scale",), ("get", "update"), "sleep and wake"),
-    PolicyRule("keda.sh", ("scaledobjects",), ("get", "patch"), "pause and resume"),
-    PolicyRule("autoscaling", ("horizontalpodautoscalers",), ("get",), "warn of minReplicas: 0"),
+    *(rule for autoscaler in AUTOSCALERS for rule in autoscaler.rules),
     # A Role may grant it for the namespace that it is in.
     PolicyRule("", ("namespaces",), ("get",), "do not wait where a namespace goes"),
     PolicyRule("", ("events",), ("create", "patch"), "tell people"),

@@ -74,7 +74,6 @@ class ScaleView:
     replicas: int
     version: str
     selector: str = ""
-    status_replicas: int = 0
 
 
 class ScaleUp(enum.Enum):
@@ -85,7 +84,7 @@ class ScaleUp(enum.Enum):
 
 
 class ScaleDown(enum.Enum):
-    """How a park ended. CHANGED: somebody else changed the target since it was looked at."""
+    """How a park ended. CHANGED: another writer changed the target since it was observed."""
 
     PARKED = "parked"
     CHANGED = "changed"
@@ -190,5 +189,4 @@ def _view(scale: TargetScale) -> ScaleView:
         replicas=scale.spec.replicas,
         version=scale.metadata.resource_version,
         selector=scale.status.selector,
-        status_replicas=scale.status.replicas,
     )

@@ -50,7 +50,7 @@ _log = structlog.get_logger(__name__)
 class Server:
     """A runnable for `Group.SERVERS`; ready when it listens. Port 0 takes any free one.
 
-    Without `callers` anybody may call.
+    Without an `authenticator` every client may call.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Server:
         *,
         waker: TargetWaker,
         directory: Directory,
-        callers: CallerAuthenticator | None,
+        authenticator: CallerAuthenticator | None,
         metrics: OperatorMetrics,
         healthz: HealthChecks,
         readyz: HealthChecks,
@@ -69,7 +69,7 @@ class Server:
     ) -> None:
         self._waker = waker
         self._directory = directory
-        self._callers = callers
+        self._authenticator = authenticator
         self._metrics = metrics
         self._checks = {"/healthz": healthz, "/readyz": readyz}
         self._is_synced = is_synced
@@ -113,9 +113,9 @@ class Server:
         self, handler: Callable[[web.Request], Awaitable[web.Response]]
     ) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def guarded(request: web.Request) -> web.Response:
-            if self._callers is not None:
+            if self._authenticator is not None:
                 try:
-                    await self._callers.admit(request.headers.get("Authorization", ""))
+                    await self._authenticator.admit(request.headers.get("Authorization", ""))
                 except AccessDenied as denied:
                     headers = _RETRY_AFTER if denied.status == 503 else None
                     return _json(denied.status, {"message": str(denied)}, headers)

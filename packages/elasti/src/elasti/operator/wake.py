@@ -4,7 +4,7 @@ The reply is given after acting and says what is true: it comes from the API ser
 cache. Many targets are woken a few at a time, over few connections, and what follows waits
 until all are. Namespaces take turns, so that one whose targets hang or are many delays no
 other's (`FairSemaphore`). Callers that ask for the same target at the same time share one
-answer. KEDA is resumed beside it and may fail; when the target was scaled is written into
+answer. The autoscaler is resumed beside it and may fail; when the target was scaled is written into
 status afterwards, without keeping the caller.
 """
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from elasti.operator.autoscalers.keda import Keda
+    from elasti.operator.autoscalers.base import Autoscalers
     from elasti.operator.metrics import OperatorMetrics
     from elasti.operator.scale_handler import ScaleHandler, ScaleView
     from elasti.operator.watch.directory import CRDDetails, Directory
@@ -61,7 +61,7 @@ class TargetWaker:
         client: Client,
         directory: Directory,
         scales: ScaleHandler,
-        keda: Keda,
+        autoscalers: Autoscalers,
         metrics: OperatorMetrics,
         clock: Clock,
         is_synced: Callable[[], bool],
@@ -70,7 +70,7 @@ class TargetWaker:
         self._objects = client.resource(ELASTISERVICES)
         self._directory = directory
         self._scales = scales
-        self._keda = keda
+        self._autoscalers = autoscalers
         self._metrics = metrics
         self._clock = clock
         self._is_synced = is_synced
@@ -108,7 +108,8 @@ class TargetWaker:
     async def wait_calm(self) -> None:
         """Let a crowd that is being woken go first, for a moment at most.
 
-        For looks, which each of those wake-ups asks for, and which would take the processor from the rest.
+        For reconciles, which each of those wake-ups asks for, and which would take the processor from
+        the rest.
         """
         await self._wake_slots.wait_calm(_LONGEST_WAIT)
 
@@ -152,7 +153,7 @@ class TargetWaker:
     async def _scale(self, details: CRDDetails) -> IncomingReply:
         ref = details.spec.scale_target_ref
         target = ScaleTarget.of(details.namespace, ref.api_version, ref.kind, ref.name)
-        self._resume_keda(details)
+        self._resume_autoscaler(details)
         try:
             async with asyncio.timeout(_TIMEOUT), self._wake_slots.slot(details.namespace):
                 outcome, view = await self._scales.scale_up(
@@ -171,12 +172,11 @@ class TargetWaker:
             f"{target} has spec.replicas {view.replicas}",
         )
 
-    def _resume_keda(self, details: CRDDetails) -> None:
-        autoscaler = details.spec.autoscaler
-        if autoscaler is not None and autoscaler.type == "keda":
+    def _resume_autoscaler(self, details: CRDDetails) -> None:
+        if (autoscaler := self._autoscalers.pausable(details.spec)) is not None:
             self._tasks.start(
-                self._keda.resume(details.namespace, autoscaler.name),
-                name=f"resume KEDA for {details.request}",
+                self._autoscalers.resume(details.namespace, autoscaler),
+                name=f"resume the autoscaler of {details.request}",
             )
 
     def _note_time(self, details: CRDDetails, *, scaled: bool) -> None:

@@ -9,13 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasti.api.names import PAUSED_BY_US_ANNOTATION
-from elasti.operator.autoscalers.keda import (
-    PAUSED,
-    PAUSED_REPLICAS,
-    HpaReader,
-    pause_patch,
-    resume_patch,
-)
+from elasti.operator.autoscalers.hpa import Hpa
+from elasti.operator.autoscalers.keda import PAUSED, PAUSED_REPLICAS, pause_patch, resume_patch
 from kubeloop.client import NotFound
 from kubeloop.client.errors import Status
 
@@ -85,8 +80,8 @@ class Server:
         return {"spec": {} if minimum is None else {"minReplicas": minimum}}
 
 
-def hpas(server: Server) -> HpaReader:
-    return HpaReader(server)  # type: ignore[arg-type]
+def hpas(server: Server) -> Hpa:
+    return Hpa(server)  # type: ignore[arg-type]
 
 
 @pytest.mark.virtual_time

@@ -61,7 +61,7 @@ async def standin_operator(config: ClientConfig, survey: UninstallSurvey) -> Asy
                 settings,
                 client=client,
                 open_client=lambda: Client(config),
-                resolver_port=UnreachableResolvers,
+                resolver_client=UnreachableResolvers,
             )
             async with _running(operator):
                 yield

@@ -1,22 +1,20 @@
-"""Autoscalers that own a target while it is awake, and must not fight over it while it sleeps.
+"""KEDA's ScaledObject.
 
-**HPA.** Kubernetes stops an HPA whose target has zero replicas, so nothing has to be done, unless it
-may scale to zero itself (`minReplicas: 0`): then it goes on, and may undo what we do.
-
-**KEDA.** It is paused before a park and resumed by the wake-up, with nothing but
-`autoscaling.keda.sh/paused`: `paused-replicas` would make KEDA itself scale, past our precondition.
-Beside it stands our own annotation, so that a pause of somebody else is never taken away, and a pause
-of ours is found again after a crash. KubeElasti's pause (`paused` with `paused-replicas: "0"`) counts
-as ours: it says that the target sleeps because of us.
+It is paused before a park and resumed by the wake-up, with nothing but `autoscaling.keda.sh/paused`:
+`paused-replicas` would make KEDA itself scale, past our precondition. Beside it stands our own
+annotation, so that another's pause is never taken away, and a pause of ours is found again after a
+crash. KubeElasti's pause (`paused` with `paused-replicas: "0"`) counts as ours: it says that the
+target sleeps because of us.
 """
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from elasti.api.names import FIELD_MANAGER, PAUSED_BY_US_ANNOTATION
+from elasti.api.rbac import PolicyRule
+from elasti.operator.autoscalers.base import Autoscaler
+from elasti.operator.report.conditions import Finding
 from kubeloop.aio.wait import poll
 from kubeloop.client.errors import Conflict, NoMatch, NotFound
 from kubeloop.objects.patches import MergePatch
@@ -28,18 +26,15 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 SCALED_OBJECTS = "keda.sh/v1alpha1/scaledobjects"
-HPAS = "autoscaling/v2/horizontalpodautoscalers"
 PAUSED = "autoscaling.keda.sh/paused"
 PAUSED_REPLICAS = "autoscaling.keda.sh/paused-replicas"
 
-_HPA_FRESH = 300.0
-_MAX_HPAS = 10_000
 _POLL = 0.25
 _TRIES = 3
 
 
 def pause_patch(annotations: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the annotations that pause an object; None where it is paused, by whomever."""
+    """Return the annotations that pause an object; None where it is paused already, by us or not."""
     if annotations.get(PAUSED) == "true":
         return None
     return {PAUSED: "true", PAUSED_BY_US_ANNOTATION: "true"}
@@ -54,34 +49,28 @@ def resume_patch(annotations: Mapping[str, str]) -> dict[str, None] | None:
     return gone or None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PauseResult:
-    """Whether KEDA leaves the target alone now; `why` where it does not."""
+class Keda(Autoscaler):
+    """Pauses and resumes ScaledObjects."""
 
-    paused: bool
-    why: str = ""
+    type = "keda"
+    rules = (PolicyRule("keda.sh", ("scaledobjects",), ("get", "patch"), "pause and resume"),)
+    pauses = True
+    pause_timeout = 10.0
 
-
-class Keda:
-    """Pauses and resumes ScaledObjects. Raises KubeError."""
-
-    def __init__(self, client: Client, *, pause_timeout: float = 10.0) -> None:
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
         self._objects = client.resource(SCALED_OBJECTS)
-        self._timeout = pause_timeout
 
-    async def pause(self, namespace: str, name: str) -> PauseResult:
+    async def pause(self, namespace: str, name: str) -> str:
         """Pause and wait until KEDA says that it has; taken back where it does not in time."""
         try:
             await self._annotate(namespace, name, pause_patch)
         except (NotFound, NoMatch):
-            return PauseResult(paused=False, why=f"there is no ScaledObject {name}")
+            return f"there is no ScaledObject {name}"
         if await self._becomes_paused(namespace, name):
-            return PauseResult(paused=True)
+            return ""
         await self.resume(namespace, name)
-        return PauseResult(
-            paused=False,
-            why=f"KEDA did not report ScaledObject {name} as paused within {self._timeout:g} s",
-        )
+        return f"KEDA did not report ScaledObject {name} as paused within {self.pause_timeout:g} s"
 
     async def resume(self, namespace: str, name: str) -> None:
         """Let KEDA work again, if it was us who stopped it; nothing where there is no object."""
@@ -89,6 +78,10 @@ class Keda:
             await self._annotate(namespace, name, resume_patch)
         except (NotFound, NoMatch):
             return
+
+    def resume_failure(self, name: str, why: str) -> Finding:
+        """Return the event's words, as they have always been."""
+        return Finding("FailedToResumeKEDA", f"the ScaledObject could not be resumed: {why}")
 
     async def _annotate(self, namespace: str, name: str, change: Any) -> None:
         for tries_left in reversed(range(_TRIES)):
@@ -113,39 +106,9 @@ class Keda:
             return _is_paused(await self._objects.get(name, namespace=namespace))
 
         try:
-            return await poll(is_paused, _POLL, immediate=True, timeout=self._timeout)
+            return await poll(is_paused, _POLL, immediate=True, timeout=self.pause_timeout)
         except TimeoutError:
             return False
-
-
-class HpaReader:
-    """Reads HPAs, each now and then: there is no watch on them, and people may change them."""
-
-    def __init__(self, client: Client) -> None:
-        self._objects = client.resource(HPAS)
-        self._known: dict[tuple[str, str], tuple[float, int | None]] = {}
-
-    async def minimum(self, namespace: str, name: str) -> int | None:
-        """Return an HPA's `minReplicas`, at most five minutes old; None where there is none.
-
-        Raises KubeError.
-        """
-        now = asyncio.get_running_loop().time()
-        known = self._known.get((namespace, name))
-        if known is None or now - known[0] >= _HPA_FRESH:
-            known = now, await self._read(namespace, name)
-            if len(self._known) >= _MAX_HPAS:
-                self._known.clear()
-            self._known[namespace, name] = known
-        return known[1]
-
-    async def _read(self, namespace: str, name: str) -> int | None:
-        try:
-            found = await self._objects.get(name, namespace=namespace)
-        except NotFound:
-            return None
-        minimum = found["spec"].get("minReplicas")
-        return 1 if minimum is None else int(minimum)
 
 
 def _is_paused(found: JsonObject) -> bool:

@@ -25,6 +25,8 @@ from elasti.api.defaults import FIRST_RESOLVER_PORT, LAST_RESOLVER_PORT
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+    from elasti.api.types import ElastiService
+
 QUARANTINE = 3600.0
 
 
@@ -38,6 +40,11 @@ class PortOwner:
 
     created: str
     uid: str
+
+
+def port_owner(es: ElastiService) -> PortOwner:
+    """Return who holds an ElastiService's resolver ports."""
+    return PortOwner(es.metadata.creation_timestamp or "", es.metadata.uid)
 
 
 class PortBook:

@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from elasti.api.names import FIELD_MANAGER, QUARANTINE_CONFIG_MAP
-from elasti.operator.handover.ports import QUARANTINE
+from elasti.operator.handover.children import published_ports, slice_names
+from elasti.operator.handover.ports import QUARANTINE, port_owner
 from kubeloop.aio.backoff import Backoff
 from kubeloop.client.errors import AlreadyExists, Forbidden, KubeError, NotFound
 from kubeloop.objects.patches import MergePatch
@@ -27,6 +28,8 @@ from kubeloop.objects.times import format_time, parse_time
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from elasti.operator.handover.ports import PortBook
+    from elasti.operator.watch.caches import OperatorCaches
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
     from kubeloop.objects.meta import JsonObject
@@ -51,7 +54,7 @@ class PortQuarantine:
         self._usable = True
 
     async def load(self) -> dict[int, float]:
-        """Return for how many seconds each port has rested that still rests.
+        """Return for how many seconds each port has been quarantined that still is.
 
         Tries until the server answers.
         """
@@ -71,11 +74,11 @@ class PortQuarantine:
                 self._give_up(error)
                 return {}
             except KubeError as error:
-                _log.warning("resting ports cannot be read yet", error=str(error))
+                _log.warning("quarantined ports cannot be read yet", error=str(error))
                 await asyncio.sleep(delays.next_delay())
 
     async def note(self, ports: Iterable[int]) -> None:
-        """Write down that ports rest from now on; nothing where that was written just now.
+        """Write down that ports are quarantined from now on; nothing where that was written just now.
 
         Raises KubeError where it may yet succeed.
         """
@@ -86,7 +89,7 @@ class PortQuarantine:
         self._pending |= fresh
         async with self._lock:
             if self._pending.isdisjoint(fresh):
-                return  # written with another's
+                return  # written in another's batch
             batch, self._pending = self._pending, set()
             try:
                 await self._write(batch)
@@ -125,10 +128,35 @@ class PortQuarantine:
 
     def _give_up(self, error: KubeError) -> None:
         self._usable = False
-        _log.warning("freed ports rest in memory alone, until a restart", error=str(error))
+        _log.warning("quarantined ports are kept in memory only", error=str(error))
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
+
+
+async def recover_ports(
+    ports: PortBook, quarantine: PortQuarantine, caches: OperatorCaches
+) -> None:
+    """Enter every port that is in use or quarantined, before the first one is given away."""
+    written = await quarantine.load()
+    for es in caches.elastiservices.all():
+        namespace, owner = es.metadata.namespace, port_owner(es)
+        service = caches.services.find(namespace, es.spec.service)
+        found = (
+            caches.our_slices.find(namespace, name)
+            for name in slice_names(es.spec.service).values()
+        )
+        slices = [endpoint_slice for endpoint_slice in found if endpoint_slice is not None]
+        if service is not None:
+            ports.claim(owner, published_ports(slices, service))
+        ports.claim(owner, {port.port: port.resolver_port for port in es.status.resolver_ports})
+    now = asyncio.get_running_loop().time()
+    for number, age in written.items():
+        ports.quarantine(number, now - age)
+    # What is published for no ElastiService may still get traffic.
+    for endpoint_slice in caches.our_slices.all():
+        for port in endpoint_slice.ports or ():
+            ports.abandon(port.port or 0, now)
 
 
 def _config_map(data: dict[str, str | None]) -> JsonObject:

@@ -11,392 +11,255 @@ zero.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
-from typing import TYPE_CHECKING, Any, assert_never
-
-import structlog
+from typing import TYPE_CHECKING
 
 from elasti.api.defaults import cooldown_of
-from elasti.api.names import FIELD_MANAGER
+from elasti.api.names import PAUSED_OBJECTS_ANNOTATION
 from elasti.operator.handover import plan as plans
-from elasti.operator.handover import sleep_request
-from elasti.operator.handover.elastiservice_writer import ElastiServiceWriter, paused_objects
-from elasti.operator.handover.machine import Activity, Park, State, derive, step
-from elasti.operator.handover.observe import Observer, observation_of
+from elasti.operator.handover import requests
+from elasti.operator.handover.cluster_reader import ClusterReader
+from elasti.operator.handover.elastiservice_writer import ElastiServiceWriter
+from elasti.operator.handover.execute import HandoverExecutor
+from elasti.operator.handover.finalize import Finalizer
+from elasti.operator.handover.listing import SlicePublisher
+from elasti.operator.handover.machine import Park, State, derive, step
+from elasti.operator.handover.observe import observation_of
+from elasti.operator.handover.observer import Observer
 from elasti.operator.handover.plan import requeue_after
 from elasti.operator.handover.scale_conflicts import ScaleConflicts
-from elasti.operator.idleness.decide import Verdict
+from elasti.operator.handover.state import AWAKE
 from elasti.operator.idleness.decisions import TriggerJudgement, trigger_health
 from elasti.operator.report.status import absences, status_of, status_patch
-from elasti.operator.watch.targets import target_of
-from kubeloop.client.errors import AlreadyExists, KubeError
+from elasti.operator.watch.targets import TargetWatcher, target_of
 from kubeloop.controller.reconcile import Request, Result
-from kubeloop.objects.core import SERVICES, Service
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from elasti.api.types import ElastiService
-    from elasti.operator.handover.execute import HandoverExecutor
-    from elasti.operator.handover.finalize import Finalizer
-    from elasti.operator.handover.observe import ClusterReader, Facts
-    from elasti.operator.handover.plan import Write
-    from elasti.operator.handover.ports import PortBook
-    from elasti.operator.handover.quarantine import PortQuarantine
-    from elasti.operator.handover.state import ServiceState, StateStore
+    from elasti.operator.dependencies import LeaderDependencies
+    from elasti.operator.handover.observe import Facts
+    from elasti.operator.handover.state import ServiceState
     from elasti.operator.idleness.decide import Evidence
-    from elasti.operator.idleness.decisions import Decisions
-    from elasti.operator.pacing import RateSpacer
-    from elasti.operator.report.crd_check import DefinitionCheck
-    from elasti.operator.report.status import EventReporter
-    from elasti.operator.report.warnings import ServiceWarnings
-    from elasti.operator.scale_handler import ScaleHandler
-    from elasti.operator.settings import OperatorSettings
-    from elasti.operator.watch.directory import Directory
-    from elasti.operator.watch.informer_manager import Scope
-    from elasti.operator.watch.resolvers import Resolvers
-    from kubeloop.aio.clock import Clock
-    from kubeloop.client.client import Client
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ReconcilerDeps:
-    """The collaborators of one tenure."""
-
-    client: Client
-    elastiservices: Scope[ElastiService]
-    directory: Directory
-    states: StateStore
-    cluster_reader: ClusterReader
-    handover: HandoverExecutor
-    decisions: Decisions
-    ports: PortBook
-    resting: PortQuarantine
-    scales: ScaleHandler
-    resolvers: Resolvers
-    finalizer: Finalizer
-    warnings: ServiceWarnings
-    definition: DefinitionCheck
-    reporter: EventReporter
-    pacer: RateSpacer
-    evidence: Callable[[Request], Sequence[Evidence]]
-    settings: OperatorSettings
-    clock: Clock
-
+    from elasti.operator.watch.targets import WatchedTarget
 
 _MAX_STEPS = 8
 
-_log = structlog.get_logger(__name__)
-
 
 class ElastiServiceReconciler:
-    """Reconciles ElastiServices; `enqueue` asks for another look at one."""
+    """Reconciles ElastiServices."""
 
-    def __init__(self, parts: ReconcilerDeps, enqueue: Callable[[Request], None]) -> None:
-        self._deps = parts
-        self._enqueue = enqueue
-        self._writer = ElastiServiceWriter(parts.client, parts.clock)
-        self._observer = Observer(parts, enqueue)
-        self._conflicts = ScaleConflicts(parts)
-        self._services = parts.client.resource(SERVICES, Service)
+    def __init__(self, deps: LeaderDependencies) -> None:
+        self._deps = deps
+        self._directory = deps.directory
+        self._states = deps.states
+        self._ports = deps.ports
+        self._writer = ElastiServiceWriter(deps.client, deps.clock)
+        self._publisher = SlicePublisher(deps)
+        self._conflicts = ScaleConflicts(deps)
+        self._executor = HandoverExecutor(deps, self._publisher, self._conflicts)
+        self._finalizer = Finalizer(deps, self._executor, self._publisher)
+        self._targets = TargetWatcher(deps)
+        self._reader = ClusterReader(deps, self._targets)
+        self._observer = Observer(deps, self._reader)
 
     def wake(self, request: Request) -> None:
         """Traffic waits: this target is being woken."""
-        memory = self._deps.states.find(request)
-        if memory is not None:
-            memory.wake = True
-            memory.last_traffic = self._wall()
-            sleep_request.supersede(memory)
+        if (state := self._states.find(request)) is not None:
+            state.requests.want_wake(self._wall())
 
     async def reconcile(self, request: Request) -> Result | None:
         """Bring one ElastiService further. Raises KubeError."""
-        es = self._deps.elastiservices.find(*request)
+        es = self._deps.caches.elastiservices.find(*request)
         if es is None:
             self._forget(request)
             await self._write_quarantine()
             return None
-        former = self._deps.states.find(request)
-        memory = self._state_of(request, es)
-        es = self._writer.newest(es, memory)
+        former = self._states.find(request)
+        state = self._state_of(request, es)
+        es = state.own_writes.newest_elastiservice(es)
         # Its handler may come after ours; what is reconciled must not be unknown there.
-        self._deps.directory.put(es)
-        if former is not None and former.service != memory.service:
+        self._directory.put(es)
+        if former is not None and former.service != state.service:
             await self._leave_service(es.metadata.namespace, former)
-        if es.metadata.deletion_timestamp:
-            return await self._finalize(es, memory)
-        if not await self._writer.has_finalizer(es):
+        if not es.metadata.deletion_timestamp and not await self._writer.has_finalizer(es):
             return Result(requeue=True)
-        facts = await self._converge(es, memory)
-        await self._writer.clear_wake_request(es, memory)
-        await self._writer.clear_paused(es, memory)
-        self._end_request(facts, memory)
-        await self._report(facts, memory)
-        await self._writer.clear_sleep_request(es, memory)
-        pause = requeue_after(
-            facts,
-            memory,
-            self._deps.settings,
-            now=self._loop_time(),
-            lost_for=self._deps.resolvers.lost_for(),
-        )
+        asleep = state.current is State.PROXY
+        state.requests.take_in(es.metadata.annotations, self._wall(), asleep=asleep)
+        watched = await self._targets.watch(es, lambda _event: self._deps.enqueue(request))
+        if es.metadata.deletion_timestamp:
+            facts = await self._observer.observe(es, state, watched)
+            pause = await self._finalizer.finalize(facts, state)
+        else:
+            facts = await self._converge(es, state, watched)
+            await self._report(facts, state)
+            lost_for = self._deps.caches.resolvers.lost_for()
+            pause = requeue_after(
+                facts, state, self._deps.settings, now=self._loop_time(), lost_for=lost_for
+            )
         return None if pause is None else Result(requeue_after=pause)
 
     # Beginning and end
 
     def _state_of(self, request: Request, es: ElastiService) -> ServiceState:
-        """Return what is remembered; ports of what it no longer is, or names, come to rest."""
-        old = self._deps.states.find(request)
-        memory = self._deps.states.of(request, es.metadata.uid, es.spec.service)
-        if memory is not old:
+        """Return what is remembered; ports of what it no longer is, or names, are quarantined."""
+        old = self._states.find(request)
+        state = self._states.of(request, es.metadata.uid, es.spec.service)
+        if state is not old:
             if old is not None:
                 self._release_ports(old.uid)
             # Conditions end a first reconcile: whatever KubeElasti had left was adopted by then.
-            memory.legacy_checked = bool(es.status.conditions)
-            memory.keda_paused = paused_objects(es)
-        memory.set_target(target_of(es))
-        return memory
+            state.listing.recall(legacy_checked=bool(es.status.conditions))
+            noted = (es.metadata.annotations or {}).get(PAUSED_OBJECTS_ANNOTATION, "")
+            state.autoscaler.recall(noted)
+        state.aim_at(target_of(es))
+        return state
 
     async def _leave_service(self, namespace: str, former: ServiceState) -> None:
         """Take the resolver out of a Service that is named no more: it would refuse what comes."""
-        if self._deps.directory.owner(namespace, former.service) is None:
-            slices = self._deps.cluster_reader.published(namespace, former.service, former)
-            await self._deps.handover.remove(slices, former)
+        if self._directory.owner(namespace, former.service) is None:
+            slices = self._reader.published(namespace, former.service, former)
+            await self._publisher.remove(slices, former)
 
     def _release_ports(self, uid: str) -> None:
-        for owner in self._deps.ports.owners_of(uid):
-            self._deps.ports.release(owner, self._loop_time())
+        for owner in self._ports.owners_of(uid):
+            self._ports.release(owner, self._loop_time())
 
     def _forget(self, request: Request) -> None:
-        memory = self._deps.states.find(request)
-        if memory is not None:
-            self._release_ports(memory.uid)
-        details = self._deps.directory.get(request)
-        self._deps.directory.remove(request)
+        if (state := self._states.find(request)) is not None:
+            self._release_ports(state.uid)
+        details = self._directory.get(request)
+        self._directory.remove(request)
         if details is not None:
-            for heir in self._deps.directory.naming(details.namespace, details.spec.service):
-                self._enqueue(heir)
-        self._deps.states.forget(request)
-        self._deps.finalizer.forget(request)
-
-    async def _finalize(self, es: ElastiService, memory: ServiceState) -> Result | None:
-        facts = await self._observer.observe(es, memory)
-        pause = await self._deps.finalizer.finalize(facts, memory)
-        return None if pause is None else Result(requeue_after=pause)
+            for heir in self._directory.naming(details.namespace, details.spec.service):
+                self._deps.enqueue(heir)
+        self._states.forget(request)
+        self._targets.leave(*request)
 
     # Converging
 
-    async def _converge(self, es: ElastiService, memory: ServiceState) -> Facts:
-        facts = await self._observer.observe(es, memory)
-        await self._put_companions(facts, memory)
+    async def _converge(
+        self, es: ElastiService, state: ServiceState, watched: WatchedTarget
+    ) -> Facts:
+        facts = await self._observer.observe(es, state, watched)
+        await self._put_companions(facts, state)
         for _ in range(_MAX_STEPS):
-            if facts.service is None or facts.target is None or not self._observer.owns(es):
-                memory.state = None
+            if facts.service is None or facts.target is None or not facts.owned:
+                state.handover.suspend(None)
                 return facts
-            if memory.refused and not facts.slices:
+            if state.handover.refused and not facts.slices:
                 # Nothing of ours is in the way; traffic goes wherever it went without us.
-                memory.state = State.SERVE
+                state.handover.suspend(State.SERVE)
                 return facts
-            if self._conflicts.clear_up(facts, memory):
-                facts = await self._observer.observe(es, memory)
-            moved, wrote = await self._step(facts, memory)
+            if self._conflicts.clear_up(facts, state):
+                facts = self._observer.judge(facts, state)
+            moved, wrote = await self._step(facts, state)
             if not moved and not wrote:
                 return facts
-            facts = await self._observer.observe(es, memory)
+            facts = await self._observer.observe(es, state, watched)
             if not moved:
                 return facts
         return facts
 
-    async def _put_companions(self, facts: Facts, memory: ServiceState) -> None:
+    async def _put_companions(self, facts: Facts, state: ServiceState) -> None:
         """Make what everything else stands on: the ports in status, the private Service."""
-        if memory.refused or facts.service is None:
+        if state.handover.refused or facts.service is None:
             return
         await self._write_quarantine()
-        await self._writer.publish_ports(facts, memory)
+        await self._writer.publish_ports(facts, state)
         for write in plans.companions(facts):
-            await self._apply(write, facts, memory)
+            await self._executor.apply(write, facts, state)
 
     async def _write_quarantine(self) -> None:
         """Write down every freed port, before a status is written that does not name it."""
-        if freed := frozenset(self._deps.ports.unwritten):
-            await self._deps.resting.note(freed)
-            self._deps.ports.unwritten -= freed
+        if freed := frozenset(self._ports.unwritten):
+            await self._deps.quarantine.note(freed)
+            self._ports.unwritten -= freed
 
-    async def _step(self, facts: Facts, memory: ServiceState) -> tuple[bool, bool]:
+    async def _step(self, facts: Facts, state: ServiceState) -> tuple[bool, bool]:
         """Go one step and make it so; says whether the state changed, and whether anything else."""
-        await self._ask(facts, memory)
-        seen = observation_of(facts, memory, self._deps.settings)
-        is_new = memory.state is None
+        await self._executor.ask(facts, state)
+        seen = observation_of(facts, state, self._deps.settings)
+        is_new = state.current is None
         if is_new:
-            memory.enter(derive(seen), "found so")
-        before = memory.state or derive(seen)
-        state, why = step(before, seen)
-        if state is not before:
-            if state is State.ENGAGING:
+            state.enter(derive(seen), "found so")
+        before = state.current or derive(seen)
+        current, why = step(before, seen)
+        if current is not before:
+            if current is State.ENGAGING:
                 why = facts.decision.reason
-            await self._leave(facts, memory, to=state, why=why)
-            memory.enter(state, why)
-            self._deps.reporter.moved(facts.es, state, why)
-        writes = plans.plan(state, facts, memory)
+            await self._leave(facts, state, to=current, why=why)
+            state.enter(current, why)
+            self._deps.reporter.moved(facts.es, current, why)
+        writes = plans.plan(current, facts, state)
         for write in writes:
-            await self._apply(write, facts, memory)
-        self._note_outcome(facts, memory)
-        # Most often the slices are as they should be, and publishing them is only a look.
+            await self._executor.apply(write, facts, state)
+        listed = bool(state.listing.listed)
+        state.handover.note_step(self._loop_time(), listed=listed, at_zero=facts.at_zero)
+        if state.current in AWAKE and not facts.at_zero:
+            state.requests.note_awake()
+        # Most often the slices are as they should be, and publishing them writes nothing.
         only_published = all(isinstance(write, plans.PublishSlices) for write in writes)
         return (
-            memory.state is not before
-            or memory.park is Park.REFUSED
+            state.current is not before
+            or state.handover.park is Park.REFUSED
             # Its ports were told to the resolver a moment ago, which may have opened them by now.
-            or (is_new and memory.probe_failures > 0),
-            not only_published or memory.slices.is_pending,
+            or (is_new and state.listing.probe_failures > 0),
+            not only_published or state.own_writes.slices.is_pending,
         )
 
-    async def _leave(self, facts: Facts, memory: ServiceState, *, to: State, why: str) -> None:
-        match memory.state, to:
+    async def _leave(self, facts: Facts, state: ServiceState, *, to: State, why: str) -> None:
+        match state.current, to:
             case State.ENGAGING | State.PARKING, State.RELEASING | State.WAKING:
-                memory.last_attempt, memory.attempt_ended = self._wall(), why
-            case State.SERVE, State.ENGAGING:
-                memory.decided_on = facts.target.view if facts.target else None
-            case State.WAKING, State.PARKING:
-                memory.decided_on = facts.target.view if facts.target else None
+                state.requests.note_attempt(self._wall(), why)
+            case (State.SERVE, State.ENGAGING) | (State.WAKING, State.PARKING):
+                state.handover.decide_on(facts.target.view if facts.target else None)
             case State.PROXY, State.WAKING if not facts.at_zero:
-                await self._conflicts.scaled_by_another(facts, memory)
+                await self._conflicts.scaled_by_another(facts, state)
 
-    def _note_outcome(self, facts: Facts, memory: ServiceState) -> None:
-        if memory.state is State.ENGAGING and memory.listed and memory.engaged_at is None:
-            memory.engaged_at = self._loop_time()
-        awake = memory.state in (State.SERVE, State.RELEASING, State.WAKING)
-        if awake and not facts.at_zero:
-            memory.wake = False
-            memory.loss_slot = None
-        if awake:
-            memory.parked_here = False
+    # Reporting
 
-    async def _apply(self, write: Write, facts: Facts, memory: ServiceState) -> None:
-        match write:
-            case plans.PutPrivate(service, exists):
-                await self._put_private(service, exists=exists)
-            case plans.PublishSlices():
-                if not memory.refused:
-                    await self._deps.handover.publish(facts, memory)
-            case plans.RemoveSlices():
-                await self._deps.handover.remove(facts.slices, memory)
-            case plans.Wake(minimum):
-                await self._wake(facts, memory, minimum)
-            case plans.ParkTarget():
-                await self._park(facts, memory)
-            case plans.ResumeKeda(name):
-                await self._deps.handover.resume_keda(facts, memory, name)
-            case _:
-                assert_never(write)
+    async def _report(self, facts: Facts, state: ServiceState) -> None:
+        """Clear what was asked for and is done, and write what holds now."""
+        await self._writer.clear_wake_request(facts.es, state)
+        await self._writer.clear_paused(facts.es, state)
+        evidence = self._deps.evidence(facts.request)
+        self._end_sleep_request(facts, state, evidence)
+        state.conflict.calm(self._wall())
+        now = self._deps.clock.now()
+        self._report_findings(facts, state)
+        fields = status_patch(facts.es.status, status_of(facts, state, evidence, now), now)
+        if fields is not None:
+            await self._write_quarantine()
+            await self._writer.patch_status(facts.es, state, fields)
+        state.handover.note_judged(TriggerJudgement(facts.decision, trigger_health(evidence)))
+        await self._writer.clear_sleep_request(facts.es, state)
 
-    async def _put_private(self, service: Service, *, exists: bool) -> None:
-        if exists:
-            await self._services.replace(service, field_manager=FIELD_MANAGER)
-            return
-        try:
-            await self._services.create(service, field_manager=FIELD_MANAGER)
-        except AlreadyExists:
-            _log.debug("private Service is there, the cache does not show it yet")
-
-    async def _wake(self, facts: Facts, memory: ServiceState, minimum: int) -> None:
-        try:
-            await self._deps.handover.wake(facts, memory, minimum)
-        except KubeError as error:
-            self._deps.reporter.not_woken(facts.es, str(error))
-            raise
-        await self._writer.stamp(facts.es, memory)
-
-    async def _park(self, facts: Facts, memory: ServiceState) -> None:
-        """Park, then look once more: what arrived while the write was under way wakes."""
-        if memory.park is Park.REFUSED:
-            return
-        if memory.parked_here:
-            # Undone before it was seen at zero: parking it again at once would be a fight.
-            await self._conflicts.scaled_by_another(facts, memory)
-            memory.park = Park.REFUSED
-            return
-        began = memory.engaged_at
-        await self._deps.handover.park(facts, memory)
-        if memory.parked_here:
-            memory.contest.stamp = facts.es.status.last_scaled_up_time
-            since = self._loop_time() - began if began is not None else 0.0
-            subjects = self._queried_services(Request(facts.namespace, facts.es.metadata.name))
-            if await self._deps.handover.ask(subjects, since) is Activity.BUSY:
-                memory.wake = True
-                memory.last_traffic = self._wall()
-
-    # Asking
-
-    async def _ask(self, facts: Facts, memory: ServiceState) -> None:
-        """Ask the resolvers, where the next step hangs on the answer."""
-        request = Request(facts.namespace, facts.es.metadata.name)
-        settings = self._deps.settings
-        match memory.state:
-            case State.ENGAGING if memory.settled_engaging(facts.now, settings.engage_settle):
-                if facts.partners_settled:
-                    since = facts.now - (memory.engaged_at or facts.now)
-                    memory.activity = await self._deps.handover.ask(
-                        self._queried_services(request), since
-                    )
-            case State.WAKING if not facts.ready and facts.decision.verdict is Verdict.SLEEP:
-                asked = sleep_request.is_in_force(memory)
-                since = settings.engage_settle if asked else cooldown_of(facts.es.spec)
-                memory.activity = await self._deps.handover.ask(
-                    self._queried_services(request), since
-                )
-            case _:
-                return
-        if memory.activity is Activity.BUSY:
-            memory.last_traffic = self._wall()
-
-    def _queried_services(self, request: Request) -> dict[tuple[str, str], Any]:
-        """Return every Service whose traffic the park of this target concerns, with its resolvers."""
-        subjects = {}
-        for other in self._deps.directory.sharing(request):
-            details, memory = self._deps.directory.get(other), self._deps.states.find(other)
-            if details is not None:
-                key = (details.namespace, details.spec.service)
-                subjects[key] = memory.query_targets if memory else ()
-        return subjects
-
-    # Telling
-
-    def _end_request(self, facts: Facts, memory: ServiceState) -> None:
+    def _end_sleep_request(
+        self, facts: Facts, state: ServiceState, evidence: Sequence[Evidence]
+    ) -> None:
         """End a request to sleep that is done or cannot be done."""
-        request = Request(facts.namespace, facts.es.metadata.name)
-        ended = sleep_request.ending(
+        refusal = requests.ending(
             facts,
-            memory,
+            state,
             now=self._wall(),
             cooldown=cooldown_of(facts.es.spec),
-            triggers_active=any(item.is_active() for item in self._deps.evidence(request)),
+            triggers_active=any(item.is_active() for item in evidence),
         )
-        if ended is None:
+        if refusal is None:
             return
-        memory.sleep = None
-        if ended.how is sleep_request.SleepRequestOutcome.REFUSED:
-            self._deps.reporter.sleep_refused(facts.es, ended.why)
+        state.requests.end_sleep()
+        if refusal:
+            self._deps.reporter.sleep_refused(facts.es, refusal)
 
-    async def _report(self, facts: Facts, memory: ServiceState) -> None:
-        memory.contest.calm(self._wall())
-        now = self._deps.clock.now()
-        request = Request(facts.namespace, facts.es.metadata.name)
-        evidence = self._deps.evidence(request)
-        new = status_of(facts, memory, evidence, now)
-        self._report_findings(facts, memory)
-        patch = status_patch(facts.es.status, new, now)
-        if patch is not None:
-            await self._write_quarantine()
-            await self._writer.patch_status(facts.es, memory, patch)
-        memory.judged = TriggerJudgement(facts.decision, trigger_health(evidence))
-
-    def _report_findings(self, facts: Facts, memory: ServiceState) -> None:
+    def _report_findings(self, facts: Facts, state: ServiceState) -> None:
+        """Record an event for each finding that neither the last reconcile nor status told."""
         shown = " ".join(old.message for old in facts.es.status.conditions)
         findings = (*absences(facts), *facts.findings)
         for finding in findings:
-            if finding not in memory.reported and finding.message not in shown:
+            if finding not in state.handover.reported and finding.message not in shown:
                 self._deps.reporter.finding(facts.es, finding)
-        memory.reported = frozenset(findings)
+        state.handover.note_reported(frozenset(findings))
 
     # Time
 

@@ -1,12 +1,13 @@
 """Whether another writer keeps undoing our parks, and which field manager it is.
 
-A target that is scaled up by another writer may be one user's decision, once. Three times
-within an hour it is a conflict, which is reported, and the target is left alone for ever longer
-times (`state.ScaleConflict`).
+A target that is scaled up by another writer may be one user's decision, once. Three times within an
+hour it is a conflict, which is reported, and the target is left alone for ever longer times.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from typing import TYPE_CHECKING
 
 import structlog
@@ -20,14 +21,71 @@ from elasti.operator.watch.targets import target_of
 from kubeloop.client.errors import KubeError
 
 if TYPE_CHECKING:
+    from elasti.operator.dependencies import LeaderDependencies
     from elasti.operator.handover.observe import Facts
-    from elasti.operator.handover.reconciler import ReconcilerDeps
     from elasti.operator.handover.state import ServiceState
     from kubeloop.objects.meta import JsonObject
 
+_CONFLICT_WINDOW = 3600.0
+_CONTESTED_AT = 3
+_LONGEST_BACKOFF = 86400.0
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclasses.dataclass(slots=True)
+class ScaleConflict:
+    """Parks that another writer undid, and how long to leave the target alone for it.
+
+    `stamp` is the `lastScaledUpTime` that the last park found: every replica of ours that wakes a
+    target writes a new one. `unclear`: it was scaled up, and the server did not record by whom.
+    Times are seconds since 1970.
+    """
+
+    undone: tuple[float, ...] = ()
+    until: float = -math.inf
+    by: str = ""
+    stamp: str | None = None
+    unclear: bool = False
+
+    @property
+    def is_contested(self) -> bool:
+        """Whether three parks within an hour were undone."""
+        return len(self.undone) >= _CONTESTED_AT
+
+    def record(self, now: float, by: str, cooldown: float) -> None:
+        """Note that a park was undone; from the third within an hour on, wait ever longer."""
+        self.undone = (*_recent(self.undone, now), now)
+        self.by = by
+        if self.is_contested:
+            doublings = len(self.undone) - _CONTESTED_AT + 1
+            self.until = now + min(max(cooldown, 60.0) * 2.0**doublings, _LONGEST_BACKOFF)
+
+    def calm(self, now: float) -> None:
+        """Forget what is long ago, once the wait is over."""
+        if now >= self.until:
+            self.undone = _recent(self.undone, now)
+
+    def note_park(self, last_scaled_up: str | None) -> None:
+        """A park was made; the ElastiService says that it was last scaled up then."""
+        self.stamp = last_scaled_up
+
+    def leave_unclear(self) -> None:
+        """It was scaled up, by whom is to be found out."""
+        self.unclear = True
+
+    def take_unclear(self) -> bool:
+        """Return whether something is to be found out, and leave it at that."""
+        unclear, self.unclear = self.unclear, False
+        return unclear
+
+
+def _recent(times: tuple[float, ...], now: float) -> tuple[float, ...]:
+    return tuple(at for at in times if now - at < _CONFLICT_WINDOW)
+
 
 def replicas_manager(obj: JsonObject) -> str:
-    """Return the field manager that wrote `spec.replicas` last; "" where nobody is recorded."""
+    """Return the field manager that wrote `spec.replicas` last; "" where none is recorded."""
     entries = [
         entry
         for entry in obj.get("metadata", {}).get("managedFields") or ()
@@ -37,19 +95,16 @@ def replicas_manager(obj: JsonObject) -> str:
     return str(newest.get("manager") or "") if newest else ""
 
 
-_log = structlog.get_logger(__name__)
-
-
 class ScaleConflicts:
-    """Notes what others do to targets. One instance for the leader's reconciler."""
+    """Notes what others do to targets. One instance for the leader."""
 
-    def __init__(self, parts: ReconcilerDeps) -> None:
-        self._deps = parts
+    def __init__(self, deps: LeaderDependencies) -> None:
+        self._deps = deps
 
-    async def scaled_by_another(self, facts: Facts, memory: ServiceState) -> None:
-        """Note an awakening that was not ours, and whether it undoes our parks."""
-        memory.last_scaled_up = self._wall()
-        if not memory.parked_here or memory.wake:
+    async def scaled_by_another(self, facts: Facts, state: ServiceState) -> None:
+        """Note that the target was scaled up, not by us, and whether it undoes our parks."""
+        state.requests.note_scaled_up(self._wall())
+        if not state.handover.parked_here or state.requests.wake:
             return
         target = target_of(facts.es)
         try:
@@ -59,30 +114,29 @@ class ScaleConflicts:
             )
         except (KubeError, NotScalable) as error:
             # Who it was is good to know; that traffic goes on must not hang on it.
-            _log.info("nobody knows who scaled it", target=str(target), error=str(error))
+            _log.info("field manager of replicas unknown", target=str(target), error=str(error))
             return
         manager = replicas_manager(found)
         if not manager:
             # Real servers do not record who used /scale. It may be another replica of ours, whose
             # note of it in status is still on its way.
-            memory.contest.unclear = True
+            state.conflict.leave_unclear()
         elif manager != FIELD_MANAGER:
-            self._undone(facts, memory, manager)
+            self._undone(facts, state, manager)
 
-    def clear_up(self, facts: Facts, memory: ServiceState) -> bool:
-        """Find out, before the next sleep, whose an unclear awakening was; says whether it did."""
-        sleeps = memory.state is State.SERVE and facts.decision.verdict is Verdict.SLEEP
-        if not memory.contest.unclear or not sleeps:
+    def clear_up(self, facts: Facts, state: ServiceState) -> bool:
+        """Find out, before the next sleep, who scaled it up; says whether it did."""
+        sleeps = state.current is State.SERVE and facts.decision.verdict is Verdict.SLEEP
+        if not sleeps or not state.conflict.take_unclear():
             return False
-        memory.contest.unclear = False
-        if facts.es.status.last_scaled_up_time == memory.contest.stamp:
-            self._undone(facts, memory, "")
+        if facts.es.status.last_scaled_up_time == state.conflict.stamp:
+            self._undone(facts, state, "")
         return True
 
-    def _undone(self, facts: Facts, memory: ServiceState, manager: str) -> None:
-        was = memory.contest.is_contested
-        memory.contest.record(self._wall(), manager, cooldown_of(facts.es.spec))
-        if memory.contest.is_contested and not was:
+    def _undone(self, facts: Facts, state: ServiceState, manager: str) -> None:
+        was = state.conflict.is_contested
+        state.conflict.record(self._wall(), manager, cooldown_of(facts.es.spec))
+        if state.conflict.is_contested and not was:
             self._deps.reporter.contested(facts.es, manager)
 
     def _wall(self) -> float:

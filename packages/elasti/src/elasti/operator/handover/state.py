@@ -1,243 +1,205 @@
-"""What the leader remembers of one ElastiService between two reconciles.
+"""What the leader remembers of one ElastiService between two reconciles, in small records.
 
-Nothing here is needed to be right after a restart: the state is derived from the cluster,
-settles start again, and the times that matter for sleeping are in the object's status.
-Monotonic times are the loop's; times for decisions are seconds since 1970.
+Each record is written by one module alone, the one that defines it; everything else reads it, and
+says what happened through its methods. `HandoverState` is this module's; the others are the
+listing's (which resolvers are published), the autoscaler's (what is owed), the requests' (wakes,
+sleeps, traffic), our own writes', and the conflicts' with other writers.
 
-`WriteOverlay` holds our own writes until the caches show them. A reconcile that follows a write
-closely may find the cache without it, and take its own work for another writer's. What was
-written is kept beside the cache, by name, for as long as the cache is older; versions of one
-resource can be ordered, which is all that this needs.
+Nothing here is needed to be right after a restart: the state is derived from the cluster, settles
+start again, and the times that matter for sleeping are in the object's status. Times are the loop's
+unless a record says otherwise.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING
 
+from elasti.operator.autoscalers.base import AutoscalerState
+from elasti.operator.handover.listing import ListingState
 from elasti.operator.handover.machine import Activity, Park, State
-from kubeloop.objects.meta import compare_versions
+from elasti.operator.handover.own_writes import OwnWrites
+from elasti.operator.handover.requests import RequestState
+from elasti.operator.handover.scale_conflicts import ScaleConflict
 
 if TYPE_CHECKING:
-    from elasti.api.types import ElastiService
+    from collections.abc import Mapping
+
+    from elasti.operator.handover.observe import ClusterSnapshot
     from elasti.operator.idleness.decisions import TriggerJudgement
     from elasti.operator.report.conditions import Finding
     from elasti.operator.scale_handler import ScaleTarget, ScaleView
     from kubeloop.controller.reconcile import Request
-    from kubeloop.objects.core import EndpointSlice, ServiceEndpoint
 
-
-T = TypeVar("T")
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Written(Generic[T]):
-    version: str
-    obj: T | None
-
-
-class WriteOverlay(Generic[T]):
-    """The newest known state of a few named objects: written or cached, whichever is newer."""
-
-    __slots__ = ("_written",)
-
-    def __init__(self) -> None:
-        self._written: dict[str, _Written[T]] = {}
-
-    @property
-    def is_pending(self) -> bool:
-        """Whether there is something that the cache may not show yet."""
-        return bool(self._written)
-
-    def wrote(self, name: str, version: str, obj: T) -> None:
-        """Remember what the server answered to a write."""
-        self._written[name] = _Written(version, obj)
-
-    def deleted(self, name: str, version: str) -> None:
-        """Remember that an object of that version was deleted."""
-        self._written[name] = _Written(version, None)
-
-    def newest(self, name: str, cached: T | None, version: str) -> T | None:
-        """Return the newer of what was written and what the cache has (`version` "" for nothing).
-
-        A cache without the object is taken for older than a write and newer than a delete.
-        """
-        written = self._written.get(name)
-        if written is None:
-            return cached
-        if not version:
-            if written.obj is None:
-                del self._written[name]
-            return written.obj
-        if _is_newer(version, written):
-            del self._written[name]
-            return cached
-        return written.obj
-
-    def gone(self, name: str, version: str) -> None:
-        """The cache was told that an object went, by whomever; `version` is what it was last."""
-        written = self._written.get(name)
-        if written is not None and (
-            written.obj is None or compare_versions(version, written.version) >= 0
-        ):
-            del self._written[name]
-
-
-def _is_newer(version: str, written: _Written[T]) -> bool:
-    order = compare_versions(version, written.version)
-    # A deleted object's cached version is the deleted one itself until the cache hears of it.
-    return order >= 0 if written.obj is not None else order > 0
-
-
-_CONFLICT_WINDOW = 3600.0
-_CONTESTED_AT = 3
-_LONGEST_BACKOFF = 86400.0
+AWAKE = (State.SERVE, State.RELEASING, State.WAKING)
 
 
 @dataclasses.dataclass(slots=True)
-class ScaleConflict:
-    """Parks that another writer undid, and how long to leave the target alone for it.
+class HandoverState:
+    """Where the hand-over is. Written here alone.
 
-    `stamp` is the `lastScaledUpTime` that the last park found: every replica of ours that wakes a target
-    writes a new one. `unclear`: somebody woke it, and nobody recorded who.
+    `refused`: the Service or the spec cannot be handed over at all. `engaged_at`: since when our
+    slice is beside the pods'. `parked_here`: this leader parked the target, and has not seen it up
+    since. `decided_on`: the scale that the decision to park was made about. `loss_slot`: when it is
+    this target's turn to be woken for want of a resolver. `sliced_at`: when a slice of ours was last
+    seen. `reported`, `judged`: what the last reconcile told.
     """
 
-    undone: list[float] = dataclasses.field(default_factory=list)
-    until: float = -math.inf
-    by: str = ""
-    stamp: str | None = None
-    unclear: bool = False
-
-    @property
-    def is_contested(self) -> bool:
-        """Whether three parks within an hour were undone."""
-        return len(self.undone) >= _CONTESTED_AT
-
-    def record(self, now: float, by: str, cooldown: float) -> None:
-        """Note that a park was undone; from the third within an hour on, wait ever longer."""
-        self.undone = [at for at in self.undone if now - at < _CONFLICT_WINDOW] + [now]
-        self.by = by
-        if self.is_contested:
-            doublings = len(self.undone) - _CONTESTED_AT + 1
-            self.until = now + min(max(cooldown, 60.0) * 2.0**doublings, _LONGEST_BACKOFF)
-
-    def calm(self, now: float) -> None:
-        """Forget what is long ago, once the wait is over."""
-        if now >= self.until:
-            self.undone = [at for at in self.undone if now - at < _CONFLICT_WINDOW]
-
-
-@dataclasses.dataclass(slots=True)
-class SleepRequest:
-    """Somebody asked for the target to sleep now.
-
-    `since`: when it was first seen. `fulfilled`: the target was at zero since. `overtaken`: a wake-up
-    was asked for after it.
-    """
-
-    since: float
-    fulfilled: bool = False
-    superseded: bool = False
-
-
-@dataclasses.dataclass(slots=True)
-class ServiceState:
-    """One ElastiService and the Service that it names; another of either begins anew."""
-
-    uid: str
-    service: str
     target: ScaleTarget | None = None
-    state: State | None = None
+    current: State | None = None
     why: str = ""
     refused: bool = False
-
     engaged_at: float | None = None
-    ready_since: dict[str, float] = dataclasses.field(default_factory=dict)
+    ready_since: Mapping[str, float] = dataclasses.field(default_factory=dict)
     activity: Activity = Activity.UNKNOWN
     park: Park = Park.NOT_TRIED
     parked_here: bool = False
     decided_on: ScaleView | None = None
-
-    wake: bool = False
-    annotation: str = ""
-    last_scaled_up: float = -math.inf
-    last_traffic: float = -math.inf
-    last_attempt: float = -math.inf
-    attempt_ended: str = ""
-    sleep: SleepRequest | None = None
-    sleep_text: str = ""
-    contest: ScaleConflict = dataclasses.field(default_factory=ScaleConflict)
-
-    listed: tuple[ServiceEndpoint, ...] = ()
-    listed_since: dict[str, float] = dataclasses.field(default_factory=dict)
-    resolvers_to_query: dict[str, ServiceEndpoint] = dataclasses.field(default_factory=dict)
-    verified: set[tuple[str, int]] = dataclasses.field(default_factory=set)
-    probe_failures: int = 0
     kind_failures: int = 0
-    legacy_checked: bool = False
-    keda_resumed: bool = False
-    keda_paused: frozenset[str] = frozenset()
-    keda_failures: int = 0
-    keda_again: float = -math.inf
     loss_slot: float | None = None
     sliced_at: float = -math.inf
     finalizing_since: float | None = None
     reported: frozenset[Finding] = frozenset()
     judged: TriggerJudgement | None = None
 
-    own: WriteOverlay[ElastiService] = dataclasses.field(default_factory=WriteOverlay)
-    slices: WriteOverlay[EndpointSlice] = dataclasses.field(default_factory=WriteOverlay)
-    scales: WriteOverlay[ScaleView] = dataclasses.field(default_factory=WriteOverlay)
+    # Where it goes
 
-    def enter(self, state: State, why: str) -> None:
-        """Begin a state anew."""
-        self.state, self.why = state, why
+    def enter(self, current: State, why: str) -> None:
+        """Begin a state."""
+        self.current, self.why = current, why
         self.park = Park.NOT_TRIED
         self.activity = Activity.UNKNOWN
-        if state is not State.PARKING:
+        if current is not State.PARKING:
             self.engaged_at = None
-        if state is State.ENGAGING:
-            self.resolvers_to_query = {}
-        if state is State.PROXY and self.sleep is not None:
-            self.sleep.fulfilled = True
 
-    def set_target(self, target: ScaleTarget) -> None:
-        """Be about this target; of another, nothing that is known of the former one holds."""
-        if self.target not in (None, target):
-            self.state, self.engaged_at, self.decided_on = None, None, None
+    def suspend(self, current: State | None) -> None:
+        """There is nothing to hand over: it is nowhere, or traffic goes to the pods without us."""
+        self.current = current
+
+    def aim_at(self, target: ScaleTarget) -> bool:
+        """Be about this target; says whether that is another: nothing known of the former holds."""
+        changed = self.target not in (None, target)
+        if changed:
+            self.current, self.engaged_at, self.decided_on = None, None, None
             self.parked_here = False
-            self.contest, self.scales = ScaleConflict(), WriteOverlay()
             self.kind_failures = 0
         self.target = target
+        return changed
+
+    # What is seen
+
+    def note(self, snapshot: ClusterSnapshot) -> None:
+        """Keep since when things are as they are."""
+        self.kind_failures = self.kind_failures + 1 if snapshot.kind_unusable else 0
+        self.refused = snapshot.is_refused
+        if snapshot.slices:
+            self.sliced_at = snapshot.now
+        if not snapshot.resolvers_lost_for:
+            self.loss_slot = None
+        if snapshot.ready is not None:
+            self.ready_since = {
+                name: self.ready_since.get(name, snapshot.now) for name in snapshot.ready
+            }
+
+    def note_activity(self, activity: Activity) -> None:
+        """The resolvers answered."""
+        self.activity = activity
+
+    # What was done
+
+    def decide_on(self, view: ScaleView | None) -> None:
+        """An attempt to park begins; it is about the target as it is now."""
+        self.decided_on = view
+
+    def note_parked(self) -> None:
+        """The target was set to zero."""
+        self.parked_here = True
+
+    def note_park_refused(self) -> None:
+        """The target could not be set to zero, or should not be."""
+        self.park = Park.REFUSED
+
+    def note_step(self, now: float, *, listed: bool, at_zero: bool) -> None:
+        """A step's writes were made."""
+        if self.current is State.ENGAGING and listed and self.engaged_at is None:
+            self.engaged_at = now
+        if self.current in AWAKE:
+            self.parked_here = False
+            if not at_zero:
+                self.loss_slot = None
+
+    def reserve_loss_slot(self, slot: float) -> None:
+        """No resolver is there: the target is woken at this time."""
+        self.loss_slot = slot
+
+    def note_reported(self, findings: frozenset[Finding]) -> None:
+        """Events were recorded about these."""
+        self.reported = findings
+
+    def note_judged(self, judged: TriggerJudgement) -> None:
+        """Status says this of time and triggers."""
+        self.judged = judged
+
+    def finalizing_for(self, now: float) -> float:
+        """Return for how long the end has been under way; it begins with the first call."""
+        if self.finalizing_since is None:
+            self.finalizing_since = now
+        return now - self.finalizing_since
+
+    # What follows
 
     def settled_engaging(self, now: float, settle: float) -> bool:
         """Whether our slice has been beside the pods' for the whole engage settle."""
         return self.engaged_at is not None and now - self.engaged_at >= settle
 
-    def note_listed(self, now: float) -> None:
-        """Keep since when each listed resolver has been so."""
-        self.listed_since = {
-            endpoint.place: self.listed_since.get(endpoint.place, now) for endpoint in self.listed
-        }
-
-    @property
-    def query_targets(self) -> tuple[ServiceEndpoint, ...]:
-        """Everyone who may have seen traffic; nobody where nobody is listed now."""
-        return tuple(self.resolvers_to_query.values()) if self.listed else ()
-
-    def long_listed(self, endpoint: ServiceEndpoint, now: float, settle: float) -> bool:
-        """Whether a resolver has been listed for the whole engage settle."""
-        since = self.listed_since.get(endpoint.place)
-        return since is not None and now - since >= settle
-
-    def note_ready(self, endpoints: frozenset[str], now: float) -> None:
-        """Keep since when each endpoint has been ready."""
-        self.ready_since = {name: self.ready_since.get(name, now) for name in endpoints}
-
     def settled_ready(self, now: float, settle: float) -> bool:
         """Whether one endpoint has been ready for the whole release settle."""
         return any(now - since >= settle for since in self.ready_since.values())
+
+
+@dataclasses.dataclass(slots=True)
+class ServiceState:
+    """One ElastiService and the Service that it names; another of either begins again."""
+
+    uid: str
+    service: str
+    handover: HandoverState = dataclasses.field(default_factory=HandoverState)
+    listing: ListingState = dataclasses.field(default_factory=ListingState)
+    autoscaler: AutoscalerState = dataclasses.field(default_factory=AutoscalerState)
+    requests: RequestState = dataclasses.field(default_factory=RequestState)
+    own_writes: OwnWrites = dataclasses.field(default_factory=OwnWrites)
+    conflict: ScaleConflict = dataclasses.field(default_factory=ScaleConflict)
+
+    @property
+    def current(self) -> State | None:
+        """The state of the hand-over; None where there is nothing to hand over."""
+        return self.handover.current
+
+    def enter(self, current: State, why: str) -> None:
+        """Begin a state of the hand-over, in every record that it concerns."""
+        self.handover.enter(current, why)
+        if current is State.ENGAGING:
+            self.listing.forget_queries()
+        if current is State.PROXY:
+            self.requests.note_asleep()
+
+    def aim_at(self, target: ScaleTarget) -> None:
+        """Be about this target."""
+        if self.handover.aim_at(target):
+            self.own_writes.forget_scale()
+            self.conflict = ScaleConflict()
+
+    def note(self, snapshot: ClusterSnapshot) -> None:
+        """Keep what the next decisions need of a snapshot."""
+        self.handover.note(snapshot)
+        self.listing.note_unlabelled(snapshot.unlabelled)
+        for name, version in snapshot.cached_slices.items():
+            self.own_writes.slices.caught_up(name, version)
+        for name, version in snapshot.lost_slices.items():
+            self.own_writes.slices.gone(name, version)
+        if snapshot.cached_scale:
+            self.own_writes.scale_caught_up(snapshot.cached_scale)
 
 
 class StateStore:
@@ -247,11 +209,11 @@ class StateStore:
         self._by_request: dict[Request, ServiceState] = {}
 
     def of(self, request: Request, uid: str, service: str) -> ServiceState:
-        """Return what is known of an object; nothing yet where it was made anew."""
-        memory = self._by_request.get(request)
-        if memory is None or (memory.uid, memory.service) != (uid, service):
-            memory = self._by_request[request] = ServiceState(uid, service)
-        return memory
+        """Return what is known of an object; nothing yet where it is another of that name."""
+        state = self._by_request.get(request)
+        if state is None or (state.uid, state.service) != (uid, service):
+            state = self._by_request[request] = ServiceState(uid, service)
+        return state
 
     def find(self, request: Request) -> ServiceState | None:
         """Return what is known, if anything."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from elasti.api.conditions import Obstacle, Reason
 from elasti.api.defaults import cooldown_of, stale_after
-from elasti.operator.handover.sleep_request import is_in_force
+from elasti.operator.handover.requests import is_in_force
 from elasti.operator.idleness.decide import (
     Decision,
     Evidence,
@@ -21,7 +21,6 @@ from elasti.operator.idleness.decide import (
     format_moment,
     is_enabled,
 )
-from kubeloop.objects.times import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -31,14 +30,6 @@ if TYPE_CHECKING:
     from elasti.operator.watch.directory import CRDDetails, Directory
     from kubeloop.aio.clock import Clock
     from kubeloop.controller.reconcile import Request
-
-
-def unix_seconds(text: str | None) -> float:
-    """Read a Kubernetes time as seconds since 1970; minus infinity where there is none."""
-    try:
-        return parse_time(text).timestamp() if text else -math.inf
-    except ValueError:
-        return -math.inf
 
 
 def combined_decision(decisions: Iterable[Decision]) -> Decision:
@@ -108,8 +99,8 @@ class Decisions:
 
     def _standing(self, details: CRDDetails) -> ServiceState | Obstacle:
         """Return what is known of one that may be decided about at all, or why it may not."""
-        memory = self._states.find(details.request)
-        if memory is None or memory.refused:
+        state = self._states.find(details.request)
+        if state is None or state.handover.refused:
             return Obstacle(
                 Reason.NOT_IN_ORDER, f"{details.name} is not in order; its condition Ready says why"
             )
@@ -118,25 +109,25 @@ class Decisions:
                 Reason.NOT_IN_ORDER,
                 f"the spec of {details.name} is invalid; its condition Ready says why",
             )
-        if self._clock.now().timestamp() < memory.contest.until:
+        if self._clock.now().timestamp() < state.conflict.until:
             return Obstacle(
                 Reason.CONTESTED,
                 "another writer keeps undoing it, so it is left alone until"
-                f" {format_moment(memory.contest.until)}, longer each time",
+                f" {format_moment(state.conflict.until)}, longer each time",
             )
-        return memory
+        return state
 
-    def _situation(self, details: CRDDetails, memory: ServiceState) -> Situation:
+    def _situation(self, details: CRDDetails, state: ServiceState) -> Situation:
         now = self._clock.now()
         return Situation(
             now=now.timestamp(),
             cooldown=cooldown_of(details.spec),
             created_at=details.created_at,
-            last_scaled_up=max(memory.last_scaled_up, details.last_scaled_up),
-            last_traffic=memory.last_traffic,
-            last_attempt=memory.last_attempt,
-            attempt_ended=memory.attempt_ended,
-            asked=is_in_force(memory),
+            last_scaled_up=max(state.requests.last_scaled_up, details.last_scaled_up),
+            last_traffic=state.requests.last_traffic,
+            last_attempt=state.requests.last_attempt,
+            attempt_ended=state.requests.attempt_ended,
+            asked=is_in_force(state),
             enabled=is_enabled(details.spec.enabled_period, now),
             triggers=self._evidence(details.request) or _unread(details.spec),
             stale_after=self._stale_after,

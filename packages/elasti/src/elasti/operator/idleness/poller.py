@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 from elasti.api.defaults import cooldown_of
 from elasti.api.names import private_service_name
 from elasti.operator.handover.machine import State
-from elasti.operator.handover.observe import BY_SERVICE
 from elasti.operator.idleness.decide import Verdict
 from elasti.operator.idleness.evaluator import EvidenceKey, Subject, evidence_key
+from elasti.operator.watch.caches import BY_SERVICE
 from elasti.triggers.registry import ScrapeTarget
 from kubeloop.aio.tasks import TimeBudget
 from kubeloop.aio.wait import until
@@ -80,36 +80,36 @@ class Poller:
     def _wake(self, key: Hashable) -> None:
         """Enqueue a sleeping target whose triggers were read and want it awake."""
         assert isinstance(key, EvidenceKey)
-        memory = self._states.find(key.request)
-        if memory is None or memory.state is not State.PROXY:
+        state = self._states.find(key.request)
+        if state is None or state.current is not State.PROXY:
             return
         if self._decisions.together(key.request).verdict is Verdict.WAKE:
             self._woken.add(key.request)
             self._enqueue(key.request)
 
     def _consider(self, request: Request) -> None:
-        memory = self._states.find(request)
-        if memory is None:
+        state = self._states.find(request)
+        if state is None:
             return
         found = self._decisions.judge(request)
         follows = (
-            memory.sleep is not None
-            or (found.decision.verdict is Verdict.SLEEP and memory.state in _CALMED)
-            or (found.decision.verdict is Verdict.WAKE and memory.state is State.PROXY)
+            state.requests.sleep is not None
+            or (found.decision.verdict is Verdict.SLEEP and state.current in _CALMED)
+            or (found.decision.verdict is Verdict.WAKE and state.current is State.PROXY)
         )
-        if follows or _is_news(found, memory):
+        if follows or _is_news(found, state):
             self._enqueue(request)
 
     def _subject(self, es: ElastiService) -> Subject:
         request = Request(es.metadata.namespace, es.metadata.name)
-        memory = self._states.find(request)
+        state = self._states.find(request)
         return Subject(
             key=evidence_key(request, es.metadata.uid, es.spec),
             triggers=es.spec.triggers,
             cooldown=cooldown_of(es.spec),
             tenant=es.metadata.namespace,
             pods=lambda: tuple(self._pods(es)),
-            asleep=memory is not None and memory.state is State.PROXY,
+            asleep=state is not None and state.current is State.PROXY,
         )
 
     def _pods(self, es: ElastiService) -> Iterator[ScrapeTarget]:
@@ -123,9 +123,9 @@ class Poller:
                     yield ScrapeTarget(endpoint.identity, endpoint.addresses[0], ports)
 
 
-def _is_news(found: TriggerJudgement, memory: ServiceState) -> bool:
+def _is_news(found: TriggerJudgement, state: ServiceState) -> bool:
     """Whether the last reconcile saw something else; of a sleeping target only the triggers' health is news."""
-    known = memory.judged
-    if known is not None and memory.state is State.PROXY:
+    known = state.handover.judged
+    if known is not None and state.current is State.PROXY:
         return found.health != known.health
     return found != known

@@ -1,6 +1,5 @@
-"""What lets a target sleep but may surprise its user.
+"""What is wrong with an ElastiService and what it names, or lets it sleep but may surprise its user.
 
-Other Services on the same pods, no readiness probe, an HPA that scales to zero by itself.
 `PodLabels` indexes the labels of every target's pods: a Service that comes, goes or changes its
 selector concerns not only the ElastiServices that name it, but all whose pods it selects, or
 selected.
@@ -10,19 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from elasti.api.names import PRIVATE_LABEL
-from elasti.operator.autoscalers.keda import HpaReader
-from elasti.operator.report.conditions import Finding
-from kubeloop.client.errors import KubeError
-from kubeloop.controller.reconcile import Request
+from elasti.api.conditions import Reason
+from elasti.operator.report.conditions import Finding, service_findings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from elasti.operator.handover.observe import Facts
-    from elasti.operator.watch.informer_manager import Scope
-    from kubeloop.client.client import Client
-    from kubeloop.objects.core import Service
+    from elasti.api.validation import SpecProblem
+    from elasti.operator.handover.observe import ClusterSnapshot
+    from kubeloop.controller.reconcile import Request
 
 
 class PodLabels:
@@ -61,78 +56,50 @@ class PodLabels:
                 yield request
 
 
-BY_SELECTOR = "selector"
+def findings_of(
+    snapshot: ClusterSnapshot,
+    *,
+    problems: Sequence[SpecProblem],
+    owner: str,
+    outdated: Finding | None,
+    shared_with: Sequence[str],
+) -> tuple[Finding, ...]:
+    """Return what is wrong with an ElastiService and what it names, refusals and warnings.
 
-
-def index_by_selector(service: Service) -> list[str]:
-    """File a Service under one pair of its selector, by which its pods' labels find it."""
-    if (service.metadata.labels or {}).get(PRIVATE_LABEL) or not service.spec.selector:
-        return []
-    key, value = min(service.spec.selector.items())
-    return [f"{service.metadata.namespace}/{key}={value}"]
-
-
-class ServiceWarnings:
-    """Looks for surprises."""
-
-    def __init__(self, client: Client, services: Scope[Service], labels: PodLabels) -> None:
-        self._services = services
-        self._pod_labels = labels
-        self._hpas = HpaReader(client)
-
-    async def about(self, facts: Facts) -> list[Finding]:
-        """Return the warnings for one ElastiService."""
-        found = []
-        if others := self._others(facts):
-            found.append(
-                Finding(
-                    "SharedPods",
-                    f"other Services lead to the same pods ({', '.join(others)}): their traffic does"
-                    " not wake the target; give each an ElastiService of its own",
-                    refuses=False,
-                )
-            )
-        if facts.target is not None and facts.target.probed is False:
-            found.append(
-                Finding(
-                    "NoReadinessProbe",
-                    f"the pods of {facts.es.spec.scale_target_ref.name} have no readiness probe, so"
-                    " they count as ready before they listen; add one",
-                    refuses=False,
-                )
-            )
-        return found + await self._about_hpa(facts)
-
-    def _others(self, facts: Facts) -> list[str]:
-        request = Request(facts.namespace, facts.es.metadata.name)
-        if facts.target is None:
-            self._pod_labels.forget(request)
-            return []
-        labels = facts.target.pod_labels
-        self._pod_labels.put(request, labels)
-        names = {
-            service.metadata.name
-            for key, value in labels.items()
-            for service in self._services.by_index(BY_SELECTOR, f"{facts.namespace}/{key}={value}")
-            if (service.spec.selector or {}).items() <= labels.items()
-        }
-        return sorted(names - {facts.es.spec.service})
-
-    async def _about_hpa(self, facts: Facts) -> list[Finding]:
-        autoscaler = facts.es.spec.autoscaler
-        if autoscaler is None or autoscaler.type != "hpa":
-            return []
-        try:
-            minimum = await self._hpas.minimum(facts.namespace, autoscaler.name)
-        except KubeError:
-            return []
-        if minimum != 0:
-            return []
-        return [
+    `owner` is the ElastiService that owns its Service, where that is another.
+    """
+    es, found = snapshot.es, []
+    if problems:
+        found.append(Finding(Reason.INVALID_SPEC, "; ".join(map(str, problems))))
+    if owner:
+        found.append(
             Finding(
-                "HPAScalesToZero",
-                f"HPA {autoscaler.name} has minReplicas: 0, so it goes on while the target sleeps and"
-                " may wake it or put it to sleep by itself; set minReplicas to 1",
+                Reason.SERVICE_OWNED_BY_ANOTHER,
+                f"Service {es.spec.service} belongs to ElastiService {owner}, which is"
+                " older; delete one of the two",
+            )
+        )
+    if outdated is not None:
+        found.append(outdated)
+    if snapshot.service is None:
+        return tuple(found)
+    found += service_findings(snapshot.service)
+    if shared_with:
+        found.append(
+            Finding(
+                Reason.SHARED_PODS,
+                f"other Services lead to the same pods ({', '.join(shared_with)}): their traffic does"
+                " not wake the target; give each an ElastiService of its own",
                 refuses=False,
             )
-        ]
+        )
+    if snapshot.target is not None and snapshot.target.probed is False:
+        found.append(
+            Finding(
+                Reason.NO_READINESS_PROBE,
+                f"the pods of {es.spec.scale_target_ref.name} have no readiness probe, so"
+                " they count as ready before they listen; add one",
+                refuses=False,
+            )
+        )
+    return tuple(found)

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING
 
 from elasti.api.names import ELASTISERVICES, MANAGED_BY, PRIVATE_LABEL
 from elasti.api.types import ElastiService
-from elasti.operator.handover.observe import BY_SERVICE, index_by_service
-from elasti.operator.report.warnings import BY_SELECTOR, index_by_selector
 from elasti.operator.watch.informer_manager import Manager, Scope
 from elasti.operator.watch.resolvers import Resolvers
 from kubeloop.objects.core import MANAGED_BY_LABEL, SERVICES, SLICES, EndpointSlice, Service
@@ -17,6 +15,22 @@ if TYPE_CHECKING:
     from elasti.operator.settings import OperatorSettings
     from kubeloop.client.client import Client
     from kubeloop.informer import MetricsProvider
+
+BY_SERVICE = "service"
+BY_SELECTOR = "selector"
+
+
+def index_by_service(endpoint_slice: EndpointSlice) -> list[str]:
+    """File slices under the Service that they belong to."""
+    return [f"{endpoint_slice.metadata.namespace}/{endpoint_slice.service}"]
+
+
+def index_by_selector(service: Service) -> list[str]:
+    """File a Service under one pair of its selector, by which its pods' labels find it."""
+    if (service.metadata.labels or {}).get(PRIVATE_LABEL) or not service.spec.selector:
+        return []
+    key, value = min(service.spec.selector.items())
+    return [f"{service.metadata.namespace}/{key}={value}"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

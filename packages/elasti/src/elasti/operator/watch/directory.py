@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from elasti.api.validation import problems_of
-from elasti.operator.idleness.decisions import unix_seconds
+from elasti.operator.handover.requests import unix_seconds
 from elasti.operator.watch.targets import target_of
 from elasti.triggers.registry import redacted_metadata
 from kubeloop.controller.reconcile import Request

@@ -30,12 +30,7 @@ class _Template(msgspec.Struct, gc=False):
 
 class _WorkloadSpec(msgspec.Struct, gc=False):
     replicas: int | None = None
-    selector: dict[str, object] | None = None
     template: _Template | None = None
-
-
-class _WorkloadStatus(msgspec.Struct, rename="camel", gc=False):
-    replicas: int = 0
 
 
 class Workload(msgspec.Struct, rename="camel", gc=False):
@@ -43,7 +38,6 @@ class Workload(msgspec.Struct, rename="camel", gc=False):
 
     metadata: LabeledMeta
     spec: _WorkloadSpec = msgspec.field(default_factory=_WorkloadSpec)
-    status: _WorkloadStatus = msgspec.field(default_factory=_WorkloadStatus)
 
     @property
     def replicas(self) -> int:

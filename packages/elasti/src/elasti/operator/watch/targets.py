@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 
+from elasti.api.names import AGGREGATE_LABEL
 from elasti.operator.scale_handler import NotScalable, ScaleTarget, ScaleView
 from elasti.operator.watch.informer_manager import KeyParams, RequestWatch
 from elasti.operator.watch.projections import Workload
-from kubeloop.client.errors import KubeError, NotFound
+from kubeloop.client.errors import Forbidden, KubeError, NoMatch, NotFound
 from kubeloop.controller.reconcile import Request
 from kubeloop.informer import Added
 from kubeloop.objects.list_watch import ListOptions
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from elasti.api.types import ElastiService
-    from elasti.operator.metrics import OperatorMetrics
+    from elasti.operator.dependencies import Dependencies
     from elasti.operator.scale_handler import ScaleHandler
     from elasti.operator.watch.directory import Directory
     from elasti.operator.watch.informer_manager import Manager, OnObject, Scope
@@ -50,17 +51,12 @@ _WELL_KNOWN = frozenset(
 class UpdateObjInfo:
     """What is known of a scale target.
 
-    `selector` is the target's own, as a mapping where its kind has one. `probed` says whether its pods
-    tell when they are ready; None where that cannot be known.
+    `probed` says whether its pods tell when they are ready; None where that cannot be known.
     """
 
-    namespace: str
-    name: str
     spec_replicas: int
-    status_replicas: int
     uid: str
     version: str
-    selector: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     pod_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     probed: bool | None = None
 
@@ -91,29 +87,53 @@ def info_of(workload: Workload) -> UpdateObjInfo:
     """Read a workload that keeps its replicas where Deployments do."""
     meta = workload.metadata
     return UpdateObjInfo(
-        namespace=meta.namespace,
-        name=meta.name,
         spec_replicas=workload.replicas,
-        status_replicas=workload.status.replicas,
         uid=meta.uid,
         version=meta.resource_version,
-        selector=workload.spec.selector or {},
         pod_labels=workload.template_labels,
         probed=workload.has_readiness_probe if workload.spec.template else None,
     )
 
 
+class WatchedTarget(NamedTuple):
+    """The watched objects of a target's kind; None with the problem that is in the way."""
+
+    scope: Scope[Any] | None
+    problem: str = ""
+
+
 class TargetWatcher:
     """Follows the scale targets of ElastiServices through the informer manager."""
 
-    def __init__(
-        self, client: Client, manager: Manager, scales: ScaleHandler, metrics: OperatorMetrics
-    ) -> None:
-        self._client = client
-        self._manager = manager
-        self._scales = scales
-        self._metrics = metrics
+    def __init__(self, deps: Dependencies) -> None:
+        self._client = deps.client
+        self._manager = deps.caches.manager
+        self._scales = deps.scales
+        self._metrics = deps.metrics
         self._watched: dict[Request, KeyParams] = {}
+
+    async def watch(self, service: ElastiService, on_event: OnObject) -> WatchedTarget:
+        """Hear of an ElastiService's target from now on, if its kind allows it. Raises KubeError."""
+        try:
+            return WatchedTarget(await self.follow(service, on_event))
+        except (NoMatch, NotScalable, Forbidden) as error:
+            return WatchedTarget(None, await self.problem(service, error))
+
+    async def problem(self, service: ElastiService, error: Exception) -> str:
+        """Return why a target's kind cannot be had, and how it could."""
+        ref = service.spec.scale_target_ref
+        match error:
+            case NoMatch():
+                return (
+                    f"the server has no kind {ref.kind} in {ref.api_version}; install it, or correct"
+                    " spec.scaleTargetRef"
+                )
+            case Forbidden():
+                gvr = (await self._scales.resource(target_of(service))).gvr
+                place = self._manager.place(service.metadata.namespace)
+                return f"{error}; {missing_rules_text(gvr, place)}"
+            case _:
+                return str(error)
 
     async def follow(self, service: ElastiService, on_event: OnObject) -> Scope[Any]:
         """Hear of an ElastiService's target from now on, and of no former one.
@@ -145,14 +165,6 @@ class TargetWatcher:
 
         return heard
 
-    async def resource(self, service: ElastiService) -> GroupVersionResource:
-        """Return what serves an ElastiService's target. Raises NoMatch, NotScalable, KubeError."""
-        return (await self._scales.resource(target_of(service))).gvr
-
-    def place(self, namespace: str) -> str:
-        """Return the one namespace whose rights count for a target there; empty for the cluster."""
-        return self._manager.place(namespace)
-
     def leave(self, namespace: str, name: str) -> None:
         """Hear no more of the target of an ElastiService that is gone."""
         request = Request(namespace, name)
@@ -173,14 +185,7 @@ class TargetWatcher:
             view = await self._scales.read(target)
         except NotFound:
             return None
-        return UpdateObjInfo(
-            namespace=target.namespace,
-            name=target.name,
-            spec_replicas=view.replicas,
-            status_replicas=view.status_replicas,
-            uid=view.uid,
-            version=view.version,
-        )
+        return UpdateObjInfo(spec_replicas=view.replicas, uid=view.uid, version=view.version)
 
 
 async def known_scale(
@@ -204,6 +209,18 @@ async def check_listing(
     """
     place = manager.place(namespace)
     await client.resource(gvr, namespace=place).list(ListOptions(limit=1))
+
+
+def missing_rules_text(resource: GroupVersionResource, namespace: str = "") -> str:
+    """Return the words that say how to let the operator have a kind, in one namespace or in all."""
+    group, plural = resource.group, resource.resource
+    rules = (
+        f'the rules {{apiGroups: ["{group}"], resources: [{plural}], verbs: [get, list, watch]}} and'
+        f' {{apiGroups: ["{group}"], resources: [{plural}/scale], verbs: [get, update]}}'
+    )
+    if namespace:
+        return f"bind a Role in namespace {namespace} to the operator's account, with {rules}"
+    return f'add a ClusterRole labelled {AGGREGATE_LABEL}: "true" with {rules}'
 
 
 def kind_for(gvr: GroupVersionResource) -> type[Any]:

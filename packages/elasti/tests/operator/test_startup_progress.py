@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import structlog.testing
 
-from elasti.operator.leader import StartupProgress
+from elasti.operator.reconcile_loop import StartupProgress
 from kubeloop.controller.reconcile import Request
 
 A, B = Request("shop", "a"), Request("shop", "b")
 
 
-def test_the_last_first_look_is_told_once_with_how_many_failed() -> None:
+def test_the_last_first_reconcile_is_logged_once_with_failures() -> None:
     with structlog.testing.capture_logs() as told:
         progress = StartupProgress([A, B])
         progress.reconciled(A, failed=True)
@@ -30,7 +30,7 @@ def test_what_came_later_is_not_waited_for() -> None:
     assert len(told) == 1
 
 
-def test_with_nothing_there_it_is_told_at_once() -> None:
+def test_with_nothing_there_it_is_logged_at_once() -> None:
     with structlog.testing.capture_logs() as told:
         StartupProgress([])
 

@@ -1,0 +1,230 @@
+"""Reads everything that one ElastiService depends on, at one moment, into a `ClusterSnapshot`.
+
+It reads mostly from caches, and changes nothing. Two things are asked of the server
+itself, and only where a decision depends on them: the public Service's own slices, with the pods
+that they name, which alone tell whether traffic can go to pods, and a slice of KubeElasti's that
+carries no label.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from typing import TYPE_CHECKING
+
+from elasti.api.names import MANAGED_BY, private_service_name
+from elasti.operator.handover.children import FAMILIES, families, slice_names
+from elasti.operator.handover.machine import State
+from elasti.operator.handover.observe import ClusterSnapshot, can_have_ports
+from elasti.operator.handover.pod_liveness import PodLiveness
+from elasti.operator.handover.ports import port_owner
+from elasti.operator.report.warnings import findings_of
+from elasti.operator.scale_handler import NotScalable
+from elasti.operator.watch.caches import BY_SELECTOR, BY_SERVICE
+from kubeloop.client.errors import Forbidden, KubeError, NoMatch, NotFound
+from kubeloop.objects.core import MANAGED_BY_LABEL, SERVICE_LABEL, SLICES, EndpointSlice
+from kubeloop.objects.meta import compare_versions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from elasti.api.types import ElastiService
+    from elasti.operator.dependencies import LeaderDependencies
+    from elasti.operator.handover.state import ServiceState
+    from elasti.operator.report.conditions import Finding
+    from elasti.operator.watch.directory import CRDDetails
+    from elasti.operator.watch.targets import TargetWatcher, WatchedTarget
+
+
+class ClusterReader:
+    """Reads. Raises KubeError where the server must be asked and does not answer."""
+
+    def __init__(self, deps: LeaderDependencies, targets: TargetWatcher) -> None:
+        self._deps = deps
+        self._caches = deps.caches
+        self._targets = targets
+        self._slices = deps.client.resource(SLICES, EndpointSlice)
+        self._pod_liveness = PodLiveness(deps.client)
+
+    async def read(
+        self, es: ElastiService, state: ServiceState, watched: WatchedTarget
+    ) -> ClusterSnapshot:
+        """Read everything that one ElastiService depends on; `watched` is its target's kind."""
+        namespace, name = es.metadata.namespace, es.spec.service
+        found = await self._target(es, watched)
+        found = await self._with_slices(found, state)
+        services = self._caches.services
+        found = dataclasses.replace(
+            found,
+            now=asyncio.get_running_loop().time(),
+            service=services.find(namespace, name),
+            private=services.find(namespace, private_service_name(name)),
+            target=found.target
+            and found.target.with_scale(state.own_writes.newest_scale(found.target.view)),
+            resolvers=self._caches.resolvers.ready(),
+            resolvers_lost_for=self._caches.resolvers.lost_for(),
+            autoscaler=self._deps.autoscalers.pausable(es.spec),
+        )
+        parked = found.at_zero and state.current in (None, State.PROXY)
+        # Nothing depends on endpoints there, and a restart saves a list for each.
+        if found.service is not None and not parked:
+            ready = await self._ready(found, state)
+            soon = not ready and bool(self._private_ready(found))
+            found = dataclasses.replace(found, ready=ready, ready_soon=soon)
+        return await self._with_findings(found)
+
+    # The target
+
+    async def _target(self, es: ElastiService, watched: WatchedTarget) -> ClusterSnapshot:
+        found = ClusterSnapshot(es=es, now=0.0, target_problem=watched.problem)
+        if watched.scope is None:
+            return dataclasses.replace(found, kind_unusable=True)
+        try:
+            info = await self._targets.read(es, watched.scope)
+        except (NoMatch, NotScalable, Forbidden) as error:
+            problem = await self._targets.problem(es, error)
+            return dataclasses.replace(found, target_problem=problem, kind_unusable=True)
+        if info is None:
+            ref = es.spec.scale_target_ref
+            problem = f"there is no {ref.kind} {ref.name} in namespace {es.metadata.namespace}"
+            return dataclasses.replace(found, target_problem=problem)
+        return dataclasses.replace(found, target=info, cached_scale=info.version)
+
+    # Our slices
+
+    async def _with_slices(self, found: ClusterSnapshot, state: ServiceState) -> ClusterSnapshot:
+        namespace, service = found.namespace, found.es.spec.service
+        cached = {
+            name: self._caches.our_slices.find(namespace, name)
+            for name in slice_names(service).values()
+        }
+        known = self.published(namespace, service, state)
+        lost = [
+            one for one in known if cached[one.metadata.name] is None and await self._is_lost(one)
+        ]
+        slices = tuple(one for one in known if one not in lost)
+        unlabelled = None
+        if not state.listing.legacy_checked:
+            unlabelled = await self._unlabelled(namespace, service, slices)
+        return dataclasses.replace(
+            found,
+            slices=slices + (unlabelled or ()),
+            cached_slices={
+                name: one.metadata.resource_version if one else "" for name, one in cached.items()
+            },
+            lost_slices={one.metadata.name: one.metadata.resource_version for one in lost},
+            unlabelled=unlabelled,
+        )
+
+    def published(
+        self, namespace: str, service: str, state: ServiceState
+    ) -> tuple[EndpointSlice, ...]:
+        """Return the slices of ours that a Service has, as far as is known."""
+        found = []
+        for name in slice_names(service).values():
+            cached = self._caches.our_slices.find(namespace, name)
+            version = cached.metadata.resource_version if cached else ""
+            found.append(state.own_writes.slices.newest(name, cached, version))
+        return tuple(endpoint_slice for endpoint_slice in found if endpoint_slice is not None)
+
+    async def _is_lost(self, written: EndpointSlice) -> bool:
+        """Whether a slice that we wrote, and the cache does not show, is not there any more.
+
+        A cache that is as new as the write may never have shown it: it was deleted while the watch
+        was down, and no event tells.
+        """
+        meta = written.metadata
+        version = self._caches.our_slices.version(meta.namespace)
+        if compare_versions(version, meta.resource_version) < 0:
+            return False
+        try:
+            await self._slices.get(meta.name, namespace=meta.namespace)
+        except NotFound:
+            return True
+        return False
+
+    async def _unlabelled(
+        self, namespace: str, service: str, known: Sequence[EndpointSlice]
+    ) -> tuple[EndpointSlice, ...]:
+        """Ask for slices of our names that no cache shows: KubeElasti's, or one that lost its labels."""
+        public = self._caches.services.find(namespace, service)
+        names = slice_names(service)
+        wanted = {names[family] for family in (families(public) if public else FAMILIES[:1])}
+        found = []
+        for name in sorted(wanted - {endpoint_slice.metadata.name for endpoint_slice in known}):
+            with contextlib.suppress(NotFound):
+                found.append(await self._slices.get(name, namespace=namespace))
+        return tuple(found)
+
+    # Ready endpoints
+
+    async def _ready(self, found: ClusterSnapshot, state: ServiceState) -> frozenset[str]:
+        serving = state.current in (None, State.SERVE) and not found.slices
+        if serving and (ready := self._private_ready(found)):
+            return ready
+        return await self.public_ready(found.namespace, found.es.spec.service)
+
+    def _private_ready(self, found: ClusterSnapshot) -> frozenset[str]:
+        key = f"{found.namespace}/{private_service_name(found.es.spec.service)}"
+        endpoint_slices = self._caches.private_slices.by_index(BY_SERVICE, key)
+        return frozenset(
+            e.identity for endpoint_slice in endpoint_slices for e in endpoint_slice.ready_endpoints
+        )
+
+    async def public_ready(self, namespace: str, service: str) -> frozenset[str]:
+        """Ask the server for endpoints of a Service that are ready, the resolver's left out."""
+        selector = f"{SERVICE_LABEL}={service},{MANAGED_BY_LABEL}!={MANAGED_BY}"
+        ours = set(slice_names(service).values())
+        endpoint_slices = self._slices.items(selector=selector, namespace=namespace)
+        listed = [
+            endpoint
+            async for endpoint_slice in endpoint_slices
+            if endpoint_slice.metadata.name not in ours
+            for endpoint in endpoint_slice.ready_endpoints
+        ]
+        return await self._pod_liveness.living(namespace, listed)
+
+    # What is wrong
+
+    async def _with_findings(self, found: ClusterSnapshot) -> ClusterSnapshot:
+        warnings: tuple[Finding, ...] = ()
+        if found.service is not None:
+            with contextlib.suppress(KubeError):
+                warnings = await self._deps.autoscalers.warnings(found.namespace, found.es.spec)
+        # From here on nothing waits: whatever changes now is heard as an event after this reading.
+        details = self._deps.directory.get(found.request)
+        owner = self._deps.directory.owner(found.namespace, found.es.spec.service)
+        findings = findings_of(
+            found,
+            problems=details.problems if details is not None else (),
+            owner=owner.name if owner is not None and not _is_of(owner, found.es) else "",
+            outdated=self._deps.definition.finding,
+            shared_with=self._services_on_same_pods(found),
+        )
+        return dataclasses.replace(
+            found,
+            ports=self._deps.ports.held_by(port_owner(found.es))
+            if can_have_ports(found.service)
+            else {},
+            owned=owner is None or _is_of(owner, found.es),
+            findings=(*findings, *warnings),
+        )
+
+    def _services_on_same_pods(self, found: ClusterSnapshot) -> list[str]:
+        if found.target is None:
+            return []
+        labels = found.target.pod_labels
+        names = {
+            service.metadata.name
+            for key, value in labels.items()
+            for service in self._caches.services.by_index(
+                BY_SELECTOR, f"{found.namespace}/{key}={value}"
+            )
+            if (service.spec.selector or {}).items() <= labels.items()
+        }
+        return sorted(names - {found.es.spec.service})
+
+
+def _is_of(owner: CRDDetails, es: ElastiService) -> bool:
+    return owner.uid == es.metadata.uid

@@ -1,0 +1,210 @@
+"""The resolver's place in a Service's rotation: which resolvers are listed, and since when.
+
+A resolver is listed once it has confirmed that its port stands for this Service, on every port.
+Each write is idempotent; none of them decides where the hand-over goes next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+
+from elasti.api.names import FIELD_MANAGER, MANAGED_BY
+from elasti.operator.handover.children import adopted, resolver_slices, slice_differs
+from elasti.operator.handover.machine import State
+from kubeloop.client.errors import AlreadyExists, NotFound
+from kubeloop.client.request import Preconditions
+from kubeloop.objects.core import MANAGED_BY_LABEL, SLICES, EndpointSlice
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from elasti.operator.dependencies import LeaderDependencies
+    from elasti.operator.handover.observe import Facts
+    from elasti.operator.handover.state import ServiceState
+    from kubeloop.objects.core import ServiceEndpoint
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclasses.dataclass(slots=True)
+class ListingState:
+    """The resolvers in one Service's rotation. Written here alone.
+
+    `to_query`: every resolver that may have seen traffic of the Service, by place. `verified`: pairs of
+    place and port that were confirmed. `legacy_checked`: no slice of our name is there that no cache
+    shows.
+    """
+
+    listed: tuple[ServiceEndpoint, ...] = ()
+    listed_since: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    to_query: Mapping[str, ServiceEndpoint] = dataclasses.field(default_factory=dict)
+    verified: frozenset[tuple[str, int]] = frozenset()
+    probe_failures: int = 0
+    legacy_checked: bool = False
+
+    @property
+    def query_targets(self) -> tuple[ServiceEndpoint, ...]:
+        """Every resolver that may have seen traffic; none where none is listed now."""
+        return tuple(self.to_query.values()) if self.listed else ()
+
+    def long_listed(self, endpoint: ServiceEndpoint, now: float, settle: float) -> bool:
+        """Whether a resolver has been listed for the whole engage settle."""
+        since = self.listed_since.get(endpoint.place)
+        return since is not None and now - since >= settle
+
+    def note_answers(
+        self, ready: Iterable[ServiceEndpoint], answers: Mapping[tuple[str, int], bool]
+    ) -> None:
+        """Keep which ready resolvers confirmed which ports."""
+        places = {endpoint.place for endpoint in ready}
+        confirmed = {pair for pair, answer in answers.items() if answer}
+        self.verified = frozenset(p for p in self.verified if p[0] in places) | confirmed
+        self.probe_failures = 0 if all(answers.values()) else self.probe_failures + 1
+
+    def note_listing(
+        self, listed: tuple[ServiceEndpoint, ...], to_query: Mapping[str, ServiceEndpoint]
+    ) -> None:
+        """These are being listed; those are to be asked about traffic."""
+        self.listed, self.to_query = listed, to_query
+
+    def note_published(self, now: float) -> None:
+        """Keep since when each listed resolver has been so."""
+        self.listed_since = {e.place: self.listed_since.get(e.place, now) for e in self.listed}
+
+    def note_unlabelled(self, found: Sequence[EndpointSlice] | None) -> None:
+        """The server was asked for slices that no cache shows; None: it was not."""
+        if found is not None:
+            self.legacy_checked = not found
+
+    def recall(self, *, legacy_checked: bool) -> None:
+        """A former leader has looked for such slices, or not."""
+        self.legacy_checked = legacy_checked
+
+    def forget_queries(self) -> None:
+        """An attempt to park begins: what was seen before it does not count."""
+        self.to_query = {}
+
+    def forget(self) -> None:
+        """None is listed any more."""
+        self.listed, self.listed_since, self.to_query = (), {}, {}
+
+
+class SlicePublisher:
+    """Puts resolvers into the rotation of Services, and takes them out. One for the leader."""
+
+    def __init__(self, deps: LeaderDependencies) -> None:
+        self._slices = deps.client.resource(SLICES, EndpointSlice)
+        self._resolver_client = deps.resolver_client
+        self._resolvers = deps.caches.resolvers
+
+    async def publish(self, facts: Facts, state: ServiceState) -> None:
+        """List every ready resolver that answers for this Service on all its ports.
+
+        Where none does, what is published stays, but for resolvers that do not exist any more.
+        """
+        assert facts.service is not None
+        listed = await self._answering(facts, state.listing)
+        state.listing.note_listing(listed, self._to_query(facts, state, listed))
+        wanted = resolver_slices(facts.service, listed, facts.ports)
+        present = {endpoint_slice.metadata.name: endpoint_slice for endpoint_slice in facts.slices}
+        for endpoint_slice in wanted:
+            await self._put(endpoint_slice, present.pop(endpoint_slice.metadata.name, None), state)
+        for endpoint_slice in present.values():
+            await (self._delete if wanted else self._empty)(endpoint_slice, state)
+        state.listing.note_published(asyncio.get_running_loop().time())
+
+    async def remove(self, slices: Iterable[EndpointSlice], state: ServiceState) -> None:
+        """Take the resolver out of the rotation."""
+        for endpoint_slice in slices:
+            await self._delete(endpoint_slice, state)
+        state.listing.forget()
+
+    async def _answering(self, facts: Facts, listing: ListingState) -> tuple[ServiceEndpoint, ...]:
+        ports = facts.ports.values()
+        unverified = {
+            (endpoint.place, port): endpoint.addresses[0]
+            for endpoint in facts.resolvers
+            for port in ports
+            if (endpoint.place, port) not in listing.verified
+        }
+        answers = await asyncio.gather(
+            *(
+                self._resolver_client.owns(address, port, facts.namespace, facts.es.spec.service)
+                for (_, port), address in unverified.items()
+            )
+        )
+        listing.note_answers(facts.resolvers, dict(zip(unverified, answers, strict=True)))
+        return tuple(
+            endpoint
+            for endpoint in facts.resolvers
+            if all((endpoint.place, port) in listing.verified for port in ports)
+        )
+
+    def _to_query(
+        self, facts: Facts, state: ServiceState, listed: Sequence[ServiceEndpoint]
+    ) -> dict[str, ServiceEndpoint]:
+        """Return every resolver that may have had traffic of this Service: all that are or were listed.
+
+        While a park is decided on, that is every one since it began, there or not: what one that has
+        left has seen cannot be known. Else it is those that still exist, if only on their way out.
+        """
+        published = {
+            e.place: e for endpoint_slice in facts.slices for e in endpoint_slice.endpoints or ()
+        }
+        former = published | dict(state.listing.to_query)
+        if state.current not in (State.ENGAGING, State.PARKING):
+            former = {place: e for place, e in former.items() if self._exists(e)}
+        return former | {endpoint.place: endpoint for endpoint in listed}
+
+    def _exists(self, endpoint: ServiceEndpoint) -> bool:
+        return any(map(self._resolvers.exists, endpoint.addresses))
+
+    async def _put(
+        self, wanted: EndpointSlice, present: EndpointSlice | None, state: ServiceState
+    ) -> None:
+        if present is not None and present.address_type != wanted.address_type:
+            await self._delete(present, state)  # no write can change that
+            present = None
+        if present is None:
+            try:
+                written = await self._slices.create(wanted, field_manager=FIELD_MANAGER)
+            except AlreadyExists:
+                # One without our label, which no cache shows: ask for it next time.
+                state.listing.recall(legacy_checked=False)
+                raise
+        elif slice_differs(present, wanted):
+            onto = msgspec.structs.replace(wanted, metadata=adopted(wanted, present))
+            written = await self._slices.replace(onto, field_manager=FIELD_MANAGER)
+        else:
+            return
+        state.own_writes.wrote_slice(written)
+
+    async def _empty(self, present: EndpointSlice, state: ServiceState) -> None:
+        """Keep of our slice only resolvers that exist, where none can be confirmed.
+
+        KubeElasti's stays as it is until there is something to put in its place.
+        """
+        if (present.metadata.labels or {}).get(MANAGED_BY_LABEL) != MANAGED_BY:
+            return
+        left = tuple(endpoint for endpoint in present.endpoints or () if self._exists(endpoint))
+        if left == (present.endpoints or ()):
+            return
+        written = await self._slices.replace(
+            msgspec.structs.replace(present, endpoints=left), field_manager=FIELD_MANAGER
+        )
+        state.own_writes.wrote_slice(written)
+
+    async def _delete(self, endpoint_slice: EndpointSlice, state: ServiceState) -> None:
+        meta = endpoint_slice.metadata
+        try:
+            await self._slices.delete(
+                meta.name, namespace=meta.namespace, preconditions=Preconditions(uid=meta.uid)
+            )
+        except NotFound:
+            _log.debug("slice is gone already", slice=meta.name, namespace=meta.namespace)
+        state.own_writes.slices.deleted(meta.name, meta.resource_version)

@@ -1,0 +1,152 @@
+"""What is asked of a target, and when: wake-ups, requests to sleep, traffic. Pure.
+
+A durable request is an annotation, so that it survives a change of leaders. A request to sleep
+stands for the rest of the cooldown and for the triggers, and for nothing else: the resolver is put
+in rotation and settles, it is asked for traffic, autoscalers are paused and every ElastiService on
+the same target must agree, as always. It is tried once. A wake-up is stronger.
+
+Once the target sleeps the request goes on quieting the triggers until they have calmed down by
+themselves, since metrics lag behind; after a cooldown it is over in any case. Then the annotation is
+removed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import TYPE_CHECKING
+
+from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
+from elasti.operator.handover.machine import Activity, State
+from elasti.operator.report.status import obstacle
+from kubeloop.objects.times import parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from elasti.operator.handover.observe import Facts
+    from elasti.operator.handover.state import ServiceState
+
+_MIN_LIFETIME = 120.0
+"""A request is good for a cooldown, but for so many seconds at least: a hand-over takes its time."""
+
+
+def unix_seconds(text: str | None) -> float:
+    """Read a Kubernetes time as seconds since 1970; minus infinity where there is none."""
+    try:
+        return parse_time(text).timestamp() if text else -math.inf
+    except ValueError:
+        return -math.inf
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SleepRequest:
+    """A user asked for the target to sleep now.
+
+    `since`: when it was first seen. `fulfilled`: the target was at zero since. `superseded`: a wake-up
+    was asked for after it.
+    """
+
+    since: float
+    fulfilled: bool = False
+    superseded: bool = False
+
+
+@dataclasses.dataclass(slots=True)
+class RequestState:
+    """The requests for one target, and the times that decide about its sleep. Written here alone.
+
+    Times are seconds since 1970. `last_attempt` is when an attempt to sleep last ended early.
+    """
+
+    wake: bool = False
+    wake_text: str = ""
+    sleep: SleepRequest | None = None
+    sleep_text: str = ""
+    last_traffic: float = -math.inf
+    last_scaled_up: float = -math.inf
+    last_attempt: float = -math.inf
+    attempt_ended: str = ""
+
+    def take_in(
+        self, annotations: Mapping[str, str] | None, now: float, *, asleep: bool = False
+    ) -> None:
+        """Take in durable requests that are new; forget a request to sleep that was taken back."""
+        found = annotations or {}
+        sleep = found.get(SLEEP_ANNOTATION, "")
+        if sleep != self.sleep_text:
+            self.sleep_text = sleep
+            self.sleep = SleepRequest(now, fulfilled=asleep) if sleep else None
+        wake = found.get(WAKE_ANNOTATION)
+        if wake is not None and wake != self.wake_text:
+            self.wake_text = wake
+            self.want_wake(min(unix_seconds(wake), now))
+
+    def want_wake(self, at: float, *, asked: bool = True) -> None:
+        """Traffic waits, or did at that time; not `asked`: it arrived while the target was parked."""
+        self.wake = True
+        self.note_traffic(at)
+        if asked and self.sleep is not None:
+            self.sleep = dataclasses.replace(self.sleep, superseded=True)
+
+    def note_traffic(self, at: float) -> None:
+        """A resolver saw traffic."""
+        self.last_traffic = max(self.last_traffic, at)
+
+    def note_scaled_up(self, now: float) -> None:
+        """The target was scaled up, by us or not."""
+        self.last_scaled_up = now
+
+    def note_attempt(self, now: float, why: str) -> None:
+        """An attempt to sleep ended."""
+        self.last_attempt, self.attempt_ended = now, why
+
+    def note_awake(self) -> None:
+        """The target is up: nothing waits for it."""
+        self.wake = False
+
+    def note_asleep(self) -> None:
+        """The target is at zero."""
+        if self.sleep is not None:
+            self.sleep = dataclasses.replace(self.sleep, fulfilled=True)
+
+    def end_sleep(self) -> None:
+        """A request to sleep is over."""
+        self.sleep = None
+
+
+def is_in_force(state: ServiceState) -> bool:
+    """Whether a request stands for the cooldown and the triggers now."""
+    request = state.requests.sleep
+    if request is None or request.superseded or state.requests.last_attempt >= request.since:
+        return False
+    return not request.fulfilled or state.current is State.PROXY
+
+
+def ending(
+    facts: Facts, state: ServiceState, *, now: float, cooldown: float, triggers_active: bool
+) -> str | None:
+    """Return why a request to sleep ends without effect, "" where it is done.
+
+    None while it is in force, or where there is none.
+    """
+    request = state.requests.sleep
+    if request is None:
+        return None
+    expired = now - request.since >= max(cooldown, _MIN_LIFETIME)
+    if request.fulfilled:
+        over = not is_in_force(state) or expired or not triggers_active
+        return "" if over else None
+    overdue = "it could not be done in time" if expired else None
+    return _refusal(facts, state, request) or overdue
+
+
+def _refusal(facts: Facts, state: ServiceState, request: SleepRequest) -> str:
+    if request.superseded:
+        return "a wake-up was asked for meanwhile"
+    if state.requests.last_attempt >= request.since:
+        return state.requests.attempt_ended
+    if state.current is State.WAKING:
+        return "connections wait for it" if state.handover.activity is Activity.BUSY else ""
+    found = obstacle(facts, state)
+    return found.message if found else ""

@@ -1,0 +1,94 @@
+"""Events about ElastiServices: what happened, for people. Each is a line of the log, too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import structlog
+
+from elasti.api.names import API_VERSION, KIND
+from kubeloop.objects.gvk import GroupVersionKind
+
+if TYPE_CHECKING:
+    from elasti.api.types import ElastiService
+    from elasti.operator.handover.machine import State
+    from elasti.operator.report.conditions import Finding
+    from kubeloop.controller.events.recorder import EventRecorder
+
+GVK = GroupVersionKind.of(API_VERSION, KIND)
+
+_log = structlog.get_logger(__name__)
+
+
+class EventReporter:
+    """Records events about ElastiServices."""
+
+    def __init__(self, recorder: EventRecorder) -> None:
+        self._recorder = recorder
+
+    def moved(self, es: ElastiService, state: State, why: str) -> None:
+        """The hand-over went on."""
+        self._normal(es, state.value, f"{state.value}: {why}")
+
+    def parked(self, es: ElastiService) -> None:
+        """The target sleeps."""
+        self._normal(es, "SuccessToScale", f"{_target(es)} was scaled to zero")
+
+    def woken(self, es: ElastiService, replicas: int) -> None:
+        """The target was asked to wake."""
+        self._normal(es, "SuccessToScale", f"{_target(es)} was scaled to {replicas}")
+
+    def not_parked(self, es: ElastiService, why: str) -> None:
+        """The target could not be put to sleep."""
+        self._warning(es, "FailedToScale", f"{_target(es)} was not scaled to zero: {why}")
+
+    def sleep_refused(self, es: ElastiService, why: str) -> None:
+        """A person's request to put the target to sleep could not be met."""
+        self._warning(es, "SleepRefused", f"{_target(es)} was not put to sleep as asked: {why}")
+
+    def not_woken(self, es: ElastiService, why: str) -> None:
+        """The target could not be woken."""
+        self._warning(es, "FailedToScale", f"{_target(es)} could not be scaled up: {why}")
+
+    def contested(self, es: ElastiService, by: str) -> None:
+        """Another writer undoes what we do."""
+        self._warning(es, "ScaleContested", contested_text(es, by))
+
+    def finding(self, es: ElastiService, finding: Finding) -> None:
+        """Something is wrong with what the user asked for, or could not be done."""
+        self._warning(es, finding.reason, finding.message)
+
+    def no_resolver(self, es: ElastiService, message: str) -> None:
+        """No resolver holds the traffic of a sleeping target."""
+        self._warning(es, "NoResolver", message)
+
+    def _normal(self, es: ElastiService, reason: str, message: str) -> None:
+        _log.info("event", **_keys(es, reason, message))
+        self._recorder.normal(es, reason, message, gvk=GVK)
+
+    def _warning(self, es: ElastiService, reason: str, message: str) -> None:
+        _log.warning("event", **_keys(es, reason, message))
+        self._recorder.warning(es, reason, message, gvk=GVK)
+
+
+def _keys(es: ElastiService, reason: str, message: str) -> dict[str, str]:
+    meta = es.metadata
+    return {
+        "namespace": meta.namespace,
+        "elastiservice": meta.name,
+        "reason": reason,
+        "message": message,
+    }
+
+
+def contested_text(es: ElastiService, by: str) -> str:
+    """Return what people are told where another writer keeps undoing parks."""
+    return (
+        f"{by or 'another writer'} keeps scaling {_target(es)} up after it was put to sleep; let only"
+        " one of them own its replicas, or name the autoscaler in spec.autoscaler"
+    )
+
+
+def _target(es: ElastiService) -> str:
+    ref = es.spec.scale_target_ref
+    return f"{ref.kind} {ref.name}"
