@@ -1,0 +1,419 @@
+"""A cluster in memory and in virtual time, with an operator on it that can be killed at any write.
+
+The operator is whole but for its HTTP server: caches, directory, waker, leader. Pods, endpoint
+slices, resolvers, triggers and KEDA are played by a few lines each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Any, Self
+
+from tests.operator.memory_api import MemoryApi, MemoryClient, Write
+
+from elasti.api.names import PRIVATE_LABEL
+from elasti.api.wire import ActivityReport
+from elasti.operator.autoscalers import AUTOSCALERS
+from elasti.operator.autoscalers.base import Autoscaler, Autoscalers
+from elasti.operator.autoscalers.keda import PAUSED
+from elasti.operator.dependencies import Dependencies
+from elasti.operator.handover.children import slice_names
+from elasti.operator.idleness.decide import Evidence
+from elasti.operator.leader import Leader
+from elasti.operator.metrics import OperatorMetrics
+from elasti.operator.report.events import EventReporter
+from elasti.operator.scale_handler import ScaleHandler
+from elasti.operator.settings import OperatorSettings
+from elasti.operator.wake import TargetWaker
+from elasti.operator.watch.caches import OperatorCaches
+from elasti.operator.watch.directory import Directory
+from elasti.operator.watch.targets import known_scale
+from elasti.triggers.registry import TriggerReading
+from kubeloop.aio.tasks import finish
+from kubeloop.aio.wait import poll
+from kubeloop.objects.meta import JsonObject
+from kubeloop.testing.virtual_time import VirtualClock
+
+NAMESPACE = "shop"
+RESOLVER = "10.9.0.1"
+POD_START = 1.0
+TRIGGER = {
+    "type": "prometheus",
+    "metadata": {"query": "q", "threshold": "1", "serverAddress": "http://x"},
+}
+
+
+class Killed(Exception):
+    """The operator's process is gone."""
+
+
+class FakeEvaluator:
+    """Triggers that show what the test says, `value` for all of them."""
+
+    value = 0.0
+
+    def __init__(self, *, clock: Any, stale_after: float, **_settings: Any) -> None:
+        self._clock = clock
+        self._stale_after = stale_after
+        self._evidence: dict[Any, Evidence] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        return None
+
+    def evidence(self, key: Any, _triggers: Any = None) -> Sequence[Evidence]:
+        return (self._evidence[key],) if key in self._evidence else ()
+
+    def forget(self, key: Any) -> None:
+        self._evidence.pop(key, None)
+
+    async def poll(self, subjects: Iterable[Any], on_read: Any = None) -> None:
+        now = self._clock.now().timestamp()
+        for subject in subjects:
+            if subject.triggers:
+                before = self._evidence.get(subject.key, Evidence(1.0))
+                reading = TriggerReading(type(self).value)
+                self._evidence[subject.key] = before.after(
+                    reading, now, stale_after=self._stale_after
+                )
+                on_read(subject.key)
+
+
+@dataclasses.dataclass
+class FakeResolvers:
+    """Resolvers that open the ports which status names, and say what the test tells them to."""
+
+    api: MemoryApi
+    answers: bool = True
+    report: ActivityReport | None = dataclasses.field(
+        default_factory=lambda: ActivityReport(held=0, open=0)
+    )
+    asked: int = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        return None
+
+    async def owns(self, _address: str, port: int, namespace: str, service: str) -> bool:
+        await asyncio.sleep(0.01)
+        ports = {
+            entry["resolverPort"]
+            for es in self.api.all("elastiservices")
+            if (es["metadata"]["namespace"], es["spec"]["service"]) == (namespace, service)
+            for entry in es.get("status", {}).get("resolverPorts", ())
+        }
+        return self.answers and port in ports
+
+    async def activity(
+        self, _address: str, _namespace: str, _service: str
+    ) -> ActivityReport | None:
+        await asyncio.sleep(0.01)
+        self.asked += 1
+        return self.report
+
+
+class Recorder:
+    """Events that were recorded, by reason."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def normal(self, _es: Any, reason: str, message: str, **_options: Any) -> None:
+        self.told.append((reason, message))
+
+    warning = normal
+
+
+class Environment:
+    """What a test talks to."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.clock = VirtualClock()
+        self.api = MemoryApi(self.clock.now)
+        self.api.on_change.append(self._controllers)
+        self.settings = OperatorSettings(**{"polling_interval": 5.0, "workers": 2, **settings})
+        self.resolvers = FakeResolvers(self.api)
+        self.recorder = Recorder()
+        self.keda_pauses = True
+        self.dark: list[str] = []
+        self._lit = False
+        self.api.create("namespaces", {"metadata": {"name": NAMESPACE}})
+        self.list_resolvers(RESOLVER)
+
+    # Objects
+
+    def web(self, replicas: int = 1, **spec: Any) -> None:
+        """A Deployment, its Service and an ElastiService."""
+        labels = {"app": "web"}
+        template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c"}]}}
+        self._create(
+            "deployments",
+            {
+                "spec": {"replicas": replicas, "template": template},
+                "status": {"replicas": replicas},
+            },
+        )
+        ports = [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}]
+        self._create(
+            "services",
+            {
+                "spec": {
+                    "selector": labels,
+                    "ports": ports,
+                    "clusterIP": "10.0.0.1",
+                    "type": "ClusterIP",
+                }
+            },
+        )
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+        body = {
+            "service": "web",
+            "scaleTargetRef": target,
+            "cooldownPeriod": 30,
+            "minTargetReplicas": 1,
+            "triggers": [TRIGGER],
+        }
+        self._create("elastiservices", {"spec": body | spec})
+
+    def _create(self, plural: str, body: JsonObject, name: str = "web") -> JsonObject:
+        meta = {"name": name, "namespace": NAMESPACE}
+        return self.api.create(plural, {"metadata": meta, **body})
+
+    def change(self, plural: str, **fields: JsonObject) -> None:
+        """Merge fields into the object `web`, as a user does."""
+        found = self.api.get(plural, NAMESPACE, "web")
+        for name, value in fields.items():
+            found[name] = {**found.get(name, {}), **value}
+        found["metadata"].pop("resourceVersion")
+        self.api.update(plural, found)
+
+    def scale(self, replicas: int, manager: str = "kubectl") -> None:
+        """Set the replicas, as another writer does."""
+        entry = {
+            "manager": manager,
+            "time": self.clock.now().isoformat(),
+            "fieldsV1": {"f:spec": {"f:replicas": {}}},
+        }
+        self.change("deployments", spec={"replicas": replicas}, metadata={"managedFields": [entry]})
+
+    def list_resolvers(self, *addresses: str) -> None:
+        """Say which resolvers there are."""
+        body = {
+            "metadata": {
+                "name": "resolvers",
+                "namespace": self.settings.resolver_namespace,
+                "labels": {"kubernetes.io/service-name": self.settings.resolver_service},
+            },
+            "addressType": "IPv4",
+            "endpoints": [_endpoint(address, f"resolver-{address}") for address in addresses],
+        }
+        if self.api.find("endpointslices", self.settings.resolver_namespace, "resolvers") is None:
+            self.api.create("endpointslices", body)
+        else:
+            self.api.update("endpointslices", body)
+
+    # What there is
+
+    @property
+    def es(self) -> JsonObject | None:
+        return self.api.find("elastiservices", NAMESPACE, "web")
+
+    @property
+    def state(self) -> str:
+        return ((self.es or {}).get("status") or {}).get("state", "")
+
+    @property
+    def replicas(self) -> int:
+        return int(self.api.get("deployments", NAMESPACE, "web")["spec"]["replicas"])
+
+    @property
+    def published(self) -> bool:
+        return self.api.find("endpointslices", NAMESPACE, slice_names("web")["IPv4"]) is not None
+
+    def annotations(self, plural: str) -> dict[str, str]:
+        found: dict[str, str] = (
+            self.api.get(plural, NAMESPACE, "web")["metadata"].get("annotations") or {}
+        )
+        return found
+
+    def reasons(self) -> list[str]:
+        return [reason for reason, _ in self.recorder.told]
+
+    async def becomes(self, state: str, *, within: float = 600.0) -> float:
+        """Wait until the hand-over is there; returns how long it took."""
+        began = asyncio.get_running_loop().time()
+        try:
+            await self.until(lambda: self.state == state, within=within)
+        except TimeoutError:
+            told = f"{state} was expected, not {self.state}: {self.recorder.told}"
+            raise AssertionError(told) from None
+        return asyncio.get_running_loop().time() - began
+
+    async def until(self, condition: Callable[[], bool], *, within: float = 600.0) -> None:
+        """Wait for something, a twentieth of a second at a time."""
+        await poll(condition, 0.05, immediate=True, timeout=within)
+
+    # The cluster's own controllers
+
+    def _controllers(self, plural: str, obj: JsonObject, gone: bool) -> None:
+        name = obj["metadata"]["name"]
+        loop = asyncio.get_running_loop()
+        if plural == "deployments":
+            if obj["spec"]["replicas"]:
+                loop.call_later(POD_START, self._pods_changed)
+            else:
+                self._pods_changed()
+        elif plural == "services" and not gone:
+            loop.call_later(0.05, self._pods_changed)
+        elif plural == "scaledobjects" and self.keda_pauses and not gone:
+            loop.call_later(0.1, self._keda, name)
+        elif plural == "endpointslices":
+            self._watch_rotation(obj)
+
+    def _pods_changed(self) -> None:
+        """Start and stop pods, and write them into the slices of every Service that selects them."""
+        target = self.api.find("deployments", NAMESPACE, "web")
+        count = target["spec"]["replicas"] if target is not None else 0
+        pods = [f"web-{number}" for number in range(count)]
+        for pod in pods:
+            if self.api.find("pods", NAMESPACE, pod) is None:
+                ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+                self._create("pods", {"status": ready}, pod)
+        for service in self.api.all("services"):
+            meta = service["metadata"]
+            body: JsonObject = {
+                "metadata": {
+                    "name": f"{meta['name']}-pods",
+                    "namespace": NAMESPACE,
+                    "labels": {
+                        "kubernetes.io/service-name": meta["name"],
+                        **{
+                            k: v
+                            for k, v in (meta.get("labels") or {}).items()
+                            if k == PRIVATE_LABEL
+                        },
+                    },
+                },
+                "addressType": "IPv4",
+                "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+                "endpoints": [
+                    _endpoint(f"10.1.0.{number + 1}", pod) for number, pod in enumerate(pods)
+                ],
+            }
+            there = self.api.find("endpointslices", NAMESPACE, body["metadata"]["name"])
+            (self.api.create if there is None else self.api.update)("endpointslices", body)
+        for gone in [p for p in self.api.all("pods") if p["metadata"]["name"] not in pods]:
+            self.api.delete("pods", NAMESPACE, gone["metadata"]["name"])
+
+    def _keda(self, name: str) -> None:
+        found = self.api.get("scaledobjects", NAMESPACE, name)
+        paused = (found["metadata"].get("annotations") or {}).get(PAUSED) == "true"
+        word = "True" if paused else "False"
+        found["status"] = {"conditions": [{"type": "Paused", "status": word}]}
+        self.api.update("scaledobjects", found)
+
+    def _watch_rotation(self, obj: JsonObject) -> None:
+        """Note every moment at which neither a pod nor the resolver would take traffic."""
+        bright = any(
+            endpoint["conditions"]["ready"]
+            for one in self.api.all("endpointslices")
+            if (one["metadata"].get("labels") or {}).get("kubernetes.io/service-name") == "web"
+            for endpoint in one.get("endpoints") or ()
+        )
+        self._lit = self._lit or bright
+        if self._lit and not bright:
+            self.dark.append(obj["metadata"]["name"])
+
+    # The operator
+
+    @contextlib.asynccontextmanager
+    async def operator(
+        self, *, autoscalers: Sequence[type[Autoscaler]] = AUTOSCALERS
+    ) -> AsyncIterator[Operator]:
+        """Run an operator; one that fails by itself fails the test."""
+        operator = Operator(self, autoscalers)
+        async with operator.running():
+            yield operator
+
+
+class Operator:
+    """One process. `kill_at` ends it at a write: it never gets the answer, nor does anything more."""
+
+    def __init__(
+        self, env: Environment, autoscalers: Sequence[type[Autoscaler]] = AUTOSCALERS
+    ) -> None:
+        self.client = MemoryClient(env.api)
+        self.killed = asyncio.Event()
+        self._env = env
+        client: Any = self.client
+        recorder: Any = env.recorder
+        metrics, directory, scales = OperatorMetrics(), Directory(), ScaleHandler(client)
+        self.caches = OperatorCaches.of(client, env.settings, metrics.library)
+        self.caches.elastiservices.add_handler(directory.on_event, name="directory")
+        kinds = Autoscalers(client, autoscalers)
+        manager = self.caches.manager
+        self.waker = TargetWaker(
+            client=client,
+            directory=directory,
+            scales=scales,
+            autoscalers=kinds,
+            metrics=metrics,
+            clock=env.clock,
+            is_synced=lambda: manager.is_ready,
+            known=lambda target: known_scale(manager, scales, target),
+        )
+        self._leader = Leader(
+            Dependencies(
+                client=client,
+                settings=env.settings,
+                clock=env.clock,
+                caches=self.caches,
+                directory=directory,
+                scales=scales,
+                autoscalers=kinds,
+                waker=self.waker,
+                metrics=metrics,
+                reporter=EventReporter(recorder),
+            ),
+            lambda: env.resolvers,
+        )
+
+    def kill_at(self, number: int) -> None:
+        """Die after the write of that number, counted from 1."""
+
+        def on_write(_write: Write, done: bool) -> None:
+            if self.killed.is_set() or (done and len(self.client.writes) == number):
+                self.killed.set()
+                raise Killed
+
+        self.client.on_write = on_write
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with self.waker:
+            caches = asyncio.create_task(self.caches.manager.run(), name="caches")
+            await self.caches.manager.wait_until_ready()
+            leader = asyncio.create_task(self._leader.run(), name="leader")
+            try:
+                yield
+            finally:
+                failed = leader.done() and not self.killed.is_set()
+                with contextlib.suppress(Killed, BaseExceptionGroup):
+                    await finish([leader, caches])
+            if failed:
+                leader.result()
+
+
+def _endpoint(address: str, pod: str) -> JsonObject:
+    return {
+        "addresses": [address],
+        "conditions": {"ready": True, "serving": True, "terminating": False},
+        "targetRef": {"kind": "Pod", "name": pod, "namespace": NAMESPACE, "uid": ""},
+    }

@@ -1,0 +1,352 @@
+"""The hand-over in virtual time, on an API in memory: transitions, settles, conflicts, crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import ClassVar
+
+import pytest
+from tests.operator.environment import NAMESPACE, RESOLVER, Environment, FakeEvaluator, Operator
+
+from elasti.api.names import (
+    FINALIZER,
+    PAUSED_BY_US_ANNOTATION,
+    PAUSED_OBJECTS_ANNOTATION,
+    SLEEP_ANNOTATION,
+    WAKE_ANNOTATION,
+)
+from elasti.api.wire import ActivityReport, WakeOutcome
+from elasti.operator.autoscalers.base import Autoscaler
+from elasti.operator.autoscalers.keda import PAUSED
+from kubeloop.testing.fake_errors import api_error
+
+pytestmark = pytest.mark.virtual_time
+
+KEDA = {"type": "keda", "name": "web"}
+OURS = {PAUSED: "true", PAUSED_BY_US_ANNOTATION: "true"}
+BUSY = ActivityReport(held=0, open=1, last_arrival_age=0.0)
+
+
+@pytest.fixture
+async def env(monkeypatch: pytest.MonkeyPatch) -> Environment:
+    monkeypatch.setattr("elasti.operator.leader.Evaluator", FakeEvaluator)
+    monkeypatch.setattr(FakeEvaluator, "value", 0.0)
+    return Environment()
+
+
+@contextlib.asynccontextmanager
+async def asleep(env: Environment) -> AsyncIterator[Operator]:
+    """An operator that has put the target to sleep."""
+    async with env.operator() as operator:
+        await env.becomes("Proxy")
+        yield operator
+
+
+# Transitions and settles
+
+
+async def test_an_idle_target_is_parked_after_cooldown_and_settle(env: Environment):
+    env.web()
+    async with env.operator():
+        took = await env.becomes("Proxy")
+        assert 45.0 <= took < 60.0, "a cooldown of 30 s, then the engage settle of 15 s"
+        assert env.replicas == 0
+        assert env.published
+        assert env.resolvers.asked >= 2, "before the park and after it"
+    assert env.dark == []
+
+
+async def test_a_wake_up_releases_when_a_pod_has_been_ready(env: Environment):
+    env.web()
+    async with asleep(env) as operator:
+        FakeEvaluator.value = 9.0
+        reply = await operator.waker.wake(NAMESPACE, "web")
+        assert reply.outcome is WakeOutcome.SCALING
+        assert 3.0 <= await env.becomes("Serve") < 6.0, "a pod's second, then the release settle"
+        assert env.replicas == 1
+        assert not env.published
+    assert env.dark == []
+
+
+async def test_a_trigger_wakes_a_sleeping_target(env: Environment):
+    env.web()
+    async with asleep(env):
+        FakeEvaluator.value = 9.0
+        await env.becomes("Serve", within=30.0)
+    assert env.dark == []
+
+
+@pytest.mark.parametrize("report", [BUSY, None])
+async def test_traffic_or_silence_during_the_settle_keeps_it_awake(
+    env: Environment, report: ActivityReport | None
+):
+    env.web()
+    env.resolvers.report = report
+    async with env.operator():
+        await asyncio.sleep(300)
+        assert env.replicas == 1
+        assert "Releasing" in env.reasons()
+        assert "Parking" not in env.reasons()
+        env.resolvers.report = ActivityReport(held=0, open=0)
+        await env.becomes("Proxy")
+    assert env.dark == []
+
+
+async def test_traffic_that_arrives_during_the_park_wakes_it(env: Environment):
+    env.web()
+    async with env.operator() as operator:
+
+        def arrive(write: object, done: bool) -> None:
+            if done and getattr(write, "what", "") == "deployments/scale":
+                env.resolvers.report = BUSY
+
+        operator.client.on_write = arrive
+        await env.becomes("Serve", within=5.0)
+        await env.until(lambda: "Waking" in env.reasons())
+        await env.becomes("Serve")
+        assert env.replicas == 1
+    assert env.dark == []
+
+
+async def test_a_resolver_that_does_not_answer_is_not_listed(env: Environment):
+    env.web(replicas=0)
+    env.resolvers.answers = False
+    async with env.operator():
+        await env.becomes("Proxy")
+        await asyncio.sleep(30)
+        assert not env.published
+        env.resolvers.answers = True
+        await asyncio.sleep(6)
+        assert env.published, "it is probed again within five seconds"
+
+
+async def test_a_sleeping_target_is_woken_where_no_resolver_is_left(env: Environment):
+    env.web()
+    async with asleep(env):
+        env.list_resolvers()
+        await asyncio.sleep(env.settings.resolver_loss_grace - 1)
+        assert env.replicas == 0
+        await asyncio.sleep(2)
+        assert env.replicas == 1
+        assert env.reasons().count("NoResolver") == 1
+        env.list_resolvers(RESOLVER)
+
+
+async def test_requests_to_sleep_and_to_wake_are_acted_on_once(env: Environment):
+    env.web(cooldownPeriod=3600)
+    async with env.operator():
+        await env.becomes("Serve")
+        env.change("elastiservices", metadata={"annotations": {SLEEP_ANNOTATION: "now"}})
+        assert await env.becomes("Proxy") < 20.0, "only the engage settle is waited for"
+        await asyncio.sleep(10)
+        assert SLEEP_ANNOTATION not in env.annotations("elastiservices")
+        asked = env.clock.now().isoformat().replace("+00:00", "Z")
+        env.change("elastiservices", metadata={"annotations": {WAKE_ANNOTATION: asked}})
+        await env.becomes("Serve", within=10.0)
+        assert WAKE_ANNOTATION not in env.annotations("elastiservices")
+        await asyncio.sleep(600)
+        assert env.state == "Serve", "the cooldown counts from the wake-up"
+
+
+async def test_nothing_is_read_or_written_where_nothing_changes(env: Environment):
+    env.web()
+    async with asleep(env) as operator:
+        await asyncio.sleep(30)
+        operator.client.writes.clear()
+        operator.client.reads.clear()
+        await asyncio.sleep(240)
+        env.list_resolvers(RESOLVER, "10.9.0.2")
+        await asyncio.sleep(10)
+        written = [str(write.what) for write in operator.client.writes]
+        assert written == ["endpointslices"], "another resolver is one write to the slice"
+        assert operator.client.reads == []
+
+
+# The end
+
+
+async def test_deleting_a_sleeping_elastiservice_wakes_before_it_lets_go(env: Environment):
+    env.web()
+    async with asleep(env):
+        assert (
+            FINALIZER in env.api.get("elastiservices", NAMESPACE, "web")["metadata"]["finalizers"]
+        )
+        env.api.delete("elastiservices", NAMESPACE, "web")
+        await asyncio.sleep(60)
+        assert env.es is None
+        assert env.replicas == 1
+        assert not env.published
+        assert len(list(env.api.all("services"))) == 1, "the private Service goes"
+    assert env.dark == []
+
+
+# Other writers
+
+
+async def test_parks_that_another_writer_undoes_end_in_a_backoff(env: Environment):
+    env.web()
+    async with env.operator():
+        for _ in range(3):
+            await env.becomes("Proxy")
+            env.scale(2, manager="argocd")
+            await env.becomes("Serve")
+        assert "ScaleContested" in env.reasons()
+        contested = next(
+            message for reason, message in env.recorder.told if reason == "ScaleContested"
+        )
+        assert "argocd" in contested
+        await asyncio.sleep(100)
+        assert env.state == "Serve", "it is left alone for twice the longer of cooldown and minute"
+        await env.becomes("Proxy")
+    assert env.dark == []
+
+
+async def test_a_target_that_changes_before_the_park_is_not_parked(env: Environment):
+    env.web()
+    async with env.operator():
+        await env.until(lambda: "Engaging" in env.reasons())
+        env.scale(3)
+        await env.becomes("Serve")
+        assert "FailedToScale" in env.reasons()
+        assert env.replicas == 3
+    assert env.dark == []
+
+
+# Autoscalers
+
+
+async def test_keda_is_paused_for_the_sleep_and_resumed_by_the_wake(env: Environment):
+    env._create("scaledobjects", {})
+    env.web(autoscaler=KEDA)
+    async with asleep(env) as operator:
+        assert env.annotations("scaledobjects") == OURS
+        assert env.annotations("elastiservices")[PAUSED_OBJECTS_ANNOTATION] == "web"
+        FakeEvaluator.value = 9.0
+        await operator.waker.wake(NAMESPACE, "web")
+        await env.becomes("Serve")
+        await asyncio.sleep(5)
+        assert env.annotations("scaledobjects") == {}
+        assert PAUSED_OBJECTS_ANNOTATION not in env.annotations("elastiservices")
+
+
+async def test_keda_that_does_not_pause_keeps_the_target_awake(env: Environment):
+    env._create("scaledobjects", {})
+    env.keda_pauses = False
+    env.web(autoscaler=KEDA)
+    async with env.operator():
+        await asyncio.sleep(120)
+        assert env.replicas == 1
+        assert any("did not report" in message for _, message in env.recorder.told)
+        FakeEvaluator.value = 9.0
+        await asyncio.sleep(60)
+        assert env.annotations("scaledobjects") == {}
+
+
+async def test_a_resume_that_fails_is_tried_again_ever_later(env: Environment):
+    env._create(
+        "scaledobjects", {"metadata": {"name": "web", "namespace": NAMESPACE, "annotations": OURS}}
+    )
+    env.web(autoscaler=KEDA)
+    FakeEvaluator.value = 9.0
+    async with env.operator() as operator:
+        operator.client.refuse = lambda write: (
+            api_error(403, "Forbidden", "no") if write.what == "scaledobjects" else None
+        )
+        await asyncio.sleep(300)
+        failures = env.reasons().count("FailedToResumeKEDA")
+        assert 8 <= failures <= 14, "half a second, doubled, at most a minute"
+        operator.client.refuse = lambda _write: None
+        await asyncio.sleep(61)
+        assert env.annotations("scaledobjects") == {}
+
+
+async def test_one_that_is_named_no_more_is_resumed_by_the_next_leader(env: Environment):
+    env._create("scaledobjects", {})
+    env.web(autoscaler=KEDA)
+    async with asleep(env):
+        pass
+    env.change("elastiservices", spec={"autoscaler": None})
+    FakeEvaluator.value = 9.0
+    async with env.operator():
+        await env.becomes("Serve")
+        await asyncio.sleep(5)
+        assert env.annotations("scaledobjects") == {}
+
+
+class Rota(Autoscaler):
+    """An autoscaler that only this test knows."""
+
+    type = "hpa"  # the API names the types; this one takes the place of one of them
+    pauses = True
+    calls: ClassVar[list[str]] = []
+
+    async def pause(self, namespace: str, name: str) -> str:
+        self.calls.append(f"pause {namespace}/{name}")
+        return ""
+
+    async def resume(self, namespace: str, name: str) -> None:
+        self.calls.append(f"resume {namespace}/{name}")
+
+
+async def test_a_new_autoscaler_is_one_class(env: Environment):
+    Rota.calls.clear()
+    env.web(autoscaler={"type": "hpa", "name": "nights"})
+    async with env.operator(autoscalers=(Rota,)) as operator:
+        await env.becomes("Proxy")
+        assert Rota.calls == [f"resume {NAMESPACE}/nights", f"pause {NAMESPACE}/nights"]
+        assert env.annotations("elastiservices")[PAUSED_OBJECTS_ANNOTATION] == "hpa/nights"
+        await operator.waker.wake(NAMESPACE, "web")
+        FakeEvaluator.value = 9.0
+        await env.becomes("Serve")
+        assert Rota.calls[-1] == f"resume {NAMESPACE}/nights"
+    # A restart finds it by the annotation, also where it is named no more.
+    FakeEvaluator.value = 0.0
+    async with env.operator(autoscalers=(Rota,)):
+        await env.becomes("Proxy")
+    env.change("elastiservices", spec={"autoscaler": None})
+    Rota.calls.clear()
+    FakeEvaluator.value = 9.0
+    async with env.operator(autoscalers=(Rota,)):
+        await env.becomes("Serve")
+        assert Rota.calls == [f"resume {NAMESPACE}/nights"]
+
+
+# Crashes
+
+
+async def life(env: Environment) -> None:
+    """Sleep, wake by a trigger, be deleted while asleep again."""
+    await env.becomes("Proxy")
+    FakeEvaluator.value = 9.0
+    await env.becomes("Serve")
+    FakeEvaluator.value = 0.0
+    await env.becomes("Proxy")
+    env.api.delete("elastiservices", NAMESPACE, "web")
+    await env.until(lambda: env.es is None)
+
+
+@pytest.mark.parametrize("number", range(1, 34))
+async def test_a_crash_after_any_write_is_made_good_by_the_next_leader(
+    env: Environment, number: int
+):
+    """Whatever the writes so far left behind, the state is found again and traffic goes on."""
+    env._create("scaledobjects", {})
+    env.web(autoscaler=KEDA)
+    story = asyncio.create_task(life(env))
+    async with env.operator() as first:
+        first.kill_at(number)
+        killed = asyncio.create_task(first.killed.wait())
+        await asyncio.wait([story, killed], return_when=asyncio.FIRST_COMPLETED)
+        killed.cancel()
+    if story.done():
+        pytest.skip(f"a whole life takes {len(first.client.writes)} writes")
+    async with env.operator():
+        await story
+        await asyncio.sleep(5)
+    assert env.dark == []
+    assert env.replicas == 1
+    assert not env.published
+    assert env.annotations("scaledobjects") == {}
+    assert [service["metadata"]["name"] for service in env.api.all("services")] == ["web"]
