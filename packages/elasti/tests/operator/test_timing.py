@@ -12,7 +12,7 @@ from elasti.operator.handover.machine import State
 from elasti.operator.handover.observe import Facts
 from elasti.operator.handover.plan import requeue_after
 from elasti.operator.handover.state import ServiceState
-from elasti.operator.settings import OperatorSettings
+from elasti.operator.settings import OnResolverLoss, OperatorSettings
 from kubeloop.objects.meta import ObjectMeta
 
 KEDA = AutoscalerRef("keda", "web")
@@ -59,3 +59,24 @@ def test_nothing_is_tried_again_where_nothing_is_owed(state: State):
 
 def test_the_pauses_grow_to_a_minute():
     assert [retry_delay(number) for number in (1, 2, 3, 20)] == [0.5, 1.0, 2.0, 60.0]
+
+
+@pytest.mark.parametrize(
+    ("lost_for", "pause"), [(10.0, 20.0), (30.0, 0.01), (31.0, 0.01)], ids=["early", "due", "late"]
+)
+def test_a_lost_resolver_is_acted_on_also_where_the_grace_ends_meanwhile(
+    lost_for: float, pause: float
+):
+    """Between the observation, which found it too early, and the end of the same reconcile."""
+    state, settings = service_state(State.PROXY), OperatorSettings(resolver_loss_grace=30.0)
+    assert requeue_after(facts(None), state, settings, now=100.0, lost_for=lost_for) == pause
+    state.handover.loss_slot = 107.0
+    assert requeue_after(facts(None), state, settings, now=100.0, lost_for=lost_for) == 7.0
+
+
+def test_a_lost_resolver_that_is_waited_for_needs_no_reconcile():
+    settings = OperatorSettings(on_resolver_loss=OnResolverLoss.WAIT)
+    state = service_state(State.PROXY)
+    for lost_for in (1.0, 100.0):
+        pause = requeue_after(facts(None), state, settings, now=100.0, lost_for=lost_for)
+        assert pause is None

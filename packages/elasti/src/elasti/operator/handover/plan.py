@@ -17,6 +17,7 @@ import msgspec
 from elasti.operator.handover.children import adopted, private_differs, private_service
 from elasti.operator.handover.machine import HOLDS, Replicas, State
 from elasti.operator.handover.state import AWAKE
+from elasti.operator.settings import OnResolverLoss
 
 if TYPE_CHECKING:
     from elasti.operator.autoscalers.base import AutoscalerRef
@@ -132,7 +133,10 @@ def requeue_after(
             pauses.append(_SLICE_PAUSE)
         case State.PROXY if not facts.resolvers and handover.loss_slot is not None:
             pauses.append(handover.loss_slot - now)
-        case State.PROXY if not facts.resolvers and lost_for < settings.resolver_loss_grace:
+        case State.PROXY if (
+            not facts.resolvers and settings.on_resolver_loss is not OnResolverLoss.WAIT
+        ):
+            # The grace may have ended since it was observed: then it is time to reserve a slot.
             pauses.append(settings.resolver_loss_grace - lost_for)
     if state.current is not None and HOLDS[state.current].slice and state.listing.probe_failures:
         failures = state.listing.probe_failures
