@@ -59,7 +59,7 @@ def test_every_variable_of_a_program_is_explained(program):
     settings = importlib.import_module(f"elasti.{program}.settings")
     guide = next(page.read_text() for page in GUIDES if page.name == "configuring.md")
     part = guide.split(f"## The {program}'s variables")[1].split("\n## ")[0]
-    assert [name for name in settings._VARIABLES if f"`{name}`" not in part] == []
+    assert [name for name in settings.VARIABLES if f"`{name}`" not in part] == []
 
 
 def test_every_field_of_an_elasti_service_is_explained():
@@ -90,7 +90,7 @@ def test_the_defaults_of_variables_are_those_of_the_program(program, settings):
     module = importlib.import_module(f"elasti.{program}.settings")
     stated = stated_defaults(f"The {program}'s variables")
     assert {"ELASTI_ENGAGE_SETTLE"} <= set(stated)
-    actual = {name: getattr(settings, module._VARIABLES[name][0]) for name in stated}
+    actual = {name: getattr(settings, module.VARIABLES[name][0]) for name in stated}
     assert stated == actual
 
 

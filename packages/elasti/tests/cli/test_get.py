@@ -156,6 +156,16 @@ def test_a_row_that_did_not_change_is_not_printed_again(capsys: pytest.CaptureFi
     assert [line.split()[0] for line in printed] == ["NAME", "web", "web"]
 
 
+@pytest.mark.parametrize(("terminal", "width"), [(True, 40), (False, None)])
+def test_a_row_fits_the_terminal_and_a_pipe_gets_all_of_it(monkeypatch, terminal, width):
+    long = told("MaySleep", "False", "InUse", "the sentence goes on and on " * 9)
+    rows = [row_of(elastiservice(READY, long, mode="serve"), {})]
+    monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+    monkeypatch.setenv("COLUMNS", "40")
+    _, row = listed(rows, GetQuery(), NOW).splitlines()
+    assert (len(row) <= 40 and row.endswith("…")) if width else row.endswith("on and on")
+
+
 # Held
 
 
@@ -266,6 +276,18 @@ def test_nothing_at_all_is_said_on_standard_error(stage: Stage):
 
 def test_names_and_all_namespaces_exclude_each_other(stage: Stage):
     assert stage.run("get", "web", "-A").exit_code == 2
+
+
+def test_what_is_there_is_shown_beside_what_is_not(pair: Stage):
+    result = pair.run("get", "get-asleep", "missing", "get-awake", "lacking")
+    assert result.exit_code == 3
+    assert [row.split()[0] for row in result.stdout.splitlines()] == [
+        "NAME",
+        "get-asleep",
+        "get-awake",
+    ]
+    assert "there is no ElastiService missing" in result.stderr
+    assert "there is no ElastiService lacking" in result.stderr
 
 
 def test_an_unknown_name_is_told_with_those_that_come_near(pair: Stage):

@@ -35,7 +35,7 @@ def test_a_resource_that_does_not_exist_is_told_with_what_comes_near(stage: Stag
 
 def test_a_selector_that_is_none_is_told(stage: Stage):
     result = stage.run("informer", "pods", "-l", "a in (")
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "Traceback" not in result.output
 
 

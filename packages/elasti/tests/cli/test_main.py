@@ -34,7 +34,8 @@ def test_the_root_help_lists_every_command():
 def test_an_unknown_command_is_the_callers_mistake():
     result = run("wakeup")
     assert result.exit_code == 2
-    assert "wakeup" in result.output
+    assert "No such command 'wakeup'. Did you mean 'wake'?" in result.output
+    assert "Did you mean" not in run("xyz").output
 
 
 def test_the_definition_is_printed_as_yaml_and_as_json():

@@ -61,11 +61,22 @@ class ElastiServices:
         except NotFound:
             raise await self._unknown(name) from None
 
-    async def named(self, names: tuple[str, ...]) -> list[ElastiService]:
-        """Return those named, in that order; all where none is. Raises Failure or KubeError."""
+    async def named(self, names: tuple[str, ...]) -> tuple[list[ElastiService], list[Failure]]:
+        """Return those named, in that order, and a failure for each that is not there; all where none is.
+
+        Raises Failure or KubeError.
+        """
         if not names:
-            return await self.all()
-        return [await self.get(name) for name in dict.fromkeys(names)]
+            return await self.all(), []
+        found, missing = [], []
+        for name in dict.fromkeys(names):
+            try:
+                found.append(await self.get(name))
+            except Failure as failure:
+                if failure.code is not ExitCode.NOT_FOUND:
+                    raise
+                missing.append(failure)
+        return found, missing
 
     async def patch(self, name: str, patch: Patch) -> ElastiService:
         """Change one. Raises Failure or KubeError."""

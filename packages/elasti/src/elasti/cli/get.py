@@ -16,13 +16,14 @@ from elasti.cli.options import (
     namespace_option,
     output_option,
 )
-from elasti.cli.rendering import echo, line, render, render_line, table, widths
+from elasti.cli.rendering import echo, fitted, line, render, render_line, table, widths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from elasti.api.view import ElastiServiceRow
     from elasti.cli.elastiservices import ElastiServiceChange
+    from elasti.cli.exits import Failure
     from elasti.cli.held import HeldCounts
     from elasti.cli.options import AccessOptions
     from kubeloop.client import Client
@@ -105,16 +106,17 @@ async def show(access: AccessOptions, query: GetQuery) -> None:
 
     async with connected(access) as client:
         place = query.place(client)
-        found = await ElastiServices(client, place).named(query.names)
+        found, missing = await ElastiServices(client, place).named(query.names)
         held = await _held(client, query) if found else None
     rows = [row_of(es, held.counts if held else None) for es in found]
     if rows or query.output not in _TABLES:
         echo(listed(rows, query, _now()), nl=False)
-    else:
+    elif not missing:
         where = f"in namespace {place}" if place else "in this cluster"
         echo(f"There is no ElastiService {where}.", err=True)
     if held:
         _report_unknown(held)
+    _raise_first(missing)
 
 
 async def watch_changes(access: AccessOptions, query: GetQuery) -> None:
@@ -126,8 +128,9 @@ async def watch_changes(access: AccessOptions, query: GetQuery) -> None:
     async with connected(access) as client:
         objects = ElastiServices(client, query.place(client))
         held = await _held(client, query)
-        rows = [row_of(es, held.counts) for es in await objects.named(query.names)]
-        printer = RowPrinter(query, rows)
+        found, missing = await objects.named(query.names)
+        _raise_first(missing)
+        printer = RowPrinter(query, [row_of(es, held.counts) for es in found])
         _report_unknown(held)
         async with watch_elastiservices(client, objects.namespace) as changes:
             while True:
@@ -163,7 +166,8 @@ def listed(rows: Sequence[ElastiServiceRow], query: GetQuery, now: dt.datetime) 
             return "".join(f"{view.full_name(row)}\n" for row in rows)
         case _:
             form = {"wide": query.output == "wide", "everywhere": query.everywhere}
-            return table(view.heads(**form), [view.cells(row, now, **form) for row in rows])
+            shown = table(view.heads(**form), [view.cells(row, now, **form) for row in rows])
+            return "".join(f"{fitted(text)}\n" for text in shown.splitlines())
 
 
 class RowPrinter:
@@ -179,7 +183,7 @@ class RowPrinter:
         self._widths = widths([heads, *(view.cells(row, _now(), **self._form) for row in rows)])
         self._shown: dict[tuple[str, str], ElastiServiceRow] = {}
         if query.output in _TABLES:
-            echo(line(heads, self._widths))
+            echo(fitted(line(heads, self._widths)))
         for row in rows:
             self.show(row)
 
@@ -195,7 +199,15 @@ class RowPrinter:
             case "name":
                 echo(self._view.full_name(row))
             case _:
-                echo(line(self._view.cells(row, _now(), **self._form), self._widths))
+                cells = self._view.cells(row, _now(), **self._form)
+                echo(fitted(line(cells, self._widths)))
+
+
+def _raise_first(missing: list[Failure]) -> None:
+    for other in missing[1:]:
+        echo(f"Error: {other.message}", err=True)
+    if missing:
+        raise missing[0]
 
 
 def _report_unknown(held: HeldCounts) -> None:

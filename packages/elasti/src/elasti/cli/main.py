@@ -17,6 +17,7 @@ Exit codes, the same for every command (`exits.ExitCode`):
 
 from __future__ import annotations
 
+import difflib
 import errno
 import importlib
 import io
@@ -37,26 +38,33 @@ class _Entry(NamedTuple):
 
 
 # The help texts stand here, so that `elasti --help` loads no command at all.
-_COMMANDS = {
-    "completion": _Entry("completion", "Print a script that completes commands."),
-    "crd": _Entry("manifests", "Print the ElastiService CustomResourceDefinition.", "crd"),
-    "demo": _Entry("demo", "Show the whole loop in a cluster of its own."),
-    "describe": _Entry("describe", "Describe one ElastiService, with advice."),
-    "dev": _Entry("dev", "Run a development cluster on this machine."),
-    "doctor": _Entry("doctor", "Examine a cluster: can Elasti work on it?"),
-    "get": _Entry("get", "Show ElastiServices, and why they are not asleep."),
-    "informer": _Entry("informer", "Watch a resource and print what happens to it."),
-    "install": _Entry("install", "Install or upgrade Elasti in a cluster."),
-    "manifests": _Entry(
-        "manifests", "Print everything that `elasti install` applies.", "manifests"
-    ),
-    "resolver": _Entry("resolver", "Hold connections while their workload wakes."),
-    "operator": _Entry("operator", "Run the operator: sleep, wake, switch traffic."),
-    "sleep": _Entry("wake", "Put targets to sleep now.", "sleep"),
-    "uninstall": _Entry("uninstall", "Remove Elasti, with every target awake."),
-    "version": _Entry("version", "Print the version."),
-    "wake": _Entry("wake", "Wake targets, as traffic would.", "wake"),
+_SECTIONS = {
+    "ElastiServices": {
+        "get": _Entry("get", "Show ElastiServices, and why they are not asleep."),
+        "describe": _Entry("describe", "Describe one ElastiService, with advice."),
+        "wake": _Entry("wake", "Wake targets, as traffic would.", "wake"),
+        "sleep": _Entry("wake", "Put targets to sleep now.", "sleep"),
+    },
+    "A cluster": {
+        "install": _Entry("install", "Install or upgrade Elasti in a cluster."),
+        "doctor": _Entry("doctor", "Examine a cluster: can Elasti work on it?"),
+        "manifests": _Entry("manifests", "Print what `elasti install` applies.", "manifests"),
+        "crd": _Entry("manifests", "Print the CustomResourceDefinition.", "crd"),
+        "uninstall": _Entry("uninstall", "Remove Elasti, with every target awake."),
+    },
+    "On this machine": {
+        "demo": _Entry("demo", "Show the whole loop in a cluster of its own."),
+        "dev": _Entry("dev", "Run a development cluster on this machine."),
+        "informer": _Entry("informer", "Watch a resource and print what happens to it."),
+        "completion": _Entry("completion", "Print a script that completes commands."),
+        "version": _Entry("version", "Print the version."),
+    },
+    "The programs of an installation": {
+        "operator": _Entry("operator", "Run the operator: sleep, wake, switch traffic."),
+        "resolver": _Entry("resolver", "Hold connections while their workload wakes."),
+    },
 }
+_COMMANDS = {name: entry for part in _SECTIONS.values() for name, entry in part.items()}
 
 
 class LazyGroup(click.Group):
@@ -76,6 +84,17 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"elasti.cli.{entry.module}")
         return cast("click.Command", getattr(module, entry.attribute))
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; one that is not there is answered with the nearest. Raises UsageError."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            near = difflib.get_close_matches(args[0], _COMMANDS, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx) from error
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; Ctrl-C before it began, and what the system refuses, end without traceback."""
         try:
@@ -90,8 +109,9 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands with their help, without loading them."""
         del ctx
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, _COMMANDS[name].help) for name in sorted(_COMMANDS)])
+        for title, part in _SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, entry.help) for name, entry in part.items()])
 
 
 def _suit_the_terminal(ctx: click.Context) -> None:

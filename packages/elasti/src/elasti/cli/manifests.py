@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from elasti.cli.install.choices import install_options
+from elasti.cli.install.choices import choices_of, install_options
 from elasti.cli.options import output_option
 from elasti.cli.rendering import echo, render
 
 if TYPE_CHECKING:
-    from elasti.cli.install.choices import Choices
+    from elasti.cli.install.choices import InstallOptions
 
 
 @click.command("manifests")
 @install_options
 @output_option("yaml", "json")
-def manifests(*, choices: Choices, output: str) -> None:
+def manifests(*, namespace: str, options: InstallOptions, output: str) -> None:
     """Print everything that `elasti install` applies: definition, rights, operator, resolver.
 
     \b
@@ -28,7 +28,7 @@ def manifests(*, choices: Choices, output: str) -> None:
     """
     from elasti.cli.install.bundle import as_text, bundle
 
-    echo(as_text(bundle(choices), output), nl=False)
+    echo(as_text(bundle(choices_of(namespace, options)), output), nl=False)
 
 
 @click.command("crd")

@@ -7,6 +7,8 @@ move the cursor, set the window's title or hide a line. None of them leaves as i
 from __future__ import annotations
 
 import re
+import shutil
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -83,6 +85,13 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = 
 def cut(text: str, width: int) -> str:
     """Return text that fits, with a sign where something is missing."""
     return text if len(text) <= width else text[: max(width - 1, 0)].rstrip() + "…"
+
+
+def fitted(text: str) -> str:
+    """Return a line that fits the terminal; as it is where a file or a program reads it."""
+    if not sys.stdout.isatty():
+        return text
+    return cut(text, shutil.get_terminal_size().columns)
 
 
 def duration(seconds: float) -> str:

@@ -50,6 +50,7 @@ _CODES: tuple[tuple[type[Exception], ExitCode], ...] = (
     (Forbidden, ExitCode.NOT_ALLOWED),
     (NotFound, ExitCode.NOT_FOUND),
     (MappingError, ExitCode.NOT_FOUND),
+    (SelectorError, ExitCode.USAGE),
 )
 
 # The message of every API server, whatever authorizes.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from elasti.api.conditions import Obstacle
 from elasti.api.names import GROUP
 from elasti.api.view import moment
-from elasti.cli.rendering import NOTHING, ago, cut, duration
+from elasti.cli.rendering import NOTHING, ago, duration
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 HEADS = ("NAME", "SERVICE", "STATE", "TARGET", "REPLICAS", "HELD", "LAST WAKE", "WHY NOT ASLEEP")
 WIDE = ("READY", "COOLDOWN")
-_WHY_WIDTH = 64
 _UNTIL = re.compile(r"(?:until|at) (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
 
 
@@ -62,7 +61,7 @@ def with_time_left(message: str, now: dt.datetime) -> str:
 def _short(why: Obstacle, now: dt.datetime) -> str:
     left = _left(why.message, now)
     said = Obstacle(f"{why.reason} ({left} left)", why.message) if left else why
-    return cut(str(said), _WHY_WIDTH) or NOTHING
+    return str(said) or NOTHING
 
 
 def _left(message: str, now: dt.datetime) -> str:

@@ -93,7 +93,7 @@ class OperatorSettings:
 
         Raises SettingsError with every complaint.
         """
-        values = read_variables(_VARIABLES, environ)
+        values = read_variables(VARIABLES, environ)
         names = {name for trigger in trigger_types().values() for name in trigger.variables}
         values["trigger_variables"] = {name: environ[name] for name in names & environ.keys()}
         values |= {name: value for name, value in overrides.items() if value is not None}
@@ -132,7 +132,7 @@ def _parse_on_resolver_loss(text: str) -> OnResolverLoss:
         raise ValueError(f"{text!r} is neither 'Wake' nor 'Wait'") from None
 
 
-_VARIABLES: Variables = {
+VARIABLES: Variables = {
     "ELASTI_OPERATOR_NAMESPACE": ("operator_namespace", str),
     "ELASTI_LISTEN_ADDRESS": ("host", str),
     "ELASTI_OPERATOR_HOST": ("host", str),

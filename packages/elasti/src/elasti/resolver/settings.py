@@ -74,7 +74,7 @@ class ResolverSettings:
 
         Raises SettingsError with every complaint.
         """
-        values = read_variables(_VARIABLES, environ)
+        values = read_variables(VARIABLES, environ)
         values |= {name: value for name, value in overrides.items() if value is not None}
         settings = cls(**values)
         settings.authn_settings.check()
@@ -110,7 +110,7 @@ def _whole_seconds(text: str) -> int:
     return max(int(parse_seconds(text)), 1)
 
 
-_VARIABLES: Variables = {
+VARIABLES: Variables = {
     "ELASTI_OPERATOR_NAMESPACE": ("operator_namespace", str),
     "ELASTI_OPERATOR_SERVICE_NAME": ("operator_service", str),
     "ELASTI_OPERATOR_PORT": ("operator_port", parse_port),

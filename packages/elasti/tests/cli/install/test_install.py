@@ -131,6 +131,8 @@ def test_without_dns_the_resolver_is_told_the_operators_address(cluster: Cluster
     assert installed(cluster).count("unchanged") == len(REFS)
     installed(cluster, "--env", "resolver:ELASTI_OPERATOR_URL=http://there:1")
     assert url() == "http://there:1"
+    installed(cluster)
+    assert url() == "http://there:1"
     cluster.apply(
         {
             "apiVersion": "v1",
@@ -143,7 +145,7 @@ def test_without_dns_the_resolver_is_told_the_operators_address(cluster: Cluster
             "spec": {"ports": [{"port": 53, "protocol": "UDP"}]},
         }
     )
-    installed(cluster)
+    installed(cluster, "--reset")
     assert url() == ""
 
 
@@ -160,6 +162,111 @@ def test_it_says_after_the_time_what_pods_wait_for(cluster: Cluster):
     assert result.exit_code == 7
     assert "Error: not ready after 2 s: elasti-operator: 0 of 2 available" in result.output
     assert "kubectl -n elasti describe pods" in result.output
+
+
+# Keeping
+
+GIVEN = [
+    "--image", "registry.example.com/elasti:9", "--operator-replicas", "3",
+    "--env", "operator:POLLING_INTERVAL=10s", "--env", "resolver:REQ_TIMEOUT=60",
+]  # fmt: skip
+
+
+def state_of(cluster: Cluster) -> dict[str, tuple[str, int, dict[str, str]]]:
+    found = {}
+    for name in ("elasti-operator", "elasti-resolver"):
+        obj = cluster.get(DEPLOYMENTS, name, "elasti")
+        assert obj is not None
+        (container,) = obj["spec"]["template"]["spec"]["containers"]
+        variables = {item["name"]: item.get("value", "") for item in container["env"]}
+        found[name] = (container["image"], obj["spec"]["replicas"], variables)
+    return found
+
+
+def test_a_plain_install_keeps_image_replicas_and_variables(cluster: Cluster):
+    installed(cluster, *GIVEN)
+    before = state_of(cluster)
+    assert before["elasti-operator"][:2] == ("registry.example.com/elasti:9", 3)
+    said = installed(cluster)
+    assert state_of(cluster) == before
+    assert said.count("unchanged") == len(REFS)
+    assert said.splitlines()[0] == (
+        "Options kept, without --reset: --image registry.example.com/elasti:9 --operator-replicas 3"
+        " --env operator:POLLING_INTERVAL=10s --env resolver:REQ_TIMEOUT=60"
+    )
+
+
+def test_an_option_given_again_replaces_that_one_alone(cluster: Cluster):
+    installed(cluster, *GIVEN)
+    said = installed(cluster, "--operator-replicas", "2", "--env", "operator:POLLING_INTERVAL=20s")
+    image, replicas, variables = state_of(cluster)["elasti-operator"]
+    assert (image, replicas) == ("registry.example.com/elasti:9", 2)
+    assert variables["POLLING_INTERVAL"] == "20s"
+    assert state_of(cluster)["elasti-resolver"][2]["REQ_TIMEOUT"] == "60"
+    assert "--operator-replicas" not in said
+    assert "POLLING_INTERVAL=10s" not in said.splitlines()[0]
+
+
+def test_a_change_is_shown_before_it_is_made(cluster: Cluster):
+    installed(cluster)
+    said = installed(cluster, "--image", "elasti:2").splitlines()
+    pod = "    spec.template.spec.containers"
+    assert said[:5] == [
+        "This changes Elasti in namespace elasti:",
+        "  Deployment elasti/elasti-operator",
+        f"{pod}[operator].image: elasti:{__version__} -> elasti:2",
+        "  Deployment elasti/elasti-resolver",
+        f"{pod}[resolver].image: elasti:{__version__} -> elasti:2",
+    ]
+    assert "Deployment elasti/elasti-operator changed" in said[5:]
+
+
+def test_reset_begins_from_the_defaults(cluster: Cluster):
+    installed(cluster, *GIVEN, "--no-authentication")
+    installed(cluster, "--reset")
+    image, replicas, variables = state_of(cluster)["elasti-operator"]
+    assert (image, replicas) == (f"elasti:{__version__}", 2)
+    assert "POLLING_INTERVAL" not in variables
+    assert "ELASTI_AUTHENTICATE" not in variables
+
+
+def test_namespaces_and_flags_are_kept_too(cluster: Cluster):
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    installed(cluster, "--namespaced", "--watch-namespace", "shop", "--no-authentication")
+    before = state_of(cluster)
+    said = installed(cluster)
+    assert state_of(cluster) == before
+    assert "--no-authentication --namespaced --watch-namespace shop" in said.splitlines()[0]
+    assert not {"elasti-operator", "elasti-resolver"} & cluster.names(f"{RBAC}/v1/clusterroles")
+
+
+def test_a_note_of_the_options_that_is_none_is_as_if_there_were_none(cluster: Cluster):
+    installed(cluster)
+    note = {"elasti.truefoundry.com/install-options": '{"operator_replicas": "many"}'}
+    meta = {"name": "elasti-operator", "namespace": "elasti", "annotations": note}
+    cluster.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta})
+    assert installed(cluster).count("unchanged") == len(REFS)
+
+
+def test_doctor_is_named_with_the_namespace_of_the_installation(cluster: Cluster):
+    assert "See: elasti doctor\n" in installed(cluster)
+    cluster.ok("uninstall", "--yes")
+    assert "See: elasti doctor --elasti-namespace team\n" in installed(cluster, "-n", "team")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("operator:POLING_INTERVAL=3s", "did you mean POLLING_INTERVAL?"),
+        ("resolver:ELASTI_DRAIN_TIMOUT=3s", "did you mean ELASTI_DRAIN_TIMEOUT?"),
+        ("operator:REQ_TIMEOUT=60", "is a variable of the resolver: write resolver:REQ_TIMEOUT"),
+    ],
+)
+def test_a_misspelt_variable_is_refused_with_the_nearest_name(empty: Cluster, given, words):
+    result = empty.run("install", "--dry-run", "--env", given)
+    assert result.exit_code == 2
+    assert words in result.output
+    assert empty.run("install", "--dry-run", "--env", "operator:HTTPS_PROXY=x").exit_code == 0
 
 
 # Refusing
@@ -198,7 +305,7 @@ def test_nobody_is_left_asleep_by_watching_less(cluster: Cluster):
     result = cluster.run("install", "--dry-run", "--watch-namespace", "blog")
     assert result.exit_code == 1
     assert "any more: shop/web" in result.output
-    installed(cluster)
+    installed(cluster, "--reset")
 
 
 def test_kubeelasti_elsewhere_is_named_with_the_way_to_take_its_place(cluster: Cluster):

@@ -6,23 +6,27 @@ from typing import TYPE_CHECKING
 
 import click
 
-from elasti.cli.install.choices import install_options
+from elasti.api.names import NAMESPACE
+from elasti.cli.install.choices import choices_of, install_options, merged, written
 from elasti.cli.options import cluster_options, timeout_option
 
 if TYPE_CHECKING:
-    from elasti.cli.install.choices import Choices
+    from elasti.cli.install.choices import InstallOptions
     from elasti.cli.options import AccessOptions
 
 
 @click.command("install")
 @install_options
 @cluster_options
+@click.option("--reset", is_flag=True, help="Begin from the defaults; forget earlier options.")
 @click.option("--dry-run", is_flag=True, help="Ask the server, show what would change, do nothing.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until operator and resolver run.")
 @timeout_option(180.0, "How long to wait")
 def command(
     *,
-    choices: Choices,
+    namespace: str,
+    options: InstallOptions,
+    reset: bool,
     access: AccessOptions,
     dry_run: bool,
     no_wait: bool,
@@ -31,9 +35,9 @@ def command(
     """Install or upgrade Elasti in a cluster: definition, rights, operator, resolver.
 
     Everything is applied by the server (field manager `elasti`), as `elasti manifests` prints it.
-    Called again, with another image or other options, it changes what is different and removes what is
-    no longer needed; pods are replaced one by one. Options that are left out are the defaults again. What
-    would be refused is found before anything has changed.
+    Called again, it keeps the options of the installation that is there, but for those given now
+    (--reset keeps none), shows what will change, changes it and removes what is no longer needed; pods
+    are replaced one by one. What would be refused is found before anything has changed.
 
     \b
     Examples:
@@ -44,6 +48,7 @@ def command(
     import asyncio
 
     from elasti.cli.install.installer import Installer
+    from elasti.cli.install.inventory import installed_operator
     from elasti.cli.progress import Progress
     from elasti.cli.running import connected, run_to_end
 
@@ -51,7 +56,12 @@ def command(
 
     async def job() -> None:
         async with connected(access) as client:
-            installing = Installer(client, choices, progress)
+            previous = None if reset else await installed_operator(client, namespace)
+            wanted = merged(previous.options, options) if previous else options
+            given = written(options)
+            if kept := [text for text in written(wanted) if text not in given]:
+                progress.say(f"Options kept, without --reset: {' '.join(kept)}")
+            installing = Installer(client, choices_of(namespace, wanted), progress)
             if dry_run:
                 await installing.ask()
                 return
@@ -60,6 +70,7 @@ def command(
             except asyncio.CancelledError:
                 progress.say("Stopped half-way. Call again to go on.")
                 raise
-        progress.say(f"Elasti is installed in namespace {choices.namespace}. See: elasti doctor")
+        where = "" if namespace == NAMESPACE else f" --elasti-namespace {namespace}"
+        progress.say(f"Elasti is installed in namespace {namespace}. See: elasti doctor{where}")
 
     run_to_end(job)

@@ -18,6 +18,7 @@ import msgspec
 
 from elasti.api.names import MANAGED_BY
 from elasti.cli.exits import ExitCode, Failure
+from elasti.cli.install.choices import OPTIONS_ANNOTATION
 from kubeloop.client.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -52,6 +53,11 @@ def differences(before: JsonObject, after: JsonObject) -> list[Difference]:
 
 def _stripped(obj: JsonObject) -> JsonObject:
     meta = {k: v for k, v in obj.get("metadata", {}).items() if k not in _SERVERS_OWN}
+    # Our own note of the options: what they change shows where it does.
+    notes = {
+        k: v for k, v in (meta.pop("annotations", None) or {}).items() if k != OPTIONS_ANNOTATION
+    }
+    meta |= {"annotations": notes} if notes else {}
     return {**{k: v for k, v in obj.items() if k != "status"}, "metadata": meta}
 
 

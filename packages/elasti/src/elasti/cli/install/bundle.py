@@ -14,6 +14,8 @@ from __future__ import annotations
 import textwrap
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from elasti.api.crd import custom_resource_definition
 from elasti.api.defaults import (
     HEALTH_PORT,
@@ -25,6 +27,7 @@ from elasti.api.wire import OPERATOR_AUDIENCE, RESOLVER_AUDIENCE
 from elasti.cli.install.access import accounts, budgets, policies, roles, services
 from elasti.cli.install.choices import (
     DEFINITION_LABELS,
+    OPTIONS_ANNOTATION,
     Manifest,
     Program,
     account,
@@ -80,8 +83,10 @@ def _deployment(program: Program, choices: Choices) -> JsonObject:
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": metadata(
-            account(program), choices, program=program, namespace=choices.namespace
+        "metadata": _kept(
+            metadata(account(program), choices, program=program, namespace=choices.namespace),
+            program,
+            choices,
         ),
         "spec": {
             "replicas": choices.replicas(program),
@@ -96,6 +101,14 @@ def _deployment(program: Program, choices: Choices) -> JsonObject:
             },
         },
     }
+
+
+def _kept(meta: JsonObject, program: Program, choices: Choices) -> JsonObject:
+    """Return the metadata; the operator's remembers the options, so that the next call keeps them."""
+    if program is not Program.OPERATOR:
+        return meta
+    options = msgspec.json.encode(choices.options(), order="sorted").decode()
+    return {**meta, "annotations": {OPTIONS_ANNOTATION: options}}
 
 
 def _scraped(program: Program) -> dict[str, str]:
@@ -190,6 +203,8 @@ def _settings(program: Program, choices: Choices) -> dict[str, str]:
     }
     if program is Program.RESOLVER:
         settings["TMPDIR"] = SCRATCH
+        if choices.operator_url:
+            settings["ELASTI_OPERATOR_URL"] = choices.operator_url
     if choices.watch_namespaces:
         settings["WATCH_NAMESPACES"] = ",".join(choices.watch_namespaces)
     if not choices.authentication:

@@ -7,28 +7,31 @@ program itself would refuse at its start; the message names the option, the valu
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import enum
 import functools
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, cast
 
 import click
 
 from elasti._version import __version__
-from elasti.api.names import MANAGED_BY, NAMESPACE
+from elasti.api.names import GROUP, MANAGED_BY, NAMESPACE
 from elasti.api.parsing import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from kubeloop.objects.meta import JsonObject
 
 
 IMAGE = f"elasti:{__version__}"
+OPTIONS_ANNOTATION = f"{GROUP}/install-options"
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
 _TOGETHER = frozenset({"ELASTI_TOKEN_KEYS_FILE", "ELASTI_TOKEN_ISSUERS"})
+_NEAR = 0.85
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 
 
@@ -50,6 +53,7 @@ class Choices:
     namespaced: rights only in `watch_namespaces` and in `namespace`, by Roles; nothing cluster-wide.
     watch_namespaces: empty for the whole cluster. variables: over the defaults, by program.
     with_namespace, with_definition: whether the Namespace and the CRD are part of it.
+    operator_url: where a cluster has no DNS; read from the cluster, not chosen.
     """
 
     namespace: str = NAMESPACE
@@ -62,6 +66,7 @@ class Choices:
     with_namespace: bool = True
     with_definition: bool = True
     variables: Mapping[Program, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    operator_url: str = ""
 
     def __post_init__(self) -> None:
         for option, name in (
@@ -88,6 +93,65 @@ class Choices:
             case Program.RESOLVER:
                 return self.resolver_replicas
 
+    def options(self) -> InstallOptions:
+        """Return what differs from the defaults, for a later call to keep."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        found = {name: getattr(self, name) for name in InstallOptions.__annotations__}
+        found["variables"] = {
+            program.value: dict(named) for program, named in self.variables.items()
+        }
+        chosen = {
+            name: value for name, value in found.items() if value != defaults[name] and value != {}
+        }
+        return cast("InstallOptions", chosen)
+
+
+class InstallOptions(TypedDict, total=False):
+    """The options that were given, by the names of `Choices`; variables by the program's word."""
+
+    image: str
+    namespaced: bool
+    watch_namespaces: tuple[str, ...]
+    operator_replicas: int
+    resolver_replicas: int
+    authentication: bool
+    with_namespace: bool
+    with_definition: bool
+    variables: dict[str, dict[str, str]]
+
+
+_FLAGS = {
+    "namespaced": "--namespaced",
+    "authentication": "--no-authentication",
+    "with_namespace": "--no-namespace",
+    "with_definition": "--no-crd",
+}
+
+
+def merged(kept: InstallOptions, given: InstallOptions) -> InstallOptions:
+    """Return the options of an installation with those of a call over them."""
+    before, now = kept.get("variables", {}), given.get("variables", {})
+    variables = {name: {**before.get(name, {}), **now.get(name, {})} for name in {**before, **now}}
+    return {**kept, **given, "variables": variables}
+
+
+def written(options: InstallOptions) -> list[str]:
+    """Return options as a user writes them."""
+    found: list[str] = []
+    for name, value in options.items():
+        match name, value:
+            case "watch_namespaces", [*places]:
+                found += [f"--watch-namespace {place}" for place in places]
+            case "variables", dict():
+                found += [
+                    f"--env {program}:{key}={text}"
+                    for program, named in value.items()
+                    for key, text in named.items()
+                ]
+            case _:
+                found.append(_FLAGS.get(name, f"--{name.replace('_', '-')} {value}"))
+    return found
+
 
 def read_program_variables(given: Iterable[str]) -> dict[Program, dict[str, str]]:
     """Read `operator:KEY=VALUE` and `resolver:KEY=VALUE`; the last of a name wins.
@@ -112,10 +176,15 @@ def read_program_variables(given: Iterable[str]) -> dict[Program, dict[str, str]
 def _check(program: Program, name: str, value: str) -> None:
     """Refuse what the program itself would refuse at its start. Raises ChoiceError."""
     # Here, not above: the help of a command needs neither program.
-    from elasti.operator.settings import OperatorSettings
-    from elasti.resolver.settings import ResolverSettings
+    from elasti.operator import settings as operator
+    from elasti.resolver import settings as resolver
 
-    settings = OperatorSettings if program is Program.OPERATOR else ResolverSettings
+    known = {Program.OPERATOR: operator.VARIABLES, Program.RESOLVER: resolver.VARIABLES}
+    if name not in known[program]:
+        _refuse_misspelt(program, name, known)
+    settings = (
+        operator.OperatorSettings if program is Program.OPERATOR else resolver.ResolverSettings
+    )
     # A reference gets its value in the pod; others are read with those that they belong to.
     if "$(" in value or name in _TOGETHER:
         return
@@ -123,6 +192,21 @@ def _check(program: Program, name: str, value: str) -> None:
         settings.from_env({name: value})
     except SettingsError as error:
         raise ChoiceError(f"--env {program.value}:{error}") from error
+
+
+def _refuse_misspelt(program: Program, name: str, known: Mapping[Program, Collection[str]]) -> None:
+    """Refuse a variable of the other program, and nearly one of this; any other may be a library's."""
+    for other, names in known.items():
+        if name in names:
+            raise ChoiceError(
+                f"--env {program.value}:{name} is a variable of the {other.value}: write"
+                f" {other.value}:{name}"
+            )
+    if near := difflib.get_close_matches(name, known[program], n=1, cutoff=_NEAR):
+        raise ChoiceError(
+            f"--env {program.value}:{name} is no variable of the {program.value};"
+            f" did you mean {near[0]}?"
+        )
 
 
 DEFINITION_LABELS = {
@@ -190,7 +274,7 @@ _OPTIONS = (
         show_default=True,
         help="Where operator and resolver live.",
     ),
-    click.option("--image", default=IMAGE, show_default=True, help="The image of both programs."),
+    click.option("--image", show_default=IMAGE, help="The image of both programs."),
     click.option(
         "--namespaced",
         is_flag=True,
@@ -203,8 +287,8 @@ _OPTIONS = (
         multiple=True,
         help="Watch only this namespace; may be repeated. All by default.",
     ),
-    click.option("--operator-replicas", type=click.IntRange(1, 20), default=2, show_default=True),
-    click.option("--resolver-replicas", type=click.IntRange(1, 200), default=2, show_default=True),
+    click.option("--operator-replicas", type=click.IntRange(1, 20), show_default="2"),
+    click.option("--resolver-replicas", type=click.IntRange(1, 200), show_default="2"),
     click.option(
         "--no-authentication",
         is_flag=True,
@@ -223,31 +307,44 @@ _OPTIONS = (
 
 
 def install_options(command: Command) -> Command:
-    """Give a command the options; it is called with `choices` in their place."""
+    """Give a command the options; it is called with those given, as `options`, beside `namespace`."""
 
     @functools.wraps(command)
     def called(*args: Any, **flags: Any) -> None:
-        command(*args, choices=_choices_from(flags), **flags)
+        command(*args, options=_given(flags), **flags)
 
     for option in reversed(_OPTIONS):
         called = option(called)
     return called
 
 
-def _choices_from(flags: dict[str, Any]) -> Choices:
-    """Take the options out of a call's arguments. Raises UsageError."""
+def choices_of(namespace: str, options: InstallOptions) -> Choices:
+    """Return the choices. Raises UsageError."""
+    fields = {**options, "watch_namespaces": tuple(options.get("watch_namespaces", ()))}
+    named = options.get("variables", {})
+    variables = {program: named[program.value] for program in Program if program.value in named}
     try:
-        return Choices(
-            namespace=flags.pop("namespace"),
-            image=flags.pop("image"),
-            namespaced=flags.pop("namespaced"),
-            watch_namespaces=tuple(dict.fromkeys(flags.pop("watch_namespaces"))),
-            operator_replicas=flags.pop("operator_replicas"),
-            resolver_replicas=flags.pop("resolver_replicas"),
-            authentication=not flags.pop("no_authentication"),
-            with_definition=not flags.pop("no_crd"),
-            with_namespace=not flags.pop("no_namespace"),
-            variables=read_program_variables(flags.pop("variables")),
-        )
+        return Choices(namespace=namespace, **{**fields, "variables": variables})  # type: ignore[arg-type]  # as InstallOptions has them
     except ChoiceError as error:
         raise click.UsageError(str(error)) from error
+
+
+def _given(flags: dict[str, Any]) -> InstallOptions:
+    """Take the options out of a call's arguments, those that it has. Raises UsageError."""
+    try:
+        variables = read_program_variables(flags.pop("variables"))
+    except ChoiceError as error:
+        raise click.UsageError(str(error)) from error
+    given = {
+        "image": flags.pop("image"),
+        "namespaced": flags.pop("namespaced") or None,
+        "watch_namespaces": tuple(dict.fromkeys(flags.pop("watch_namespaces"))) or None,
+        "operator_replicas": flags.pop("operator_replicas"),
+        "resolver_replicas": flags.pop("resolver_replicas"),
+        "authentication": False if flags.pop("no_authentication") else None,
+        "with_namespace": False if flags.pop("no_namespace") else None,
+        "with_definition": False if flags.pop("no_crd") else None,
+        "variables": {program.value: named for program, named in variables.items()} or None,
+    }
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return cast("InstallOptions", chosen)

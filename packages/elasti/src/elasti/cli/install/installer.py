@@ -48,28 +48,23 @@ class Installer:
         self._progress = progress
 
     async def ask(self) -> None:
-        """Say what would change, and change nothing."""
-        previous = await self._previous()
-        await self._refuse_other_operators()
-        await self._refuse_to_abandon(previous)
-        asking = ServerSideApplier(self._client, dry_run=True)
-        for part in bundle(await self._addressed()):
-            self._report(await asking.apply(part.obj), would=True)
+        """Show what would change, and change nothing."""
+        previous = await self._refuse()
+        for applied in await self._dry_run():
+            self._report(applied, would=True)
         for found in await self._leftovers(previous):
             self._progress.done(str(found), "would be removed")
 
     async def install(self, *, wait: float | None) -> None:
         """Make it so; with `wait`, until it works, for at most so many seconds."""
-        previous = await self._previous()
-        await self._refuse_other_operators()
-        await self._refuse_to_abandon(previous)
+        previous = await self._refuse()
         if wait is not None and not self._choices.with_definition:
             await self._need_definition()
-        asking = ServerSideApplier(self._client, dry_run=True)
-        for part in bundle(self._choices):
-            await asking.apply(part.obj)
-        await self._apply(wait)
+        asked = await self._dry_run()
         leftovers = await self._leftovers(previous)
+        if previous is not None:
+            self._announce([found for found in asked if found.changes], leftovers)
+        await self._apply(wait)
         if wait is None:
             for found in leftovers:
                 self._progress.done(str(found), "is no longer needed: install without --no-wait")
@@ -77,6 +72,29 @@ class Installer:
         await programs_available(self._client, self._choices.namespace, wait, self._progress)
         for found in leftovers:
             await self._remove(found)
+
+    async def _refuse(self) -> InstalledOperator | None:
+        """Return the installation that is there. Raises Failure where it must not be changed so."""
+        previous = await installed_operator(self._client, self._choices.namespace)
+        await self._refuse_other_operators()
+        await self._refuse_to_abandon(previous)
+        return previous
+
+    async def _dry_run(self) -> list[AppliedObject]:
+        """Ask the server for everything, so that a refusal comes before the first change."""
+        asking = ServerSideApplier(self._client, dry_run=True)
+        return [await asking.apply(part.obj) for part in bundle(await self._addressed())]
+
+    def _announce(self, changed: list[AppliedObject], leftovers: list[InstalledObject]) -> None:
+        if not changed and not leftovers:
+            return
+        self._progress.say(f"This changes Elasti in namespace {self._choices.namespace}:")
+        for applied in changed:
+            self._progress.say(f"  {applied.ref}")
+            for change in applied.changes:
+                self._progress.say(f"    {change}")
+        for found in leftovers:
+            self._progress.say(f"  {found} is no longer needed")
 
     async def _apply(self, wait: float | None) -> None:
         applier = ServerSideApplier(self._client)
@@ -103,10 +121,7 @@ class Installer:
             # A dry run before there is anything.
             return self._choices
         host = f"[{address}]" if address.version == 6 else str(address)
-        variables = {_URL: f"http://{host}:{OPERATOR_PORT}", **given}
-        return dataclasses.replace(
-            self._choices, variables={**self._choices.variables, Program.RESOLVER: variables}
-        )
+        return dataclasses.replace(self._choices, operator_url=f"http://{host}:{OPERATOR_PORT}")
 
     async def _has_dns(self) -> bool:
         services = self._client.resource("v1/services", namespace="kube-system")
@@ -114,9 +129,6 @@ class Installer:
             return bool([item async for item in services.items(selector=_DNS)])
         except Forbidden:
             return True
-
-    async def _previous(self) -> InstalledOperator | None:
-        return await installed_operator(self._client, self._choices.namespace)
 
     async def _refuse_other_operators(self) -> None:
         """Two operators would undo each other's work. Raises Failure."""

@@ -10,9 +10,17 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
+
 from elasti.api.names import API_VERSION, FINALIZER, MANAGED_BY, PLURAL
 from elasti.api.parsing import parse_list
-from elasti.cli.install.choices import Program, account, installation
+from elasti.cli.install.choices import (
+    OPTIONS_ANNOTATION,
+    InstallOptions,
+    Program,
+    account,
+    installation,
+)
 from kubeloop.client.errors import Forbidden, NotFound
 from kubeloop.objects.meta import PartialObjectMetadata
 
@@ -67,12 +75,16 @@ class InstalledObject(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InstalledOperator:
-    """An operator that is there, with its variables; `watches` is empty for the whole cluster."""
+    """An operator that is there, with its variables; `watches` is empty for the whole cluster.
+
+    options: what its user chose, as the installation noted it.
+    """
 
     namespace: str
     watches: tuple[str, ...]
     is_ours: bool
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    options: InstallOptions = dataclasses.field(default_factory=InstallOptions)
 
     def overlaps(self, watches: tuple[str, ...]) -> bool:
         """Whether it and an operator that watches these namespaces meet somewhere."""
@@ -143,7 +155,15 @@ def _read(deployment: JsonObject) -> InstalledOperator:
     }
     ours = (meta.get("labels") or {}).get("app.kubernetes.io/managed-by") == MANAGED_BY
     watches = parse_list(variables.get("WATCH_NAMESPACES", ""))
-    return InstalledOperator(meta["namespace"], watches, ours, variables)
+    return InstalledOperator(meta["namespace"], watches, ours, variables, _options(meta))
+
+
+def _options(meta: JsonObject) -> InstallOptions:
+    noted = (meta.get("annotations") or {}).get(OPTIONS_ANNOTATION, "{}")
+    try:
+        return msgspec.json.decode(noted, type=InstallOptions)
+    except msgspec.DecodeError:
+        return {}  # not as we write it: as if it were not there
 
 
 RESOURCE = f"{API_VERSION}/{PLURAL}"
