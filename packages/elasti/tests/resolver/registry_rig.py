@@ -17,8 +17,8 @@ from kubeloop.aio.wait import poll
 from kubeloop.informer import SharedInformerFactory
 
 
-class Nobody:
-    """Seams that nothing should use here."""
+class Unused:
+    """A dependency that nothing should use here."""
 
     def __getattr__(self, name):
         raise AssertionError(name)
@@ -29,10 +29,10 @@ class Rig:
         self.factory = SharedInformerFactory(cluster)
         self.path = DataPath()
         claims = PortClaims(settle=settle)
-        nobody = Nobody()
+        unused = Unused()
         self.registry = ServiceRegistry(
             factories=[self.factory],
-            deps=ServiceDeps(checks=nobody, pods=nobody, operator=nobody, durable=nobody),
+            deps=ServiceDeps(checks=unused, pods=unused, operator=unused, durable=unused),
             claims=claims,
             bounds=bounds,
         )

@@ -79,7 +79,7 @@ async def asking_at(view, callers=None):
 WEB = "?namespace=shop&service=web"
 
 
-async def test_what_anybody_may_see():
+async def test_what_is_open_to_every_client():
     view = View()
     async with asking(view) as ask:
         assert await ask("/healthz") == (200, b"ok")
@@ -148,7 +148,7 @@ async def test_several_workers_are_shown_as_one(tmp_path):
             assert await summed.unready() == "worker 1: shutting down"
 
 
-async def test_who_connects_and_says_nothing_keeps_nobody_out():
+async def test_silent_connections_make_room_for_others():
     async with asking_at(View()) as (port, ask):
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3 * CONNECTIONS)]
         try:

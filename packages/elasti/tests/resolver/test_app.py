@@ -49,7 +49,7 @@ async def test_a_hundred_held_requests_reach_the_pod_once_each_when_its_probe_pa
     assert cluster.pod_reads == ["web-1"]
 
 
-async def test_the_operators_probe_is_answered_on_every_kind_of_port_and_wakes_nobody():
+async def test_the_ownership_probe_is_answered_on_every_port_without_waking():
     cluster = FakeCluster()
     names = {"http": free_port(), "tcp-db": free_port(), "https": free_port(), "other": free_port()}
     cluster.elasti_service("web", *names.items())
@@ -95,7 +95,7 @@ def test_a_worker_divides_all_the_descriptors_that_it_may_have(monkeypatch):
     assert app._limits(settings) == dataclasses.replace(divided, max_idle_per_pod=7)
 
 
-async def test_probe_responses_are_answered_here_and_wake_nobody():
+async def test_probe_responses_are_answered_without_waking():
     cluster, port = FakeCluster(), free_port()
     rule = {
         "path": {"type": "Exact", "value": "/healthz"},
@@ -135,7 +135,7 @@ async def test_a_kept_connection_between_two_requests_is_no_use():
         report = await resolver.view.activity(key)
         writer.close()
         assert report is not None
-        # Clients keep connections for minutes; whoever uses one again is held like a new one.
+        # Clients keep connections for minutes; a request on a kept one is held like one on a new one.
         assert report.open == 0
 
 
@@ -154,7 +154,7 @@ async def test_more_than_the_bound_is_refused_with_a_time_to_come_back():
         assert (await first).startswith(b"HTTP/1.1 504 ")
 
 
-async def test_an_unreachable_operator_gets_the_wish_in_writing():
+async def test_an_unreachable_operator_gets_the_wake_annotation():
     cluster, port = FakeCluster(), free_port()
     cluster.elasti_service("web", ("http", port), name="my-elasti", wake={"timeoutSeconds": 1})
     async with worker(cluster, f"http://127.0.0.1:{free_port()}"):

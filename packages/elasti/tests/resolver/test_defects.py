@@ -45,7 +45,7 @@ class Waiter:
 
 
 @pytest.mark.virtual_time
-async def test_a_connection_that_cannot_go_on_keeps_nobody_in_the_queue(log_output):
+async def test_a_failing_connection_does_not_block_the_queue(log_output):
     heard: list[object] = []
     pods = [POD]
     hold = Hold(capacity=HoldCapacity(10), timeout=5, pods=lambda: pods, changed=lambda: None)
@@ -64,7 +64,7 @@ async def test_a_connection_that_cannot_go_on_keeps_nobody_in_the_queue(log_outp
 
 
 @pytest.mark.virtual_time
-async def test_a_connection_whose_deadlines_cannot_be_looked_at_keeps_the_others(log_output):
+async def test_a_connection_whose_deadlines_fail_keeps_the_others(log_output):
     heard: list[object] = []
     sweeper = DeadlineSweeper()
     sweeper.start()
@@ -77,7 +77,7 @@ async def test_a_connection_whose_deadlines_cannot_be_looked_at_keeps_the_others
 
 
 @pytest.mark.virtual_time
-async def test_who_waits_is_asked_for_again_after_a_defect(log_output):
+async def test_wake_requests_go_on_after_a_defect(log_output):
     asked = []
 
     class Operator:

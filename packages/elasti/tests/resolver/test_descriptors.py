@@ -78,11 +78,11 @@ async def test_one_service_takes_all_descriptors_and_others_are_woken_and_served
             assert (await answered(made, "early", early, pod)).endswith(b"hi")
             await flood.come(greedy, first)
 
-            async def everybody_is_held_or_told() -> bool:
+            async def every_client_is_held_or_refused() -> bool:
                 held = (await running.activity("greedy"))["held"]
                 return bool(held + flood.refused + flood.closed == FLOOD)
 
-            await eventually(everybody_is_held_or_told)
+            await eventually(every_client_is_held_or_refused)
             assert flood.refused + flood.closed > FLOOD - DESCRIPTORS
             if name == "http":
                 # As many as are waited for at a time have surely read their answer.

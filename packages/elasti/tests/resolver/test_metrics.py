@@ -42,7 +42,7 @@ def read(text: str) -> dict[str, dict[tuple[str, ...], float]]:
     return found
 
 
-async def test_what_happened_to_requests_is_told_under_the_known_names():
+async def test_requests_are_counted_under_kubeelastis_names():
     cluster, port, process = FakeCluster(), free_port(), HttpPod()
     cluster.elasti_service("web", ("http", port), wake={"timeoutSeconds": 1})
     cluster.private_service("web")

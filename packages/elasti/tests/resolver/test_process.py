@@ -55,7 +55,7 @@ async def test_a_held_request_survives_sigterm_and_is_served(tmp_path, workers):
     assert process.requests == 10
 
 
-async def test_a_resolver_that_is_told_to_stop_before_its_caches_are_complete_ends_at_once(
+async def test_a_resolver_stopped_before_its_caches_are_complete_ends_at_once(
     tmp_path,
 ):
     async def says_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""What signals do to resolvers under load: a drain loses nobody, a kill only its own connections."""
+"""What signals do to resolvers under load: a drain loses no request, a kill only its own connections."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def is_not_ready(running: Running) -> bool:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_a_resolver_that_is_told_to_stop_under_load_loses_nothing(tmp_path, workers):
+async def test_a_resolver_stopped_under_load_loses_nothing(tmp_path, workers):
     hot, cold = free_port(), free_port()
     pod, late = CountingPod(), CountingPod()
     listed = [FIRST, SECOND]

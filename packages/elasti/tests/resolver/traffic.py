@@ -118,7 +118,7 @@ class Traffic:
         """Wait until so many more were asked."""
         goal = self.asked + more
         async with asyncio.timeout(50):
-            while self.asked < goal:  # noqa: ASYNC110 -- requests tell nobody
+            while self.asked < goal:  # noqa: ASYNC110 -- requests send no event
                 await asyncio.sleep(0.01)
 
     async def _run(self, rate: float, stop: asyncio.Event) -> None:

@@ -22,14 +22,14 @@ def owner(claims, port, now=0.0):
     return found.key if found else None
 
 
-def test_the_one_who_claims_a_port_has_it():
+def test_the_only_claim_of_a_port_owns_it():
     claims = PortClaims(settle=15)
     assert claims.claim(A, {20000: claim(A)}) == {20000}
     assert owner(claims, 20000) == A
     assert owner(claims, 20001) is None
 
 
-def test_of_two_the_older_has_it_whoever_came_first():
+def test_the_older_of_two_claims_owns_the_port():
     claims = PortClaims(settle=15)
     claims.claim(B, {20000: claim(B, "2")})
     claims.claim(A, {20000: claim(A, "1")})
@@ -54,7 +54,7 @@ def test_a_freed_port_is_its_old_owners_while_a_slice_points_at_it_and_until_tha
     assert not claims.has_any(A)
 
 
-def test_a_port_is_nobodys_while_a_slice_of_somebody_who_never_claimed_it_points_at_it():
+def test_a_port_has_no_owner_while_another_services_slice_points_at_it():
     claims = PortClaims(settle=15)
     claims.publish(A, frozenset({20000}), now=0)
     claims.claim(B, {20000: claim(B)})

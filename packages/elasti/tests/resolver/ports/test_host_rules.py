@@ -36,7 +36,7 @@ def test_a_services_dns_name_is_the_service(value):
         "http://http://web.shop", "web@web.shop", "x" * 600 + ".shop",
     ],
 )  # fmt: skip
-def test_anything_else_is_nobody(value):
+def test_anything_else_names_no_service(value):
     assert RULES.service_of(value, {WEB, ServiceKey("3", "2")}) is None
 
 

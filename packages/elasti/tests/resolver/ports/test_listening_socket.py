@@ -91,7 +91,7 @@ async def arrived(crowd: Crowd, count: int) -> None:
     await poll(lambda: len(crowd.connected) >= min(count, MOST), 0.001, timeout=40)
 
 
-async def test_nobody_who_was_connected_when_a_port_is_closed_is_reset():
+async def test_closing_a_port_resets_no_established_connection():
     cluster, port = FakeCluster(), free_port()
     async with serving(cluster, port) as resolver:
         for _ in range(2):
@@ -109,7 +109,7 @@ async def test_nobody_who_was_connected_when_a_port_is_closed_is_reset():
         assert not resolver.registry._left
 
 
-async def test_nobody_is_reset_or_refused_by_a_worker_that_leaves_others_behind():
+async def test_a_leaving_worker_resets_and_refuses_no_connection():
     cluster, port = FakeCluster(), free_port()
     async with serving(cluster, port) as first:
         # The second worker of a resolver: it listens on the same port.
@@ -171,7 +171,7 @@ async def test_a_service_that_left_without_pods_says_so():
         assert answer.startswith(b"HTTP/1.1 503 ")
 
 
-def test_a_listening_that_is_shut_lets_in_who_was_there_and_nobody_else():
+def test_a_stopped_socket_accepts_its_queue_and_nothing_else():
     with bound_socket("127.0.0.1", 0, reuse_port=False) as listening:
         listening.listen(10)
         with socket.create_connection(listening.getsockname()) as early, socket.socket() as late:
@@ -215,7 +215,7 @@ def test_a_socket_that_cannot_be_stopped_is_logged_once(log_output):
 
 
 async def test_an_api_server_that_goes_and_comes_back_changes_no_listener():
-    """What was away sends everything anew, in any order, and nothing of it is a change."""
+    """After a reconnect everything is sent again, in any order, and nothing of it is a change."""
     cluster, port = FakeCluster(), free_port()
     cluster.publish("web", {"http": port})
     async with serving(cluster, port) as resolver:

@@ -71,7 +71,7 @@ async def test_the_shared_port_closes_after_an_answer_of_ours_too():
         assert pod.requests == 0
 
 
-async def test_who_came_to_the_shared_port_before_its_ports_were_known_is_served_when_they_are():
+async def test_requests_that_came_before_the_ports_were_known_are_served():
     """As after KubeElasti, whose private Services have no label until the operator adopts them."""
     cluster, process, other = FakeCluster(), HttpPod(), HttpPod()
     cluster.elasti_service("web")
@@ -95,12 +95,12 @@ async def test_who_came_to_the_shared_port_before_its_ports_were_known_is_served
     assert (process.requests, other.requests) == (1, 1)
 
 
-async def test_the_shared_port_answers_404_for_nobody_and_wakes_nobody():
+async def test_the_shared_port_answers_404_for_unknown_services_without_waking():
     cluster = FakeCluster()
     cluster.elasti_service("web")
 
     def on_wake(_):
-        raise AssertionError("nobody must be woken")
+        raise AssertionError("no Service must be woken")
 
     async with fake_operator(on_wake) as url, worker(cluster, url) as resolver:
         for host in ("example.com", "other.shop", "10.0.0.1", "[::1]:80"):

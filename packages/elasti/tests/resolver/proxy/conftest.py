@@ -32,7 +32,7 @@ async def rig() -> AsyncIterator[Rig]:
 
 @pytest.fixture(params=["at once", "held"])
 async def web(rig: Rig, request: pytest.FixtureRequest) -> AsyncIterator[UpstreamAddress]:
-    """A web server that answers already, or that everybody waits for first."""
+    """A web server that answers already, or that every client waits for first."""
     async with web_pod() as address:
         if request.param == "at once":
             rig.upstream.pods.append(address)

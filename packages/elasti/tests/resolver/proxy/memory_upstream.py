@@ -55,7 +55,7 @@ class MemoryUpstream:
         self.arrivals += 1
 
     def release(self, *pods: UpstreamAddress) -> None:
-        """Pods answer now: everybody goes there."""
+        """Pods answer now: every held connection goes there."""
         self.pods = list(pods)
         waiting, self.waiting = self.waiting, []
         for waiter in waiting:

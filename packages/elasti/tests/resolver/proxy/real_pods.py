@@ -55,7 +55,7 @@ async def nginx(folder: Path, *, big: int) -> AsyncIterator[UpstreamAddress]:
         f"{kind}_temp_path {folder}/{kind};"
         for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
     )
-    # Its workers must be able to read the test's folder; anybody but root keeps its own user.
+    # Its workers must be able to read the test's folder; others keep their own user.
     runs_as = "user root;" if os.geteuid() == 0 else ""
     (folder / "nginx.conf").write_text(
         f"{runs_as} daemon off; worker_processes 1; pid {folder}/pid; error_log {folder}/log;"

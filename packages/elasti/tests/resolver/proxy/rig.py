@@ -17,7 +17,7 @@ from elasti.resolver.proxy.upstream.interface import PortProtocol, UpstreamAddre
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# An address of this process's own: on a busy machine somebody who looks for a server that is gone
+# An address of this process's own: on a busy machine a client that looks for a server that is gone
 # may find that its port is ours by now.
 HOST = f"127.{64 + (os.getpid() >> 16) % 64}.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
 PATIENCE = 40.0
@@ -27,7 +27,7 @@ Handler = "Callable[[Pod, asyncio.StreamReader, asyncio.StreamWriter], Awaitable
 async def eventually(condition: Callable[[], object], *, within: float = PATIENCE) -> None:
     """Wait until something is so, by looking at every turn of the loop."""
     async with asyncio.timeout(within):
-        while not condition():  # noqa: ASYNC110 -- the data path tells nobody but its peers
+        while not condition():  # noqa: ASYNC110 -- the data path notifies only its peers
             await asyncio.sleep(0.001)
 
 

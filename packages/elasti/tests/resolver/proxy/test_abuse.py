@@ -58,7 +58,7 @@ async def test_accepted_connections_are_watched_for_peers_that_vanish_without_a_
     assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 30
 
 
-async def test_a_pod_that_accepts_and_never_answers_keeps_nobody_else_waiting():
+async def test_a_silent_pod_does_not_delay_other_services():
     async def silent(pod, reader, writer):
         await reader.read()
 
@@ -77,7 +77,7 @@ async def test_a_pod_that_accepts_and_never_answers_keeps_nobody_else_waiting():
             assert (await client.response())[0] == 504
 
 
-async def test_a_pod_that_refuses_and_then_accepts_serves_everybody_in_order(rig):
+async def test_a_pod_that_refuses_then_accepts_serves_in_order(rig):
     pod = await rig.pod(hello, ready=False)
     assert pod.server is not None
     pod.server.close()
@@ -178,7 +178,7 @@ async def clients(port: int, count: int, first: int):
     )  # fmt: skip
 
 
-async def test_a_crowd_that_is_given_up_is_told_and_forgotten(rig):
+async def test_refused_connections_are_answered_and_forgotten(rig):
     clients_ = [await rig.connect() for _ in range(200)]
     for client in clients_:
         client.get()

@@ -1,4 +1,4 @@
-"""Deadlines and bounds: whoever must act and does not, is not waited for."""
+"""Deadlines and bounds: a peer that must act and does not is not waited for."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ async def test_a_crowd_is_served_over_as_many_connections_as_there_may_be():
 
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("protocol", [PortProtocol.HTTP, PortProtocol.TCP])
-async def test_who_finds_no_descriptor_for_a_pod_is_told_after_a_while(protocol):
+async def test_a_request_without_a_pod_descriptor_is_refused_in_time(protocol):
     async def endless(pod, reader, writer):
         await reader.read()
 
@@ -325,7 +325,7 @@ async def test_the_ports_of_a_service_share_what_it_may_have():
         await eventually(lambda: rig.path.quotas.clients.free == 10 - 3)
 
 
-async def test_in_a_flood_those_without_room_are_told_and_not_waited_for():
+async def test_in_a_flood_refused_connections_are_not_lingered_for():
     async with Rig(limits=Limits(max_clients=1, max_refusals=2)) as rig:
         first = await rig.connect()
         await eventually(lambda: rig.statistics.connections == 1)

@@ -1,4 +1,4 @@
-"""Descriptors are shared so that nobody's reserve can be taken."""
+"""Descriptors are shared so that no Service's reserve can be taken."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_one_holder_may_take_all_but_the_reserve_of_others():
     assert taken(modest) == 10
 
 
-def test_who_comes_when_the_rest_is_taken_gets_what_was_kept_aside():
+def test_a_late_holder_gets_what_was_kept_aside():
     shares = FairQuota(capacity=100, reserve=10, aside=20)
     greedy = shares.share()
     assert taken(greedy) == 90
@@ -123,7 +123,7 @@ def test_no_more_is_taken_than_there_is_and_every_count_is_right(capacity, reser
 
 
 @given(st.integers(10, 60), st.integers(1, 10), steps)
-def test_whoever_was_there_first_never_loses_its_reserve(capacity, reserve, steps):
+def test_an_early_holder_never_loses_its_reserve(capacity, reserve, steps):
     shares = FairQuota(capacity=capacity, reserve=reserve)
     patient, *others = [shares.share() for _ in range(4)]
     for what, which in steps:

@@ -83,7 +83,7 @@ async def test_a_silent_connection_wakes_after_a_second(tcp):
 
 
 @pytest.mark.virtual_time
-async def test_a_look_at_the_port_wakes_nobody(tcp):
+async def test_a_port_scan_does_not_wake(tcp):
     client = await tcp.connect()
     await asyncio.sleep(0.5)
     await client.aclose()
@@ -91,7 +91,7 @@ async def test_a_look_at_the_port_wakes_nobody(tcp):
     assert (tcp.upstream.arrivals, tcp.upstream.waiting) == (0, [])
 
 
-async def test_a_look_at_the_port_is_no_use_while_pods_answer(tcp):
+async def test_a_port_scan_is_no_use_while_pods_answer(tcp):
     await tcp.pod(speaks_first)
     client = await tcp.connect()
     await client.read(13)
@@ -149,7 +149,7 @@ async def test_a_pod_that_refuses_puts_the_connection_back(tcp):
     assert await client.read(20) == b"220 welcome\r\n250 x\r\n"
 
 
-async def test_a_pod_that_refuses_a_silent_connection_wakes_nobody(tcp):
+async def test_a_pod_that_refuses_a_silent_connection_does_not_wake(tcp):
     tcp.upstream.pods.append(UpstreamAddress("127.0.0.1", 1))
     client = await tcp.connect()
     await eventually(
@@ -196,7 +196,7 @@ async def test_a_slow_reader_stops_the_pod(tcp):
 
 
 @pytest.mark.parametrize("first", [b"GET /x HTTP/1.1\r\n", b"G", b"GET ", b"GET /x HTTP/1."])
-async def test_http_is_recognized_where_nobody_said_so(first):
+async def test_http_is_recognized_on_an_undeclared_port(first):
     async with Rig(protocol=PortProtocol.DETECT) as rig:
         pod = await rig.pod(hello)
         client = await rig.connect()
@@ -224,7 +224,7 @@ async def test_what_is_not_http_passes_as_bytes(first):
 
 
 @pytest.mark.virtual_time
-async def test_a_silent_connection_on_a_tls_port_wakes_nobody():
+async def test_a_silent_connection_on_a_tls_port_does_not_wake():
     async with Rig(protocol=PortProtocol.TLS) as rig:
         client = await rig.connect()
         await asyncio.sleep(30)

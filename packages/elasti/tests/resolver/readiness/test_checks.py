@@ -56,7 +56,7 @@ async def test_a_connection_is_accepted_refused_or_nothing():
 
 async def test_silence_is_unreachable():
     with contextlib.ExitStack() as stack:
-        # A full queue answers nobody, as a policy that drops packets.
+        # A full queue answers no client, as a policy that drops packets.
         server = stack.enter_context(socket.socket())
         server.bind(("127.0.0.1", 0))
         server.listen(0)

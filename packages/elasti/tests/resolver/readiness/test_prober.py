@@ -69,7 +69,7 @@ class World:
         await asyncio.sleep(self.reads)
         return self._plan
 
-    async def look(self, seconds=60.0, policy="Auto", pod=NAME, **target):
+    async def probe(self, seconds=60.0, policy="Auto", pod=NAME, **target):
         self.prober.set_targets({POD: ProbeTarget(policy, pod, **target)})
         await asyncio.sleep(seconds)
         await self.prober.aclose()
@@ -78,85 +78,85 @@ class World:
 
 async def test_auto_without_probes_releases_at_the_first_accepted_connection():
     world = World(accepts=1.01)
-    assert await world.look() == [(POD, 1.025)]
+    assert await world.probe() == [(POD, 1.025)]
     assert world.connects[:3] == [0.0, INTERVAL, 2 * INTERVAL]
     assert world.plans_read == 1
 
 
 async def test_auto_asks_an_http_probe_until_it_passes():
     world = World(plan=ProbePlan((HTTP,)), passes={1: 0.5})
-    assert (await world.look())[0][1] == pytest.approx(0.5, abs=0.035)
+    assert (await world.probe())[0][1] == pytest.approx(0.5, abs=0.035)
     assert world.most_in_flight == 1
 
 
 @pytest.mark.parametrize("question", [HTTP, GRPC, TCP])
 async def test_auto_waits_for_each_kind_of_probe(question):
     world = World(plan=ProbePlan((question,)), passes={question.port: 0.3})
-    assert (await world.look())[0][1] >= 0.3
+    assert (await world.probe())[0][1] >= 0.3
 
 
 async def test_auto_waits_for_all_probes_in_their_order():
     world = World(plan=ProbePlan((TCP, HTTP, GRPC)), passes={3: 0.2, 1: 0.1, 2: 0.4})
-    assert (await world.look())[0][1] >= 0.4
+    assert (await world.probe())[0][1] >= 0.4
     ports = [port for port, _ in world.asked]
     assert ports == sorted(ports, key=[3, 1, 2].index)
 
 
 async def test_auto_counts_consecutive_successes():
     world = World(plan=ProbePlan((PlannedProbe(HttpGetAction(1), 1, successes=3),)))
-    await world.look()
+    await world.probe()
     assert len(world.asked) == 3
 
 
 async def test_auto_never_probes_before_the_port_accepts():
     world = World(accepts=2.0, plan=ProbePlan((HTTP,)))
-    await world.look()
+    await world.probe()
     assert world.asked[0][1] > 2.0
 
 
 async def test_auto_reads_the_pod_while_its_port_is_tried():
     world = World(accepts=1.0, reads=0.9, plan=ProbePlan((HTTP,)))
-    assert (await world.look())[0][1] == pytest.approx(1.005, abs=INTERVAL)
+    assert (await world.probe())[0][1] == pytest.approx(1.005, abs=INTERVAL)
 
 
 async def test_auto_leaves_to_kubernetes_what_it_cannot_ask():
     world = World(plan=ProbePlan(only_ready="the readiness_probe runs a command"))
-    assert await world.look() == []
+    assert await world.probe() == []
     assert world.connects == [0.0]
 
 
 async def test_auto_leaves_an_endpoint_without_a_pod_to_kubernetes():
     world = World()
-    assert await world.look(pod=None) == []
+    assert await world.probe(pod=None) == []
 
 
 async def test_an_unreachable_pod_is_tried_one_attempt_at_a_time():
     world = World(unreachable=True)
-    assert await world.look(seconds=10.0) == []
+    assert await world.probe(seconds=10.0) == []
     assert len(world.connects) == 10
 
 
 async def test_tcp_releases_at_the_first_accepted_connection_and_reads_no_pod():
     world = World(accepts=0.1, plan=ProbePlan((HTTP,)), passes={1: 99.0})
-    assert await world.look(policy="TCP") == [(POD, 0.1)]
+    assert await world.probe(policy="TCP") == [(POD, 0.1)]
     assert world.plans_read == 0
 
 
 async def test_ready_asks_nothing():
     world = World()
-    assert await world.look(policy="Ready") == []
+    assert await world.probe(policy="Ready") == []
     assert not world.connects
     assert not world.asked
 
 
 async def test_a_ready_pod_that_refused_must_accept_again_and_nothing_more():
     world = World(accepts=0.3, plan=ProbePlan((HTTP,)))
-    assert await world.look(ready=True, has_refused=True) == [(POD, 0.3)]
+    assert await world.probe(ready=True, has_refused=True) == [(POD, 0.3)]
     assert world.plans_read == 0
     assert not world.asked
 
 
-async def test_looking_stops_when_nobody_waits():
+async def test_probing_stops_when_no_connection_waits():
     world = World(accepts=99.0)
     world.prober.set_targets({POD: ProbeTarget("TCP")})
     await asyncio.sleep(1.0)
@@ -167,7 +167,7 @@ async def test_looking_stops_when_nobody_waits():
     await world.prober.aclose()
 
 
-async def test_looking_again_at_the_same_pod_goes_on_where_it_was():
+async def test_the_same_probe_target_again_changes_nothing():
     world = World(plan=ProbePlan((HTTP,)), passes={1: 1.0})
     for _ in range(10):
         world.prober.set_targets({POD: ProbeTarget("Auto", NAME)})

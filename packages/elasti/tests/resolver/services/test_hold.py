@@ -54,7 +54,7 @@ class Bench:
         return [entry[0] for entry in self.log]
 
 
-async def test_first_come_first_served_and_who_comes_back_is_first():
+async def test_the_queue_is_fifo_and_returning_connections_are_first():
     bench = Bench()
     for name in "abc":
         bench.add(name)
@@ -66,7 +66,7 @@ async def test_first_come_first_served_and_who_comes_back_is_first():
     assert bench.capacity.used == 0
 
 
-async def test_the_bound_refuses_new_ones_and_never_who_comes_back():
+async def test_the_bound_refuses_new_connections_only():
     bench = Bench(most=2)
     assert bench.add("a")[1] is None
     assert bench.add("b")[1] is None
@@ -87,7 +87,7 @@ async def test_the_bound_is_over_all_ports_of_a_service():
     await bench.hold.aclose()
 
 
-async def test_who_leaves_frees_its_place_and_may_leave_twice():
+async def test_leaving_frees_capacity_and_may_be_repeated():
     bench = Bench(most=1)
     waiter, _ = bench.add("a")
     bench.hold.leave(waiter)
@@ -98,7 +98,7 @@ async def test_who_leaves_frees_its_place_and_may_leave_twice():
     assert bench.order == ["b"]
 
 
-async def test_each_is_told_exactly_at_its_deadline():
+async def test_each_connection_is_refused_at_its_deadline():
     bench = Bench(timeout=10)
     bench.add("a")
     await asyncio.sleep(3)
@@ -110,7 +110,7 @@ async def test_each_is_told_exactly_at_its_deadline():
     ]
 
 
-async def test_who_comes_back_keeps_its_deadline():
+async def test_a_returning_connection_keeps_its_deadline():
     bench = Bench(timeout=10)
     await asyncio.sleep(4)
     bench.add("new")
@@ -122,7 +122,7 @@ async def test_who_comes_back_keeps_its_deadline():
     ]
 
 
-async def test_a_changed_timeout_counts_for_those_who_wait():
+async def test_a_changed_timeout_applies_to_held_connections():
     bench = Bench(timeout=600)
     bench.add("a")
     await asyncio.sleep(5)
@@ -194,7 +194,7 @@ async def test_a_turn_of_the_loop_is_for_a_few_of_them_only(how):
         await closing
 
 
-async def test_it_says_when_it_begins_and_ends_to_have_somebody():
+async def test_changed_is_called_when_the_queue_fills_and_empties():
     bench = Bench()
     first, _ = bench.add("a")
     second, _ = bench.add("b")
@@ -229,7 +229,7 @@ OPERATIONS = st.lists(
 
 
 @given(OPERATIONS)
-def test_everybody_gets_exactly_one_answer_unless_it_left(operations):
+def test_every_connection_gets_one_answer_unless_it_left(operations):
     async def play():
         bench = Bench(most=5, timeout=10)
         waiters: list[Waiter] = []

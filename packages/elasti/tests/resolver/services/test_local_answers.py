@@ -1,4 +1,4 @@
-"""`probeResponse`: requests that are answered without waking anybody."""
+"""`probeResponse`: requests that are answered without waking."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ async def test_what_a_port_speaks_comes_from_the_private_service_and_may_change(
         assert made.listeners._open[port] is listener
 
 
-async def test_pods_and_wishes_reach_the_service():
+async def test_pods_and_spec_reach_the_service():
     cluster = FakeCluster()
     cluster.elasti_service(
         "web", ("http", free_port()), wake={"maxHeld": 7, "timeoutSeconds": 9000}
@@ -174,7 +174,7 @@ async def test_the_number_of_watches_does_not_depend_on_the_number_of_services()
         assert len(cluster.slices.open_streams) == 2
 
 
-async def test_a_service_without_connections_owes_nobody_a_share():
+async def test_a_service_without_connections_has_no_share():
     """Else a thousand that were asked once would leave nothing for one that needs it."""
     cluster, ports = FakeCluster(), [free_port() for _ in range(3)]
     for number, port in enumerate(ports):

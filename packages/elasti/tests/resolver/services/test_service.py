@@ -76,7 +76,7 @@ async def test_ready_pods_are_picked_in_turn():
     await world.service.aclose()
 
 
-async def test_pods_that_are_not_ready_are_not_picked_and_not_asked_while_nobody_waits():
+async def test_unready_pods_are_not_picked_or_probed_without_held_connections():
     world = World()
     world.accepting = {A}
     world.endpoints(a=False)
@@ -87,7 +87,7 @@ async def test_pods_that_are_not_ready_are_not_picked_and_not_asked_while_nobody
     await world.service.aclose()
 
 
-async def test_who_waits_wakes_and_is_sent_to_the_first_pod_that_answers():
+async def test_a_held_connection_wakes_and_goes_to_the_first_pod():
     world, waiter = World(), Waiter()
     assert world.port.wait(waiter) is None
     await asyncio.sleep(0.1)
@@ -99,7 +99,7 @@ async def test_who_waits_wakes_and_is_sent_to_the_first_pod_that_answers():
     assert waiter.admitted == [B]
     assert world.port.pick() == B
     await asyncio.sleep(100)
-    # It was found to serve: nobody asks any more.
+    # It was found to serve: no more requests.
     assert len(world.wakes) == 1
     await world.service.aclose()
 
@@ -118,7 +118,7 @@ async def test_kubernetes_ready_releases_without_any_probe():
     await world.service.aclose()
 
 
-async def test_new_connections_stand_behind_those_who_wait():
+async def test_new_connections_queue_behind_held_ones():
     world = World()
     waiters = [Waiter() for _ in range(200)]
     for waiter in waiters:
@@ -145,7 +145,7 @@ async def test_a_pod_that_refused_is_not_picked_before_it_accepts_again():
     await world.service.aclose()
 
 
-async def test_a_refusal_is_forgotten_after_a_second_when_nobody_waits():
+async def test_a_refusal_expires_after_a_second_without_held_connections():
     world = World()
     world.endpoints(a=True, b=True)
     world.port.refused(A)
@@ -211,7 +211,7 @@ async def test_probing_stops_when_the_last_one_leaves():
     await world.service.aclose()
 
 
-async def test_a_closed_service_sends_everybody_away():
+async def test_a_closed_service_refuses_held_connections():
     world, waiter = World(), Waiter()
     world.port.wait(waiter)
     await world.service.aclose()

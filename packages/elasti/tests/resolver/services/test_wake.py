@@ -22,7 +22,7 @@ class World:
         self.unreachable = self.unwritable = False
         self.takes = 0.0
         self.calls: list[tuple[float, int]] = []
-        self.wishes: list[float] = []
+        self.annotations: list[float] = []
         self.in_flight = self.most_in_flight = 0
         self.start = asyncio.get_running_loop().time()
         self.waker = WakeLoop(KEY, operator=self, durable=self, waiting=lambda: self.waiting)
@@ -46,10 +46,10 @@ class World:
     async def write(self, key):
         if self.unwritable:
             raise OperatorUnreachable("no API server")
-        self.wishes.append(self.now())
+        self.annotations.append(self.now())
 
 
-async def test_it_asks_at_once_and_again_with_growing_pauses_until_nobody_waits_in_vain():
+async def test_wake_requests_repeat_with_backoff_while_connections_wait():
     world = World()
     world.waker.need()
     await asyncio.sleep(5)
@@ -86,7 +86,7 @@ async def test_when_the_last_pod_goes_it_asks_at_once():
     await world.waker.aclose()
 
 
-async def test_somebody_who_comes_in_the_turn_in_which_it_ended_is_not_forgotten():
+async def test_a_connection_that_arrives_as_the_loop_ends_is_woken():
     world = World()
     loop, looks = asyncio.get_running_loop(), 0
 
@@ -94,7 +94,7 @@ async def test_somebody_who_comes_in_the_turn_in_which_it_ended_is_not_forgotten
         nonlocal looks
         looks += 1
         if looks == 3:
-            # The last look of the task: before anything else of its end, somebody comes.
+            # The last check of the task: before anything else of its end, a connection comes.
             loop.call_soon(world.waker.need)
             return 0
         return 1
@@ -107,16 +107,16 @@ async def test_somebody_who_comes_in_the_turn_in_which_it_ended_is_not_forgotten
     await world.waker.aclose()
 
 
-async def test_an_unreachable_operator_is_tried_sooner_and_the_wish_is_written_down():
+async def test_an_unreachable_operator_is_retried_and_the_annotation_written():
     world = World()
     world.unreachable = True
     world.waker.need()
     await asyncio.sleep(0.5)
     assert len(world.calls) >= 3
-    assert world.wishes == [0.0]
+    assert world.annotations == [0.0]
     await asyncio.sleep(DURABLE_EVERY + 6)
-    assert len(world.wishes) == 2
-    assert world.wishes[1] >= DURABLE_EVERY
+    assert len(world.annotations) == 2
+    assert world.annotations[1] >= DURABLE_EVERY
     await world.waker.aclose()
 
 
@@ -125,18 +125,18 @@ async def test_an_operator_that_cannot_act_gets_it_in_writing():
     world.outcome = WakeOutcome.UNAVAILABLE
     world.waker.need()
     await asyncio.sleep(0.1)
-    assert world.wishes == [0.0]
+    assert world.annotations == [0.0]
     await world.waker.aclose()
 
 
-async def test_a_wish_that_cannot_be_written_is_tried_again_with_the_next_failure():
+async def test_a_failed_annotation_is_retried_with_the_next_failure():
     world = World()
     world.unreachable = world.unwritable = True
     world.waker.need()
     await asyncio.sleep(0.05)
     world.unwritable = False
     await asyncio.sleep(0.5)
-    assert len(world.wishes) == 1
+    assert len(world.annotations) == 1
     await world.waker.aclose()
 
 
@@ -150,7 +150,7 @@ async def test_it_says_how_many_wait():
     await world.waker.aclose()
 
 
-async def test_nobody_who_waits_means_nothing_is_asked():
+async def test_nothing_is_asked_without_held_connections():
     world = World()
     world.waiting = 0
     world.waker.need()

@@ -68,7 +68,7 @@ class There:
 
 @pytest.fixture(params=["at once", "held"])
 async def pod(rig, request):
-    """A gRPC pod that answers already, or that everybody waits for first."""
+    """A gRPC pod that answers already, or that every client waits for first."""
     async with grpc_pod() as (address, _):
         if request.param == "at once":
             rig.upstream.pods.append(address)
@@ -144,7 +144,7 @@ async def test_keepalive_pings_are_answered_while_held(rig, there):
         assert await call == b"hi"
 
 
-async def test_a_deadline_that_passes_while_held_frees_the_place(rig, there):
+async def test_a_deadline_that_passes_while_held_frees_capacity(rig, there):
     async with grpc_pod() as (address, _):
         with pytest.raises(grpc.RpcError) as caught:
             await there.unary(b"", timeout=0.3)
@@ -155,13 +155,13 @@ async def test_a_deadline_that_passes_while_held_frees_the_place(rig, there):
         await rig.held(1)
         rig.upstream.release(address)
         assert await again == b"again"
-        # The one that nobody waited for any more was never made, over the same connection.
+        # The call that was cancelled was never made, over the same connection.
         assert await there.unary(b"", "/echo/calls") == b"1"
         assert rig.statistics.connections == 1
 
 
 @pytest.mark.parametrize("refusal", [Refusal.TIMEOUT, Refusal.OVERFLOW])
-async def test_a_call_that_is_given_up_is_unavailable_and_says_why(rig, refusal, there):
+async def test_a_refused_call_is_unavailable_with_the_reason(rig, refusal, there):
     call = there.unary(b"", wait_for_ready=False)
     await rig.held()
     rig.upstream.refuse_all(refusal)
@@ -171,7 +171,7 @@ async def test_a_call_that_is_given_up_is_unavailable_and_says_why(rig, refusal,
     assert caught.value.details() == refusal.message
 
 
-async def test_a_connected_client_that_asks_nothing_wakes_nobody(rig, there):
+async def test_a_client_without_requests_does_not_wake(rig, there):
     ready = grpc.channel_ready_future(there.channel)
     await there.run(ready.result, 5)
     assert rig.upstream.arrivals == 0

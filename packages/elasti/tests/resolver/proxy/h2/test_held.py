@@ -24,7 +24,7 @@ async def peer(rig):
 
 @pytest.fixture
 async def asleep(rig):
-    """A pod by hand that nobody is sent to yet."""
+    """A pod by hand that no connection is sent to yet."""
     handler = H2Pod()
     handler.address = (await rig.pod(handler, ready=False)).address
     return handler
@@ -233,7 +233,7 @@ async def test_refused_requests_are_counted_by_their_status(rig, peer):
 # going
 
 
-async def test_an_idle_connection_is_told_to_go_when_pods_take_over(rig, peer, asleep):
+async def test_an_idle_connection_gets_goaway_when_pods_take_over(rig, peer, asleep):
     rig.upstream.pods.append(asleep.address)
     peer.ask(1, b"/")
     pod = await asleep.end()
@@ -261,14 +261,14 @@ async def test_a_request_that_crosses_the_first_goodbye_is_answered(rig, peer, a
     assert (await peer.hear_headers())[0] == 3
 
 
-async def test_a_connection_that_never_asked_is_told_to_go_when_pods_take_over(rig, peer):
+async def test_a_connection_without_requests_gets_goaway_when_pods_take_over(rig, peer):
     await eventually(lambda: rig.statistics.connections == 1)
     rig.upstream.stepping_aside = True
     assert int.from_bytes((await peer.hear_kind(h2.GOAWAY))[:4], "big") == 0
     assert rig.upstream.arrivals == 0
 
 
-async def test_a_held_connection_is_not_told_to_go_before_it_is_served(rig, peer, asleep):
+async def test_a_held_connection_gets_no_goaway_before_it_is_served(rig, peer, asleep):
     rig.upstream.stepping_aside = True
     peer.ask(1, b"/")
     await rig.held()

@@ -43,7 +43,7 @@ async def test_pipelined_requests_are_answered_in_order(rig):
         assert (await client.response())[2] == b"GET /%d HTTP/1.1|" % number
 
 
-async def test_pipelined_requests_with_bodies_are_told_apart(rig):
+async def test_pipelined_requests_with_bodies_are_separated(rig):
     await rig.pod(hello)
     client = await rig.connect()
     one = b"POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello"
@@ -163,7 +163,7 @@ async def test_an_upgrade_becomes_a_tunnel(rig):
     assert await client.rest() == b""
 
 
-async def test_a_switch_that_nobody_asked_for_is_a_bad_answer(rig):
+async def test_an_unrequested_switch_is_a_bad_answer(rig):
     await rig.pod(answering(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n"))
     client = await rig.connect()
     client.get()
@@ -571,7 +571,7 @@ async def test_a_kept_connection_that_the_pod_closes_costs_no_request(rig):
     assert pod.connections >= 15
 
 
-async def test_a_pod_that_speaks_unasked_answers_nobody_with_it(rig):
+async def test_unsolicited_bytes_of_a_pod_answer_no_request(rig):
     await rig.pod(answering(OK + b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nwrong"))
     client = await rig.connect()
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""A server that counts: what reached a pod is sent again only where nobody can tell the difference."""
+"""A server that counts: what reached a pod is sent again only where that is safe."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def sent(fields: str = "", line: str = "GET /a?b HTTP/1.1", peer: str = "192.0.2
     return wire.split("\r\n")[:-2]
 
 
-def test_the_pod_sees_the_request_line_the_host_and_who_asked():
+def test_the_pod_sees_the_request_line_host_and_client_address():
     assert sent("Accept: */*\r\n") == [
         "GET /a?b HTTP/1.1",
         "Host: web:80",
@@ -88,7 +88,7 @@ def test_an_upgrade_goes_through():
     assert lines[-2:] == ["Connection: Upgrade", "Upgrade: websocket"]
 
 
-def test_the_wish_for_trailers_goes_through():
+def test_a_request_for_trailers_goes_through():
     assert sent("Connection: TE\r\nTE: trailers\r\n")[-2:] == ["Connection: TE", "TE: trailers"]
 
 
