@@ -283,6 +283,16 @@ class TestSharedPort:
         assert answer.removeprefix(h2.frame(h2.SETTINGS))[-109:] in shared.client.written
         assert self.statuses(shared.client.written) == {1: b"200", 3: b"421"}
 
+    def test_header_blocks_that_expand_end_the_connection(self, shared):
+        tracemalloc.start()
+        try:
+            feed(shared, bomb(2000))
+            _, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert goaway_of(shared.client.written) == CALM
+        assert peak < 8 << 20
+
     def test_a_client_that_does_not_listen_is_sent_away(self, shared):
         encoder = hpack.Encoder()
         feed(shared, START + ask(1, encoder))

@@ -62,6 +62,7 @@ class AuthorityFilter:
 
     def feed(self, data: bytes) -> tuple[bytes, bytes]:
         """Return what goes on, and what the client is answered. Raises H2Error."""
+        self._recoder.begin_read()
         data = self._rest + data
         passed, at, size = [], 0, len(data)
         while at < size:
@@ -111,7 +112,7 @@ class AuthorityFilter:
                 self._refuse(request)
         if block.stream in self._refused:
             return b""
-        return self._recoder.reencode(block, fields)
+        return self._recoder.write(block, fields)
 
     def _refuse(self, request: H2Request) -> None:
         self._flood.count()

@@ -218,7 +218,7 @@ class H2Connection(UpstreamSearch, BufferedClientProtocol):
 
     def _has_room(self) -> bool:
         kept = self.kept()
-        return kept < self.handler.limits.held_bytes and self.has_memory_for(kept)
+        return self.has_memory_for(kept) and kept < self.handler.limits.held_bytes
 
     def kept(self) -> int:
         """Return how much waits for a pod."""

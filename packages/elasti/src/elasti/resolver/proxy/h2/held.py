@@ -61,6 +61,8 @@ _OVERHEAD = 256
 # How much larger than what is kept header blocks may be without compression: clients send the same
 # tokens and cookies with every request, for a byte each.
 _EXPANSION = 4
+# How far the header blocks of one read, of 64 KiB at most, may expand on their way to a pod.
+_MAX_WRITTEN = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,17 +115,30 @@ class H2Cancel:
 class HeaderBlockRecoder:
     """Encodes a client's header blocks again, so that none builds on another."""
 
-    __slots__ = ("_blocks", "_decoder")
+    __slots__ = ("_blocks", "_decoder", "_written")
 
     def __init__(self, decoder: hpack.Decoder | None = None) -> None:
+        self._written = 0
         self._decoder = decoder or hpack.Decoder()
         self._decoder.max_allowed_table_size = _LARGEST_TABLE
         self._blocks = HeaderBlockAssembler()
 
+    def begin_read(self) -> None:
+        """Begin with the blocks of another read."""
+        self._written = 0
+
     def add(self, found: H2Frame, payload: bytes) -> bytes:
         """Take a frame of a block; returns the whole block, encoded again, after its last. Raises H2Error."""
         decoded = self.decode(found, payload)
-        return b"" if decoded is None else self.reencode(*decoded)
+        return b"" if decoded is None else self.write(*decoded)
+
+    def write(self, block: HeaderBlock, fields: Iterable[HeaderTuple]) -> bytes:
+        """Encode a block. Raises H2Error where those of one read expand too far."""
+        wire = self.reencode(block, fields)
+        self._written += len(wire)
+        if self._written > _MAX_WRITTEN:
+            raise H2Error("header blocks that expand too far", ENHANCE_YOUR_CALM)
+        return wire
 
     def decode(
         self, found: H2Frame, payload: bytes

@@ -20,7 +20,6 @@ from elasti.resolver.proxy.h2.frames import (
     BLOCKS,
     DATA,
     END_STREAM,
-    ENHANCE_YOUR_CALM,
     GOAWAY,
     HEADER_SIZE,
     HEADERS,
@@ -52,8 +51,6 @@ if TYPE_CHECKING:
 _FIRST_FINAL = 200
 # What passes without being counted: all of it carries a request, or is needed to read an answer.
 _TRAFFIC = BLOCKS | {DATA, WINDOW_UPDATE}
-# How far the header blocks of one read may expand where they are encoded again.
-_MAX_RECODED = 1 << 20
 
 
 class FrameRelay:
@@ -106,7 +103,8 @@ class FrameRelay:
         """Return what the pod is sent of the client's bytes. Raises H2Error."""
         data, frames = self._from_client.walk(data)
         edits: list[H2FrameEdit] = []
-        recoded = 0
+        if self._recoder is not None:
+            self._recoder.begin_read()
         for found in frames:
             if found.kind not in _TRAFFIC:
                 self._flood.count()
@@ -119,9 +117,6 @@ class FrameRelay:
                 edits.append(H2FrameEdit.without(found))
             if self._recoder is not None and found.kind in BLOCKS:
                 edits.append(_reencoded(self._recoder, found, data))
-                recoded += len(edits[-1].wire)
-                if recoded > _MAX_RECODED:
-                    raise H2Error("header blocks that expand too far", ENHANCE_YOUR_CALM)
         return edited(data, edits) if edits else data
 
     # from the pod
