@@ -97,8 +97,10 @@ def environment() -> dict[str, str]:
             (
                 str(ROOT),
                 *(
-                    str(ROOT / "packages" / name / "src")
+                    str(folder)
                     for name in ("kubeloop", "devkube", "elasti")
+                    # Some benchmarks use what the packages' tests use, such as a gRPC server.
+                    for folder in (ROOT / "packages" / name / "src", ROOT / "packages" / name)
                 ),
             )
         ),
