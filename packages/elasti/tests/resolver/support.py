@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import socket
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,11 +20,17 @@ if TYPE_CHECKING:
 
     from kubeloop.client import Client
 
+_RANDOM = random.SystemRandom()
+_BELOW_EPHEMERAL = (12_000, 32_000)
+
 
 def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+    """Return a port that is free, and that no outgoing connection of another test takes meanwhile."""
+    while True:
+        port = _RANDOM.randrange(*_BELOW_EPHEMERAL)
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("127.0.0.1", port))
+            return port
 
 
 @contextlib.asynccontextmanager
