@@ -14,13 +14,12 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from elasti.operator.report.conditions import Finding
-
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from elasti.api.rbac import PolicyRule
     from elasti.api.types import ElastiServiceSpec
+    from elasti.operator.report.conditions import Finding
     from kubeloop.client.client import Client
 
 # Entries of the annotation without a type were written before there was more than one.
@@ -49,11 +48,16 @@ class Autoscaler:
     """One kind of autoscaler. By default it needs nothing and has nothing to warn of.
 
     `pauses`: it must be paused before its target is parked, and resumed when the target is up.
+    `resume_failure`: reason and words of the event where it could not be resumed.
     """
 
     type: ClassVar[str]
     rules: ClassVar[tuple[PolicyRule, ...]] = ()
     pauses: ClassVar[bool] = False
+    resume_failure: ClassVar[tuple[str, str]] = (
+        "FailedToResumeAutoscaler",
+        "the autoscaler could not be resumed:",
+    )
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -68,12 +72,6 @@ class Autoscaler:
     async def warnings(self, namespace: str, name: str) -> list[Finding]:
         """Return what may surprise a user. Raises KubeError."""
         return []
-
-    def resume_failure(self, name: str, why: str) -> Finding:
-        """Return what people are told where it could not be resumed."""
-        return Finding(
-            "FailedToResumeAutoscaler", f"{self.type} {name} could not be resumed: {why}"
-        )
 
 
 class Autoscalers:
@@ -99,9 +97,9 @@ class Autoscalers:
         if (found := self._by_type.get(ref.type)) is not None:
             await found.resume(namespace, ref.name)
 
-    def resume_failure(self, ref: AutoscalerRef, why: str) -> Finding:
-        """Return what people are told where one could not be resumed."""
-        return self._by_type[ref.type].resume_failure(ref.name, why)
+    def resume_failure(self, ref: AutoscalerRef) -> tuple[str, str]:
+        """Return reason and words of the event where one could not be resumed."""
+        return self._by_type[ref.type].resume_failure
 
     async def warnings(self, namespace: str, spec: ElastiServiceSpec) -> tuple[Finding, ...]:
         """Return what may surprise the user of the one that is named. Raises KubeError."""

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from elasti.api.names import FIELD_MANAGER, PAUSED_BY_US_ANNOTATION
 from elasti.api.rbac import PolicyRule
 from elasti.operator.autoscalers.base import Autoscaler
-from elasti.operator.report.conditions import Finding
 from kubeloop.aio.wait import poll
 from kubeloop.client.errors import Conflict, NoMatch, NotFound
 from kubeloop.objects.patches import MergePatch
@@ -55,6 +54,7 @@ class Keda(Autoscaler):
     type = "keda"
     rules = (PolicyRule("keda.sh", ("scaledobjects",), ("get", "patch"), "pause and resume"),)
     pauses = True
+    resume_failure = ("FailedToResumeKEDA", "the ScaledObject could not be resumed:")
     pause_timeout = 10.0
 
     def __init__(self, client: Client) -> None:
@@ -78,10 +78,6 @@ class Keda(Autoscaler):
             await self._annotate(namespace, name, resume_patch)
         except (NotFound, NoMatch):
             return
-
-    def resume_failure(self, name: str, why: str) -> Finding:
-        """Return the event's words, as they have always been."""
-        return Finding("FailedToResumeKEDA", f"the ScaledObject could not be resumed: {why}")
 
     async def _annotate(self, namespace: str, name: str, change: Any) -> None:
         for tries_left in reversed(range(_TRIES)):

@@ -216,8 +216,8 @@ class HandoverExecutor:
             await self._deps.autoscalers.resume(facts.namespace, autoscaler)
         except KubeError as error:
             state.autoscaler.note_failure(facts.now)
-            failure = self._deps.autoscalers.resume_failure(autoscaler, str(error))
-            self._deps.reporter.finding(facts.es, failure)
+            reason, words = self._deps.autoscalers.resume_failure(autoscaler)
+            self._deps.reporter.not_resumed(facts.es, reason, f"{words} {error}")
             return
         state.autoscaler.note_resumed(autoscaler, facts.autoscaler)
 

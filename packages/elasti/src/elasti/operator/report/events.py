@@ -50,12 +50,16 @@ class EventReporter:
         """The target could not be woken."""
         self._warning(es, "FailedToScale", f"{_target(es)} could not be scaled up: {why}")
 
+    def not_resumed(self, es: ElastiService, reason: str, message: str) -> None:
+        """An autoscaler could not be told to work again."""
+        self._warning(es, reason, message)
+
     def contested(self, es: ElastiService, by: str) -> None:
         """Another writer undoes what we do."""
         self._warning(es, "ScaleContested", contested_text(es, by))
 
     def finding(self, es: ElastiService, finding: Finding) -> None:
-        """Something is wrong with what the user asked for, or could not be done."""
+        """Something is wrong with what the user asked for."""
         self._warning(es, finding.reason, finding.message)
 
     def no_resolver(self, es: ElastiService, message: str) -> None:
