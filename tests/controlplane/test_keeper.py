@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import time
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,6 +9,7 @@ import pytest
 from tests.controlplane.component import Component, ComponentError
 from tests.controlplane.keeper import Keeper
 from tests.controlplane.sandbox import Sandbox
+from tests.waiting import eventually_blocking
 
 pytestmark = pytest.mark.controlplane
 
@@ -23,14 +24,18 @@ def component(tmp_path: Path, namespaces: None) -> Iterator[Component]:
         sandbox.close()
 
 
+def has_begun(lives: Path, life: int) -> bool:
+    return lives.exists() and len(lives.read_bytes()) == life
+
+
 def test_what_ended_by_itself_is_started_again(component: Component, tmp_path: Path):
     lives = tmp_path / "lives"
     component.start()
     with Keeper([component]) as keeper:
-        for life in (1, 2):
-            wait_until(lambda life=life: lives.exists() and len(lives.read_bytes()) == life)
-            component.kill()
-        wait_until(lambda: len(lives.read_bytes()) == 3)
+        for life in (1, 2, 3):
+            eventually_blocking(functools.partial(has_begun, lives, life), f"life {life}")
+            if life < 3:
+                component.kill()
         assert keeper.restarts == 2
     component.kill()
     assert not component.running
@@ -49,10 +54,3 @@ def test_who_waits_for_one_that_left_waits_until_it_is_back(component: Component
 def test_one_that_never_serves_is_named(component: Component):
     with Keeper([component]) as keeper, pytest.raises(ComponentError, match="sleeper"):
         keeper.wait_ready(0.1)
-
-
-def wait_until(holds) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)

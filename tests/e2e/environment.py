@@ -26,19 +26,19 @@ from typing import NamedTuple, TypeVar
 
 from elasti.api.defaults import RESOLVER_ADMIN_PORT
 from elasti.api.names import API_VERSION, LEASE_NAME, PLURAL, resolver_slice_name
-from kubeloop.aio.wait import poll
 from kubeloop.client import Client, KubeError, NotFound
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
 from tests.e2e import bundle
 from tests.e2e.bundle import Installation
 from tests.e2e.testbed import PATIENCE, Testbed, Unsupported
+from tests.waiting import eventually
 
 __all__ = ["Address", "Environment", "Installation", "Testbed", "Unsupported"]
 
 T = TypeVar("T")
 _MANAGER = "elasti-e2e"
-_LOOK_EVERY = 0.1
+_POLL_SECONDS = 0.1
 SERVICES = f"{API_VERSION}/{PLURAL}"
 SLICES = "discovery.k8s.io/v1/endpointslices"
 DEPLOYMENTS = "apps/v1/deployments"
@@ -227,22 +227,13 @@ class Environment:
         seconds: float = PATIENCE,
     ) -> T:
         """Ask until the answer is true, and return it; an API server that is away is asked again."""
-        answer: T | None = None
-
-        async def holds() -> bool:
-            nonlocal answer
-            with contextlib.suppress(KubeError, OSError):
-                answer = await condition()
-                return bool(answer)
-            return False
-
-        try:
-            await poll(holds, _LOOK_EVERY, immediate=True, timeout=seconds)
-        except TimeoutError:
-            raise AssertionError(
-                f"{self.name}: after {seconds:.0f} s it does not hold that {what}: {answer!r}"
-            ) from None
-        assert answer is not None
+        answer: T = await eventually(
+            condition,
+            f"{what} ({self.name})",
+            timeout=seconds,
+            every=_POLL_SECONDS,
+            ignore=(KubeError, OSError),
+        )
         return answer
 
     async def _established(self) -> None:

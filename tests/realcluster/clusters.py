@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import subprocess
-import time
 from typing import TYPE_CHECKING
 
 from hack.realcluster.cgroups import Group, hierarchies
 from hack.realcluster.programs import ROOT
 from hack.realcluster.state import State
+from tests.waiting import eventually_blocking
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from pathlib import Path
 
 COMMAND = ROOT / "hack" / "realcluster" / "cluster"
 SECONDS = 60.0
-POLL_SECONDS = 0.02
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command line to its end."""
     return subprocess.run([COMMAND, *arguments], check=False, capture_output=True, text=True)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    """Return when it is so."""
-    deadline = time.monotonic() + SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(POLL_SECONDS)
 
 
 def traces(directory: Path) -> list[str]:
@@ -44,7 +34,7 @@ def traces(directory: Path) -> list[str]:
 def starting(directory: Path) -> subprocess.Popen[bytes]:
     """`up`, and one that is on its way when this returns."""
     process = subprocess.Popen([COMMAND, "up", f"--dir={directory}"], stderr=subprocess.DEVNULL)
-    until(lambda: State.read(directory) is not None)
+    eventually_blocking(lambda: State.read(directory) is not None, timeout=SECONDS)
     return process
 
 

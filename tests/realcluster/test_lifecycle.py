@@ -15,7 +15,8 @@ from hack.realcluster import lifecycle
 from hack.realcluster.cgroups import Group
 from hack.realcluster.cluster import Options
 from hack.realcluster.state import is_owned
-from tests.realcluster.clusters import SECONDS, command, owner_of, starting, traces, until
+from tests.realcluster.clusters import SECONDS, command, owner_of, starting, traces
+from tests.waiting import eventually_blocking
 
 if TYPE_CHECKING:
     from tests.realcluster.rig import Rig
@@ -60,10 +61,10 @@ def test_killed_while_it_starts_it_leaves_no_process_and_the_rest_is_cleared(
     own_directory: Path, moment: str
 ) -> None:
     with starting(own_directory) as up:
-        until(lambda: moment in lifecycle.log_tail(own_directory))
+        eventually_blocking(lambda: moment in lifecycle.log_tail(own_directory), timeout=SECONDS)
         os.kill(owner_of(own_directory), signal.SIGKILL)
         assert up.wait(SECONDS) == 1
-    until(lambda: not Group.of(own_directory).processes())
+    eventually_blocking(lambda: not Group.of(own_directory).processes(), timeout=SECONDS)
     assert traces(own_directory) != []
     lifecycle.down(own_directory)
     assert traces(own_directory) == []
@@ -81,7 +82,7 @@ def test_ended_while_it_starts_it_leaves_nothing(own_directory: Path) -> None:
 def test_the_next_up_clears_what_a_killed_one_left(own_directory: Path) -> None:
     first = lifecycle.up(own_directory, Options())
     os.kill(first.owner, signal.SIGKILL)
-    until(lambda: not is_owned(own_directory))
+    eventually_blocking(lambda: not is_owned(own_directory), timeout=SECONDS)
     second = lifecycle.up(own_directory, Options())
     assert second.owner != first.owner
     assert Path(second.kubeconfig).exists()
@@ -91,5 +92,5 @@ def test_it_ends_with_the_process_that_it_is_for(own_directory: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         lifecycle.up(own_directory, Options(), beneficiary=process.pid)
         process.kill()
-    until(lambda: not is_owned(own_directory))
+    eventually_blocking(lambda: not is_owned(own_directory), timeout=SECONDS)
     assert traces(own_directory) == []

@@ -13,7 +13,8 @@ from typing import Any
 import yaml
 
 from devkube import kubeconfig
-from devkube.apiserver.auth import ADMIN_GROUP
+from devkube.apiserver.auth import ADMIN_GROUP, UserInfo
+from devkube.apiserver.calls import Attributes
 from devkube.cluster import DevCluster
 from kubeloop.client import Client
 
@@ -79,3 +80,14 @@ async def running(directory: Path, **options: Any) -> AsyncIterator[Running]:
         async with Client(config) as client, asyncio.timeout(50):
             await cluster.wait_ready()
             yield Running(cluster, client, kubectl)
+
+
+class Refusals:
+    """The last authorizer in the row: notes who was refused by all the others."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+
+    async def authorize(self, user: UserInfo, attributes: Attributes) -> bool:
+        self.seen.append(f"{user.name}: {attributes}")
+        return False

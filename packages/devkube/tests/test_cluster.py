@@ -11,28 +11,15 @@ from typing import Any
 import pytest
 import yaml
 from tests.apiserver.harness import connected
-from tests.cluster_support import Running, running
+from tests.cluster_support import Refusals, Running, running
 
 from devkube import addresses, datadir, kubeconfig
-from devkube.apiserver.auth import UserInfo
-from devkube.apiserver.calls import Attributes
 from devkube.auth.install import CONTROLLER_MANAGER, SERVICE_PROXY
 from devkube.certificates import PemKeyPair
 from devkube.cluster import ComponentFailed, DevCluster, PortInUse
 from devkube.faults import CONTROLLERS, NODES, PROXY
 from kubeloop.client import Client, Forbidden
 from tests.waiting import eventually
-
-
-class Refusals:
-    """The last authorizer in the row: notes who was refused by all the others."""
-
-    def __init__(self) -> None:
-        self.seen: list[str] = []
-
-    async def authorize(self, user: UserInfo, attributes: Attributes) -> bool:
-        self.seen.append(f"{user.name}: {attributes}")
-        return False
 
 
 def web(replicas: int = 2, kind: str = "Deployment") -> dict[str, Any]:

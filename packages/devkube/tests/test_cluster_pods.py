@@ -14,9 +14,8 @@ from typing import Any
 import aiohttp
 import pytest
 from tests.apiserver.harness import connected
-from tests.cluster_support import Kubectl, kubectls, running
+from tests.cluster_support import Kubectl, Refusals, kubectls, running
 from tests.dev_process import dev_process, processes_with, still_there
-from tests.test_cluster import Refusals
 
 from devkube.faults import NODES
 from tests.waiting import eventually

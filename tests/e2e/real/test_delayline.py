@@ -10,6 +10,7 @@ import pytest
 
 from tests.e2e.real import delayline
 from tests.e2e.real.delayline import DelayLine
+from tests.waiting import eventually
 
 
 class Echo:
@@ -80,9 +81,7 @@ async def test_as_a_program_it_takes_its_delay_from_a_socket(tmp_path: Path, unu
             "127.0.0.1", str(unused_tcp_port), "127.0.0.1", str(far_port),
         )  # fmt: skip
         try:
-            while not control.exists():
-                await asyncio.sleep(0.02)
-                assert process.returncode is None
+            await eventually(control.exists, "the control socket")
             await asyncio.to_thread(delayline.set_delay, control, 0.5)
             reader, writer = await asyncio.open_connection("127.0.0.1", unused_tcp_port)
             began = asyncio.get_running_loop().time()

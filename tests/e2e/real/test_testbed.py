@@ -20,6 +20,7 @@ from tests.e2e.environment import Environment
 from tests.e2e.real.cluster import RealCluster
 from tests.e2e.real.proxies import ProxyKind
 from tests.e2e.real.testbed import RealTestbed, testbed_on
+from tests.waiting import eventually_blocking
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
 
@@ -151,10 +152,11 @@ def test_nothing_is_left_when_the_owner_is_killed(controlplane_binaries: Binarie
         assert _living_in(inside)
         owner.send_signal(signal.SIGKILL)
         owner.wait()
-    deadline = time.monotonic() + 60
-    while _living_in(inside) or Path(directory).exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    eventually_blocking(
+        lambda: not _living_in(inside) and not Path(directory).exists(),
+        "the end of all processes and of the directory",
+        timeout=60,
+    )
 
 
 def _living_in(namespace: Path) -> list[str]:

@@ -23,6 +23,8 @@ from tests.apiserver.harness import (
     widget,
 )
 
+from tests.waiting import eventually
+
 pytestmark = [pytest.mark.controlplane, pytest.mark.slow]
 NATURAL = ("uid", "resourceVersion", "creationTimestamp", "time", "lastTransitionTime", "selfLink")
 DRY = "?dryRun=All"
@@ -276,9 +278,11 @@ async def test_custom_objects_are_judged_alike(pair):
     reply, code, _ = await pair.send("POST", DEFINITIONS, body)
     assert (reply.code, code) == (201, 201)
     path = f"/apis/{group}/v1/namespaces/NS/widgets"
-    async with asyncio.timeout(20):
-        while (await pair.send("GET", path))[1] != 200:  # noqa: ASYNC110 - the real server has no event for it
-            await asyncio.sleep(0.05)
+
+    async def served() -> bool:
+        return (await pair.send("GET", path))[1] == 200
+
+    await eventually(served, f"{path} is served", timeout=20)  # the real server has no event for it
 
     def made(**spec):
         found = copy.deepcopy(widget(**spec))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from typing import Any
 
@@ -18,6 +19,7 @@ from tests.auth.support import (
 )
 
 from tests.controlplane.rig import ControlPlane
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.controlplane
 OURS = "elasti-dev:"
@@ -63,14 +65,17 @@ async def test_a_cluster_begins_with_the_same(
 
     mine = await listed(dev, path)
     wanted: dict[str, dict[str, Any]] = {}
-    for _ in range(20):
-        # The real one fills aggregated roles in the background.
+
+    async def the_same() -> bool:
+        nonlocal wanted
         wanted = await listed(real, path)
-        if mine == wanted:
-            break
-        await asyncio.sleep(0.5)
+        return mine == wanted
+
+    # The real one fills aggregated roles in the background.
+    with contextlib.suppress(AssertionError):
+        await eventually(the_same, timeout=10, every=0.5)
     assert len(wanted) > 3
-    assert mine == wanted
+    assert mine == wanted  # with pytest's difference where they are not the same
 
 
 VERBS = ["get", "list", "create", "*"]
@@ -143,12 +148,14 @@ async def test_random_questions_get_the_same_answers(
         both = zip(questions, mine, theirs, strict=True)
         return [(spec, ours, other) for spec, ours, other in both if ours != other]
 
-    different = await differences()
-    for _ in range(10):
-        if not different:
-            break
-        # The real authorizer learns of roles from a watch, a moment later.
-        await asyncio.sleep(0.5)
-        different = await differences()
+    # The real authorizer learns of roles from a watch, a moment later.
+    different: list[Any] = []
+
+    async def agree() -> bool:
+        different[:] = await differences()
+        return not different
+
+    with contextlib.suppress(AssertionError):
+        await eventually(agree, timeout=10, every=0.5)
     assert different == []
     assert 20 < sum(status["allowed"] for status in mine) < len(mine) - 20

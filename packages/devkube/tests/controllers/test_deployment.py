@@ -2,49 +2,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.controllers.support import Cluster, deployment, eventually
+from tests.controllers.workloads import REVISION, conditions, set_image, settled, sizes
 
 from kubeloop.objects.meta import JsonObject
-from kubeloop.objects.patches import JsonPatch, MergePatch
-
-REVISION = "deployment.kubernetes.io/revision"
-
-
-async def settled(cluster: Cluster, name: str = "web", replicas: int = 3) -> JsonObject:
-    """Wait until a rollout is complete and its history is written."""
-
-    async def complete() -> JsonObject | None:
-        found = await cluster.get("deployments", name)
-        assert found is not None
-        status = found.get("status", {})
-        counts = [status.get(f, 0) for f in ("replicas", "updatedReplicas", "availableReplicas")]
-        seen = status.get("observedGeneration") == found["metadata"]["generation"]
-        reason = conditions(found).get("Progressing", ("", ""))[1]
-        done = seen and counts == [replicas] * 3 and reason == "NewReplicaSetAvailable"
-        return found if done and not status.get("terminatingReplicas") else None
-
-    found: JsonObject = await eventually(complete)
-    return found
-
-
-def conditions(found: JsonObject) -> dict[str, tuple[str, str]]:
-    listed = found.get("status", {}).get("conditions") or []
-    return {c["type"]: (c["status"], c["reason"]) for c in listed}
-
-
-async def set_image(cluster: Cluster, image: str, name: str = "web") -> None:
-    path = "/spec/template/spec/containers/0/image"
-    await cluster.deployments.patch(
-        name, JsonPatch([{"op": "replace", "path": path, "value": image}])
-    )
-
-
-async def sizes(cluster: Cluster) -> dict[str, int]:
-    """The ReplicaSets' sizes by revision."""
-    return {
-        item["metadata"]["annotations"][REVISION]: item["spec"]["replicas"]
-        for item in await cluster.list("replicasets")
-    }
+from kubeloop.objects.patches import MergePatch
 
 
 async def test_a_replica_set_is_named_and_marked_by_its_template(cluster: Cluster) -> None:
@@ -80,6 +43,7 @@ async def test_a_replica_set_is_named_and_marked_by_its_template(cluster: Cluste
     assert pod["metadata"]["labels"] == {"app": "web", "pod-template-hash": digest}
 
 
+@pytest.mark.any_server
 async def test_a_rollout_that_never_gets_ready_keeps_the_old_pods(cluster: Cluster) -> None:
     await cluster.deployments.create(
         deployment(
@@ -109,6 +73,7 @@ async def test_a_rollout_that_never_gets_ready_keeps_the_old_pods(cluster: Clust
     await settled(cluster, replicas=4)
 
 
+@pytest.mark.any_server
 async def test_recreate_starts_no_new_pod_while_an_old_one_runs(cluster: Cluster) -> None:
     await cluster.deployments.create(deployment(replicas=2, strategy={"type": "Recreate"}))
     await settled(cluster, replicas=2)
@@ -127,6 +92,7 @@ async def test_recreate_starts_no_new_pod_while_an_old_one_runs(cluster: Cluster
     assert await sizes(cluster) == {"1": 0, "2": 2}
 
 
+@pytest.mark.any_server
 async def test_a_paused_deployment_scales_but_does_not_roll_out(cluster: Cluster) -> None:
     await cluster.deployments.create(deployment(replicas=1))
     await settled(cluster, replicas=1)
@@ -184,6 +150,7 @@ async def test_events_tell_what_was_scaled(cluster: Cluster) -> None:
     assert found["ReplicaSet", "SuccessfulCreate"].startswith(f"Created pod: {name}-")
 
 
+@pytest.mark.any_server
 async def test_kubectl_follows_restarts_and_undoes_rollouts(cluster: Cluster) -> None:
     await cluster.deployments.create(deployment(replicas=2))
     told = await cluster.kubectl("rollout", "status", "deployment/web", "--timeout=30s")

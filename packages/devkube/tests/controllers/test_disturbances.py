@@ -10,10 +10,15 @@ from pathlib import Path
 
 import pytest
 from tests.controllers.support import Cluster, cluster_on, deployment, eventually, patient
-from tests.controllers.test_deployment import set_image, settled, sizes
-from tests.controllers.test_endpoint_slice import ready_endpoints, service
-from tests.controllers.test_stateful_set import stateful_set
-from tests.controllers.test_stateful_set import with_status as set_status
+from tests.controllers.workloads import (
+    ready_endpoints,
+    service,
+    set_image,
+    settled,
+    sizes,
+    stateful_set,
+    with_status,
+)
 
 from devkube.apiserver.faults import InjectedFault
 from devkube.controllers.manager import ControllerManager
@@ -61,7 +66,7 @@ async def test_everything_ends_up_right_on_a_server_that_misbehaves(
     await cluster.deployments.create(deployment(replicas=4))
     await cluster.statefulsets.create(stateful_set(replicas=3))
     await settled(cluster, replicas=4)
-    await set_status(cluster, availableReplicas=3)
+    await with_status(cluster, availableReplicas=3)
     await set_image(cluster, "web:2")
     await cluster.statefulsets.patch("db", MergePatch({"spec": {"replicas": 1}}))
     async with disturbed(cluster, seed):
@@ -73,7 +78,7 @@ async def test_everything_ends_up_right_on_a_server_that_misbehaves(
 async def all_is_well(cluster: Cluster) -> None:
     await settled(cluster, replicas=4)
     assert await sizes(cluster) == {"1": 0, "2": 4}
-    await set_status(cluster, replicas=1, availableReplicas=1)
+    await with_status(cluster, replicas=1, availableReplicas=1)
 
     async def nobody_leaves() -> bool:
         """Whether the last pod that was replaced is out of the slices too."""

@@ -1,44 +1,14 @@
 from __future__ import annotations
 
-from typing import Any
-
+import pytest
 from tests.controllers.support import Cluster, deployment, eventually, template
+from tests.controllers.workloads import endpoints_of, ready_endpoints, service, slices
 
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
 
 
-def service(name: str = "web", **spec: Any) -> JsonObject:
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name, "labels": {"team": "red"}},
-        "spec": {
-            "selector": {"app": "web"},
-            "ports": [{"name": "http", "port": 80, "targetPort": "http"}],
-            **spec,
-        },
-    }
-
-
-async def slices(cluster: Cluster, name: str = "web") -> list[JsonObject]:
-    return await cluster.list("slices", selector=f"kubernetes.io/service-name={name}")
-
-
-def endpoints_of(found: list[JsonObject]) -> list[JsonObject]:
-    return [endpoint for item in found for endpoint in item.get("endpoints") or []]
-
-
-async def ready_endpoints(cluster: Cluster, number: int) -> list[JsonObject]:
-    async def ready() -> list[JsonObject]:
-        found = await slices(cluster)
-        ready = [e for e in endpoints_of(found) if e["conditions"]["ready"]]
-        return found if found and len(ready) == number else []
-
-    found: list[JsonObject] = await eventually(ready)
-    return found
-
-
+@pytest.mark.any_server
 async def test_a_service_gets_a_slice_with_its_labels_and_its_pods(cluster: Cluster) -> None:
     made = await cluster.services.create(service())
     await cluster.deployments.create(deployment(replicas=2))
@@ -81,6 +51,7 @@ async def test_an_address_is_listed_before_its_pod_is_ready(cluster: Cluster) ->
     await ready_endpoints(cluster, 1)
 
 
+@pytest.mark.any_server
 async def test_a_pod_that_ends_is_listed_as_terminating_until_it_is_gone(cluster: Cluster) -> None:
     await cluster.services.create(service())
     await cluster.deployments.create(deployment(replicas=1))

@@ -153,6 +153,7 @@ WIDGETS = {
 }
 
 
+@pytest.mark.any_server
 async def test_custom_resources_defined_later_own_and_are_owned(cluster: Cluster) -> None:
     await cluster.client.resource("apiextensions.k8s.io/v1/customresourcedefinitions").create(
         WIDGETS
@@ -196,6 +197,7 @@ async def test_kubectl_deletes_a_deployment_in_the_foreground(cluster: Cluster) 
     assert await cluster.list("pods") == []
 
 
+@pytest.mark.any_server
 async def test_what_kubectl_orphans_is_adopted_by_the_next_of_the_kind(cluster: Cluster) -> None:
     await cluster.deployments.create(deployment(replicas=2))
     await running(cluster, 2)
@@ -230,6 +232,7 @@ async def test_an_owner_in_the_foreground_takes_dependents_of_dependents(
     await gone(cluster, "configmaps", "owner", "middle", "leaf")
 
 
+@pytest.mark.any_server
 async def test_a_circle_of_owners_can_be_deleted(cluster: Cluster) -> None:
     one = await cluster.configmaps.create(config_map("one"))
     two = await cluster.configmaps.create(config_map("two", one, block=True))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from tests.controllers.support import Cluster, deployment, eventually
 
 from kubeloop.objects.meta import JsonObject
@@ -36,6 +37,7 @@ async def test_a_namespace_has_an_account_and_the_servers_certificate(cluster: C
     await eventually(lambda: cluster.get("configmaps", "kube-root-ca.crt"))
 
 
+@pytest.mark.any_server
 async def test_a_deleted_namespace_takes_everything_along(cluster: Cluster) -> None:
     await cluster.deployments.create(deployment(replicas=2))
     await cluster.configmaps.create({"metadata": {"name": "one"}})
@@ -50,6 +52,7 @@ async def test_a_deleted_namespace_takes_everything_along(cluster: Cluster) -> N
     assert await cluster.list("configmaps") == []
 
 
+@pytest.mark.any_server
 async def test_what_holds_a_namespace_up_is_told_in_its_conditions(cluster: Cluster) -> None:
     held = {"metadata": {"name": "held", "finalizers": ["example.com/hold"]}}
     await cluster.configmaps.create(held)

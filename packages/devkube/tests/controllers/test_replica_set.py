@@ -23,6 +23,7 @@ def names(pods: list[JsonObject]) -> set[str]:
     return {pod["metadata"]["name"] for pod in pods}
 
 
+@pytest.mark.any_server
 async def test_a_matching_pod_that_nobody_controls_is_adopted(cluster: Cluster) -> None:
     await cluster.pods.create(
         {
@@ -40,6 +41,7 @@ async def test_a_matching_pod_that_nobody_controls_is_adopted(cluster: Cluster) 
     assert (owner["uid"], owner["controller"]) == (made["metadata"]["uid"], True)
 
 
+@pytest.mark.any_server
 async def test_a_pod_that_does_not_match_any_more_is_released_and_replaced(
     cluster: Cluster,
 ) -> None:

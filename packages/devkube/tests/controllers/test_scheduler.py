@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from tests.controllers.support import NODE, Cluster, eventually, node_named, template
 
 from kubeloop.objects.meta import JsonObject
@@ -60,6 +61,7 @@ async def test_a_pod_that_fits_nowhere_says_so_until_a_node_fits(cluster: Cluste
     await nodes.patch(NODE, MergePatch({"metadata": {"labels": {"example.com/disk": None}}}))
 
 
+@pytest.mark.any_server
 async def test_a_cordoned_node_takes_no_pods(cluster: Cluster) -> None:
     nodes = cluster.client.resource("v1/nodes")
     await nodes.patch(NODE, MergePatch({"spec": {"unschedulable": True}}))

@@ -1,40 +1,11 @@
 from __future__ import annotations
 
-from typing import Any
-
-from tests.controllers.support import Cluster, eventually, template
+import pytest
+from tests.controllers.support import Cluster, eventually
+from tests.controllers.workloads import stateful_set, with_status
 
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import JsonPatch, MergePatch
-
-
-def stateful_set(name: str = "db", replicas: int = 3, **spec: Any) -> JsonObject:
-    labels = {"app": name}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet",
-        "metadata": {"name": name},
-        "spec": {
-            "replicas": replicas,
-            "serviceName": "peers",
-            "selector": {"matchLabels": labels},
-            "template": template(labels),
-            **spec,
-        },
-    }
-
-
-async def with_status(cluster: Cluster, **wanted: int) -> JsonObject:
-    async def has() -> JsonObject | None:
-        found = await cluster.get("statefulsets", "db")
-        assert found is not None
-        status = found.get("status", {})
-        seen = status.get("observedGeneration") == found["metadata"]["generation"]
-        matches = all(status.get(k, 0) == v for k, v in wanted.items())
-        return found if seen and matches else None
-
-    found: JsonObject = await eventually(has)
-    return found
 
 
 async def images(cluster: Cluster) -> dict[str, str]:
@@ -95,6 +66,7 @@ async def test_pods_have_names_and_places_of_their_own(cluster: Cluster) -> None
     assert remembered["data"]["spec"]["template"]["$patch"] == "replace"
 
 
+@pytest.mark.any_server
 async def test_an_update_goes_from_the_highest_number_down_to_the_partition(
     cluster: Cluster,
 ) -> None:
@@ -141,6 +113,7 @@ async def test_on_delete_leaves_the_update_to_the_user(cluster: Cluster) -> None
     assert await images(cluster) == {"db-0": "web:2", "db-1": "web:1"}
 
 
+@pytest.mark.any_server
 async def test_kubectl_follows_and_undoes_an_update(cluster: Cluster) -> None:
     await cluster.statefulsets.create(stateful_set(replicas=2))
     await cluster.kubectl("rollout", "status", "statefulset/db", "--timeout=30s")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from devkube.kubelet.environment import ConfigurationError, DownwardContext
 from devkube.kubelet.pod_types import KubeletPod
 from devkube.kubelet.pods.plan import RestartPolicy, WorkerPlan, plan_pod
 from devkube.kubelet.pods.state import Exited, Moment, PodFact, PodState, Prepared, Started, observe
 from devkube.kubelet.pods.status import restore_state
+from devkube.kubelet.volume_sources import PodReferences
 
 EPOCH = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 
@@ -82,3 +85,27 @@ class Story:
     ) -> tuple[Any, ...]:
         self.now = self.now if now is None else now
         return self.tell(Exited(name, code, at(self.now)))
+
+
+class Objects(PodReferences):
+    """References to a fixed set of objects."""
+
+    def __init__(self, **content: Mapping[str, bytes]) -> None:
+        super().__init__("default", {})
+        self._objects = content
+
+    def config_map(self, name: str, *, optional: bool) -> Mapping[str, bytes]:
+        if name not in self._objects and not optional:
+            raise ConfigurationError(f'configmap "{name}" not found')
+        return self._objects.get(name, {})
+
+    secret = config_map
+
+
+def facts(**metadata: Any) -> DownwardContext:
+    made = pod(
+        {"name": "main", "resources": {"limits": {"cpu": "1500m"}, "requests": {"memory": "1Gi"}}},
+        metadata=metadata,
+        serviceAccountName="robot",
+    )
+    return DownwardContext(made, "127.20.0.7", "127.0.0.1", {"cpu": "4", "memory": "8Gi"})

@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import dataclasses
 import os
+import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from devkube.kubelet.logs.reading import LogOptions, read_log
 from devkube.kubelet.pods.plan import RestartPolicy
 from kubeloop.aio.backoff import Backoff
 from kubeloop.aio.tasks import finish
-from kubeloop.aio.wait import poll
 from kubeloop.client import Client, ClientConfig, NotFound
 from kubeloop.objects.meta import JsonObject
+from tests.waiting import eventually
 
 NODE = "node-1"
+# Where `python -m tests...` finds these modules.
+ROOT = Path(__file__).resolve().parents[2]
 # Of this process alone: tests run side by side, and pods bind fixed ports.
 NETWORK = f"127.{20 + os.getpid() % 64}.{os.getpid() // 64 % 256}"
 QUICK = KubeletSettings(
@@ -102,8 +105,8 @@ class Cluster:
             return seen is not None and bool(holds(seen))
 
         try:
-            await poll(asked, 0.02, immediate=True, timeout=timeout)
-        except TimeoutError:
+            await eventually(asked, timeout=timeout)
+        except AssertionError:
             raise AssertionError(f"pod {name} is {seen and seen.get('status')}") from None
         assert seen is not None
         return seen
@@ -135,13 +138,9 @@ class Cluster:
 
     async def event(self, reason: str, *, timeout: float = 40.0) -> str:
         """Wait for an event, and return its message."""
-        messages: list[str] = []
-
-        async def asked() -> bool:
-            messages[:] = await self.events(reason)
-            return bool(messages)
-
-        await eventually(asked, timeout=timeout)
+        messages = await eventually(
+            lambda: self.events(reason), f"an event {reason}", timeout=timeout
+        )
         return messages[0]
 
     async def stop_kubelet(self) -> None:
@@ -183,13 +182,6 @@ async def cluster_on(directory: Path, settings: KubeletSettings = QUICK) -> Asyn
                 await cluster.stop_kubelet()
 
 
-async def eventually(
-    holds: Callable[[], bool] | Callable[[], Awaitable[bool]], *, timeout: float = 40.0
-) -> None:
-    """Ask again and again until it holds."""
-    await poll(holds, 0.02, immediate=True, timeout=timeout)
-
-
 def is_ready(pod: JsonObject) -> bool:
     return condition(pod, "Ready") == "True"
 
@@ -208,3 +200,20 @@ def status_of(pod: JsonObject, name: str = "main") -> JsonObject:
 
 def state_of(pod: JsonObject, name: str = "main") -> JsonObject:
     return status_of(pod, name).get("state") or {}
+
+
+def exists(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(10)
+    finally:
+        process.kill()
+        process.wait()

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.kubelet.support import condition, is_ready, shell, state_of, status_of, web
+from tests.kubelet.support import ROOT, condition, is_ready, shell, state_of, status_of, stop, web
 
 from tests.controlplane.rig import ControlPlane
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.slow]
 
-ROOT = Path(__file__).resolve().parents[2]
 NODE = "kubelet-test"
 ADDRESS = "10.200.9.1"
 NETWORK = "10.200.9.0/24"
@@ -27,15 +26,6 @@ def start(rig: ControlPlane, directory: Path) -> subprocess.Popen[bytes]:
     argv = [sys.executable, "-W", "ignore", "-m", "tests.kubelet.inside"]
     argv += [str(kubeconfig), NODE, ADDRESS, NETWORK, str(directory)]
     return rig.popen_inside(argv, cwd=ROOT)
-
-
-def stop(process: subprocess.Popen[bytes]) -> None:
-    process.terminate()
-    try:
-        process.wait(10)
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.fixture(scope="module")

@@ -1,54 +1,27 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kubelet.builders import pod
+from tests.kubelet.builders import Objects, facts
 
 from devkube.kubelet.container_types import ContainerSpec, ResourceFieldSelector
 from devkube.kubelet.environment import (
     ConfigurationError,
-    DownwardContext,
     command,
     environment,
     expand,
     read_field,
     read_resource,
 )
-from devkube.kubelet.volume_sources import PodReferences
-
-
-class Objects(PodReferences):
-    """References to a fixed set of objects."""
-
-    def __init__(self, **content: Mapping[str, bytes]) -> None:
-        super().__init__("default", {})
-        self._objects = content
-
-    def config_map(self, name: str, *, optional: bool) -> Mapping[str, bytes]:
-        if name not in self._objects and not optional:
-            raise ConfigurationError(f'configmap "{name}" not found')
-        return self._objects.get(name, {})
-
-    secret = config_map
 
 
 def container(**fields: Any) -> ContainerSpec:
     return msgspec.convert({"name": "main", "image": "img", **fields}, ContainerSpec)
-
-
-def facts(**metadata: Any) -> DownwardContext:
-    made = pod(
-        {"name": "main", "resources": {"limits": {"cpu": "1500m"}, "requests": {"memory": "1Gi"}}},
-        metadata=metadata,
-        serviceAccountName="robot",
-    )
-    return DownwardContext(made, "127.20.0.7", "127.0.0.1", {"cpu": "4", "memory": "8Gi"})
 
 
 def variables(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.kubelet.supervisor.test_processes import exists
 from tests.kubelet.support import (
     NETWORK,
     Cluster,
     condition,
     container,
+    exists,
     is_ready,
     pod,
     shell,

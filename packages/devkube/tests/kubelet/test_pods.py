@@ -17,7 +17,6 @@ from tests.kubelet.support import (
     cluster_on,
     condition,
     container,
-    eventually,
     is_ready,
     pod,
     shell,
@@ -33,6 +32,7 @@ from devkube.kubelet.supervisor.spec import Isolation
 from kubeloop.objects.list_watch import ADDED, WatchOptions
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch, StrategicMergePatch
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 

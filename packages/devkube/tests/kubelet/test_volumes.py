@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.kubelet.test_environment import Objects, facts
+from tests.kubelet.builders import Objects, facts
 
 from devkube.addresses import AddressPool, NoAddressLeft
 from devkube.kubelet import volumes

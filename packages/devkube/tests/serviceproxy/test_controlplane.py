@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.kubelet.support import condition, is_ready, web
-from tests.kubelet.test_controlplane import ROOT, stop
+from tests.kubelet.support import ROOT, condition, is_ready, stop, web
 
 from tests.controlplane.rig import ControlPlane
 

@@ -16,7 +16,6 @@ import pytest
 from devkube.serviceproxy.proxy import PropagationDelay, ServiceProxy
 from devkube.serviceproxy.routing import ProxiedService
 from kubeloop.aio.tasks import BackgroundTasks
-from kubeloop.aio.wait import poll
 from kubeloop.controller.events.event_types import Reporter
 from kubeloop.controller.events.recorder import EventRecorder
 from kubeloop.objects.core import EndpointSlice
@@ -24,6 +23,7 @@ from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import STRUCT_ACCESS, JsonObject
 from kubeloop.objects.patches import Patch
 from kubeloop.testing.fake_source import FakeSource
+from tests.waiting import eventually
 
 _octet = itertools.count(1)
 
@@ -100,27 +100,30 @@ async def echo(host: str) -> AsyncIterator[int]:
 async def connected(
     host: str, port: int = 8080
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """Connect as soon as somebody listens."""
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                return await asyncio.open_connection(host, port)
-            except ConnectionRefusedError:
-                await asyncio.sleep(0.002)
+    """Connect as soon as there is a listener."""
+    streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] = await eventually(
+        lambda: asyncio.open_connection(host, port),
+        f"a listener on {host}:{port}",
+        every=0.002,
+        ignore=(ConnectionRefusedError,),
+    )
+    return streams
 
 
 async def refused(host: str, port: int = 8080) -> None:
-    """Wait until nobody listens."""
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                _, writer = await asyncio.open_connection(host, port)
-            except ConnectionRefusedError:
-                return
-            writer.close()
-            with contextlib.suppress(ConnectionError):
-                await writer.wait_closed()
-            await asyncio.sleep(0.002)
+    """Wait until there is no listener."""
+
+    async def is_refused() -> bool:
+        try:
+            _, writer = await asyncio.open_connection(host, port)
+        except ConnectionRefusedError:
+            return True
+        writer.close()
+        with contextlib.suppress(ConnectionError):
+            await writer.wait_closed()
+        return False
+
+    await eventually(is_refused, f"no listener on {host}:{port}", every=0.002)
 
 
 async def ask(host: str, data: bytes = b"hello") -> bytes:
@@ -238,7 +241,7 @@ async def complaint(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> JsonO
     async with BackgroundTasks() as tasks, proxying(cluster, recorder=recorder):
         tasks.start(recorder.run(), name="events")
         cluster.publish(1)
-        await poll(lambda: bool(sink.written), 0.002, timeout=30)
+        await eventually(lambda: bool(sink.written), every=0.002)
     event = sink.written[0]
     assert event["involvedObject"]["kind"] == "Service"
     assert event["involvedObject"]["name"] == "web"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
 import os
 import threading
 from collections.abc import Coroutine, Iterator
@@ -18,9 +19,9 @@ from devkube import kubeconfig as kubeconfigs
 from devkube.cluster import DevCluster
 from elasti.cli.dev import container_environment
 from elasti.cli.main import main
-from kubeloop.aio.wait import poll
 from kubeloop.client import Client, NotFound
 from kubeloop.objects.meta import JsonObject
+from tests.waiting import eventually
 
 T = TypeVar("T")
 PATIENCE = 120.0
@@ -82,11 +83,8 @@ class Cluster:
 
     def eventually(self, condition: Any) -> None:
         """Wait until a condition, made of this object's own methods, holds."""
-
-        async def asked() -> bool:
-            return bool(await asyncio.to_thread(condition))
-
-        self.call(poll(asked, 0.1, immediate=True, timeout=PATIENCE - 10))
+        asked = functools.partial(asyncio.to_thread, condition)
+        self.call(eventually(asked, timeout=PATIENCE - 10, every=0.1))
 
     def user(self, name: str, *rules: JsonObject, namespace: str = "") -> Path:
         """Return the kubeconfig of somebody who may do just this, everywhere or in a namespace."""

@@ -27,9 +27,9 @@ from devkube.auth.install import fill, install
 from devkube.auth.jwt import SigningKey
 from devkube.kubeconfig import write
 from elasti.cli.main import main
-from kubeloop.aio.wait import poll
 from kubeloop.client import Client
 from kubeloop.objects.meta import JsonObject
+from tests.waiting import eventually
 
 T = TypeVar("T")
 PATIENCE = 60.0
@@ -72,7 +72,7 @@ class Stage:
 
     def eventually(self, condition: Any) -> None:
         """Wait until a condition, made of coroutines, holds."""
-        self.call(poll(condition, 0.05, immediate=True, timeout=PATIENCE - 5))
+        self.call(eventually(condition, timeout=PATIENCE - 5, every=0.05))
 
     def user(self, name: str, *rules: JsonObject) -> Path:
         """Return the kubeconfig of a user who may do exactly this, everywhere."""

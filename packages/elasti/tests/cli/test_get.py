@@ -28,10 +28,10 @@ from elasti.cli.held import ResolverPod, counts, resolver_pods, sum_of
 from elasti.cli.view import cells, heads, with_time_left
 from elasti.operator.handover.machine import State
 from kubeloop.aio.tasks import finish
-from kubeloop.aio.wait import poll
 from kubeloop.client.errors import Forbidden, KubeError
 from kubeloop.client.errors import Status as ApiStatus
 from kubeloop.objects.meta import JsonObject, ObjectMeta
+from tests.waiting import eventually
 
 NOW = dt.datetime(2030, 1, 1, 0, 10, tzinfo=dt.UTC)
 
@@ -179,7 +179,7 @@ async def test_a_resolvers_own_metrics_are_understood():
     ):
         waiting = asyncio.create_task(get(port))
         try:
-            await poll(lambda: held(resolver) == 1, 0.01, timeout=30)
+            await eventually(lambda: held(resolver) == 1, "a held connection")
             text = (await resolver.view.metrics()).decode()
         finally:
             await finish([waiting])

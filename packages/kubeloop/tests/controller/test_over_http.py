@@ -9,7 +9,6 @@ import pytest
 from tests.client.rest import client_of
 from tests.controller.election.lease_server import LeaseServer
 
-from kubeloop.aio.wait import poll
 from kubeloop.client.errors import ApiError
 from kubeloop.controller import (
     SERIES_EVENTS,
@@ -26,6 +25,7 @@ from kubeloop.controller import (
 from kubeloop.testing.scripted_answers import refuse, reply
 from kubeloop.testing.scripted_exchange import Exchange
 from kubeloop.testing.scripted_server import ScriptedServer
+from tests.waiting import eventually
 
 COLLECTION = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
 LEASE = f"{COLLECTION}/lead"
@@ -80,7 +80,7 @@ async def test_an_election_on_its_own_thread_and_connection_acquires_renews_and_
         task = asyncio.create_task(election.run(callbacks))
         await started.wait()
         assert leases.holder == "me"
-        await poll(lambda: leases.log.count("update") >= 2, 0.01, timeout=10)
+        await eventually(lambda: leases.log.count("update") >= 2, "two renewals")
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -126,7 +126,7 @@ async def test_events_are_created_then_patched_then_created_anew(resource: str, 
         server.expect("PATCH", f"{path}/web.1", refuse(404, "NotFound"))
         recorder.normal(POD, "Started", "m")
         recorder.normal(POD, "Started", "m")
-        await poll(lambda: len(server.requests) >= 3, 0.01, timeout=10)
+        await eventually(lambda: len(server.requests) >= 3, "three requests")
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

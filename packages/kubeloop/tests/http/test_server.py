@@ -10,8 +10,8 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from kubeloop.aio.wait import poll
 from kubeloop.http.server import ConnectionLimits, HardenedServer
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -68,7 +68,7 @@ async def get(server: HardenedServer) -> tuple[int, str]:
 
 
 async def until_left(server: HardenedServer, count: int) -> None:
-    await poll(lambda: len(server) == count, 0.01, immediate=True, timeout=60.0)
+    await eventually(lambda: len(server) == count, f"{count} connections left", timeout=60)
 
 
 @pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "])

@@ -29,14 +29,6 @@ async def settle() -> None:
     await asyncio.sleep(0.001)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Take turns of the loop until a condition holds."""
-    while True:
-        if condition():
-            return
-        await asyncio.sleep(0)
-
-
 def now() -> float:
     """Return the loop's time."""
     return asyncio.get_running_loop().time()

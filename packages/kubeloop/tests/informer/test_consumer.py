@@ -7,7 +7,7 @@ import contextlib
 from typing import Any
 
 import pytest
-from tests.informer.support import Recorder, RecordingMetrics, pod, settle, until, versions
+from tests.informer.support import Recorder, RecordingMetrics, pod, settle, versions
 
 from kubeloop.informer.consumer import SLICE, QueueConsumer
 from kubeloop.informer.dispatch import Dispatcher
@@ -17,6 +17,7 @@ from kubeloop.informer.queue import DeltaQueue
 from kubeloop.informer.reflector.events import ObjectPreparer
 from kubeloop.informer.store import Store, StoreView
 from kubeloop.objects.meta import DICT_ACCESS
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.virtual_time
 
@@ -224,7 +225,7 @@ async def test_long_batches_are_applied_in_slices_and_others_run_in_between():
     async with rig.running():
         counting = asyncio.create_task(count_turns())
         rig.put(*(pod(f"pod-{n}", n + 1) for n in range(20_000)))
-        await until(lambda: rig.view.version == "20000")
+        await eventually(lambda: rig.view.version == "20000", every=0)
         counting.cancel()
         # Where time stands still, a rest follows every four slices.
         assert turns >= 20_000 / (4 * SLICE)

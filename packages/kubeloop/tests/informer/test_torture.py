@@ -29,7 +29,6 @@ from tests.informer.support import (
     now,
     pod,
     settle,
-    until,
     versions,
 )
 
@@ -42,6 +41,7 @@ from kubeloop.objects.gvk import GroupVersionKind
 from kubeloop.objects.list_watch import Page, WatchEvent
 from kubeloop.testing.fake_errors import gone
 from kubeloop.testing.fake_source import FakeSource
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.virtual_time
 
@@ -239,7 +239,7 @@ async def test_x7_handlers_join_while_a_big_relist_is_applied():
     informer.add_handler(on_event=Recorder())
     late: list[Any] = []
     async with informer.running():
-        await until(lambda: informer.has_synced)
+        await eventually(lambda: informer.has_synced, every=0)
         await asyncio.sleep(0.8)  # the relist begins now, and time stands still while it is applied
         for turn in itertools.count():
             await asyncio.sleep(0 if turn < 800 else 0.001)

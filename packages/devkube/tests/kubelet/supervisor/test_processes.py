@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.kubelet.support import exists
 
 from devkube.kubelet.logs.files import OutputPipe
 from devkube.kubelet.supervisor.linux import descendants
 from devkube.kubelet.supervisor.processes import Process, Processes, StartError
 from devkube.kubelet.supervisor.spec import Isolation, Mount, ProcessSpec
-from kubeloop.aio.wait import poll
+from tests.waiting import eventually
 
 ENV = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 ROOT = Path(__file__).resolve().parents[3]
@@ -53,7 +54,7 @@ class Shell:
         return code
 
     async def says(self, text: str) -> None:
-        await poll(lambda: text.encode() in self.printed, 0.01, immediate=True, timeout=10)
+        await eventually(lambda: text.encode() in self.printed, f"the output {text!r}")
 
     def close(self) -> None:
         for pipe in self._pipes:
@@ -75,17 +76,9 @@ async def shell(most: Isolation) -> AsyncIterator[Shell]:
             made.close()
 
 
-def exists(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in "ZX"
-
-
 async def all_gone(pids: list[int]) -> None:
     assert pids
-    await poll(lambda: not any(map(exists, pids)), 0.01, immediate=True, timeout=10)
+    await eventually(lambda: not any(map(exists, pids)), f"the end of {pids}")
 
 
 @pytest.mark.parametrize("most", ALL)

@@ -18,7 +18,6 @@ from tests.informer.support import (
     pod,
     reflecting,
     settle,
-    until,
 )
 
 from kubeloop.client.errors import (
@@ -34,6 +33,7 @@ from kubeloop.objects.codec import codec_for
 from kubeloop.objects.list_watch import DecodeError, Page, WatchEvent
 from kubeloop.testing.fake_errors import api_error, gone, too_large
 from kubeloop.testing.fake_source import FakeSource
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.virtual_time
 
@@ -313,7 +313,7 @@ async def test_a_big_list_is_taken_in_by_pieces_and_lets_others_run():
 
     async with reflecting(source) as (_, sink):
         counting = asyncio.create_task(count_turns())
-        await until(lambda: bool(sink.log))
+        await eventually(lambda: bool(sink.log), every=0)
         counting.cancel()
     assert turns >= 20_000 / 250
     assert len(sink.items) == 20_000
