@@ -37,11 +37,11 @@ def labelled(name: str, **data: str) -> JsonObject:
     return config_map(name, data or None, labels=MINE)
 
 
-class Story:
-    """What an informer told, in a form to compare."""
+class RecordedNotifications:
+    """What an informer reported, in a form to compare."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, str]] = []
+        self.seen: list[tuple[str, str]] = []
 
     def __call__(
         self, notification: Added[JsonObject] | Updated[JsonObject] | Deleted[JsonObject]
@@ -49,32 +49,32 @@ class Story:
         word = type(notification).__name__
         if isinstance(notification, Added) and notification.initial:
             word = "Initial"
-        self.told.append((word, notification.key.rpartition("/")[2]))
+        self.seen.append((word, notification.key.rpartition("/")[2]))
 
     async def until(self, count: int) -> list[tuple[str, str]]:
         async def enough() -> bool:
-            return len(self.told) >= count
+            return len(self.seen) >= count
 
         await eventually(enough)
-        return self.told
+        return self.seen
 
 
 async def follow(kube: Kube, options: ReflectorOptions) -> None:
     """An informer sees what there is, and every change, and its store is the server's state."""
     for name in ("a", "b"):
         await kube.maps.create(labelled(name))
-    story = Story()
+    recorded = RecordedNotifications()
     factory = SharedInformerFactory(kube.client, namespace=kube.namespace, options=options)
     informer = factory.informer("v1/configmaps", dict, label_selector="mine=yes")
-    informer.add_handler(on_event=story)
+    informer.add_handler(on_event=recorded)
     async with factory.running():
         await factory.wait_for_sync(timeout=20)
-        assert sorted(await story.until(2)) == [("Initial", "a"), ("Initial", "b")]
+        assert sorted(await recorded.until(2)) == [("Initial", "a"), ("Initial", "b")]
         await kube.maps.create(labelled("c"))
         await kube.maps.patch("a", MergePatch({"data": {"x": "1"}}))
         await kube.maps.delete("b")
-        told = await story.until(5)
-        assert told[2:] == [("Added", "c"), ("Updated", "a"), ("Deleted", "b")]
+        seen = await recorded.until(5)
+        assert seen[2:] == [("Added", "c"), ("Updated", "a"), ("Deleted", "b")]
         found = informer.lister.namespace(kube.namespace).list()
         assert sorted(item["metadata"]["name"] for item in found) == ["a", "c"]
         assert informer.lister.get(kube.namespace, "a")["data"] == {"x": "1"}
@@ -119,17 +119,17 @@ async def test_informers_of_metadata(kube: Kube) -> None:
 
 @behaviour("kubeloop.informer-compaction", "An informer survives compaction and misses nothing")
 async def test_informers_survive_compaction(kube: Kube) -> None:
-    story = Story()
+    recorded = RecordedNotifications()
     factory = SharedInformerFactory(kube.client, namespace=kube.namespace)
     informer = factory.informer("v1/configmaps", dict, label_selector="mine=yes")
-    informer.add_handler(on_event=story)
+    informer.add_handler(on_event=recorded)
     async with factory.running():
         await factory.wait_for_sync(timeout=20)
         await kube.maps.create(labelled("a"))
-        await story.until(1)
+        await recorded.until(1)
         await asyncio.to_thread(kube.server.compact)
         await kube.maps.create(labelled("b"))
-        await story.until(2)
+        await recorded.until(2)
         informer.relist("a test asks for it")
         await kube.maps.create(labelled("c"))
 
@@ -248,11 +248,11 @@ async def test_the_event_series(kube: Kube) -> None:
     recorder.normal(about, "Tested", "hello", action="Test")
     try:
 
-        async def told() -> bool:
+        async def seen() -> bool:
             found = [e async for e in kube.of(SERIES_EVENTS).items()]
             return [(e["reason"], e["note"]) for e in found] == [("Tested", "hello")]
 
-        await eventually(told)
+        await eventually(seen)
     finally:
         await finish([task])
 

@@ -54,7 +54,7 @@ def test_dir_lists_every_name_for_those_who_explore(package):
     assert {*module._EXPORTS, "__name__"} <= set(dir(module))
 
 
-def test_the_version_is_where_people_look_for_it():
+def test_the_version_is_public():
     assert kubeloop.__version__
 
 

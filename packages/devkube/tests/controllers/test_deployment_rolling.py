@@ -52,7 +52,7 @@ def test_no_more_can_be_missing_than_are_wanted() -> None:
 
 
 @dataclasses.dataclass
-class World:
+class SimulatedRollout:
     """A Deployment whose plans are carried out at once, and pods that a test decides about."""
 
     deployment: Deployment
@@ -139,40 +139,40 @@ amounts = st.one_of(st.integers(0, 12), st.integers(0, 100).map(lambda n: f"{n}%
 def test_a_rollout_stays_within_its_bounds_and_ends(
     replicas: int, surge: int | str, unavailable: int | str, data: st.DataObject
 ) -> None:
-    world = World(a_deployment(replicas, surge=surge, unavailable=unavailable), {})
-    run_to_the_end(world)
-    spec = world.deployment.spec
+    rollout = SimulatedRollout(a_deployment(replicas, surge=surge, unavailable=unavailable), {})
+    run_to_the_end(rollout)
+    spec = rollout.deployment.spec
     most = replicas + max_surge(spec)
     least = replicas - max_unavailable(spec)
     for image in ("web:2", "web:3", "web:1"):
-        world.set_image(image)
+        rollout.set_image(image)
         for _ in range(data.draw(st.integers(0, 8))):
-            before = world.available
-            world.step()
-            assert world.asked <= most
+            before = rollout.available
+            rollout.step()
+            assert rollout.asked <= most
             # What is planned never takes more than may be missing; what was missing already is
             # not the plan's fault.
-            assert world.kept_available >= min(least, before)
-            for name in list(world.sets):
-                world.live(name, data.draw(st.integers(-1, 3)))
-    run_to_the_end(world)
-    left = [item for item in world.sets.values() if item.spec.replicas]
+            assert rollout.kept_available >= min(least, before)
+            for name in list(rollout.sets):
+                rollout.live(name, data.draw(st.integers(-1, 3)))
+    run_to_the_end(rollout)
+    left = [item for item in rollout.sets.values() if item.spec.replicas]
     assert [item.spec.replicas for item in left] == ([replicas] if replicas else [])
-    assert all(item.spec.template == world.deployment.spec.template for item in left)
+    assert all(item.spec.template == rollout.deployment.spec.template for item in left)
 
 
-def run_to_the_end(world: World) -> None:
+def run_to_the_end(rollout: SimulatedRollout) -> None:
     for _ in range(200):
-        made = world.step()
-        for name in list(world.sets):
-            world.live(name, 100)
-        if made.create is None and not made.changes and _is_complete(world):
+        made = rollout.step()
+        for name in list(rollout.sets):
+            rollout.live(name, 100)
+        if made.create is None and not made.changes and _is_complete(rollout):
             return
     raise AssertionError("the rollout does not end")
 
 
-def _is_complete(world: World) -> bool:
-    conditions = {c.type: c.reason for c in world.deployment.status.conditions or ()}
+def _is_complete(rollout: SimulatedRollout) -> bool:
+    conditions = {c.type: c.reason for c in rollout.deployment.status.conditions or ()}
     return conditions.get("Progressing") == "NewReplicaSetAvailable"
 
 

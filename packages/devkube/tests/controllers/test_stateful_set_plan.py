@@ -106,7 +106,7 @@ def test_new_pods_below_the_partition_are_old() -> None:
 
 
 @dataclasses.dataclass
-class World:
+class SimulatedPods:
     """Pods that follow the plans."""
 
     stateful_set: StatefulSet
@@ -150,28 +150,28 @@ def test_every_start_ends_with_the_right_pods(
         updateStrategy={"type": "RollingUpdate", "rollingUpdate": {"partition": partition}},
     )
     pods = {n: a_member(n, "db-old", ready=ready) for n, ready in start.items()}
-    world = World(stateful_set, pods)
+    simulated = SimulatedPods(stateful_set, pods)
     for number in order:
-        missing = _missing(world)
-        world.step()
+        missing = _missing(simulated)
+        simulated.step()
         # An update, or a scale-down in order, takes one pod at a time.
         if ordered:
-            assert _missing(world) <= missing + 1
-        world.live(number)
+            assert _missing(simulated) <= missing + 1
+        simulated.live(number)
     for _ in range(100):
-        world.step()
-        for number in list(world.pods):
-            world.live(number)
-    assert sorted(world.pods) == list(range(wanted))
-    for number, pod in world.pods.items():
+        simulated.step()
+        for number in list(simulated.pods):
+            simulated.live(number)
+    assert sorted(simulated.pods) == list(range(wanted))
+    for number, pod in simulated.pods.items():
         if number >= partition:
             assert revision_of(pod) == "db-new"
         elif start.get(number):
             assert revision_of(pod) == "db-old"
 
 
-def _missing(world: World) -> int:
-    return sum(pod.is_deleting for pod in world.pods.values())
+def _missing(simulated: SimulatedPods) -> int:
+    return sum(pod.is_deleting for pod in simulated.pods.values())
 
 
 def test_a_finished_update_makes_the_new_revision_current() -> None:

@@ -40,8 +40,8 @@ def deleted(pod: KubeletPod, grace: int) -> KubeletPod:
     return msgspec.structs.replace(pod, metadata=meta)
 
 
-class Story:
-    """A pod's life told fact by fact; `actions` is what the last plan asked for."""
+class PodSimulation:
+    """A pod's life, fact by fact; `actions` is what the last plan asked for."""
 
     def __init__(self, pod: KubeletPod, *, policy: RestartPolicy | None = None) -> None:
         self.pod = pod
@@ -49,25 +49,25 @@ class Story:
         self.now = 0.0
         self.state: PodState = restore_state(pod, at(0))
         self.last = WorkerPlan(self.state)
-        self.look()
+        self.plan()
 
     @property
     def actions(self) -> tuple[Any, ...]:
         return self.last.actions
 
-    def look(self, now: float | None = None) -> tuple[Any, ...]:
+    def plan(self, now: float | None = None) -> tuple[Any, ...]:
         self.now = self.now if now is None else now
         self.last = plan_pod(self.pod, self.state, at(self.now), self.policy)
         self.state = self.last.state
         return self.last.actions
 
-    def tell(self, fact: PodFact, now: float | None = None) -> tuple[Any, ...]:
+    def observe(self, fact: PodFact, now: float | None = None) -> tuple[Any, ...]:
         self.now = self.now if now is None else now
         self.state = observe(self.state, fact)
-        return self.look()
+        return self.plan()
 
     def prepared(self) -> tuple[Any, ...]:
-        return self.tell(Prepared("127.20.0.1"))
+        return self.observe(Prepared("127.20.0.1"))
 
     def started(
         self,
@@ -78,13 +78,13 @@ class Story:
         ready: bool = True,
     ) -> tuple[Any, ...]:
         self.now = self.now if now is None else now
-        return self.tell(Started(name, f"elasti://{name}", at(self.now), started, ready))
+        return self.observe(Started(name, f"elasti://{name}", at(self.now), started, ready))
 
     def exited(
         self, name: str = "main", code: int = 0, now: float | None = None
     ) -> tuple[Any, ...]:
         self.now = self.now if now is None else now
-        return self.tell(Exited(name, code, at(self.now)))
+        return self.observe(Exited(name, code, at(self.now)))
 
 
 class Objects(PodReferences):

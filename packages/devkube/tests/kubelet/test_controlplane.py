@@ -50,7 +50,7 @@ def node(controlplane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -
         controlplane.api.delete(f"/api/v1/nodes/{NODE}")
 
 
-class Here:
+class Namespace:
     """A namespace of the control plane."""
 
     def __init__(self, rig: ControlPlane) -> None:
@@ -80,29 +80,29 @@ class Here:
 
 
 @pytest.fixture
-def here(controlplane: ControlPlane, node: str) -> Here:
-    return Here(controlplane)
+def namespace(controlplane: ControlPlane, node: str) -> Namespace:
+    return Namespace(controlplane)
 
 
-def test_a_pod_becomes_ready_is_reached_and_goes_with_grace(here: Here):
+def test_a_pod_becomes_ready_is_reached_and_goes_with_grace(namespace: Namespace):
     probe = {"httpGet": {"path": "/", "port": 8080}, "periodSeconds": 1}
-    here.create(web(8080, readinessProbe=probe))
-    seen = here.until(is_ready)
+    namespace.create(web(8080, readinessProbe=probe))
+    seen = namespace.until(is_ready)
     assert seen["status"]["podIP"].startswith("10.200.9.")
     assert seen["status"]["phase"] == "Running"
     code = f"import urllib.request; print(urllib.request.urlopen('http://{seen['status']['podIP']}:8080').read())"
-    assert "hello" in here.rig.run_inside([sys.executable, "-c", code])
-    here.kubectl("delete", "pod", "web", "--wait=true", "--timeout=20s")
-    here.gone()
+    assert "hello" in namespace.rig.run_inside([sys.executable, "-c", code])
+    namespace.kubectl("delete", "pod", "web", "--wait=true", "--timeout=20s")
+    namespace.gone()
 
 
-def test_a_pod_that_others_call_unready_is_called_ready_again(here: Here):
-    here.create(shell("exec sleep 60"))
-    here.until(is_ready)
+def test_a_pod_that_others_call_unready_is_called_ready_again(namespace: Namespace):
+    namespace.create(shell("exec sleep 60"))
+    namespace.until(is_ready)
     # As the node lifecycle controller does where it takes a node for lost.
     condition = {"type": "Ready", "status": "False", "reason": "NodeNotReady"}
-    path = f"/api/v1/namespaces/{here.namespace}/pods/web/status"
-    answer = here.rig.api.request(
+    path = f"/api/v1/namespaces/{namespace.namespace}/pods/web/status"
+    answer = namespace.rig.api.request(
         "PATCH",
         path,
         {"status": {"conditions": [condition]}},
@@ -110,10 +110,10 @@ def test_a_pod_that_others_call_unready_is_called_ready_again(here: Here):
     )
     assert answer.ok
     assert not is_ready(answer.json)
-    here.until(is_ready)
+    namespace.until(is_ready)
 
 
-def test_a_pod_reaches_the_api_server_as_its_account(here: Here):
+def test_a_pod_reaches_the_api_server_as_its_account(namespace: Namespace):
     code = (
         "import asyncio, os\n"
         "from kubeloop.client import Client\n"
@@ -126,19 +126,19 @@ def test_a_pod_reaches_the_api_server_as_its_account(here: Here):
         "        print(answer['status']['userInfo']['username'], client.namespace)\n"
         "asyncio.run(main())\n"
     )
-    here.create(
+    namespace.create(
         {"name": "main", "image": "x", "command": ["python", "-c", code]}, restartPolicy="Never"
     )
-    seen = here.until(lambda p: p["status"].get("phase") in ("Succeeded", "Failed"))
-    printed = here.kubectl("logs", "web")
+    seen = namespace.until(lambda p: p["status"].get("phase") in ("Succeeded", "Failed"))
+    printed = namespace.kubectl("logs", "web")
     assert seen["status"]["phase"] == "Succeeded", printed
-    user = f"system:serviceaccount:{here.namespace}:default"
-    assert printed == f"{user} {here.namespace}\n"
+    user = f"system:serviceaccount:{namespace.namespace}:default"
+    assert printed == f"{user} {namespace.namespace}\n"
 
 
-def test_volumes_and_variables_come_from_the_api(here: Here):
-    here.rig.api.create(
-        f"/api/v1/namespaces/{here.namespace}/configmaps",
+def test_volumes_and_variables_come_from_the_api(namespace: Namespace):
+    namespace.rig.api.create(
+        f"/api/v1/namespaces/{namespace.namespace}/configmaps",
         {"metadata": {"name": "cm"}, "data": {"k": "one"}},
     )
     env = [{"name": "K", "valueFrom": {"configMapKeyRef": {"name": "cm", "key": "k"}}}]
@@ -148,14 +148,16 @@ def test_volumes_and_variables_come_from_the_api(here: Here):
         volumeMounts=[{"name": "cm", "mountPath": "/no-such-root/cm"}],
     )
     volumes = [{"name": "cm", "configMap": {"name": "cm"}}]
-    here.create(main, volumes=volumes, restartPolicy="Never")
-    here.until(lambda p: p["status"].get("phase") == "Succeeded")
-    assert here.kubectl("logs", "web") == "one\none"
+    namespace.create(main, volumes=volumes, restartPolicy="Never")
+    namespace.until(lambda p: p["status"].get("phase") == "Succeeded")
+    assert namespace.kubectl("logs", "web") == "one\none"
 
 
-def test_a_crashing_pod_is_shown_as_such(here: Here):
-    here.create(shell("exit 3"), {"name": "lost", "image": "x", "command": ["no-such-program"]})
-    seen = here.until(
+def test_a_crashing_pod_is_shown_as_such(namespace: Namespace):
+    namespace.create(
+        shell("exit 3"), {"name": "lost", "image": "x", "command": ["no-such-program"]}
+    )
+    seen = namespace.until(
         lambda p: (
             state_of(p).get("waiting", {}).get("reason") == "CrashLoopBackOff"
             and status_of(p, "lost")["restartCount"] >= 1
@@ -163,10 +165,10 @@ def test_a_crashing_pod_is_shown_as_such(here: Here):
     )
     assert status_of(seen)["lastState"]["terminated"]["exitCode"] == 3
     assert status_of(seen, "lost")["lastState"]["terminated"]["reason"] == "StartError"
-    assert "CrashLoopBackOff" in here.kubectl("get", "pods")
+    assert "CrashLoopBackOff" in namespace.kubectl("get", "pods")
 
 
-def test_a_deployment_rolls_out_and_scales_to_nothing(here: Here):
+def test_a_deployment_rolls_out_and_scales_to_nothing(namespace: Namespace):
     probe = {"tcpSocket": {"port": 8080}, "periodSeconds": 1}
     template = {
         "metadata": {"labels": {"app": "d"}},
@@ -178,26 +180,30 @@ def test_a_deployment_rolls_out_and_scales_to_nothing(here: Here):
         "metadata": {"name": "d"},
         "spec": {"replicas": 3, "selector": {"matchLabels": {"app": "d"}}, "template": template},
     }
-    here.rig.kubectl("-n", here.namespace, "apply", "-f", "-", stdin=json.dumps(deployment))
-    here.kubectl("rollout", "status", "deployment/d", "--timeout=30s")
-    pods = f"/api/v1/namespaces/{here.namespace}/pods"
-    running = here.rig.api.get(pods)["items"]
+    namespace.rig.kubectl(
+        "-n", namespace.namespace, "apply", "-f", "-", stdin=json.dumps(deployment)
+    )
+    namespace.kubectl("rollout", "status", "deployment/d", "--timeout=30s")
+    pods = f"/api/v1/namespaces/{namespace.namespace}/pods"
+    running = namespace.rig.api.get(pods)["items"]
     assert [is_ready(pod) for pod in running] == [True] * 3
     address = running[0]["status"]["podIP"]
     connect = f"import socket; socket.create_connection(('{address}', 8080), 5)"
-    here.rig.run_inside([sys.executable, "-c", connect])
-    here.kubectl("scale", "deployment/d", "--replicas=0")
-    assert here.rig.api.until(pods, lambda found: not found) == []
+    namespace.rig.run_inside([sys.executable, "-c", connect])
+    namespace.kubectl("scale", "deployment/d", "--replicas=0")
+    assert namespace.rig.api.until(pods, lambda found: not found) == []
     with pytest.raises(subprocess.CalledProcessError):
-        here.rig.run_inside([sys.executable, "-c", connect])
+        namespace.rig.run_inside([sys.executable, "-c", connect])
 
 
-def test_events_name_the_container_as_kubectl_shows_it(here: Here):
-    here.create(shell("exec sleep 60"))
-    here.until(is_ready)
-    path = f"/api/v1/namespaces/{here.namespace}/events"
-    events = here.rig.api.until(path, lambda found: any(e["reason"] == "Started" for e in found))
+def test_events_name_the_container_as_kubectl_shows_it(namespace: Namespace):
+    namespace.create(shell("exec sleep 60"))
+    namespace.until(is_ready)
+    path = f"/api/v1/namespaces/{namespace.namespace}/events"
+    events = namespace.rig.api.until(
+        path, lambda found: any(e["reason"] == "Started" for e in found)
+    )
     started = next(e for e in events if e["reason"] == "Started")
     assert started["involvedObject"]["fieldPath"] == "spec.containers{main}"
     assert started["source"] == {"component": "kubelet", "host": NODE}
-    assert "Container started" in here.kubectl("describe", "pod", "web")
+    assert "Container started" in namespace.kubectl("describe", "pod", "web")

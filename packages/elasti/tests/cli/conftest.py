@@ -3,15 +3,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.cli.stage import Stage, in_background, whole_stage
+from tests.cli.environment import CommandEnvironment, command_environment, in_background
 
 
 @pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandEnvironment]:
     """A cluster with an operator, for all tests of a module.
 
     Not for the session: its thread draws random numbers, which Hypothesis' tests elsewhere notice.
     """
-    directory = tmp_path_factory.mktemp("stage")
-    with in_background(lambda: whole_stage(directory)) as made:
+    directory = tmp_path_factory.mktemp("environment")
+    with in_background(lambda: command_environment(directory)) as made:
         yield made

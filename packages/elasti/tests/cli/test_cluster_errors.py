@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.cli.stage import NOBODY, Stage
+from tests.cli.environment import NOBODY, CommandEnvironment
 
 from elasti.cli.elastiservices import no_such
 from elasti.cli.exits import ExitCode
@@ -38,18 +38,18 @@ calls = pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 
 
 @calls
-def test_without_a_cluster_the_context_is_named(stage: Stage, call: list[str]):
-    result = stage.run(*call, kubeconfig=stage.nowhere)
+def test_without_a_cluster_the_context_is_named(environment: CommandEnvironment, call: list[str]):
+    result = environment.run(*call, kubeconfig=environment.nowhere)
     assert result.exit_code == ExitCode.NO_CLUSTER
     assert result.stdout == ""
     assert "connection refused" in result.stderr
-    assert f"(from kubeconfig {stage.nowhere}, context " in result.stderr
+    assert f"(from kubeconfig {environment.nowhere}, context " in result.stderr
     assert "Traceback" not in result.output
 
 
 @calls
-def test_without_a_right_the_rule_is_printed(stage: Stage, call: list[str]):
-    result = stage.run(*call, kubeconfig=stage.nobody)
+def test_without_a_right_the_rule_is_printed(environment: CommandEnvironment, call: list[str]):
+    result = environment.run(*call, kubeconfig=environment.nobody)
     assert result.exit_code == ExitCode.NOT_ALLOWED
     assert f'User "{NOBODY}" cannot ' in result.stderr
     assert '  - apiGroups: ["elasti.truefoundry.com"]\n' in result.stderr
@@ -58,8 +58,10 @@ def test_without_a_right_the_rule_is_printed(stage: Stage, call: list[str]):
 
 
 @calls
-def test_without_the_definition_the_command_to_run_is_named(stage: Stage, call: list[str]):
-    result = stage.run(*call, kubeconfig=stage.bare)
+def test_without_the_definition_the_command_to_run_is_named(
+    environment: CommandEnvironment, call: list[str]
+):
+    result = environment.run(*call, kubeconfig=environment.bare)
     if call[0] == "informer":  # any resource may be asked for there
         assert result.exit_code == ExitCode.NOT_FOUND
         assert "elastiservices" in result.stderr
@@ -70,28 +72,32 @@ def test_without_the_definition_the_command_to_run_is_named(stage: Stage, call: 
 
 
 @calls
-def test_an_unknown_context_is_told_with_those_that_exist(stage: Stage, call: list[str]):
-    result = stage.run(*call, "--context", "prod", kubeconfig=stage.admin)
+def test_an_unknown_context_is_told_with_those_that_exist(
+    environment: CommandEnvironment, call: list[str]
+):
+    result = environment.run(*call, "--context", "prod", kubeconfig=environment.admin)
     assert result.exit_code == ExitCode.NO_CLUSTER
     assert "there is no context 'prod'; there is '" in result.stderr
 
 
 @calls
-def test_a_kubeconfig_that_is_not_there_is_told(stage: Stage, call: list[str], tmp_path: Path):
-    result = stage.run(*call, "--kubeconfig", str(tmp_path / "missing"))
+def test_a_kubeconfig_that_is_not_there_is_told(
+    environment: CommandEnvironment, call: list[str], tmp_path: Path
+):
+    result = environment.run(*call, "--kubeconfig", str(tmp_path / "missing"))
     assert result.exit_code == ExitCode.NO_CLUSTER
     assert str(tmp_path / "missing") in result.stderr
 
 
 @calls
 def test_a_token_that_is_not_accepted_asks_to_log_in_again(
-    stage: Stage, call: list[str], tmp_path: Path
+    environment: CommandEnvironment, call: list[str], tmp_path: Path
 ):
-    document = yaml.safe_load(stage.admin.read_text())
+    document = yaml.safe_load(environment.admin.read_text())
     document["users"][0]["user"] = {"token": "old"}
     path = tmp_path / "expired"
     path.write_text(yaml.safe_dump(document))
-    result = stage.run(*call, kubeconfig=path)
+    result = environment.run(*call, kubeconfig=path)
     assert result.exit_code == ExitCode.NOT_ALLOWED
     assert "log in again" in result.stderr
 

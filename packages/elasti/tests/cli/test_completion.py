@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner
-from tests.cli.stage import Stage
+from tests.cli.environment import CommandEnvironment
 
 from elasti.cli.completion import names_from
 from elasti.cli.main import main
@@ -58,13 +58,15 @@ def test_contexts_are_offered_from_the_kubeconfig(tmp_path: Path):
     assert completed(*line, "") == []
 
 
-def test_names_come_from_the_cluster_and_are_silent_where_they_do_not(stage: Stage):
-    stage.call(stage.rig.web(0, "tab-one"))
-    admin = AccessOptions(kubeconfig=stage.admin)
-    assert "tab-one" in names_from(admin, stage.namespace)
+def test_names_come_from_the_cluster_and_are_silent_where_they_do_not(
+    environment: CommandEnvironment,
+):
+    environment.call(environment.rig.web(0, "tab-one"))
+    admin = AccessOptions(kubeconfig=environment.admin)
+    assert "tab-one" in names_from(admin, environment.namespace)
     assert names_from(admin, "default") == []
-    for path in (stage.nobody, stage.bare, stage.nowhere, Path("/missing")):
-        assert names_from(AccessOptions(kubeconfig=path), stage.namespace) == []
+    for path in (environment.nobody, environment.bare, environment.nowhere, Path("/missing")):
+        assert names_from(AccessOptions(kubeconfig=path), environment.namespace) == []
 
 
 def tab(environment: dict[str, str], words: str) -> subprocess.CompletedProcess[str]:
@@ -85,9 +87,11 @@ def tab(environment: dict[str, str], words: str) -> subprocess.CompletedProcess[
     )
 
 
-def test_a_tab_in_a_shell_offers_names_or_nothing(stage: Stage):
-    stage.call(stage.rig.web(0, "tab-two"))
-    done = tab({"KUBECONFIG": str(stage._namespaced(stage.admin))}, "elasti wake tab-tw")
+def test_a_tab_in_a_shell_offers_names_or_nothing(environment: CommandEnvironment):
+    environment.call(environment.rig.web(0, "tab-two"))
+    done = tab(
+        {"KUBECONFIG": str(environment._namespaced(environment.admin))}, "elasti wake tab-tw"
+    )
     # On a machine that is too busy the second may be over before the cluster answers.
     assert done.stdout in ("plain,tab-two\n", "")
     assert (done.returncode, done.stderr) == (0, "")

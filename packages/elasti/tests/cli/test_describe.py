@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from tests.cli.stage import Stage
+from tests.cli.environment import CommandEnvironment
 
 from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.api.types import (
@@ -275,10 +275,10 @@ def test_events_of_both_generations_are_read():
 # On a cluster
 
 
-def test_everything_about_one_that_sleeps(stage: Stage):
-    stage.call(stage.rig.web(0, "told"))
-    stage.call(stage.rig.becomes("Proxy", "told"))
-    text = stage.ok("describe", "told")
+def test_everything_about_one_that_sleeps(environment: CommandEnvironment):
+    environment.call(environment.rig.web(0, "told"))
+    environment.call(environment.rig.becomes("Proxy", "told"))
+    text = environment.ok("describe", "told")
     for part in (
         "Name:           told",
         "State:          Proxy (mode proxy)",
@@ -289,29 +289,29 @@ def test_everything_about_one_that_sleeps(stage: Stage):
         "elasti-told-pvt-",
     ):
         assert part in text
-    found = json.loads(stage.ok("describe", "told", "-o", "json"))
+    found = json.loads(environment.ok("describe", "told", "-o", "json"))
     assert found["elastiService"]["metadata"]["name"] == "told"
     assert found["target"] == {"wanted": 0, "present": 0, "selector": "app=told"}
     assert {piece["of"] for piece in found["slices"]} == {"pods", "resolver"}
 
 
-def test_what_the_caller_may_not_read_is_left_out_and_told(stage: Stage):
-    stage.call(stage.rig.web(0, "half-told"))
-    stage.call(stage.rig.becomes("Proxy", "half-told"))
+def test_what_the_caller_may_not_read_is_left_out_and_told(environment: CommandEnvironment):
+    environment.call(environment.rig.web(0, "half-told"))
+    environment.call(environment.rig.becomes("Proxy", "half-told"))
     rule = {
         "apiGroups": ["elasti.truefoundry.com"],
         "resources": ["elastiservices"],
         "verbs": ["get"],
     }
-    text = stage.ok("describe", "half-told", kubeconfig=stage.user("only-gets", rule))
+    text = environment.ok("describe", "half-told", kubeconfig=environment.user("only-gets", rule))
     assert "State:          Proxy" in text
     assert "Events:\n  not known: events is forbidden" in text
     assert "Services:\n  not known: services" in text
 
 
-def test_a_missing_target_is_what_the_advice_begins_with(stage: Stage):
-    stage.call(stage.rig.service("no-target"))
-    stage.call(stage.rig.elastiservice("no-target"))
-    stage.call(stage.rig.tells("Ready", "TargetMissing", "no-target"))
-    text = stage.ok("describe", "no-target")
+def test_a_missing_target_is_what_the_advice_begins_with(environment: CommandEnvironment):
+    environment.call(environment.rig.service("no-target"))
+    environment.call(environment.rig.elastiservice("no-target"))
+    environment.call(environment.rig.tells("Ready", "TargetMissing", "no-target"))
+    text = environment.ok("describe", "no-target")
     assert "Advice:\n  Ready is False (TargetMissing): there is no Deployment no-target" in text

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
-from tests.cli.stage import Stage
+from tests.cli.environment import CommandEnvironment
 
 from elasti._version import __version__
 from elasti.api.crd import custom_resource_definition
@@ -342,8 +342,8 @@ def test_who_implements_services_is_said():
 # On a cluster
 
 
-async def _installed(stage: Stage, namespace: str) -> None:
-    client = stage.rig.client
+async def _installed(environment: CommandEnvironment, namespace: str) -> None:
+    client = environment.rig.client
     for part in bundle(Choices(namespace=namespace, with_definition=False)):
         resource = await client.resource_for(part.obj["apiVersion"], part.obj["kind"])
         await resource.apply(part.obj, field_manager="test", force=True)
@@ -354,8 +354,10 @@ async def _installed(stage: Stage, namespace: str) -> None:
     )
 
 
-def examined(stage: Stage, *arguments: str, **options: Any) -> tuple[int, dict[str, Any]]:
-    result = stage.run("doctor", "-o", "json", *arguments, **options)
+def examined(
+    environment: CommandEnvironment, *arguments: str, **options: Any
+) -> tuple[int, dict[str, Any]]:
+    result = environment.run("doctor", "-o", "json", *arguments, **options)
     return result.exit_code, json.loads(result.stdout)
 
 
@@ -363,19 +365,19 @@ def by_topic(found: dict[str, Any]) -> dict[str, str]:
     return {item["topic"]: item["level"] for item in found["findings"]}
 
 
-def test_an_installation_is_found_healthy(stage: Stage):
-    stage.call(_installed(stage, "doctored"))
-    stage.call(stage.rig.web(0, "well", triggers=[stage.prometheus.trigger()]))
-    stage.call(stage.rig.becomes("Proxy", "well"))
-    arguments = ["-n", stage.namespace, "--elasti-namespace", "doctored"]
+def test_an_installation_is_found_healthy(environment: CommandEnvironment):
+    environment.call(_installed(environment, "doctored"))
+    environment.call(environment.rig.web(0, "well", triggers=[environment.prometheus.trigger()]))
+    environment.call(environment.rig.becomes("Proxy", "well"))
+    arguments = ["-n", environment.namespace, "--elasti-namespace", "doctored"]
 
     async def available() -> bool:
-        deployments = stage.rig.client.resource("apps/v1/deployments", namespace="doctored")
+        deployments = environment.rig.client.resource("apps/v1/deployments", namespace="doctored")
         found = [item async for item in deployments.items()]
         return all((item.get("status") or {}).get("availableReplicas") == 2 for item in found)
 
-    stage.eventually(available)
-    _, found = examined(stage, *arguments)
+    environment.eventually(available)
+    _, found = examined(environment, *arguments)
     topics = by_topic(found)
     for topic in (
         "API server",
@@ -391,28 +393,30 @@ def test_an_installation_is_found_healthy(stage: Stage):
         "ElastiServices",
     ):
         assert topics[topic] == "ok", found
-    text = stage.run("doctor", *arguments).stdout
+    text = environment.run("doctor", *arguments).stdout
     assert "✓ leader: op-1 leads" in text
     assert f"all {__version__}" in text
 
 
-def test_rights_that_a_program_lacks_are_listed(stage: Stage):
+def test_rights_that_a_program_lacks_are_listed(environment: CommandEnvironment):
     async def weaken() -> None:
-        bindings = stage.rig.client.resource("rbac.authorization.k8s.io/v1/clusterrolebindings")
+        bindings = environment.rig.client.resource(
+            "rbac.authorization.k8s.io/v1/clusterrolebindings"
+        )
         for item in [item async for item in bindings.items()]:
             if (item["metadata"].get("labels") or {}).get(INSTANCE) == "weakened":
                 await bindings.delete(item["metadata"]["name"])
 
-    stage.call(_installed(stage, "weakened"))
-    stage.call(weaken())
-    code, found = examined(stage, "--elasti-namespace", "weakened")
+    environment.call(_installed(environment, "weakened"))
+    environment.call(weaken())
+    code, found = examined(environment, "--elasti-namespace", "weakened")
     (told,) = [item for item in found["findings"] if item["topic"] == "operator's rights"]
     assert (code, told["level"]) == (1, "problem")
     assert "endpointslices" in told["remedy"]
 
 
-def test_a_cluster_without_elasti_is_told_what_to_install(stage: Stage):
-    code, found = examined(stage, kubeconfig=stage.bare)
+def test_a_cluster_without_elasti_is_told_what_to_install(environment: CommandEnvironment):
+    code, found = examined(environment, kubeconfig=environment.bare)
     topics = by_topic(found)
     assert code == 1
     assert (topics["definition"], topics["operator"], topics["resolver"]) == ("problem",) * 3
@@ -420,8 +424,8 @@ def test_a_cluster_without_elasti_is_told_what_to_install(stage: Stage):
     assert not found["ok"]
 
 
-def test_whoever_may_look_at_nothing_is_not_told_that_all_is_well(stage: Stage):
-    code, found = examined(stage, kubeconfig=stage.nobody)
+def test_whoever_may_look_at_nothing_is_not_told_that_all_is_well(environment: CommandEnvironment):
+    code, found = examined(environment, kubeconfig=environment.nobody)
     topics = by_topic(found)
     assert code == ExitCode.NOT_ALLOWED
     assert (topics["ElastiServices"], topics["programs"]) == ("unchecked", "unchecked")
@@ -432,39 +436,41 @@ def test_whoever_may_look_at_nothing_is_not_told_that_all_is_well(stage: Stage):
 RULE = {"apiGroups": ["elasti.truefoundry.com"], "resources": ["*"], "verbs": ["*"]}
 
 
-def test_a_missing_definition_is_noticed_even_where_it_may_not_be_read(stage: Stage):
-    path = stage.bare_user("half-blind", RULE)
-    code, found = examined(stage, kubeconfig=path)
+def test_a_missing_definition_is_noticed_even_where_it_may_not_be_read(
+    environment: CommandEnvironment,
+):
+    path = environment.bare_user("half-blind", RULE)
+    code, found = examined(environment, kubeconfig=path)
     assert code == 1
     assert by_topic(found)["definition"] == "problem"
 
 
-def test_without_a_cluster_there_is_nothing_to_examine(stage: Stage):
-    result = stage.run("doctor", kubeconfig=stage.nowhere)
+def test_without_a_cluster_there_is_nothing_to_examine(environment: CommandEnvironment):
+    result = environment.run("doctor", kubeconfig=environment.nowhere)
     assert result.exit_code == ExitCode.NO_CLUSTER
     assert "connection refused" in result.stderr
 
 
-def test_trouble_of_one_elastiservice_is_found(stage: Stage):
-    stage.call(stage.rig.service("sick", clusterIP="None"))
-    stage.call(stage.rig.elastiservice("sick"))
-    stage.call(stage.rig.tells("Ready", "TargetMissing", "sick"))
-    code, found = examined(stage, "-n", stage.namespace)
-    topic = f"ElastiService {stage.namespace}/sick"
+def test_trouble_of_one_elastiservice_is_found(environment: CommandEnvironment):
+    environment.call(environment.rig.service("sick", clusterIP="None"))
+    environment.call(environment.rig.elastiservice("sick"))
+    environment.call(environment.rig.tells("Ready", "TargetMissing", "sick"))
+    code, found = examined(environment, "-n", environment.namespace)
+    topic = f"ElastiService {environment.namespace}/sick"
     told = next(item for item in found["findings"] if item["topic"] == topic)
     assert (code, told["level"]) == (1, "problem")
     assert "there is no Deployment sick" in told["message"]
 
 
-def test_a_policy_that_keeps_the_resolver_out_is_found(stage: Stage):
-    stage.call(stage.rig.web(0, "guarded"))
+def test_a_policy_that_keeps_the_resolver_out_is_found(environment: CommandEnvironment):
+    environment.call(environment.rig.web(0, "guarded"))
     body = {
         "metadata": {"name": "closed"},
         "spec": {"podSelector": {"matchLabels": {"app": "guarded"}}, "policyTypes": ["Ingress"]},
     }
-    policies = stage.rig.client.resource(
-        "networking.k8s.io/v1/networkpolicies", namespace=stage.namespace
+    policies = environment.rig.client.resource(
+        "networking.k8s.io/v1/networkpolicies", namespace=environment.namespace
     )
-    stage.call(policies.create(body))
-    _, found = examined(stage, "-n", stage.namespace)
-    assert by_topic(found)[f"NetworkPolicy {stage.namespace}/closed"] == "warning"
+    environment.call(policies.create(body))
+    _, found = examined(environment, "-n", environment.namespace)
+    assert by_topic(found)[f"NetworkPolicy {environment.namespace}/closed"] == "warning"

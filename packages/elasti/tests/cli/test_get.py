@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from aiohttp import web
-from tests.cli.stage import Stage
+from tests.cli.environment import CommandEnvironment
 from tests.resolver.cluster import FakeCluster, fake_operator
 from tests.resolver.support import free_port, get, held, worker
 
@@ -225,22 +225,22 @@ def test_resolvers_are_found_in_slices_each_once():
 
 
 @pytest.fixture
-def pair(stage: Stage) -> Stage:
+def pair(environment: CommandEnvironment) -> CommandEnvironment:
     """One that sleeps and one that does not."""
-    names = [es["metadata"]["name"] for es in stage.call(_all(stage))]
+    names = [es["metadata"]["name"] for es in environment.call(_all(environment))]
     if "get-asleep" not in names:
-        stage.call(stage.rig.web(0, "get-asleep"))
-        stage.call(stage.rig.web(1, "get-awake"))
-        stage.call(stage.rig.becomes("Proxy", "get-asleep"))
-        stage.call(stage.rig.tells("MaySleep", "NoTriggers", "get-awake"))
-    return stage
+        environment.call(environment.rig.web(0, "get-asleep"))
+        environment.call(environment.rig.web(1, "get-awake"))
+        environment.call(environment.rig.becomes("Proxy", "get-asleep"))
+        environment.call(environment.rig.tells("MaySleep", "NoTriggers", "get-awake"))
+    return environment
 
 
-async def _all(stage: Stage) -> list[JsonObject]:
-    return [item async for item in stage.rig.elastiservices.items()]
+async def _all(environment: CommandEnvironment) -> list[JsonObject]:
+    return [item async for item in environment.rig.elastiservices.items()]
 
 
-def test_it_shows_who_sleeps_and_why_others_do_not(pair: Stage):
+def test_it_shows_who_sleeps_and_why_others_do_not(pair: CommandEnvironment):
     result = pair.run("get", "get-asleep", "get-awake")
     assert result.exit_code == 0
     head, asleep, awake = result.stdout.splitlines()
@@ -257,7 +257,7 @@ def test_it_shows_who_sleeps_and_why_others_do_not(pair: Stage):
     assert result.stderr.startswith("HELD is not known: resolver ")
 
 
-def test_all_namespaces_and_every_form(pair: Stage):
+def test_all_namespaces_and_every_form(pair: CommandEnvironment):
     assert pair.ok("get", "-A").startswith("NAMESPACE ")
     assert "COOLDOWN" in pair.ok("get", "-o", "wide").splitlines()[0]
     as_json = json.loads(pair.ok("get", "-A", "-o", "json"))
@@ -267,18 +267,18 @@ def test_all_namespaces_and_every_form(pair: Stage):
     assert "elastiservice.elasti.truefoundry.com/get-awake" in pair.ok("get", "-o", "name")
 
 
-def test_nothing_at_all_is_said_on_standard_error(stage: Stage):
-    result = stage.run("get", "-n", "default")
+def test_nothing_at_all_is_said_on_standard_error(environment: CommandEnvironment):
+    result = environment.run("get", "-n", "default")
     assert (result.exit_code, result.stdout) == (0, "")
     assert "There is no ElastiService in namespace default." in result.stderr
-    assert json.loads(stage.ok("get", "-n", "default", "-o", "json")) == []
+    assert json.loads(environment.ok("get", "-n", "default", "-o", "json")) == []
 
 
-def test_names_and_all_namespaces_exclude_each_other(stage: Stage):
-    assert stage.run("get", "web", "-A").exit_code == 2
+def test_names_and_all_namespaces_exclude_each_other(environment: CommandEnvironment):
+    assert environment.run("get", "web", "-A").exit_code == 2
 
 
-def test_what_is_there_is_shown_beside_what_is_not(pair: Stage):
+def test_what_is_there_is_shown_beside_what_is_not(pair: CommandEnvironment):
     result = pair.run("get", "get-asleep", "missing", "get-awake", "lacking")
     assert result.exit_code == 3
     assert [row.split()[0] for row in result.stdout.splitlines()] == [
@@ -290,7 +290,7 @@ def test_what_is_there_is_shown_beside_what_is_not(pair: Stage):
     assert "there is no ElastiService lacking" in result.stderr
 
 
-def test_an_unknown_name_is_told_with_those_that_come_near(pair: Stage):
+def test_an_unknown_name_is_told_with_those_that_come_near(pair: CommandEnvironment):
     result = pair.run("get", "get-awoke")
     assert result.exit_code == 3
     assert "there is no ElastiService get-awoke" in result.stderr
@@ -313,7 +313,7 @@ async def _metrics_server(text: str) -> AsyncIterator[tuple[str, int]]:
         await runner.cleanup()
 
 
-def test_held_is_asked_of_resolvers_that_are_on_this_machine(pair: Stage):
+def test_held_is_asked_of_resolvers_that_are_on_this_machine(pair: CommandEnvironment):
     line = f'{{namespace="{pair.namespace}",service="get-asleep"}} 5.0'
     server = _metrics_server(
         f"# TYPE elasti_resolver_queued_count gauge\nelasti_resolver_queued_count{line}\n"
@@ -329,8 +329,10 @@ def test_held_is_asked_of_resolvers_that_are_on_this_machine(pair: Stage):
     assert (held["get-asleep"], held["get-awake"]) == (5, 0)
 
 
-async def _list_resolver(stage: Stage, namespace: str, address: str, port: int) -> None:
-    client = stage.rig.client
+async def _list_resolver(
+    environment: CommandEnvironment, namespace: str, address: str, port: int
+) -> None:
+    client = environment.rig.client
     await client.resource("v1/namespaces").create({"metadata": {"name": namespace}})
     await client.resource("discovery.k8s.io/v1/endpointslices", namespace=namespace).create(
         {
@@ -345,12 +347,12 @@ async def _list_resolver(stage: Stage, namespace: str, address: str, port: int) 
     )
 
 
-def test_without_any_resolver_held_says_so(pair: Stage):
+def test_without_any_resolver_held_says_so(pair: CommandEnvironment):
     result = pair.run("get", "--elasti-namespace", "kube-public")
     assert "no resolver was found behind Service kube-public/elasti-resolver" in result.stderr
 
 
-def test_watch_prints_what_changes_until_it_is_interrupted(pair: Stage):
+def test_watch_prints_what_changes_until_it_is_interrupted(pair: CommandEnvironment):
     command = [sys.executable, "-m", "elasti", "get", "-w", "-o", "json"]
     command += ["--kubeconfig", str(pair._namespaced(pair.admin))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

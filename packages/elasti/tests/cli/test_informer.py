@@ -6,19 +6,19 @@ import signal
 import subprocess
 import sys
 
-from tests.cli.stage import Stage
+from tests.cli.environment import CommandEnvironment
 
 
-def test_it_tells_what_happens_until_it_is_interrupted(stage: Stage):
-    command = [sys.executable, "-m", "elasti", "informer", "svc", "-n", stage.namespace]
-    command += ["--kubeconfig", str(stage.admin), "--period", "0", "--resync", "0"]
+def test_it_tells_what_happens_until_it_is_interrupted(environment: CommandEnvironment):
+    command = [sys.executable, "-m", "elasti", "informer", "svc", "-n", environment.namespace]
+    command += ["--kubeconfig", str(environment.admin), "--period", "0", "--resync", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             while "cache is synced" not in process.stdout.readline():
                 pass
-            stage.call(stage.rig.service("informed"))
-            added = f"handleAdd is called for Service (key: {stage.namespace}/informed)"
+            environment.call(environment.rig.service("informed"))
+            added = f"handleAdd is called for Service (key: {environment.namespace}/informed)"
             while added not in (line := process.stdout.readline()):
                 assert line, "it ended"
             process.send_signal(signal.SIGINT)
@@ -27,20 +27,30 @@ def test_it_tells_what_happens_until_it_is_interrupted(stage: Stage):
             process.kill()
 
 
-def test_a_resource_that_does_not_exist_is_told_with_what_comes_near(stage: Stage):
-    result = stage.run("informer", "deploymints")
+def test_a_resource_that_does_not_exist_is_told_with_what_comes_near(
+    environment: CommandEnvironment,
+):
+    result = environment.run("informer", "deploymints")
     assert result.exit_code == 3
     assert "deploymints" in result.stderr
 
 
-def test_a_selector_that_is_none_is_told(stage: Stage):
-    result = stage.run("informer", "pods", "-l", "a in (")
+def test_a_selector_that_is_none_is_told(environment: CommandEnvironment):
+    result = environment.run("informer", "pods", "-l", "a in (")
     assert result.exit_code == 2
     assert "Traceback" not in result.output
 
 
-def test_it_ends_without_a_word_when_nobody_reads_any_more(stage: Stage):
-    command = [sys.executable, "-m", "elasti", "informer", "ns", "--kubeconfig", str(stage.admin)]
+def test_it_ends_without_a_word_when_nobody_reads_any_more(environment: CommandEnvironment):
+    command = [
+        sys.executable,
+        "-m",
+        "elasti",
+        "informer",
+        "ns",
+        "--kubeconfig",
+        str(environment.admin),
+    ]
     command += ["--period", "0.2"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

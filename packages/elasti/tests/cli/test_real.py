@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.cli.stage import PATIENCE, in_background
+from tests.cli.environment import PATIENCE, in_background
 from tests.operator.rig import Rig
 from tests.operator.servers import real_rig
 

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
-from tests.cli.stage import Stage
+from tests.cli.environment import CommandEnvironment
 
 from elasti.cli.demo.load import RequestResult
 from elasti.cli.demo.story import AppState, Story, board
@@ -59,18 +59,18 @@ def test_a_table_is_aligned_by_what_is_shown():
 
 
 @pytest.fixture
-def hostile(stage: Stage) -> Stage:
+def hostile(environment: CommandEnvironment) -> CommandEnvironment:
     async def made() -> None:
         if "hostile" not in [
-            es["metadata"]["name"] async for es in stage.rig.elastiservices.items()
+            es["metadata"]["name"] async for es in environment.rig.elastiservices.items()
         ]:
             target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": HOSTILE}
-            await stage.rig.service("hostile")
-            await stage.rig.elastiservice("hostile", scaleTargetRef=target)
-            await stage.rig.tells("Ready", "TargetMissing", "hostile")
+            await environment.rig.service("hostile")
+            await environment.rig.elastiservice("hostile", scaleTargetRef=target)
+            await environment.rig.tells("Ready", "TargetMissing", "hostile")
 
-    stage.call(made())
-    return stage
+    environment.call(made())
+    return environment
 
 
 @pytest.mark.parametrize(
@@ -88,13 +88,13 @@ def hostile(stage: Stage) -> Stage:
     ],
     ids=" ".join,
 )
-def test_a_hostile_target_name_is_spelled(hostile: Stage, call: list[str]):
+def test_a_hostile_target_name_is_spelled(hostile: CommandEnvironment, call: list[str]):
     result = hostile.run(*call)
     assert "PWNED" in result.output
     assert_clean(result.output)
 
 
-def test_scripts_read_the_very_name(hostile: Stage):
+def test_scripts_read_the_very_name(hostile: CommandEnvironment):
     (row,) = json.loads(hostile.ok("get", "hostile", "-o", "json"))
     assert row["target"] == f"Deployment/{HOSTILE}"
 

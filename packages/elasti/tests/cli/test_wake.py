@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import pytest
-from tests.cli.stage import Stage
+from tests.cli.environment import CommandEnvironment
 
 from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef, StatusCondition
@@ -69,103 +69,107 @@ def test_an_operator_that_has_not_looked_yet_is_waited_for():
 # On a cluster
 
 
-def annotations_of(stage: Stage, name: str) -> JsonObject:
-    found: JsonObject = stage.call(stage.rig.elastiservices.get(name))
+def annotations_of(environment: CommandEnvironment, name: str) -> JsonObject:
+    found: JsonObject = environment.call(environment.rig.elastiservices.get(name))
     return found["metadata"].get("annotations") or {}
 
 
-def web(stage: Stage, name: str, replicas: int, state: str, **spec: Any) -> None:
-    stage.call(stage.rig.web(replicas, name, **{"cooldownPeriod": 900, **spec}))
-    stage.call(stage.rig.becomes(state, name))
+def web(environment: CommandEnvironment, name: str, replicas: int, state: str, **spec: Any) -> None:
+    environment.call(environment.rig.web(replicas, name, **{"cooldownPeriod": 900, **spec}))
+    environment.call(environment.rig.becomes(state, name))
 
 
-def test_there_and_back_again_with_wait(stage: Stage):
-    web(stage, "turns", 1, "Serve")
-    result = stage.run("sleep", "turns", "--wait", "--timeout", "50")
+def test_there_and_back_again_with_wait(environment: CommandEnvironment):
+    web(environment, "turns", 1, "Serve")
+    result = environment.run("sleep", "turns", "--wait", "--timeout", "50")
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("turns is asleep (")
     assert "turns: awake: traffic goes" in result.stderr
     assert "turns: asleep" in result.stderr
-    assert stage.call(stage.rig.replicas("turns")) == 0
-    assert stage.call(stage.rig.addresses("turns")) == [stage.rig.resolver.address]
-    result = stage.run("wake", "turns", "--wait", "--timeout", "50")
+    assert environment.call(environment.rig.replicas("turns")) == 0
+    assert environment.call(environment.rig.addresses("turns")) == [
+        environment.rig.resolver.address
+    ]
+    result = environment.run("wake", "turns", "--wait", "--timeout", "50")
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("turns is awake (")
     assert "turns: waking" in result.stderr
-    assert stage.call(stage.rig.replicas("turns")) == 1
+    assert environment.call(environment.rig.replicas("turns")) == 1
 
 
-def test_without_wait_it_only_asks(stage: Stage):
-    web(stage, "asked", 0, "Proxy")
-    said = stage.ok("wake", "asked")
+def test_without_wait_it_only_asks(environment: CommandEnvironment):
+    web(environment, "asked", 0, "Proxy")
+    said = environment.ok("wake", "asked")
     assert said == "asked: asked to wake; elasti get shows what comes of it\n"
-    stage.call(stage.rig.becomes("Serve", "asked"))
+    environment.call(environment.rig.becomes("Serve", "asked"))
 
 
-def test_several_are_waited_for_together(stage: Stage):
-    web(stage, "both-one", 0, "Proxy")
-    web(stage, "both-two", 0, "Proxy")
-    said = stage.ok("wake", "both-one", "both-two", "both-one", "--wait", "--timeout", "50")
+def test_several_are_waited_for_together(environment: CommandEnvironment):
+    web(environment, "both-one", 0, "Proxy")
+    web(environment, "both-two", 0, "Proxy")
+    said = environment.ok("wake", "both-one", "both-two", "both-one", "--wait", "--timeout", "50")
     assert [line.split()[0] for line in said.splitlines()] == ["both-one", "both-two"]
 
 
-def test_what_is_up_already_is_awake_at_once(stage: Stage):
-    web(stage, "up-already", 1, "Serve")
-    assert "up-already is awake" in stage.ok("wake", "up-already", "--wait", "--timeout", "50")
+def test_what_is_up_already_is_awake_at_once(environment: CommandEnvironment):
+    web(environment, "up-already", 1, "Serve")
+    assert "up-already is awake" in environment.ok(
+        "wake", "up-already", "--wait", "--timeout", "50"
+    )
 
 
-def test_traffic_refuses_a_sleep_and_the_command_says_so(stage: Stage):
+def test_traffic_refuses_a_sleep_and_the_command_says_so(environment: CommandEnvironment):
     busy = ActivityReport(held=0, open=1, last_arrival_age=0.1)
-    stage.rig.resolver.reports[(stage.namespace, "in-use")] = busy
-    web(stage, "in-use", 1, "Serve", triggers=[stage.prometheus.trigger()])
-    result = stage.run("sleep", "in-use", "--wait", "--timeout", "50")
+    environment.rig.resolver.reports[(environment.namespace, "in-use")] = busy
+    web(environment, "in-use", 1, "Serve", triggers=[environment.prometheus.trigger()])
+    result = environment.run("sleep", "in-use", "--wait", "--timeout", "50")
     assert result.exit_code == 1
     assert "Error: in-use is not asleep: AttemptEnded: the last attempt" in result.stderr
     assert "traffic arrived" in result.stderr
-    assert stage.call(stage.rig.replicas("in-use")) == 1
-    assert SLEEP_ANNOTATION not in annotations_of(stage, "in-use")
+    assert environment.call(environment.rig.replicas("in-use")) == 1
+    assert SLEEP_ANNOTATION not in annotations_of(environment, "in-use")
 
 
-def test_a_wake_takes_a_request_to_sleep_back(stage: Stage):
-    stage.rig.resolver.reports[(stage.namespace, "changed-mind")] = None
-    web(stage, "changed-mind", 1, "Serve")
-    stage.ok("sleep", "changed-mind")
-    stage.ok("wake", "changed-mind", "--wait", "--timeout", "50")
-    assert SLEEP_ANNOTATION not in annotations_of(stage, "changed-mind")
+def test_a_wake_takes_a_request_to_sleep_back(environment: CommandEnvironment):
+    environment.rig.resolver.reports[(environment.namespace, "changed-mind")] = None
+    web(environment, "changed-mind", 1, "Serve")
+    environment.ok("sleep", "changed-mind")
+    environment.ok("wake", "changed-mind", "--wait", "--timeout", "50")
+    assert SLEEP_ANNOTATION not in annotations_of(environment, "changed-mind")
 
 
-def test_a_target_that_is_missing_is_told_at_once(stage: Stage):
-    stage.call(stage.rig.service("lonely"))
-    stage.call(stage.rig.elastiservice("lonely"))
-    stage.call(stage.rig.tells("Ready", "TargetMissing", "lonely"))
-    result = stage.run("wake", "lonely", "--wait", "--timeout", "50")
+def test_a_target_that_is_missing_is_told_at_once(environment: CommandEnvironment):
+    environment.call(environment.rig.service("lonely"))
+    environment.call(environment.rig.elastiservice("lonely"))
+    environment.call(environment.rig.tells("Ready", "TargetMissing", "lonely"))
+    result = environment.run("wake", "lonely", "--wait", "--timeout", "50")
     assert result.exit_code == 1
     assert "TargetMissing: there is no Deployment lonely" in result.stderr
     assert "lonely: not in order" in result.stderr
 
 
-def test_running_out_of_time_has_its_own_code(stage: Stage):
-    stage.rig.cluster.kubelet.may_be_ready = lambda pod: (
+def test_running_out_of_time_has_its_own_code(environment: CommandEnvironment):
+    environment.rig.cluster.kubelet.may_be_ready = lambda pod: (
         pod["metadata"]["labels"].get("app") != "too-slow"
     )
-    web(stage, "too-slow", 0, "Proxy")
-    result = stage.run("wake", "too-slow", "--wait", "--timeout", "1.5")
+    web(environment, "too-slow", 0, "Proxy")
+    result = environment.run("wake", "too-slow", "--wait", "--timeout", "1.5")
     assert result.exit_code == 7
     assert "too-slow" in result.stderr
     assert "it is waking" in result.stderr
     assert "elasti describe too-slow" in result.stderr or "elasti doctor" in result.stderr
 
 
-def test_without_an_operator_the_request_stays_and_doctor_is_named(stage: Stage):
+def test_without_an_operator_the_request_stays_and_doctor_is_named(environment: CommandEnvironment):
     # Confined to other namespaces, the operator does not see this one: nobody acts.
-    stage.call(_unseen(stage, "unwatched", "unseen"))
-    result = stage.run("wake", "unseen", "-n", "unwatched", "--wait", "--timeout", "1")
+    environment.call(_unseen(environment, "unwatched", "unseen"))
+    result = environment.run("wake", "unseen", "-n", "unwatched", "--wait", "--timeout", "1")
     assert result.exit_code == 7
     assert "has not carried out the request" in result.stderr
 
 
-async def _unseen(stage: Stage, namespace: str, name: str) -> None:
-    client = stage.rig.client
+async def _unseen(environment: CommandEnvironment, namespace: str, name: str) -> None:
+    client = environment.rig.client
     await client.resource("v1/namespaces").create({"metadata": {"name": namespace}})
     body = {
         "apiVersion": "elasti.truefoundry.com/v1alpha1",
@@ -182,34 +186,36 @@ async def _unseen(stage: Stage, namespace: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["wake", "sleep"])
-def test_a_name_that_is_not_there_is_told(stage: Stage, command: str):
-    result = stage.run(command, "nobody-has-this")
+def test_a_name_that_is_not_there_is_told(environment: CommandEnvironment, command: str):
+    result = environment.run(command, "nobody-has-this")
     assert result.exit_code == 3
     assert "there is no ElastiService nobody-has-this" in result.stderr
 
 
 @pytest.mark.parametrize("command", ["wake", "sleep"])
-def test_names_are_needed(stage: Stage, command: str):
-    assert stage.run(command).exit_code == 2
+def test_names_are_needed(environment: CommandEnvironment, command: str):
+    assert environment.run(command).exit_code == 2
 
 
-def test_a_right_that_is_lost_while_waiting_ends_the_wait(stage: Stage):
-    web(stage, "no-watching", 0, "Proxy")
+def test_a_right_that_is_lost_while_waiting_ends_the_wait(environment: CommandEnvironment):
+    web(environment, "no-watching", 0, "Proxy")
     rule = {
         "apiGroups": ["elasti.truefoundry.com"],
         "resources": ["elastiservices"],
         "verbs": ["get", "list", "patch"],
     }
-    config = stage.user("may-not-watch", rule)
-    result = stage.run("wake", "no-watching", "--wait", "--timeout", "50", kubeconfig=config)
+    config = environment.user("may-not-watch", rule)
+    result = environment.run("wake", "no-watching", "--wait", "--timeout", "50", kubeconfig=config)
     assert result.exit_code == 4
     assert 'verbs: ["watch"]' in result.stderr
 
 
-def test_an_interrupted_wait_has_its_own_code_and_the_request_stays(stage: Stage):
-    stage.call(_unseen(stage, "unwatched-too", "alone"))
+def test_an_interrupted_wait_has_its_own_code_and_the_request_stays(
+    environment: CommandEnvironment,
+):
+    environment.call(_unseen(environment, "unwatched-too", "alone"))
     command = [sys.executable, "-m", "elasti", "wake", "alone", "-n", "unwatched-too", "--wait"]
-    command += ["--kubeconfig", str(stage.admin)]
+    command += ["--kubeconfig", str(environment.admin)]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:

@@ -27,12 +27,12 @@ def take(delays: DelaySequence, count: int) -> list[float]:
         (Backoff(duration=30, factor=2, cap=10), [10, 10]),
     ],
 )
-def test_delays_grow_to_the_cap_or_for_the_steps_and_then_stay(backoff, expected):
+def test_delays_grow_to_cap_or_for_steps_and_then_stay(backoff, expected):
     assert take(backoff.start(), len(expected)) == expected
 
 
 @pytest.mark.spec("T7")
-def test_jitter_lengthens_a_delay_and_is_not_fed_back_into_the_next():
+def test_jitter_lengthens_delay_and_is_not_fed_back_into_next():
     delays = Backoff(duration=1, factor=2, jitter=0.5, cap=8).start(rand=lambda: 1.0)
     assert take(delays, 5) == [1.5, 3, 6, 12, 12]
 
@@ -57,14 +57,14 @@ def test_a_jittered_delay_stays_within_its_window(duration, factor, jitter, cap,
         assert base <= delays.next_delay() <= base * (1 + jitter)
 
 
-def test_reset_starts_anew():
+def test_reset_starts_over():
     delays = Backoff(duration=1, factor=2, cap=10).start()
     take(delays, 3)
     delays.reset()
     assert take(delays, 2) == [1, 2]
 
 
-def test_a_sequence_can_run_for_ever_without_overflow():
+def test_a_sequence_can_run_indefinitely_without_overflow():
     delays = Backoff(duration=1, factor=2, cap=1000).start()
     assert take(delays, 5000)[-1] == 1000
 
@@ -87,7 +87,7 @@ def test_a_jitter_factor_of_zero_or_less_means_none():
 
 @pytest.mark.virtual_time
 @pytest.mark.spec("R72", "T9")
-async def test_quiet_longer_than_the_reset_time_starts_the_backoff_anew():
+async def test_quiet_longer_than_the_reset_time_starts_the_backoff_again():
     backoff = QuietResetBackoff(Backoff(duration=1, factor=2, cap=10), reset_after=10)
     assert take(backoff, 3) == [1, 2, 4]
     await asyncio.sleep(10)
@@ -98,7 +98,7 @@ async def test_quiet_longer_than_the_reset_time_starts_the_backoff_anew():
 
 @pytest.mark.virtual_time
 @pytest.mark.spec("R72")
-async def test_an_outage_longer_than_the_reset_time_does_not_reset_the_backoff():
+async def test_outage_longer_than_reset_time_does_not_reset_backoff():
     backoff = QuietResetBackoff(Backoff(duration=1, factor=2, cap=8), reset_after=10)
     delays = []
     for _ in range(20):

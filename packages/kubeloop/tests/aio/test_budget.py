@@ -18,12 +18,12 @@ async def test_a_budget_is_spent_when_its_time_is_over():
     assert budget.spent()
 
 
-async def test_a_budget_is_spent_after_its_items_where_time_stands_still():
+async def test_budget_is_spent_after_items_where_time_stands_still():
     budget = TimeBudget(items=3)
     assert [budget.spent() for _ in range(3)] == [False, False, True]
 
 
-async def test_a_rest_lets_others_run_and_starts_anew():
+async def test_a_rest_lets_others_run_and_starts_over():
     ran: list[str] = []
     budget = TimeBudget(items=1)
     asyncio.get_running_loop().call_soon(ran.append, "other")

@@ -20,7 +20,7 @@ async def wait_inside(block: Interruptible, seconds: float = 100.0) -> None:
         await asyncio.sleep(seconds)
 
 
-async def test_an_interruption_ends_the_block_with_its_reason_and_the_first_one_counts():
+async def test_interruption_ends_block_with_reason_and_first_one_counts():
     block = Interruptible()
     loop = asyncio.get_running_loop()
     loop.call_later(3, block.interrupt, LookupError("first"))

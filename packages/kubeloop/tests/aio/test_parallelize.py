@@ -32,7 +32,7 @@ def test_every_piece_is_visited_exactly_once(workers, pieces, chunk):
 
 @pytest.mark.virtual_time
 @pytest.mark.spec("W12")
-async def test_a_stop_begins_no_further_piece_and_lets_running_ones_end():
+async def test_stop_begins_no_further_piece_and_lets_running_ones_end():
     stop = asyncio.Event()
     done: list[int] = []
 

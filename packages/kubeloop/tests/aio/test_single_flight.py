@@ -50,7 +50,7 @@ async def test_a_result_is_not_kept_for_later_callers():
     assert [await flight.run(), await flight.run()] == [1, 2]
 
 
-async def test_everybody_gets_the_error():
+async def test_every_caller_gets_the_error():
     flight = SingleFlight(Work(error=ValueError("no")))
     results = await asyncio.gather(*(flight.run() for _ in range(3)), return_exceptions=True)
     assert [str(result) for result in results] == ["no"] * 3
@@ -67,7 +67,7 @@ async def test_cancelling_one_caller_does_not_disturb_the_others():
     assert (work.starts, work.cancelled) == (1, 0)
 
 
-async def test_the_last_caller_takes_the_run_with_it_and_waits_for_its_end():
+async def test_last_caller_takes_run_with_it_and_waits_for_end():
     work = Work(cleanup=0.25)
     flight = SingleFlight(work)
     callers = [asyncio.create_task(flight.run()) for _ in range(2)]
@@ -81,7 +81,7 @@ async def test_the_last_caller_takes_the_run_with_it_and_waits_for_its_end():
     assert len(asyncio.all_tasks()) == 1
 
 
-async def test_a_newcomer_neither_joins_nor_overlaps_a_run_that_is_being_ended():
+async def test_newcomer_neither_joins_nor_overlaps_run_that_is_being_ended():
     work = Work(cleanup=0.25)
     flight = SingleFlight(work)
     first = asyncio.create_task(flight.run())
@@ -108,7 +108,7 @@ async def test_a_caller_cancelled_twice_leaves_nothing_unowned():
     assert work.most == 1
 
 
-async def test_a_run_that_fails_while_it_is_abandoned_is_not_reported_anywhere():
+async def test_an_abandoned_run_reports_no_error():
     async def work():
         try:
             await asyncio.sleep(1)

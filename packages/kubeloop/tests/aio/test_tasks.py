@@ -22,7 +22,7 @@ async def slow_to_end(log: list[str], seconds: float = 5) -> None:
         log.append("ended")
 
 
-async def test_one_failure_is_reported_by_name_and_leaves_the_others_running():
+async def test_one_failure_is_reported_by_name_and_leaves_others_running():
     reports: list[tuple[str, str]] = []
     done: list[float] = []
 
@@ -58,7 +58,7 @@ async def test_leaving_the_block_cancels_and_waits_for_the_end():
     assert asyncio.get_running_loop().time() == 6
 
 
-async def test_an_owner_cancelled_while_it_waits_still_waits_and_then_is_cancelled():
+async def test_a_cancelled_owner_waits_before_it_is_cancelled():
     log: list[str] = []
 
     async def own() -> None:
@@ -77,7 +77,7 @@ async def test_an_owner_cancelled_while_it_waits_still_waits_and_then_is_cancell
     )
 
 
-async def test_finish_passes_its_own_cancellation_on_after_the_tasks_have_ended():
+async def test_finish_passes_own_cancellation_on_after_tasks_have_ended():
     log: list[str] = []
 
     async def stubborn() -> None:
@@ -111,7 +111,7 @@ async def test_a_closed_owner_takes_no_task():
         tasks.start(asyncio.sleep(1), name="late")
 
 
-async def test_an_error_in_the_block_ends_the_tasks_before_it_goes_on():
+async def test_error_in_block_ends_tasks_before_it_goes_on():
     log: list[str] = []
 
     async def own() -> None:

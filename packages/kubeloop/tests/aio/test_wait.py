@@ -91,14 +91,14 @@ async def test_until_takes_a_plain_function():
 
 
 @pytest.mark.spec("T2")
-async def test_non_sliding_counts_the_period_from_the_start_of_the_call():
+async def test_non_sliding_counts_period_from_start_of_call():
     calls = Calls(4, duration=4)
     await until(calls, 10, calls.stop, sliding=False)
     assert calls.times == [0, 10, 20, 30]
 
 
 @pytest.mark.spec("T2")
-async def test_non_sliding_runs_again_at_once_after_an_overrun_and_saves_up_no_ticks():
+async def test_non_sliding_saves_up_no_ticks_after_an_overrun():
     times, stop = [], asyncio.Event()
 
     async def first_call_is_slow():
@@ -192,7 +192,7 @@ async def test_an_immediate_poll_asks_once_even_when_already_stopped():
 
 
 @pytest.mark.spec("T6")
-async def test_a_poll_that_is_not_immediate_asks_nothing_when_already_stopped():
+async def test_poll_that_is_not_immediate_asks_nothing_when_already_stopped():
     condition = NeverTrue()
     stop = asyncio.Event()
     stop.set()
@@ -224,7 +224,7 @@ async def test_poll_raises_what_the_condition_raises():
 
 
 @pytest.mark.spec("T8")
-async def test_exponential_backoff_asks_as_often_as_there_are_steps_and_does_not_rest_after_the_last():
+async def test_exponential_backoff_tries_each_step_without_a_final_rest():
     condition = NeverTrue()
     backoff = Backoff(duration=1, factor=2, steps=4)
     with pytest.raises(TimeoutError, match="4 tries"):

@@ -43,7 +43,7 @@ async def test_aggregated_discovery_takes_two_requests(api):
     assert found(discovered)[DEPLOYMENTS].gvk == GroupVersionKind("apps", "v1", "Deployment")
 
 
-async def test_a_group_whose_server_is_down_is_told_and_hides_nothing():
+async def test_group_whose_server_is_down_is_reported_and_hides_nothing():
     async with ScriptedServer() as server, client_of(server) as client:
         server.expect("GET", "/api", reply(samples.CORE))
         server.expect("GET", "/apis", reply(samples.GROUPS))
@@ -94,7 +94,7 @@ async def test_what_is_no_discovery_document_is_a_protocol_error(body):
             await client.discovery.fetch()
 
 
-async def test_the_servers_version_is_told():
+async def test_the_server_version_is_returned():
     async with ScriptedServer() as server, client_of(server) as client:
         server.expect("GET", "/version", reply({"major": "1", "gitVersion": "v1.36.4"}))
         assert await client.server_version() == "v1.36.4"

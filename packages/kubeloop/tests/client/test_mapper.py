@@ -71,7 +71,7 @@ def test_people_may_call_a_resource_by_any_of_its_names(name, gvr):
         ("", "Event", "v1/events"),
     ],
 )
-def test_a_kind_is_found_in_its_version_or_in_the_preferred_one(api_version, kind, gvr):
+def test_kind_is_found_in_version_or_in_preferred_one(api_version, kind, gvr):
     assert str(INDEX.by_kind(api_version, kind).gvr) == gvr
 
 
@@ -82,7 +82,7 @@ def test_several_groups_with_one_name_are_listed_to_choose_from():
         assert "one of widgets.acme.com, widgets.shop.io" in str(caught.value)
 
 
-def test_an_unknown_name_lists_what_comes_near_and_what_could_not_be_read():
+def test_an_unknown_name_lists_near_names_and_unread_groups():
     with pytest.raises(NoMatch) as caught:
         INDEX.resolve("deploymets")
     message = str(caught.value)
@@ -91,7 +91,7 @@ def test_an_unknown_name_lists_what_comes_near_and_what_could_not_be_read():
     assert "metrics.k8s.io/v1beta1: its server did not answer" in message
 
 
-def test_an_unknown_kind_lists_near_ones_and_where_else_it_is_served():
+def test_an_unknown_kind_lists_near_kinds_and_other_versions():
     with pytest.raises(NoMatch, match="near: Deployment"):
         INDEX.by_kind("apps/v1", "Deploymnet")
     with pytest.raises(NoMatch, match="it is served as apps/v1/Deployment, apps/v1beta1/Depl"):
@@ -101,7 +101,7 @@ def test_an_unknown_kind_lists_near_ones_and_where_else_it_is_served():
     assert "metrics" not in str(caught.value)
 
 
-def test_a_kind_served_only_in_parts_of_others_is_no_resource():
+def test_kind_served_only_in_parts_of_others_is_no_resource():
     partial = samples.aggregated_resource("things", "", subresources=[{"subresource": "status"}])
     index = ResourceIndex(
         discovered(
@@ -112,7 +112,7 @@ def test_a_kind_served_only_in_parts_of_others_is_no_resource():
         index.resolve("things")
 
 
-def test_of_two_resources_of_one_kind_the_readable_one_is_meant():
+def test_of_two_resources_of_one_kind_readable_one_is_meant():
     reviews = samples.aggregated_resource("podreviews", "Pod", verbs=["create"])
     document = samples.aggregated(
         samples.aggregated_group("", samples.version("v1", reviews, samples.PODS))
@@ -172,7 +172,7 @@ async def test_one_who_gives_up_does_not_disturb_the_others():
 
 
 @pytest.mark.virtual_time
-async def test_a_miss_discovers_once_more_because_a_definition_may_be_new():
+async def test_miss_discovers_once_more_because_definition_may_be_new():
     discovery = FakeDiscovery()
     mapper = RestMapper(discovery)
     await mapper.resolve("po")
@@ -195,7 +195,7 @@ async def test_misses_do_not_discover_oftener_than_every_few_seconds():
 
 
 @pytest.mark.virtual_time
-async def test_a_failed_discovery_is_told_and_the_next_question_tries_again():
+async def test_failed_discovery_is_reported_and_next_question_tries_again():
     discovery = FakeDiscovery()
     mapper = RestMapper(discovery)
     discovery.result = ServiceUnavailable(Status(code=503, message="starting"))
@@ -227,7 +227,7 @@ async def test_invalidate_forgets():
     assert discovery.fetched == 2
 
 
-async def test_a_client_finds_the_resource_of_a_kind_and_knows_its_scope():
+async def test_client_finds_resource_of_kind_and_knows_scope():
     async with ScriptedServer() as server, client_of(server) as client:
         server.expect("GET", "/api", reply(samples.CORE))
         server.expect("GET", "/apis", reply(samples.GROUPS))
@@ -246,7 +246,7 @@ async def test_a_client_finds_the_resource_of_a_kind_and_knows_its_scope():
 
 
 @pytest.mark.virtual_time
-async def test_a_refresh_discovers_anew_but_not_again_and_again():
+async def test_a_refresh_discovers_again_but_not_again_and_again():
     discovery = FakeDiscovery()
     mapper = RestMapper(discovery)
     await mapper.refresh()

@@ -36,7 +36,7 @@ def expired(token: str = "") -> Gone:
 
 
 @pytest.mark.spec("R5")
-async def test_later_pages_carry_only_token_limit_and_selectors_and_the_first_version_counts():
+async def test_later_pages_carry_only_token_limit_and_selectors():
     server = Server(
         Page(["a", "b"], "10", "t1", 3), Page(["c", "d"], "11", "t2"), Page(["e"], "12")
     )
@@ -67,7 +67,7 @@ async def test_whole_pages_can_be_had():
     assert sizes == [1, 0]
 
 
-async def test_every_iteration_starts_anew():
+async def test_every_iteration_starts_over():
     server = Server(Page(["a"], "10"), Page(["b"], "20"))
     pager = Pager(server.fetch, FIRST)
     assert await pager.to_list() == ["a"]
@@ -83,7 +83,7 @@ async def test_an_expired_token_is_the_callers_to_handle():
         await anext(items)
 
 
-async def test_where_inconsistency_is_allowed_it_goes_on_from_the_same_place():
+async def test_where_inconsistency_is_allowed_it_goes_on_from_same_place():
     server = Server(Page(["a"], "10", "t1"), expired("fresh"), Page(["b"], "30"))
     pager = Pager(server.fetch, FIRST, allow_inconsistent=True)
     assert await pager.to_list() == ["a", "b"]
@@ -92,6 +92,6 @@ async def test_where_inconsistency_is_allowed_it_goes_on_from_the_same_place():
 
 
 @pytest.mark.parametrize("answers", [[expired("x")], [Page(["a"], "10", "t1"), expired("")]])
-async def test_gone_on_the_first_page_or_without_a_new_token_is_final(answers):
+async def test_gone_on_first_page_or_without_new_token_is_final(answers):
     with pytest.raises(Gone):
         await Pager(Server(*answers).fetch, FIRST, allow_inconsistent=True).to_list()

@@ -73,7 +73,7 @@ async def test_one_who_gives_up_leaves_the_place_to_those_behind():
     assert first.cancelled()
 
 
-async def test_a_token_granted_to_one_who_gives_up_at_that_moment_is_not_lost():
+async def test_a_token_granted_to_a_cancelled_waiter_is_not_lost():
     bucket = TokenBucket(RateLimit(qps=1.0, burst=1))
     await bucket.acquire()
     first, second = (asyncio.ensure_future(bucket.acquire()) for _ in range(2))
@@ -90,7 +90,7 @@ async def test_a_token_granted_to_one_who_gives_up_at_that_moment_is_not_lost():
     assert now() == pytest.approx(1.0)
 
 
-async def test_one_cancelled_before_the_grant_takes_no_token_from_the_next():
+async def test_one_cancelled_before_grant_takes_no_token_from_next():
     bucket = TokenBucket(RateLimit(qps=1.0, burst=1))
     await bucket.acquire()
     first, second, third = (asyncio.ensure_future(bucket.acquire()) for _ in range(3))
@@ -108,7 +108,7 @@ async def test_one_cancelled_before_the_grant_takes_no_token_from_the_next():
     assert now() == pytest.approx(2.0)
 
 
-async def test_nothing_is_armed_when_nobody_waits():
+async def test_no_timer_is_armed_without_waiters():
     bucket = TokenBucket(RateLimit(qps=1.0, burst=1))
     await bucket.acquire()
     waiting = asyncio.ensure_future(bucket.acquire())

@@ -42,7 +42,7 @@ def test_the_core_group_is_served_apart():
     assert group_path(GroupVersion("apps", "v1")) == "/apis/apps/v1"
 
 
-def test_names_of_rbac_objects_keep_their_colons_and_odd_ones_are_escaped():
+def test_rbac_names_keep_colons_and_others_are_escaped():
     roles = ResourcePath(GroupVersionResource("rbac.authorization.k8s.io", "v1", "clusterroles"))
     assert roles.item("system:node").endswith("/clusterroles/system:node")
     assert roles.item("a b?c#d").endswith("/clusterroles/a%20b%3Fc%23d")
@@ -50,7 +50,7 @@ def test_names_of_rbac_objects_keep_their_colons_and_odd_ones_are_escaped():
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "default/web", "50%", "a\nb", "\x7f"])
-def test_what_cannot_be_a_name_is_refused_before_it_is_sent(name):
+def test_what_cannot_be_name_is_refused_before_it_is_sent(name):
     with pytest.raises(ValueError, match="pods: ") as caught:
         ResourcePath(PODS, "default").item(name)
     assert not name or repr(name) in str(caught.value)
@@ -114,9 +114,7 @@ def test_empty_parameters_are_left_out():
         ("PATCH", "application/merge-patch+json", False),
     ],
 )
-def test_only_requests_that_do_no_more_the_second_time_are_repeatable(
-    method, content_type, repeatable
-):
+def test_only_requests_that_do_no_more_second_time_are_repeatable(method, content_type, repeatable):
     assert Request(method=method, path="/x", content_type=content_type).repeatable is repeatable
 
 

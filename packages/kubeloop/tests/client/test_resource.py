@@ -58,7 +58,7 @@ async def test_managed_fields_can_be_left_out_of_dictionaries():
         assert short.namespace == "default"
 
 
-async def test_a_named_group_and_a_prefix_are_part_of_the_path():
+async def test_named_group_and_prefix_are_part_of_path():
     path = "/k8s/apis/apps/v1/namespaces/a/deployments/web"
     async with ScriptedServer() as server, client_of(server, prefix="/k8s") as client:
         server.expect("GET", path, reply({"metadata": {"name": "web"}}))
@@ -233,7 +233,7 @@ async def test_a_success_that_is_no_object_is_a_protocol_error(answer, told):
     assert f"{server.url}{ONE}" in str(caught.value)
 
 
-async def test_mistakes_are_told_before_anything_is_sent():
+async def test_mistakes_are_reported_before_anything_is_sent():
     async with ScriptedServer() as server, client_of(server) as client:
         with pytest.raises(ValueError, match="not 'version/plural'"):
             client.resource("pods")
@@ -269,7 +269,7 @@ async def test_a_creation_without_its_namespace_gets_a_note_too():
     assert "pass namespace=" in caught.value.__notes__[0]
 
 
-async def test_a_404_about_the_path_gets_a_note_about_the_namespace():
+async def test_404_about_path_gets_note_about_namespace():
     missing = refuse(404, "NotFound", "the server could not find the requested resource")
     async with ScriptedServer() as server, client_of(server) as client:
         server.expect("GET", "/api/v1/pods/web-0", missing)
@@ -282,7 +282,7 @@ async def test_a_404_about_the_path_gets_a_note_about_the_namespace():
     assert not hasattr(plain.value, "__notes__")
 
 
-async def test_a_bound_resource_keeps_its_namespace_and_can_be_bound_anew():
+async def test_bound_resource_keeps_namespace_and_can_be_bound_again():
     async with ScriptedServer() as server, client_of(server) as client:
         everywhere = client.resource("v1/pods")
         bound = everywhere.within("default")
@@ -492,7 +492,7 @@ async def test_metadata_alone_is_asked_for_by_projection():
     ]
 
 
-async def test_a_body_of_megabytes_is_sent_with_its_length_and_without_a_warning():
+async def test_body_of_megabytes_is_sent_with_length_and_without_warning():
     data = {"blob": "x" * 1_500_000}
     config_map = {"metadata": {"name": "big", "namespace": "default"}, "data": data}
     async with ScriptedServer() as server, client_of(server) as client:

@@ -104,7 +104,7 @@ def test_a_refusal_without_a_body_is_typed_by_its_code():
     assert "Unauthorized (HTTP 401 from https://server:6443" in str(error)
 
 
-def test_too_many_requests_is_that_whoever_says_it():
+def test_429_is_too_many_requests_from_any_server():
     html = answer(429, raw=b"<html>slow down</html>", content_type="text/html", retry_after="7")
     error = error_of(html)
     assert isinstance(error, TooManyRequests)
@@ -128,7 +128,7 @@ def test_too_many_requests_is_that_whoever_says_it():
         (answer(407, raw=b"<html>", content_type="text/html"), ["proxy-url"]),
     ],
 )
-def test_what_is_not_kubernetes_says_what_came_and_what_to_look_at(response, told):
+def test_a_foreign_response_is_reported_with_a_remedy(response, told):
     error = error_of(response)
     assert type(error) is ProtocolError
     assert error.code == response.status

@@ -52,7 +52,7 @@ async def send(request, *outcomes, **options):
     return transport, result
 
 
-async def test_a_creation_is_sent_again_where_the_server_says_it_was_not_processed():
+async def test_a_create_is_retried_where_it_was_not_processed():
     transport, result = await send(POST, BUSY, BUSY, answer(201, {}))
     assert result.status == 201
     assert transport.sent == [POST] * 3
@@ -60,7 +60,7 @@ async def test_a_creation_is_sent_again_where_the_server_says_it_was_not_process
 
 
 @pytest.mark.spec("R40")
-async def test_the_servers_wish_is_obeyed_ten_times_and_then_its_refusal_is_final():
+async def test_retry_after_is_honoured_ten_times_at_most():
     transport, error = await send(GET, BUSY)
     assert isinstance(error, TooManyRequests)
     assert len(transport.sent) == 11
@@ -73,7 +73,7 @@ async def test_a_429_that_names_no_delay_waits_a_second():
     assert now() == 1.0
 
 
-async def test_a_date_in_retry_after_is_a_delay_by_the_clock():
+async def test_date_in_retry_after_is_delay_by_clock():
     later = refusal(503, "ServiceUnavailable", retry_after="Tue, 01 Jan 2030 00:00:09 GMT")
     _, result = await send(GET, later, answer(200, {}), clock=VirtualClock())
     assert result.ok
@@ -122,7 +122,7 @@ async def test_a_lost_connection_is_retried_for_what_is_repeatable():
     assert now() == pytest.approx(0.3)
 
 
-async def test_a_creation_is_never_sent_twice_because_a_connection_was_lost():
+async def test_creation_is_never_sent_twice_because_connection_was_lost():
     for error in (ConnectionLost("gone"), ConnectionRefused("no"), RequestTimeout("slow")):
         transport, raised = await send(POST, error)
         assert raised is error
@@ -162,7 +162,7 @@ async def test_never_means_once():
     assert len(transport.sent) == 1
 
 
-async def test_a_refused_login_is_renewed_once_and_tells_which_it_was():
+async def test_a_refused_login_is_renewed_once_and_names_it():
     credentials = RenewableToken("old", "new")
     transport = ScriptedTransport([refusal(401, "Unauthorized"), answer(200, {})])
     result = await sender_over(transport, credentials).send(POST)

@@ -100,7 +100,7 @@ def node_of(pod: LazyObject) -> list[str]:
 
 
 @pytest.mark.spec("C10")
-async def test_the_first_read_makes_the_informer_and_waits_for_its_list(client):
+async def test_first_read_makes_informer_and_waits_for_list(client):
     source = client.source("v1/pods")
     source.latency = 3
     async with reading(client) as reader:
@@ -126,7 +126,7 @@ async def test_a_read_follows_the_watch(client):
 
 
 @pytest.mark.spec("C10")
-async def test_without_create_a_kind_that_was_not_announced_is_an_error(client):
+async def test_without_create_kind_that_was_not_announced_is_error(client):
     async with reading(client, create=False, options={"v1/pods": CacheOptions()}) as reader:
         assert len(await reader.list("v1/pods")) == 3
         with pytest.raises(CacheError, match="v1/secrets is not cached; add it"):
@@ -135,7 +135,7 @@ async def test_without_create_a_kind_that_was_not_announced_is_an_error(client):
 
 
 @pytest.mark.spec("C10")
-async def test_what_is_read_is_the_callers_own_unless_the_stored_object_is_asked_for(client):
+async def test_reads_are_copies_unless_the_stored_object_is_requested(client):
     async with reading(client) as reader:
         first = await reader.get("v1/pods", "a", namespace="default")
         first["metadata"]["labels"]["app"] = "changed"
@@ -148,7 +148,7 @@ async def test_what_is_read_is_the_callers_own_unless_the_stored_object_is_asked
 
 
 @pytest.mark.spec("C11")
-async def test_one_store_and_one_watch_serve_the_dictionary_the_typed_and_the_metadata_view(client):
+async def test_one_watch_serves_dictionary_typed_and_metadata_views(client):
     async with reading(client) as reader:
         untyped = await reader.get("v1/pods", "a", namespace="default")
         typed = await reader.get("v1/pods", "a", namespace="default", kind=Pod)
@@ -165,7 +165,7 @@ async def test_one_store_and_one_watch_serve_the_dictionary_the_typed_and_the_me
 
 
 @pytest.mark.spec("C10")
-async def test_a_list_selects_by_namespace_and_labels_and_a_limit_truncates(client):
+async def test_list_selects_by_namespace_and_labels_and_limit_truncates(client):
     async with reading(client) as reader:
         assert names(await reader.list("v1/pods")) == ["a", "b", "c"]
         assert names(await reader.list("v1/pods", namespace="default")) == ["a", "c"]
@@ -191,7 +191,7 @@ async def test_field_selectors_must_be_exact_and_indexed(client):
 
 
 @pytest.mark.spec("C10")
-async def test_an_index_added_after_the_first_read_works_at_once_and_terms_intersect(client):
+async def test_an_index_added_later_works_at_once(client):
     async with reading(client) as reader:
         await reader.list("v1/pods")
         reader.index_field("v1/pods", "spec.node", node_of)

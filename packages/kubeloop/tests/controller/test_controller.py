@@ -94,7 +94,7 @@ async def running(controller: Controller) -> AsyncIterator[asyncio.Task[None]]:
 
 
 @pytest.mark.spec("C1")
-async def test_a_change_calls_the_reconciler_with_namespace_and_name_and_a_burst_calls_it_once():
+async def test_a_burst_of_changes_reconciles_the_key_once():
     script = Script()
     controller, informer, _ = make(script)
     async with running(controller):
@@ -106,7 +106,7 @@ async def test_a_change_calls_the_reconciler_with_namespace_and_name_and_a_burst
 
 
 @pytest.mark.spec("C2")
-async def test_an_error_is_tried_again_later_each_time_until_it_succeeds():
+async def test_error_is_tried_again_later_each_time_until_it_succeeds():
     script = Script(RuntimeError("a"), RuntimeError("b"), RuntimeError("c"), None)
     controller, informer, metrics = make(script)
     async with running(controller):
@@ -118,7 +118,7 @@ async def test_an_error_is_tried_again_later_each_time_until_it_succeeds():
 
 
 @pytest.mark.spec("C2")
-async def test_a_terminal_error_is_counted_and_not_tried_again_until_something_changes():
+async def test_a_terminal_error_is_not_retried_until_a_change():
     script = Script(TerminalError("spec.x is invalid"))
     controller, informer, metrics = make(script)
     async with running(controller):
@@ -132,7 +132,7 @@ async def test_a_terminal_error_is_counted_and_not_tried_again_until_something_c
 
 
 @pytest.mark.spec("C2")
-async def test_requeue_after_forgets_the_failures_and_comes_back_after_exactly_that():
+async def test_requeue_after_forgets_failures_and_comes_back_after_exactly_that():
     script = Script(
         RuntimeError("a"), RuntimeError("b"), Result(requeue_after=10), RuntimeError("c")
     )
@@ -166,7 +166,7 @@ async def test_requeue_is_rate_limited():
 
 
 @pytest.mark.spec("C2")
-async def test_a_change_while_an_object_waits_for_its_retry_is_looked_at_at_once_and_only_once():
+async def test_a_change_during_backoff_is_reconciled_once_at_once():
     script = Script(Result(requeue_after=50), None)
     controller, informer, _ = make(script)
     async with running(controller):
@@ -188,7 +188,7 @@ async def test_a_change_while_an_object_waits_for_its_retry_is_looked_at_at_once
         (Result(requeue_after=1, priority=7), 7),
     ],
 )
-async def test_the_priority_is_kept_on_a_requeue_unless_the_result_says_otherwise(answer, expected):
+async def test_priority_is_kept_on_requeue_unless_result_says_otherwise(answer, expected):
     controller, informer, _ = make(Script(answer))
     informer_task = asyncio.create_task(controller.run())
     await settle()
@@ -203,7 +203,7 @@ async def test_the_priority_is_kept_on_a_requeue_unless_the_result_says_otherwis
 
 
 @pytest.mark.spec("C4")
-async def test_a_bug_in_the_reconciler_is_an_error_like_any_other_and_ends_no_worker(caplog):
+async def test_a_reconcilers_bug_ends_no_worker(caplog):
     async def reconcile(request: Request) -> None:
         if request == WEB:
             _ = 1 // 0
@@ -238,7 +238,7 @@ async def test_a_timeout_is_counted_as_one_and_tried_again():
 
 
 @pytest.mark.spec("C4")
-async def test_a_timeout_of_the_reconciler_itself_is_counted_as_an_error():
+async def test_timeout_of_reconciler_itself_is_counted_as_error():
     controller, informer, metrics = make(Script(TimeoutError("upstream")), timeout=5)
     async with running(controller):
         informer.add("web")
@@ -246,7 +246,7 @@ async def test_a_timeout_of_the_reconciler_itself_is_counted_as_an_error():
     assert metrics.outcomes == [Outcome.ERROR]
 
 
-async def test_an_answer_of_the_api_server_is_logged_without_a_traceback(caplog):
+async def test_answer_of_api_server_is_logged_without_traceback(caplog):
     error = NotFound(Status(message="no such pod", code=404))
     controller, informer, _ = make(Script(error))
     async with running(controller):
@@ -260,7 +260,7 @@ async def test_an_answer_of_the_api_server_is_logged_without_a_traceback(caplog)
 
 
 @pytest.mark.spec("C5")
-async def test_no_reconcile_runs_before_every_handler_has_seen_all_initial_objects():
+async def test_no_reconcile_runs_before_all_handlers_are_synced():
     script = Script()
     controller, synced, _ = make(script)
     late = FakeInformer(synced=False)
@@ -277,7 +277,7 @@ async def test_no_reconcile_runs_before_every_handler_has_seen_all_initial_objec
 
 
 @pytest.mark.spec("C5")
-async def test_a_start_that_does_not_sync_in_time_fails_and_names_the_watch():
+async def test_a_sync_timeout_at_start_names_the_watch():
     controller, _, _ = make(Script(), sync_timeout=120)
     late = FakeInformer(synced=False)
     controller.watch(late, name="pods of web")
@@ -328,7 +328,7 @@ class NotYetServed:
 
 
 @pytest.mark.spec("C6")
-async def test_a_kind_that_is_not_installed_yet_is_asked_for_every_ten_seconds():
+async def test_a_missing_kind_is_retried_every_ten_seconds():
     script = Script()
     controller, informer, _ = make(script)
     widgets = NotYetServed(25)
@@ -345,7 +345,7 @@ async def test_a_kind_that_is_not_installed_yet_is_asked_for_every_ten_seconds()
 
 
 @pytest.mark.spec("C6")
-async def test_a_kind_that_never_appears_ends_the_start_at_the_sync_timeout_with_the_reason():
+async def test_a_missing_kind_fails_the_start_with_its_reason():
     controller, _, _ = make(Script(), sync_timeout=35)
     widgets = NotYetServed(1000)
     controller.watch(widgets, name="widgets")
@@ -394,7 +394,7 @@ async def test_the_predicates_of_a_watch_are_anded_before_the_mapping():
 
 
 @pytest.mark.spec("C8")
-async def test_a_stale_delete_is_a_delete_and_one_without_an_object_is_logged_and_dropped(caplog):
+async def test_a_stale_delete_without_an_object_is_dropped(caplog):
     script = Script()
     controller, informer, _ = make(script)
     async with running(controller):
@@ -406,7 +406,7 @@ async def test_a_stale_delete_is_a_delete_and_one_without_an_object_is_logged_an
 
 
 @pytest.mark.spec("C13")
-async def test_initial_objects_and_unchanged_updates_have_low_priority_so_that_changes_overtake():
+async def test_initial_objects_and_resyncs_have_low_priority():
     script = Script()
     controller, informer, _ = make(script)
     late = FakeInformer(synced=False)
@@ -431,7 +431,7 @@ class FakeStore:
 
 
 @pytest.mark.spec("C9")
-async def test_a_reconcile_waits_with_backoff_until_the_cache_shows_the_previous_writes():
+async def test_reconcile_waits_with_backoff_until_cache_shows_previous_writes():
     store = FakeStore()
     guard = ConsistencyGuard(timeout=60)
     guard.follow(PODS, store)
@@ -461,7 +461,7 @@ async def test_a_reconcile_waits_with_backoff_until_the_cache_shows_the_previous
 
 
 @pytest.mark.spec("C9", "X11")
-async def test_a_cache_that_never_shows_the_write_holds_a_reconcile_back_only_for_the_timeout():
+async def test_a_stale_cache_delays_a_reconcile_by_the_timeout():
     store = FakeStore()
     guard = ConsistencyGuard(timeout=30)
     guard.follow(PODS, store)
@@ -505,7 +505,7 @@ async def test_a_stop_starts_no_reconcile_and_awaits_the_running_ones():
 
 
 @pytest.mark.spec("C17")
-async def test_a_second_cancellation_cancels_the_running_reconciles_and_waits_for_their_end():
+async def test_second_cancellation_cancels_running_reconciles_and_waits_for_end():
     log: list[str] = []
 
     async def reconcile(_request: Request) -> None:
@@ -547,7 +547,7 @@ async def test_two_controllers_of_one_manager_cannot_have_the_same_name():
         manager.add(Controller("pods", Script()))
 
 
-async def test_as_many_reconciles_run_at_once_as_there_are_workers_and_never_two_of_one_object():
+async def test_workers_run_in_parallel_but_never_on_one_object():
     running_now: list[str] = []
 
     async def reconcile(request: Request) -> None:
@@ -582,7 +582,7 @@ async def test_reconciles_that_never_wait_let_others_have_the_loop():
     assert len(ticks) > 3
 
 
-async def test_a_failure_of_the_controller_itself_ends_run_and_all_workers():
+async def test_failure_of_controller_itself_ends_run_and_all_workers():
     class Broken(RecordedMetrics):
         def reconciled(self, outcome: Outcome, seconds: float) -> None:
             raise LookupError("metrics are broken")
@@ -601,7 +601,7 @@ async def test_a_failure_of_the_controller_itself_ends_run_and_all_workers():
 
 
 @pytest.mark.spec("C16")
-async def test_a_warm_controller_has_a_full_queue_before_it_runs_and_starts_its_sources_once():
+async def test_a_warm_controller_fills_its_queue_before_it_runs():
     script = Script()
     controller, informer, _ = make(script)
     await controller.warm_up()
@@ -629,7 +629,7 @@ async def test_a_watch_added_later_starts_at_once():
 
 
 @pytest.mark.spec("C16", "C17")
-async def test_a_manager_warms_a_controller_up_runs_it_and_lets_its_reconcile_finish():
+async def test_manager_warms_controller_up_runs_it_and_lets_reconcile_finish():
     log: list[str] = []
 
     async def reconcile(request: Request) -> None:
@@ -653,7 +653,7 @@ async def test_a_manager_warms_a_controller_up_runs_it_and_lets_its_reconcile_fi
     assert informer.registrations[0].removed
 
 
-async def test_a_warm_controller_that_never_ran_leaves_its_informers_when_closed():
+async def test_warm_controller_that_never_ran_leaves_informers_when_closed():
     controller, informer, _ = make(Script())
     await controller.warm_up()
     await controller.close()

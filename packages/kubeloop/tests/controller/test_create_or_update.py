@@ -61,7 +61,7 @@ async def test_a_missing_object_is_mutated_and_created() -> None:
 
 
 @pytest.mark.spec("C20")
-async def test_a_different_object_is_updated_and_keeps_what_is_not_ours() -> None:
+async def test_different_object_is_updated_and_keeps_what_is_not_ours() -> None:
     api = Api(config_map(key="old", theirs="kept"))
     written, outcome = await create_or_update(api, config_map(), setting("new"))
     assert outcome is WriteOutcome.UPDATED
@@ -69,7 +69,7 @@ async def test_a_different_object_is_updated_and_keeps_what_is_not_ours() -> Non
 
 
 @pytest.mark.spec("C20")
-async def test_an_object_that_is_as_it_should_be_is_not_written() -> None:
+async def test_object_that_is_as_it_should_be_is_not_written() -> None:
     stored = config_map(key="new")
     api = Api(stored)
     written, outcome = await create_or_update(api, config_map(), setting("new"))

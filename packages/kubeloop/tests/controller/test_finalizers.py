@@ -29,7 +29,7 @@ def nothing(_obj: object) -> None:
 
 
 @pytest.mark.spec("C18")
-async def test_a_living_object_gets_the_finalizers_that_it_lacks_and_none_is_run() -> None:
+async def test_a_live_object_gets_missing_finalizers_and_none_runs() -> None:
     ran: list[object] = []
     finalizers = Finalizers({"a/x": ran.append, "a/y": ran.append})
     body = obj("theirs", "a/y")
@@ -71,7 +71,7 @@ async def test_an_object_that_goes_is_finalized_and_then_freed() -> None:
 
 
 @pytest.mark.spec("C18")
-async def test_a_finalizer_that_fails_stays_and_the_others_run_all_the_same() -> None:
+async def test_finalizer_that_fails_stays_and_others_run_all_same() -> None:
     def fails(_obj: object) -> None:
         raise ValueError("not yet")
 
@@ -103,7 +103,7 @@ def test_a_name_can_be_registered_once() -> None:
 
 
 @pytest.mark.spec("C18")
-def test_removal_tests_the_finalizer_at_its_index_so_that_a_concurrent_edit_fails() -> None:
+def test_removal_tests_finalizer_at_index_so_that_concurrent_edit_fails() -> None:
     patch = remove_finalizers(["a", "b", "c"], ["a", "c"])
     assert patch is not None
     assert list(patch.operations) == [

@@ -67,7 +67,7 @@ def test_for_owner_drops_the_namespace_of_a_cluster_scoped_owner():
 
 
 @pytest.mark.spec("C8", "X6")
-def test_an_update_names_the_old_and_the_new_owner_each_once():
+def test_update_names_old_and_new_owner_each_once():
     mapping = for_owner(DEPLOYMENT)
     old = owned("pod", reference("a"), reference("b"), uid="1")
     new = owned("pod", reference("b"), reference("c"), uid="2")
@@ -75,7 +75,7 @@ def test_an_update_names_the_old_and_the_new_owner_each_once():
 
 
 @pytest.mark.spec("C8")
-def test_map_func_asks_for_both_objects_of_an_update_and_gives_each_request_once():
+def test_map_func_maps_both_objects_of_an_update():
     def targets(thing: dict[str, Any]) -> list[Request]:
         return [Request("ns", name) for name in thing["targets"]]
 

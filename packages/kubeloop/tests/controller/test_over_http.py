@@ -64,7 +64,7 @@ def serve_leases(server: ScriptedServer, leases: LeaseServer) -> None:
 
 
 @pytest.mark.spec("L13")
-async def test_an_election_on_its_own_thread_and_connection_acquires_renews_and_releases() -> None:
+async def test_election_on_own_thread_and_connection_acquires_renews_and_releases() -> None:
     leases, started = LeaseServer(), asyncio.Event()
 
     async def work() -> None:
@@ -115,7 +115,7 @@ POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace
         (SERIES_EVENTS, "/apis/events.k8s.io/v1/namespaces/shop/events"),
     ],
 )
-async def test_events_are_created_then_patched_then_created_anew(resource: str, path: str) -> None:
+async def test_events_are_created_then_patched_then_created_again(resource: str, path: str) -> None:
     reporter = Reporter("test", "i")
     correlator = EventSeries(reporter) if resource == SERIES_EVENTS else None
     async with ScriptedServer() as server, client_of(server) as client:

@@ -72,7 +72,7 @@ def test_update_predicates_let_adds_and_deletes_pass(predicate):
 
 
 @pytest.mark.spec("C7")
-def test_by_kind_asks_one_function_for_each_kind_and_lets_the_others_pass():
+def test_by_kind_filters_each_notification_kind_alone():
     predicate: Predicate[dict[str, Any]] = by_kind(
         updated=lambda event: event.new["metadata"]["generation"] > 1,
         deleted=lambda event: event.stale,

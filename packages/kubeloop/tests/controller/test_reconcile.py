@@ -79,7 +79,7 @@ async def test_a_reconcile_that_cleans_up_quickly_is_not_reported(caplog):
 
 
 @pytest.mark.spec("C4")
-async def test_a_reconcile_that_awaited_something_cancelled_is_a_failure_not_an_end():
+async def test_reconcile_that_awaited_something_cancelled_is_failure_not_end():
     inner = asyncio.create_task(asyncio.sleep(1000))
     asyncio.get_running_loop().call_later(1, inner.cancel)
 

@@ -87,7 +87,7 @@ async def test_every_initial_object_is_mapped_before_the_first_reconcile(synced_
 
 
 @pytest.mark.spec("C13")
-async def test_a_change_overtakes_the_initial_objects_and_a_resync_has_low_priority():
+async def test_change_overtakes_initial_objects_and_resync_has_low_priority():
     source: FakeSource[dict[str, Any]] = FakeSource()
     informer: Pods = SharedInformer(source, name="pods", resync=100)
     for number in range(5):
@@ -134,7 +134,7 @@ async def test_a_deletion_found_by_a_relist_is_reconciled():
 
 
 @pytest.mark.spec("C8", "X6")
-async def test_a_name_that_changed_its_uid_and_owner_reconciles_both_owners():
+async def test_name_that_changed_uid_and_owner_reconciles_both_owners():
     source, informer = make_pods()
     source.put(owned_by(source, "pod", "old", "uid-1"))
     seen: list[str] = []
@@ -156,7 +156,7 @@ async def test_a_name_that_changed_its_uid_and_owner_reconciles_both_owners():
 
 
 @pytest.mark.spec("C9")
-async def test_with_the_guard_a_lagging_watch_does_not_make_the_reconciler_create_twice():
+async def test_with_guard_lagging_watch_does_not_make_reconciler_create_twice():
     source, informer = make_pods()
     guard = ConsistencyGuard(timeout=300)
     guard.follow(PODS, informer.store)
@@ -186,7 +186,7 @@ async def test_with_the_guard_a_lagging_watch_does_not_make_the_reconciler_creat
 
 
 @pytest.mark.spec("C9")
-async def test_a_bookmark_lets_a_write_outside_of_the_watched_slice_pass():
+async def test_bookmark_lets_write_outside_of_watched_slice_pass():
     source, informer = make_pods()
     guard = ConsistencyGuard(timeout=1e9)
     guard.follow(PODS, informer.store)
@@ -203,7 +203,7 @@ async def test_a_bookmark_lets_a_write_outside_of_the_watched_slice_pass():
 
 
 @pytest.mark.spec("C9", "X11")
-async def test_a_server_restored_from_a_backup_blocks_reconciles_only_for_the_timeout():
+async def test_server_restored_from_backup_blocks_reconciles_only_for_timeout():
     source, informer = make_pods()
     source.create("web")
     backup = source.version
@@ -231,7 +231,7 @@ async def test_a_server_restored_from_a_backup_blocks_reconciles_only_for_the_ti
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_at_rest_the_last_reconcile_of_every_object_saw_its_final_state(seed):
+async def test_at_rest_last_reconcile_of_every_object_saw_final_state(seed):
     """The promise of level-triggered work, under random writes, faults and slow reconciles."""
     rand = random.Random(seed)
     source, informer = make_pods()

@@ -39,7 +39,7 @@ async def test_an_owner_that_wrote_nothing_is_never_held_back(guard):
 
 
 @pytest.mark.spec("C9")
-async def test_a_write_holds_its_owner_back_until_the_cache_has_come_so_far(guard, pods):
+async def test_write_holds_owner_back_until_cache_has_come_so_far(guard, pods):
     guard.wrote(WEB, "uid", PODS, "12")
     assert guard.lagging(WEB) == (PODS,)
     assert guard.lagging(API) == (), "others go on"
@@ -116,7 +116,7 @@ async def test_a_cache_without_a_version_is_behind(guard, pods):
 
 
 @pytest.mark.spec("C9", "X11")
-async def test_a_cache_whose_versions_went_back_blocks_only_until_the_timeout(guard, pods, caplog):
+async def test_cache_whose_versions_went_back_blocks_only_until_timeout(guard, pods, caplog):
     pods.version = "5000"
     guard.wrote(WEB, "uid", PODS, "5001")
     pods.version = "3000"
@@ -146,7 +146,7 @@ async def test_a_malformed_version_of_a_write_is_refused(guard, version):
 
 
 @pytest.mark.spec("C9")
-async def test_a_store_whose_version_cannot_be_compared_is_an_error_until_the_timeout(guard, pods):
+async def test_store_whose_version_cannot_be_compared_is_error_until_timeout(guard, pods):
     guard.wrote(WEB, "uid", PODS, "12")
     pods.version = "abc"
     with pytest.raises(ValueError, match="'abc'"):
@@ -156,6 +156,6 @@ async def test_a_store_whose_version_cannot_be_compared_is_an_error_until_the_ti
 
 
 @pytest.mark.spec("C9")
-async def test_a_write_to_a_resource_that_is_not_followed_is_refused(guard):
+async def test_write_to_resource_that_is_not_followed_is_refused(guard):
     with pytest.raises(KeyError, match="batch/v1/jobs is not followed"):
         guard.wrote(WEB, "uid", JOBS, "12")

@@ -62,7 +62,7 @@ async def test_excluded_checks_are_not_run() -> None:
 
 
 @pytest.mark.spec("C19")
-async def test_excluding_what_is_not_there_is_told() -> None:
+async def test_excluding_what_is_not_there_is_reported() -> None:
     answer = await HealthChecks("healthz", {"a": passes}).run(exclude=["x"], verbose=True)
     assert answer.ok
     assert 'cannot be excluded: no matches for "x"' in answer.text
@@ -142,7 +142,7 @@ async def test_importing_the_server_does_not_load_aiohttp() -> None:
     assert await process.wait() == 0
 
 
-async def test_a_check_that_fails_is_told_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_check_that_fails_is_reported_in_one_line(caplog: pytest.LogCaptureFixture) -> None:
     def caches() -> None:
         raise RuntimeError("the caches are not filled yet")
 

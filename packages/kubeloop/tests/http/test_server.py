@@ -90,7 +90,7 @@ async def test_a_head_that_trickles_in_gets_no_more_time():
         await end
 
 
-async def test_the_next_request_has_as_little_time_once_it_has_begun():
+async def test_next_request_has_as_little_time_once_it_has_begun():
     request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
     limits = ConnectionLimits(head=0.3, idle=600.0)
     async with serving(limits) as server, calling(server, request) as caller:
@@ -99,7 +99,7 @@ async def test_the_next_request_has_as_little_time_once_it_has_begun():
         await caller.ends()
 
 
-async def test_a_connection_may_rest_between_requests_but_not_for_ever():
+async def test_a_connection_may_rest_between_requests_but_not_indefinitely():
     request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
     async with (
         serving(ConnectionLimits(head=600.0, idle=0.3)) as server,
@@ -109,13 +109,13 @@ async def test_a_connection_may_rest_between_requests_but_not_for_ever():
         await caller.ends()
 
 
-async def test_a_body_that_does_not_come_is_told_so():
+async def test_a_body_that_does_not_come_is_reported_so():
     said = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n1"
     async with serving(ConnectionLimits(head=0.3)) as server, calling(server, said) as caller:
         assert b" 408 " in await caller.reader.readline()
 
 
-async def test_an_answer_that_nobody_takes_is_given_up():
+async def test_an_answer_that_no_client_takes_is_given_up():
     async def much(_request: web.Request) -> web.Response:
         return web.Response(body=bytes(64 << 20))
 
@@ -126,7 +126,7 @@ async def test_an_answer_that_nobody_takes_is_given_up():
         await until_left(server, 0)
 
 
-async def test_a_newcomer_takes_the_place_of_whoever_has_waited_longest():
+async def test_newcomer_takes_place_of_any_caller_has_waited_longest():
     limits = ConnectionLimits(head=600.0, connections=3)
     async with serving(limits) as server, contextlib.AsyncExitStack() as stack:
         silent = [await stack.enter_async_context(calling(server)) for _ in range(3)]
@@ -139,7 +139,7 @@ async def test_a_newcomer_takes_the_place_of_whoever_has_waited_longest():
         assert not silent[2].reader.at_eof()
 
 
-async def test_whoever_is_being_served_keeps_its_place():
+async def test_any_caller_is_being_served_keeps_its_place():
     begun, may_end = asyncio.Event(), asyncio.Event()
 
     async def slow(_request: web.Request) -> web.Response:

@@ -77,7 +77,7 @@ class Rig:
 
 
 @pytest.mark.spec("Q5", "Q10")
-async def test_a_list_deletes_first_then_updates_and_adds_in_list_order_over_the_final_store():
+async def test_a_list_notifies_deletes_first_then_list_order():
     rig = Rig()
     stores = []
     rig.listen(lambda _note: stores.append(versions(rig.view)))
@@ -148,7 +148,7 @@ async def test_of_duplicate_keys_in_a_list_the_last_wins():
 
 
 @pytest.mark.spec("Q7")
-async def test_a_resync_repeats_what_is_in_the_store_when_its_turn_comes():
+async def test_resync_repeats_what_is_in_store_when_turn_comes():
     rig = Rig()
     async with rig.running():
         rig.replace(2, pod("a", 1), pod("x", 2))
@@ -168,7 +168,7 @@ async def test_a_resync_repeats_what_is_in_the_store_when_its_turn_comes():
 
 
 @pytest.mark.spec("Q30")
-async def test_an_add_of_a_known_key_is_an_update_and_an_update_of_an_unknown_key_an_add():
+async def test_notifications_follow_the_store_not_the_event_type():
     rig = Rig()
     async with rig.running():
         rig.put(pod("a", 1))
@@ -200,7 +200,7 @@ async def test_a_delete_of_an_unknown_key_is_suppressed():
 
 
 @pytest.mark.spec("Q3")
-async def test_a_delete_of_an_unknown_key_is_passed_on_where_asked_for():
+async def test_delete_of_unknown_key_is_passed_on_on_request():
     rig = Rig(unknown_deletes=True)
     seen: list[Any] = []
     rig.listen(seen.append)
@@ -212,7 +212,7 @@ async def test_a_delete_of_an_unknown_key_is_passed_on_where_asked_for():
 
 
 @pytest.mark.spec("Q11", "I11")
-async def test_long_batches_are_applied_in_slices_and_others_run_in_between():
+async def test_long_batches_are_applied_in_slices():
     rig = Rig()
     turns = 0
 
@@ -233,7 +233,7 @@ async def test_long_batches_are_applied_in_slices_and_others_run_in_between():
 
 
 @pytest.mark.spec("Q11")
-async def test_a_slice_with_changes_of_one_key_delivers_each_of_them():
+async def test_slice_with_changes_of_one_key_delivers_each_of_them():
     rig = Rig()
     async with rig.running():
         rig.put(pod("a", 1), pod("a", 2), pod("b", 3), pod("a", 4))
@@ -258,7 +258,7 @@ class BrokenMetrics(RecordingMetrics):
 
 
 @pytest.mark.spec("Q15")
-async def test_a_failed_list_is_counted_never_counts_as_synced_and_asks_for_a_new_one():
+async def test_a_failed_list_is_counted_unsynced_and_relisted():
     metrics = BrokenMetrics()
     metrics.fails = 1
     rig = Rig(metrics=metrics)
@@ -275,7 +275,7 @@ async def test_a_failed_list_is_counted_never_counts_as_synced_and_asks_for_a_ne
 
 
 @pytest.mark.spec("Q15")
-async def test_a_failed_change_asks_for_a_new_list_and_the_next_entries_are_applied():
+async def test_a_failed_change_requests_a_relist():
     metrics = BrokenMetrics()
     rig = Rig(metrics=metrics)
     async with rig.running():
@@ -290,7 +290,7 @@ async def test_a_failed_change_asks_for_a_new_list_and_the_next_entries_are_appl
 
 
 @pytest.mark.spec("S9")
-async def test_the_store_is_complete_up_to_the_last_change_list_or_bookmark():
+async def test_store_is_complete_up_to_last_change_list_or_bookmark():
     rig = Rig()
     async with rig.running():
         assert rig.view.version == ""
@@ -312,7 +312,7 @@ async def test_the_store_is_complete_up_to_the_last_change_list_or_bookmark():
 
 
 @pytest.mark.spec("I22")
-async def test_objects_that_tell_no_version_are_never_taken_for_unchanged():
+async def test_objects_without_a_version_never_count_as_unchanged():
     rig = Rig()
     quiet: list[Any] = []
     listener = rig.listen(quiet.append)

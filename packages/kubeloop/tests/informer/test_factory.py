@@ -151,7 +151,7 @@ async def test_after_the_shutdown_nothing_starts():
 
 
 @pytest.mark.spec("F3", "I15")
-async def test_waiting_covers_started_informers_and_names_those_that_did_not_sync(caplog):
+async def test_wait_for_sync_names_started_informers_that_did_not(caplog):
     client = FakeClient()
     client.source("v1/nodes").stall_lists()
     factory = make_factory(client)
@@ -170,7 +170,7 @@ async def test_waiting_covers_started_informers_and_names_those_that_did_not_syn
 
 
 @pytest.mark.parametrize("watch_list", [True, False])
-async def test_who_waits_in_vain_is_told_what_was_in_the_way(watch_list):
+async def test_a_sync_timeout_names_its_cause(watch_list):
     client = FakeClient()
     client.source("v1/pods").refuse_connections()
     options = dataclasses.replace(EXACT, watch_list=watch_list)
@@ -183,7 +183,7 @@ async def test_who_waits_in_vain_is_told_what_was_in_the_way(watch_list):
 
 
 @pytest.mark.spec("F3")
-async def test_whoever_waits_learns_that_the_informers_stopped():
+async def test_waiters_learn_that_the_informers_stopped():
     client = FakeClient()
     client.source("v1/pods").stall_lists()
     factory = make_factory(client)
@@ -196,7 +196,7 @@ async def test_whoever_waits_learns_that_the_informers_stopped():
 
 
 @pytest.mark.spec("F4")
-async def test_shutdown_waits_for_all_runners_stops_none_and_may_be_repeated():
+async def test_shutdown_waits_for_all_runners_and_is_repeatable():
     client = FakeClient()
     client.source("v1/pods").create("a")
     factory = make_factory(client)
@@ -239,7 +239,7 @@ async def test_options_reach_lists_and_watches():
 
 
 @pytest.mark.spec("F5")
-async def test_a_tweak_changes_selectors_and_has_no_say_in_paging_or_versions():
+async def test_a_tweak_changes_selectors_but_not_paging_or_versions():
     client = FakeClient()
 
     def tweak(selection: Selection) -> Selection:
@@ -305,7 +305,7 @@ class TrimmingSource(FakeSource[Any]):
         (LazyObject, drop_managed_fields, False),
     ],
 )
-def test_a_source_that_can_leave_managed_fields_out_is_asked_to(kind, transform, asked):
+def test_source_that_can_leave_managed_fields_out_is_asked_to(kind, transform, asked):
     client = FakeClient()
     source = client.sources[PODS] = TrimmingSource()
     make_factory(client, transform=transform).informer("v1/pods", kind)
@@ -335,7 +335,7 @@ async def test_a_factorys_name_is_unique_until_its_shutdown():
 
 
 @pytest.mark.spec("F6")
-async def test_objects_that_leave_a_selector_arrive_as_deleted_and_come_back_as_added():
+async def test_leaving_a_selector_is_a_delete_and_returning_an_add():
     client = FakeClient()
     source = client.source("v1/pods")
     source.create("a", labels={"app": "web"})
@@ -361,7 +361,7 @@ async def test_objects_that_leave_a_selector_arrive_as_deleted_and_come_back_as_
 
 
 @pytest.mark.spec("F7")
-async def test_metadata_informers_ask_for_partial_objects_and_keep_kind_and_api_version():
+async def test_metadata_informers_request_partial_objects():
     client = FakeClient()
     decode = msgspec.json.Decoder(PartialObjectMetadata).decode
     source = client.sources[PODS] = FakeSource(
@@ -414,7 +414,7 @@ def test_a_selector_for_nothing_is_refused():
         make_factory().informer("v1/pods", dict, label_selector=LabelSelector.nothing())
 
 
-async def test_a_block_that_fails_stops_everything_and_raises_its_own_error():
+async def test_block_that_fails_stops_everything_and_raises_own_error():
     client = FakeClient()
     factory = make_factory(client)
     pods = factory.informer("v1/pods", dict)
@@ -430,7 +430,7 @@ async def test_a_block_that_fails_stops_everything_and_raises_its_own_error():
     assert client.source("v1/pods").open_streams == []
 
 
-async def test_an_informer_that_fails_for_good_ends_the_block_with_its_error():
+async def test_informer_that_fails_for_good_ends_block_with_error():
     client = FakeClient()
     client.source("v1/pods").fail_lists(ZeroDivisionError("a defect"))
     factory = make_factory(client)
@@ -451,7 +451,7 @@ async def test_a_timeout_of_the_block_itself_passes_through():
             await asyncio.sleep(1000)
 
 
-async def test_a_factory_stopped_before_its_informers_took_a_step_leaves_nobody_waiting():
+async def test_a_factory_stopped_at_once_releases_its_waiters():
     factory = make_factory()
     pods = factory.informer("v1/pods", dict)
     factory.start()

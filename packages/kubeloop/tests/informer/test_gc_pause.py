@@ -44,7 +44,7 @@ def make(*, enabled: bool = True) -> tuple[FakeControl, GcPauser]:
     return control, GcPauser(control)
 
 
-def test_the_first_load_is_paused_then_frozen_and_all_is_given_back() -> None:
+def test_the_first_load_pauses_then_freezes_and_releases() -> None:
     control, collector = make()
     guard = GcGuard(collector=collector)
 
@@ -87,7 +87,7 @@ def test_overlapping_loads_share_one_pause_and_the_last_informer_thaws() -> None
     assert control.calls[-1] == "unfreeze"
 
 
-def test_a_load_that_fails_gives_the_collector_back_and_freezes_nothing() -> None:
+def test_load_that_fails_gives_collector_back_and_freezes_nothing() -> None:
     control, collector = make()
     guard = GcGuard(collector=collector)
 
@@ -171,7 +171,7 @@ def test_garbage_made_after_the_freeze_is_still_collected(real_guard: GcGuard) -
     assert gc.get_freeze_count() == 0
 
 
-def test_what_was_hidden_by_the_freeze_is_collected_after_the_release(
+def test_what_was_hidden_by_freeze_is_collected_after_release(
     real_guard: GcGuard,
 ) -> None:
     old = Node()
@@ -189,7 +189,7 @@ def test_what_was_hidden_by_the_freeze_is_collected_after_the_release(
 
 
 @pytest.mark.virtual_time
-async def test_a_load_that_stalls_gives_the_collector_back_after_ten_seconds() -> None:
+async def test_load_that_stalls_gives_collector_back_after_ten_seconds() -> None:
     control, collector = make()
     guard = GcGuard(collector=collector)
 

@@ -33,7 +33,7 @@ def name(obj) -> str:
     return obj["metadata"]["name"]
 
 
-async def test_three_callables_get_objects_and_any_of_them_may_be_missing():
+async def test_any_of_the_three_callables_may_be_missing():
     source = FakeSource[Any]()
     source.create("a")
     seen: list[Any] = []
@@ -57,7 +57,7 @@ async def test_three_callables_get_objects_and_any_of_them_may_be_missing():
     ]
 
 
-async def test_what_a_plain_handler_returns_is_ignored_and_what_can_be_awaited_is_awaited():
+async def test_a_handlers_awaitable_is_awaited_and_other_results_ignored():
     source = FakeSource[Any]()
     source.create("a")
     seen = []
@@ -99,7 +99,7 @@ async def test_one_call_at_a_time_for_async_handlers():
 
 
 @pytest.mark.spec("I11")
-async def test_a_blocking_handler_runs_in_a_thread_one_call_at_a_time_and_in_order():
+async def test_a_blocking_handler_runs_serially_in_a_thread():
     source = FakeSource[Any]()
     for number in range(20):
         source.create(f"pod-{number}")
@@ -169,7 +169,7 @@ def test_a_handler_needs_callables_of_one_kind(arguments):
 
 
 @pytest.mark.spec("I11")
-async def test_a_plain_handler_that_holds_the_loop_is_named_in_a_warning(caplog):
+async def test_plain_handler_that_holds_loop_is_named_in_warning(caplog):
     source = FakeSource[Any]()
     source.create("a")
     loop = cast("VirtualTimeLoop", asyncio.get_running_loop())
@@ -216,7 +216,7 @@ async def test_a_runner_yields_by_time_and_by_count():
 
 
 @pytest.mark.spec("I12")
-async def test_a_failing_handler_loses_the_item_and_pauses_and_others_notice_nothing():
+async def test_failing_handler_loses_item_and_pauses_and_others_notice_nothing():
     source = FakeSource[Any]()
     for number in range(5):
         source.create(f"pod-{number}")
@@ -238,7 +238,7 @@ async def test_a_failing_handler_loses_the_item_and_pauses_and_others_notice_not
 
 
 @pytest.mark.spec("I12")
-async def test_a_handler_whose_own_work_was_cancelled_has_failed_and_goes_on():
+async def test_a_handlers_internal_cancellation_is_a_failure():
     source = FakeSource[Any]()
     source.create("a")
     source.create("b")
@@ -271,7 +271,7 @@ async def test_with_fail_fast_a_handlers_exception_comes_out_of_run():
 
 
 @pytest.mark.spec("I13", "I14")
-async def test_an_exception_in_an_initial_add_does_not_keep_the_handle_from_being_synced():
+async def test_a_failing_initial_add_does_not_block_sync():
     source = FakeSource[Any]()
     source.create("a")
     source.create("b")
@@ -311,7 +311,7 @@ def inside(obj) -> bool:
         (Deleted(K, {}), None),
     ],
 )
-def test_a_filter_turns_updates_across_its_border_into_adds_and_deletes(note, expected):
+def test_filter_turns_updates_across_border_into_adds_and_deletes(note, expected):
     seen: list[Any] = []
     filtered(seen.append, inside)(note)
     assert seen == ([] if expected is None else [expected])
@@ -342,7 +342,7 @@ async def test_a_filtering_handler_sees_its_part_of_the_world():
 
 
 @pytest.mark.spec("I19")
-async def test_a_new_uid_under_an_old_name_is_an_update_or_a_delete_and_an_add_where_asked_for():
+async def test_new_uid_is_update_or_optionally_delete_and_add():
     source = FakeSource[Any]()
     source.create("web", uid="uid1")
     plain: list[Any] = []
@@ -397,7 +397,7 @@ async def test_a_stalled_handler_delays_neither_the_store_nor_other_handlers():
 
 
 @pytest.mark.spec("I10")
-async def test_a_deep_buffer_is_warned_about_once_and_shown_as_a_metric(caplog):
+async def test_deep_buffer_is_warned_about_once_and_shown_as_metric(caplog):
     metrics = RecordingMetrics()
     listener = ProcessorListener[Any](name="slow", deliver=lambda note: None, metrics=metrics)
     notes = [Added(Key(f"k{n}"), None) for n in range(HIGH_WATER)]
@@ -415,7 +415,7 @@ async def test_a_deep_buffer_is_warned_about_once_and_shown_as_a_metric(caplog):
     await task
 
 
-async def test_a_handler_is_named_after_its_callable_unless_it_has_a_name():
+async def test_handler_is_named_after_callable_unless_it_has_name():
     informer = make_informer(FakeSource())
 
     def my_handler(obj): ...

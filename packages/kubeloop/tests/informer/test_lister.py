@@ -82,7 +82,7 @@ def test_a_selector_for_nothing_scans_nothing():
 
 
 @pytest.mark.spec("S8")
-def test_a_miss_is_a_typed_not_found_with_resource_and_name():
+def test_miss_is_typed_not_found_with_resource_and_name():
     lister = filled()
     assert DICT_ACCESS.name(lister.get("default", "db")) == "db"
     assert DICT_ACCESS.name(lister.namespace("default").get("db")) == "db"
@@ -96,7 +96,7 @@ def test_a_miss_is_a_typed_not_found_with_resource_and_name():
     assert lister.namespace("default").find("db") is not None
 
 
-def test_a_name_without_its_namespace_is_a_mistake_not_a_miss():
+def test_name_without_namespace_is_mistake_not_miss():
     lister = filled()
     for incomplete in (lister.find, lister.get):
         with pytest.raises(TypeError, match="'name'"):
@@ -121,7 +121,7 @@ def test_field_selectors_read_names_and_any_path_of_dictionaries():
     assert keys(lister.list("app=web", field_selector="metadata.name!=web-1")) == ["default/web-2"]
 
 
-def test_field_selectors_read_lazy_objects_and_refuse_what_a_struct_does_not_have():
+def test_field_selectors_refuse_fields_a_struct_lacks():
     class Slim(msgspec.Struct):
         metadata: SlimMeta
 

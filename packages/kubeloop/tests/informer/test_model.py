@@ -1,4 +1,4 @@
-"""Random writers and faults against the fake server: at rest, everybody agrees with the server."""
+"""Random writers and faults against the fake server: at rest, store and handlers agree with the server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from kubeloop.testing.virtual_time import VirtualTimeLoop
 
 NAMES = "abcdefgh"
 
-worlds = st.fixed_dictionaries(
+servers = st.fixed_dictionaries(
     {
         "supports_watch_list": st.booleans(),
         "watch_cache": st.booleans(),
@@ -62,13 +62,13 @@ steps = st.one_of(
 )
 
 
-class World:
+class Simulation:
     """A server, an informer and its handlers, and the steps that happen to them."""
 
-    def __init__(self, world: dict[str, Any], behaviour: dict[str, Any]) -> None:
+    def __init__(self, server: dict[str, Any], behaviour: dict[str, Any]) -> None:
         behaviour = dict(behaviour)
         resync, notify = behaviour.pop("resync"), behaviour.pop("notify_unchanged")
-        self.source = FakeSource[Any](version=1, **world)
+        self.source = FakeSource[Any](version=1, **server)
         options = dataclasses.replace(EXACT, watch_list=True, **behaviour)
         self.web_only = bool(behaviour["label_selector"])
         self.informer = make_informer(
@@ -188,8 +188,8 @@ def check_states_never_come_back(recorder: Recorder) -> None:
         last[note.key] = max(version, last.get(note.key, 0))
 
 
-async def play(world: dict[str, Any], behaviour: dict[str, Any], script: list[Any]) -> None:
-    state = World(world, behaviour)
+async def play(server: dict[str, Any], behaviour: dict[str, Any], script: list[Any]) -> None:
+    state = Simulation(server, behaviour)
     state.join()
     async with state.informer.running():
         for step in script:
@@ -205,7 +205,7 @@ async def play(world: dict[str, Any], behaviour: dict[str, Any], script: list[An
 @settings(
     max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
-@given(world=worlds, behaviour=behaviours, script=st.lists(steps, min_size=5, max_size=60))
-def test_at_rest_store_and_handlers_agree_with_the_server(world, behaviour, script):
+@given(server=servers, behaviour=behaviours, script=st.lists(steps, min_size=5, max_size=60))
+def test_at_rest_store_and_handlers_agree_with_the_server(server, behaviour, script):
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(play(world, behaviour, script))
+        runner.run(play(server, behaviour, script))

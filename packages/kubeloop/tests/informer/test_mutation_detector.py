@@ -27,7 +27,7 @@ def struct_source() -> FakeSource[Any]:
 
 @pytest.mark.spec("S3")
 @pytest.mark.parametrize("late", [False, True])
-async def test_a_handler_that_changes_an_object_makes_the_informer_fail_within_a_second(late):
+async def test_handler_that_changes_object_makes_informer_fail_within_second(late):
     source = FakeSource[Any]()
     source.create("a")
     informer = make_informer(source, mutation_detector=MutationDetector())
@@ -60,7 +60,7 @@ async def test_structs_are_watched_too_and_updates_as_well():
 
 
 @pytest.mark.spec("S3")
-async def test_a_change_just_before_the_stop_is_found_by_the_last_look():
+async def test_the_final_check_finds_a_change_before_the_stop():
     source = FakeSource[Any]()
     source.create("a")
     informer = make_informer(source, mutation_detector=MutationDetector(period=1e6))
@@ -71,7 +71,7 @@ async def test_a_change_just_before_the_stop_is_found_by_the_last_look():
 
 
 @pytest.mark.spec("S3")
-async def test_readers_that_behave_are_left_alone_and_objects_are_forgotten_after_two_minutes():
+async def test_unmodified_objects_are_forgotten_after_two_minutes():
     source = FakeSource[Any]()
     source.create("a")
     detector = MutationDetector()

@@ -36,7 +36,7 @@ def delete(name: str, version: int) -> Delta[Any]:
 
 
 @pytest.mark.spec("Q1")
-async def test_entries_leave_in_the_order_in_which_they_came_and_none_is_merged():
+async def test_entries_leave_in_order_unmerged():
     queue = DeltaQueue[Any]()
     changes = [put("a", 1), put("a", 2), delete("a", 3)]
     queue.put(changes)
@@ -73,7 +73,7 @@ async def test_a_key_is_namespace_and_name_or_the_name_alone():
 
 
 @pytest.mark.spec("Q8", "S11")
-async def test_the_transform_runs_once_on_entry_for_adds_updates_and_deletes():
+async def test_transform_runs_once_on_entry_for_adds_updates_and_deletes():
     calls = []
 
     def transform(obj):
@@ -95,7 +95,7 @@ async def test_a_failing_transform_refuses_the_object(broken):
 
 
 @pytest.mark.spec("S11")
-async def test_a_transform_that_renames_changes_the_key_and_one_that_drops_metadata_keeps_it():
+async def test_a_renaming_transform_changes_the_key():
     def rename(obj):
         obj["metadata"]["name"] = "renamed"
         return obj
@@ -121,7 +121,7 @@ async def test_a_change_before_any_list_makes_it_synced_at_once():
 
 @pytest.mark.spec("Q9")
 @pytest.mark.parametrize("items", [{}, {"default/a": pod("a", 1)}])
-async def test_the_first_list_counts_when_it_was_processed_not_when_it_was_taken(items):
+async def test_synced_means_the_first_list_was_processed(items):
     queue = DeltaQueue[Any]()
     queue.replace(items, "1")
     assert not queue.has_synced
@@ -144,7 +144,7 @@ async def test_changes_behind_the_first_list_do_not_make_it_synced():
 
 
 @pytest.mark.spec("Q9")
-async def test_other_entries_ahead_of_the_first_list_do_not_make_it_synced():
+async def test_entries_before_the_first_list_do_not_count_as_sync():
     queue = DeltaQueue[Any]()
     queue.resync()
     queue.replace({}, "1")
@@ -155,7 +155,7 @@ async def test_other_entries_ahead_of_the_first_list_do_not_make_it_synced():
 
 
 @pytest.mark.spec("Q15")
-async def test_a_failed_first_list_leaves_the_queue_unsynced_until_the_next_one_is_done():
+async def test_a_failed_first_list_stays_unsynced_until_the_next():
     queue = DeltaQueue[Any]()
     queue.replace({}, "1")
     queue.failed(await queue.pop())
@@ -181,7 +181,7 @@ async def test_a_producer_waits_while_two_batches_are_queued():
 
 
 @pytest.mark.spec("Q13")
-async def test_closing_wakes_a_waiting_consumer_and_what_is_queued_can_still_be_taken():
+async def test_closing_wakes_the_consumer_and_keeps_queued_entries():
     queue = DeltaQueue[Any]()
     waiting = asyncio.create_task(queue.pop())
     await settle()
@@ -225,7 +225,7 @@ async def test_a_cancelled_pop_loses_nothing():
     assert now() < 1
 
 
-async def test_a_queue_tells_its_state():
+async def test_the_queue_repr_shows_its_state():
     queue = DeltaQueue[Any]()
     assert repr(queue) == "<DeltaQueue not synced: 0 entries, 0 changes>"
     queue.put([put("a", 1), put("b", 1)])

@@ -31,7 +31,7 @@ def updated(recorder: Recorder) -> list[tuple[float, str]]:
 
 
 @pytest.mark.spec("I20")
-def test_the_check_period_is_the_least_asked_for_before_the_start():
+def test_check_period_is_least_asked_for_before_start():
     informer = make_informer(make_source(), resync=12 * HOUR)
     handles = []
     seen = [informer.resync_check_period]
@@ -52,7 +52,7 @@ def test_periods_below_a_second_are_raised():
 
 
 @pytest.mark.spec("I20")
-async def test_after_the_start_a_smaller_period_is_raised_to_the_check_period(caplog):
+async def test_after_start_smaller_period_is_raised_to_check_period(caplog):
     informer = make_informer(make_source(), resync=30.0)
     async with informer.running():
         await settle()
@@ -76,7 +76,7 @@ async def test_without_a_period_of_its_own_an_informer_never_resyncs(caplog):
 
 
 @pytest.mark.spec("I21")
-async def test_at_each_check_only_the_handlers_that_are_due_are_resynced():
+async def test_at_each_check_only_handlers_that_are_due_are_resynced():
     source = make_source("a", "b")
     informer = make_informer(source, resync=1.0)
     never, two, three = (Recorder() for _ in range(3))
@@ -104,7 +104,7 @@ async def test_a_late_handlers_period_counts_from_its_start():
 
 
 @pytest.mark.spec("I22")
-async def test_unchanged_objects_of_a_relist_go_only_to_handlers_that_are_syncing():
+async def test_unchanged_relisted_objects_reach_only_syncing_handlers():
     source = make_source("pod1", "pod2")
     informer = make_informer(source, resync=1.0)
     resyncing, other = Recorder(), Recorder()
@@ -124,7 +124,7 @@ async def test_unchanged_objects_of_a_relist_go_only_to_handlers_that_are_syncin
 
 
 @pytest.mark.spec("I22")
-async def test_a_watch_event_that_repeats_a_version_goes_only_to_handlers_that_are_syncing():
+async def test_a_repeated_version_reaches_only_syncing_handlers():
     source = make_source("a")
     informer = make_informer(source, resync=1.0)
     resyncing, other = Recorder(), Recorder()
@@ -160,7 +160,7 @@ async def test_with_resync_off_a_relist_repeats_everything_unless_switched_off(s
         assert [entry[1] for entry in recorder.brief] == expected * 3
 
 
-async def test_a_handler_behind_its_last_resync_gets_no_other_one_until_it_caught_up():
+async def test_a_lagging_handler_is_not_resynced_again():
     source = make_source("a", "b", "c", "d", "e")
     informer = make_informer(source, resync=2.0)
     fast = Recorder()

@@ -30,7 +30,7 @@ def state_of(informer) -> str:
     return informer.state.value
 
 
-async def test_an_informer_mirrors_the_server_and_tells_its_handlers():
+async def test_an_informer_mirrors_the_server_and_notifies_its_handlers():
     source = make_source("a")
     async with informing(source) as (informer, recorder):
         source.create("b")
@@ -50,7 +50,7 @@ async def test_an_informer_mirrors_the_server_and_tells_its_handlers():
 
 
 @pytest.mark.spec("I1")
-async def test_an_informer_goes_from_new_to_started_to_stopped_and_never_back(caplog):
+async def test_an_informer_is_started_once_and_stopped_once(caplog):
     informer = make_informer(make_source("a"))
     assert state_of(informer) == "new"
     async with informer.running():
@@ -75,7 +75,7 @@ async def test_a_running_informer_cannot_be_closed_under_its_feet():
 
 
 @pytest.mark.spec("I2", "R73")
-async def test_transform_and_error_handler_are_refused_after_the_start_and_the_last_one_wins():
+async def test_transform_and_error_handler_are_fixed_at_start():
     source = make_source("a")
     source.fail_lists(api_error(500))
     first: list[Any] = []
@@ -127,7 +127,7 @@ async def test_a_late_handler_sees_each_object_once_then_live_events():
 
 
 @pytest.mark.spec("I5")
-async def test_adding_after_the_stop_is_an_error_and_removing_is_not():
+async def test_adding_after_stop_is_error_and_removing_is_not():
     informer = make_informer(make_source("a"))
     handle = informer.add_handler(on_add=print)
     async with informer.running():
@@ -138,7 +138,7 @@ async def test_adding_after_the_stop_is_an_error_and_removing_is_not():
 
 
 @pytest.mark.spec("I6")
-async def test_one_handler_may_be_registered_twice_and_the_registrations_are_independent():
+async def test_one_handler_may_be_registered_twice_and_registrations_are_independent():
     source = make_source("a")
     seen: list[Any] = []
     informer = make_informer(source)
@@ -176,7 +176,7 @@ async def test_removal_is_idempotent_ignores_foreign_handles_and_refuses_other_t
 
 
 @pytest.mark.spec("I8")
-async def test_after_a_removal_nothing_new_arrives_and_what_was_pending_is_dropped():
+async def test_a_removed_handler_drops_pending_and_new_notifications():
     source = make_source("a", "b", "c")
     seen = []
 
@@ -218,7 +218,7 @@ async def test_a_draining_removal_delivers_what_is_pending_and_nothing_newer():
 
 @pytest.mark.spec("I8")
 @pytest.mark.parametrize(("second", "expected"), [(True, ["a", "b", "c"]), (False, ["a"])])
-async def test_a_second_removal_goes_on_with_the_drain_or_cuts_it_short(second, expected):
+async def test_second_removal_goes_on_with_drain_or_cuts_it_short(second, expected):
     source = make_source("a", "b", "c")
     seen: list[str] = []
 
@@ -257,7 +257,7 @@ async def test_a_callback_may_remove_its_own_handler(drain):
 
 
 @pytest.mark.spec("I8")
-async def test_a_task_started_by_a_callback_may_remove_the_handler_and_be_awaited():
+async def test_task_started_by_callback_may_remove_handler_and_be_awaited():
     source = make_source("a", "b")
     seen = []
 
@@ -273,7 +273,7 @@ async def test_a_task_started_by_a_callback_may_remove_the_handler_and_be_awaite
 
 
 @pytest.mark.spec("I9")
-async def test_adding_and_removing_handlers_under_load_and_during_a_stop_is_safe():
+async def test_handlers_may_join_and_leave_during_load_and_stop():
     rand = random.Random(11)
     source = make_source()
     informer = make_informer(source)
@@ -316,7 +316,7 @@ async def test_adding_and_removing_handlers_under_load_and_during_a_stop_is_safe
 
 
 @pytest.mark.spec("I14")
-async def test_a_handle_is_synced_when_its_initial_adds_have_returned_not_when_they_are_queued():
+async def test_a_handle_is_synced_once_its_initial_adds_returned():
     source = make_source("a", "b")
 
     async def slow(note):
@@ -338,7 +338,7 @@ async def test_a_handle_is_synced_when_its_initial_adds_have_returned_not_when_t
 
 
 @pytest.mark.spec("I14")
-async def test_a_handle_is_not_synced_while_a_part_of_the_first_list_is_still_to_be_told():
+async def test_a_handle_is_unsynced_until_its_first_list_is_delivered():
     source = FakeSource[Any]()
     for number in range(2000):
         source.create(f"pod-{number}")
@@ -356,7 +356,7 @@ async def test_a_handle_is_not_synced_while_a_part_of_the_first_list_is_still_to
 
 
 @pytest.mark.spec("I14")
-async def test_a_handle_of_an_empty_type_is_synced_as_soon_as_the_informer_is():
+async def test_a_handle_of_an_empty_type_syncs_at_once():
     informer = make_informer(make_source())
     handle = informer.add_handler(on_add=print)
     assert not handle.has_synced
@@ -415,7 +415,7 @@ async def test_for_each_key_notifications_chain(seed):
 
 
 @pytest.mark.spec("I24")
-async def test_a_stop_ends_the_watch_first_then_waits_for_running_callbacks_and_drops_the_rest():
+async def test_a_stop_ends_watch_then_callbacks_and_drops_the_rest():
     source = make_source("a", "b")
     events = []
 
@@ -434,7 +434,7 @@ async def test_a_stop_ends_the_watch_first_then_waits_for_running_callbacks_and_
 
 
 @pytest.mark.spec("I24")
-async def test_a_callback_that_does_not_end_is_cancelled_after_the_grace_period():
+async def test_callback_that_does_not_end_is_cancelled_after_grace_period():
     source = make_source("a")
     cancelled = []
 
@@ -474,7 +474,7 @@ async def test_a_second_cancellation_of_run_cuts_the_wait_short():
 
 @pytest.mark.spec("I8", "I25")
 @pytest.mark.parametrize("drain", [False, True])
-async def test_a_handler_removed_before_the_start_leaves_nobody_waiting(drain):
+async def test_a_handler_removed_before_the_start_releases_its_waiters(drain):
     informer = make_informer(make_source("a"))
     recorder = Recorder()
     handle = informer.add_handler(on_event=recorder)
@@ -532,7 +532,7 @@ async def test_a_reader_ahead_of_the_store_stops_reading():
 
 
 @pytest.mark.spec("Q15")
-async def test_an_informer_lists_anew_after_it_could_not_apply_something():
+async def test_an_informer_lists_again_after_it_could_not_apply_something():
     source = make_source("a")
 
     class Broken:
@@ -572,7 +572,7 @@ async def test_a_resync_never_transforms_again():
         assert informer.store.list()[0]["marked"]
 
 
-async def test_an_error_of_the_source_that_is_no_answer_comes_out_of_running():
+async def test_an_unexpected_source_error_is_raised_from_running():
     source = make_source("a")
     source.fail_lists(ZeroDivisionError("a defect"))
     informer = make_informer(source)
@@ -583,7 +583,7 @@ async def test_an_error_of_the_source_that_is_no_answer_comes_out_of_running():
     assert isinstance(informer.gate.cause, ZeroDivisionError)
 
 
-async def test_an_informer_tells_when_it_last_heard_of_the_server_and_lists_anew_when_asked():
+async def test_an_informer_reports_its_last_contact_and_relists_on_request():
     source = make_source("a")
     informer = make_informer(source)
     assert informer.last_heard is None

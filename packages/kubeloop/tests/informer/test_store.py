@@ -67,7 +67,7 @@ def test_a_replace_swaps_objects_and_indices_in_one_step():
 
 
 @pytest.mark.spec("S1", "S6")
-def test_an_index_added_while_a_list_is_staged_has_the_staged_objects():
+def test_index_added_while_list_is_staged_has_staged_objects():
     store, view = make()
     staging = store.stage()
     staging.put("default/a", pod("a", 1, metadata={"labels": {"app": "web"}}))
@@ -133,7 +133,7 @@ def test_readers_in_other_threads_never_see_half_a_change():
 
 
 @pytest.mark.spec("S4")
-def test_index_functions_give_any_number_of_values_and_an_update_removes_stale_ones():
+def test_an_update_removes_stale_index_values():
     store, view = make({"labels": by_labels})
     put(store, "a", labels={"x": "1", "y": "2"})
     put(store, "b", labels={"x": "1"})
@@ -176,7 +176,7 @@ def test_empty_index_entries_disappear_and_others_stay():
 
 @pytest.mark.spec("S6")
 @pytest.mark.virtual_time
-async def test_indexers_may_be_added_before_and_after_the_start_but_not_after_the_stop():
+async def test_indexers_may_be_added_until_the_stop():
     source = FakeSource[Any]()
     source.create("a", labels={"app": "web"})
     informer = make_informer(source, indexers={"early": by_labels})
@@ -196,7 +196,7 @@ async def test_indexers_may_be_added_before_and_after_the_start_but_not_after_th
 
 
 @pytest.mark.spec("S6")
-def test_an_unknown_index_name_is_an_error_that_names_the_known_ones():
+def test_unknown_index_name_is_error_that_names_known_ones():
     _, view = make({"labels": by_labels})
     for query in (lambda: view.by_index("nope", "x"), lambda: view.index_values("nope")):
         with pytest.raises(UnknownIndex, match="labels, namespace"):
@@ -225,7 +225,7 @@ def test_an_index_function_that_raises_leaves_objects_and_indices_consistent(cap
     assert "cannot index this" in caplog.text
 
 
-def test_an_index_function_that_returns_a_string_is_told_to_return_a_list(caplog):
+def test_index_function_that_returns_string_is_reported_to_return_list(caplog):
     store, view = make({"name": lambda obj: obj["metadata"]["name"]})
     put(store, "web")
     assert view.index_values("name") == []
@@ -233,7 +233,7 @@ def test_an_index_function_that_returns_a_string_is_told_to_return_a_list(caplog
 
 
 @pytest.mark.spec("S8")
-def test_the_namespace_index_is_standard_and_leaves_out_cluster_scoped_objects():
+def test_namespace_index_is_standard_and_leaves_out_cluster_scoped_objects():
     store, view = make()
     put(store, "a")
     store.put("other/b", pod("b"))
@@ -247,7 +247,7 @@ def test_the_namespace_index_is_standard_and_leaves_out_cluster_scoped_objects()
 
 @pytest.mark.spec("S9")
 @pytest.mark.virtual_time
-async def test_an_informers_store_tells_its_version_which_is_not_the_reflectors():
+async def test_the_store_version_differs_from_the_reflectors():
     source = FakeSource[Any](version=40)
     source.create("a")
     async with informing(source) as (informer, _):

@@ -29,7 +29,7 @@ async def test_waiting_ends_when_the_last_gate_opens_without_polling():
 
 
 @pytest.mark.spec("I15")
-async def test_what_did_not_sync_in_time_is_named_with_the_cause():
+async def test_what_did_not_sync_in_time_is_named_with_cause():
     gates = [SyncGate("pods"), SyncGate("services")]
     gates[0].open()
     result = await wait_for_gates(gates, timeout=5)
@@ -42,14 +42,14 @@ async def test_what_did_not_sync_in_time_is_named_with_the_cause():
 
 
 @pytest.mark.spec("I15")
-async def test_a_gate_that_opens_at_the_very_moment_of_the_timeout_counts_as_synced():
+async def test_a_gate_opened_at_the_timeout_counts_as_synced():
     gate = SyncGate("pods")
     asyncio.get_running_loop().call_at(5, gate.open)
     assert (await wait_for_gates([gate], timeout=5)).ok
 
 
 @pytest.mark.spec("I15")
-async def test_waiters_learn_that_a_gate_was_stopped_and_the_others_are_still_waited_for():
+async def test_a_stopped_gate_is_reported_after_the_others():
     gates = [SyncGate("dead"), SyncGate("alive")]
     waiting = asyncio.create_task(wait_for_gates(gates))
     gates[0].stop(ValueError("died"))
@@ -78,7 +78,7 @@ async def test_a_gate_settles_once():
 
 
 @pytest.mark.spec("I14", "I15")
-async def test_waiters_of_an_informer_that_stops_before_its_sync_get_false():
+async def test_waiters_of_informer_that_stops_before_sync_get_false():
     source = FakeSource[Any]()
     source.stall_lists()
     informer = make_informer(source)

@@ -57,7 +57,7 @@ EXPIRED = WatchEvent("ERROR", {"code": 410, "reason": "Expired"})
 
 
 @pytest.mark.spec("X1")
-async def test_x1_the_watch_dies_in_the_middle_of_the_initial_stream():
+async def test_x1_watch_dies_in_middle_of_initial_stream():
     source = ScriptedSource(
         watches=[
             ScriptedStream([added("p1", 1)]),
@@ -260,7 +260,7 @@ async def test_x7_handlers_join_while_a_big_relist_is_applied():
 
 
 @pytest.mark.spec("X8")
-async def test_x8_a_slow_handler_with_100_000_events_beside_a_fast_one():
+async def test_x8_slow_handler_with_100_000_events_beside_fast_one():
     count = 100_000
     events = [modified(f"pod-{n % 1000}", n + 2) for n in range(count)]
     stream = ScriptedStream(*(events[n : n + 100] for n in range(0, count, 100)), ends=False)
@@ -404,7 +404,7 @@ async def test_x10_with_the_delete_already_queued():
 
 
 @pytest.mark.spec("X11")
-async def test_x11_etcd_is_restored_from_a_backup_and_versions_go_back():
+async def test_x11_etcd_is_restored_from_backup_and_versions_go_back():
     source = FakeSource[Any](version=2990)
     for number in range(10):
         source.create(f"old-{number}")
@@ -450,7 +450,7 @@ class FlakyPages(FakeSource[Any]):
 
 
 @pytest.mark.spec("X12")
-async def test_x12_the_continue_token_expires_in_the_middle_of_a_list():
+async def test_x12_continue_token_expires_in_middle_of_list():
     source = FlakyPages(watch_cache=False, bookmark_every=0)
     source.create("first")
     options = dataclasses.replace(EXACT, page_size=5)
@@ -473,7 +473,7 @@ async def test_x12_the_continue_token_expires_in_the_middle_of_a_list():
 
 
 @pytest.mark.spec("X12")
-async def test_x12_a_list_that_is_cut_off_leaves_the_store_as_it_was():
+async def test_x12_a_truncated_list_leaves_the_store_unchanged():
     source = FlakyPages(watch_cache=False, bookmark_every=0)
     source.create("first")
     informer = make_informer(source, options=dataclasses.replace(EXACT, page_size=5))
@@ -524,7 +524,7 @@ def cut(data: bytes, rand: random.Random, most: int) -> list[bytes]:
 
 @pytest.mark.spec("X13")
 @pytest.mark.parametrize("seed", range(4))
-async def test_x13_half_an_event_at_the_end_huge_lines_and_split_characters(seed):
+async def test_x13_half_event_at_end_huge_lines_and_split_characters(seed):
     rand = random.Random(seed)
     huge = modified("huge", 12, spec={"blob": "é" * 750_000}).object
     tail = line("MODIFIED", pod("x", 11, spec={"name": "Zoë"}))
@@ -616,7 +616,7 @@ async def test_x15_a_poison_object_in_a_list():
 
 
 @pytest.mark.spec("X15")
-async def test_x15_a_poison_object_in_the_first_list_keeps_it_unsynced_unless_it_may_be_skipped():
+async def test_x15_poison_in_the_first_list_blocks_sync_unless_skipped():
     source = FakeSource[Any]()
     for number in range(10):
         source.create(f"pod-{number}", poison=number == 5)
@@ -676,7 +676,7 @@ async def test_x16_a_removal_during_the_pause_is_immediate():
 
 
 @pytest.mark.spec("X18")
-async def test_x18_a_handler_is_removed_and_added_again_while_10_000_events_are_pending():
+async def test_x18_a_handler_rejoins_with_10_000_events_pending():
     source = FakeSource[Any](batch=500)
     source.create("seed")
     informer = make_informer(source)
@@ -706,7 +706,7 @@ async def test_x18_a_handler_is_removed_and_added_again_while_10_000_events_are_
 
 
 @pytest.mark.spec("X18")
-async def test_x18_a_handler_removes_itself_and_joins_again_from_inside_its_callback():
+async def test_x18_handler_removes_itself_and_joins_again_from_inside_callback():
     source = FakeSource[Any]()
     for number in range(100):
         source.create(f"pod-{number}")
@@ -730,7 +730,7 @@ async def test_x18_a_handler_removes_itself_and_joins_again_from_inside_its_call
 
 
 @pytest.mark.spec("X19")
-async def test_x19_an_object_flips_in_and_out_of_the_selector_across_reconnects():
+async def test_x19_object_flips_in_and_out_of_selector_across_reconnects():
     source = FakeSource[Any](bookmark_every=0)
     source.create("flip", labels={"app": "db"})
     options = dataclasses.replace(EXACT, label_selector="app=web")

@@ -187,7 +187,7 @@ def test_items_take_their_type_from_the_list(kind: type) -> None:
         assert (obj["apiVersion"], obj["kind"]) == ("v1", "Pod")
 
 
-def test_dictionaries_are_complete_unless_told_otherwise() -> None:
+def test_dictionaries_are_complete_by_default() -> None:
     assert codec_for(dict).decode(encode(POD)) == POD
     short = {**POD, "metadata": {"name": "web", "resourceVersion": "7"}}
     codec = codec_for(dict, managed_fields=False)
@@ -206,7 +206,7 @@ def test_a_codec_gives_up_managed_fields_where_it_has_them(codec: Codec[Any]) ->
         assert trimmed is codec
 
 
-def test_metadata_that_is_malformed_costs_the_shortcut_and_not_the_object() -> None:
+def test_metadata_that_is_malformed_costs_shortcut_and_not_object() -> None:
     odd = {"metadata": {"name": "a", "labels": {"n": 1}, "managedFields": [{}]}, "spec": {}}
     trimmed = codec_for(dict, managed_fields=False)
     assert trimmed.decode(encode(odd)) == {
@@ -268,7 +268,7 @@ class Salvaged(msgspec.Struct):
 GOOD, BAD = b'{"metadata":{"name":"a"},"size":3}', b'{"metadata":{"name":"b"},"size":0}'
 
 
-def test_one_object_that_does_not_fit_is_salvaged_and_costs_no_other() -> None:
+def test_a_malformed_object_does_not_cost_the_others() -> None:
     codec = codec_for(Salvaged)
     page = codec.decode_page(b'{"kind":"XList","metadata":{},"items":[%b,%b]}' % (GOOD, BAD))
     items = codec.decode_items(b"[%b,%b]" % (GOOD, BAD))

@@ -21,7 +21,7 @@ def test_a_new_condition_gets_the_present_as_its_transition_time() -> None:
     assert conditions == (Condition("Ready", "False", "Starting", "", "2030-01-01T12:00:00Z"),)
 
 
-def test_the_transition_time_stays_while_only_reason_message_and_generation_change() -> None:
+def test_transition_time_stays_while_only_reason_message_and_generation_change() -> None:
     before = with_condition((), Condition("Ready", "False", "Starting"), now=NOON)
     new = Condition("Ready", "False", "Waiting", "still", observed_generation=3)
     (after,) = with_condition(before, new, now=LATER)

@@ -23,7 +23,7 @@ POD = {
 
 
 @given(_selectors)
-def test_the_text_of_a_field_selector_parses_to_the_same_selector(selector: FieldSelector) -> None:
+def test_text_of_field_selector_parses_to_same_selector(selector: FieldSelector) -> None:
     assert FieldSelector.parse(str(selector)) == selector
 
 
@@ -100,7 +100,7 @@ def test_fields_may_be_read_by_the_callers_own_function() -> None:
     assert not selector.matches(str)
 
 
-def test_exact_tells_the_wanted_value_only_where_there_is_one() -> None:
+def test_exact_returns_the_value_only_where_there_is_one() -> None:
     selector = FieldSelector.parse("metadata.name=web,spec.nodeName!=n1")
     assert selector.exact("metadata.name") == "web"
     assert selector.exact("spec.nodeName") is None

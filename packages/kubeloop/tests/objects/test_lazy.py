@@ -136,7 +136,7 @@ values = st.recursive(
     has_managed=st.booleans(),
     ascii_only=st.booleans(),
 )
-def test_any_object_comes_back_without_its_managed_fields_and_nothing_else_lost(
+def test_any_object_round_trips_but_for_managed_fields(
     before: dict[str, Any], managed: object, has_managed: bool, ascii_only: bool
 ) -> None:
     metadata: dict[str, Any] = {"name": "a"} | ({"managedFields": managed} if has_managed else {})
@@ -162,7 +162,7 @@ def test_the_collector_does_not_see_it() -> None:
     assert not gc.is_tracked(parse_lazy(encode(POD)))
 
 
-def test_a_type_that_the_list_gives_is_part_of_the_object() -> None:
+def test_type_that_list_gives_is_part_of_object() -> None:
     plain = {"metadata": {"name": "a"}}
 
     pod = parse_lazy(encode(plain), ItemType("v1", "Pod"))
@@ -204,7 +204,7 @@ def test_what_is_no_object_is_refused(data: bytes) -> None:
         parse_lazy(data)
 
 
-def test_what_is_not_decoded_is_refused_with_the_way_to_it():
+def test_what_is_not_decoded_is_refused_with_way_to_it():
     pod: Any = parse_lazy(encode(POD))
     with pytest.raises(AttributeError, match=r"no 'spec'.*to_dict\(\)"):
         _ = pod.spec

@@ -49,7 +49,7 @@ def test_setting_the_reference_again_replaces_an_older_version_of_it() -> None:
 
 
 @pytest.mark.spec("C20")
-def test_a_second_controller_is_refused_and_the_object_stays_as_it_was() -> None:
+def test_second_controller_is_refused_and_object_stays_as_it_was() -> None:
     pod = child()
     set_controller_reference(pod, deployment("first"))
     with pytest.raises(AlreadyOwnedError, match="controlled by Deployment 'first'") as caught:

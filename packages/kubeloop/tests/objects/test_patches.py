@@ -32,7 +32,7 @@ _objects = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), _json, max_siz
 
 
 @given(_objects, _objects)
-def test_a_created_patch_makes_the_new_object_of_the_old_one(
+def test_created_patch_makes_new_object_of_old_one(
     old: dict[str, Any], new: dict[str, Any]
 ) -> None:
     before = copy.deepcopy((old, new))
@@ -70,7 +70,7 @@ def test_merge_patches_apply_as_rfc_7386_says(target: Any, patch: Any, result: A
     assert apply_merge_patch(target, patch) == result
 
 
-def test_a_patch_tells_true_from_one() -> None:
+def test_a_patch_distinguishes_true_from_one() -> None:
     assert create_merge_patch({"a": 1}, {"a": True}) == {"a": True}
     assert create_merge_patch({"a": [0]}, {"a": [False]}) == {"a": [False]}
 

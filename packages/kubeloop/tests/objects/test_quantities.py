@@ -12,7 +12,7 @@ _quantities = st.builds(
 
 
 @given(_quantities)
-def test_the_canonical_text_parses_to_the_same_amount_and_to_itself(quantity: Quantity) -> None:
+def test_canonical_text_parses_to_same_amount_and_to_itself(quantity: Quantity) -> None:
     again = Quantity.parse(str(quantity))
     assert again == quantity
     assert str(again) == str(quantity)

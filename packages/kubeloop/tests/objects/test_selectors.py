@@ -56,7 +56,7 @@ def test_notin_is_the_negation_of_in(key: str, values: list[str], labels: dict[s
 
 
 @given(st.text(alphabet="ab/.-!=<>(), \tinot", max_size=25))
-def test_any_text_either_parses_to_its_own_normal_form_or_is_refused(text: str) -> None:
+def test_any_text_parses_to_normal_form_or_is_refused(text: str) -> None:
     try:
         selector = LabelSelector.parse(text)
     except SelectorError:
@@ -194,7 +194,7 @@ def test_a_wrong_json_selector_names_the_field(body: dict[str, object], message:
     assert message in str(caught.value)
 
 
-def test_an_absent_json_selector_matches_nothing_and_an_empty_one_everything() -> None:
+def test_absent_json_selector_matches_nothing_and_empty_one_everything() -> None:
     nothing, everything = LabelSelector.from_json(None), LabelSelector.from_json({})
     assert nothing.matches_nothing
     assert not nothing.is_everything

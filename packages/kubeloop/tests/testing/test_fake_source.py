@@ -44,12 +44,12 @@ async def test_lists_are_cut_into_pages_of_one_snapshot():
     assert (first.remaining, third.remaining, third.continue_token) == (3, None, "")
 
 
-async def test_a_watch_cache_ignores_the_limit_of_lists_at_version_0():
+async def test_watch_cache_ignores_limit_of_lists_at_version_0():
     page = await filled().list(ListOptions(limit=2, resource_version="0"))
     assert len(page.items) == 5
 
 
-async def test_versions_too_old_for_a_token_and_too_new_for_the_server_are_refused():
+async def test_expired_tokens_and_future_versions_are_refused():
     source = filled(watch_cache=False)
     page = await source.list(ListOptions(limit=2))
     source.expire_tokens()
@@ -76,7 +76,7 @@ async def test_an_exact_list_shows_the_past_until_it_is_compacted():
         await source.list(exact)
 
 
-async def test_a_watch_replays_what_came_after_its_version_and_goes_on():
+async def test_watch_replays_what_came_after_version_and_goes_on():
     source = filled(2)
     stream = await source.watch(WatchOptions(resource_version="1"))
     source.delete("pod-0")
@@ -89,7 +89,7 @@ async def test_a_watch_replays_what_came_after_its_version_and_goes_on():
 
 
 @pytest.mark.parametrize("as_event", [True, False])
-async def test_a_watch_at_a_compacted_version_is_410_as_an_event_or_as_an_answer(as_event):
+async def test_a_compacted_version_is_410_event_or_response(as_event):
     source = filled(3, gone_as_event=as_event)
     source.compact()
     if as_event:

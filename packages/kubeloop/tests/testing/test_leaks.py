@@ -61,7 +61,7 @@ def test_a_task_that_is_about_to_end_may_do_so(pytester: pytest.Pytester) -> Non
     result.assert_outcomes(passed=1)
 
 
-def test_tasks_of_fixtures_are_looked_at_after_the_fixtures_are_gone(
+def test_tasks_of_fixtures_are_checked_after_the_fixtures_are_gone(
     pytester: pytest.Pytester,
 ) -> None:
     result = run(
@@ -113,7 +113,7 @@ def test_an_unclosed_socket_fails_the_test_and_is_named(pytester: pytest.Pyteste
         ("await asyncio.open_connection(sock=PAIR[0])", "*SelectorSocketTransport*"),
     ],
 )
-def test_a_transport_or_server_left_open_fails_the_test_and_is_named(
+def test_transport_or_server_left_open_fails_test_and_is_named(
     pytester: pytest.Pytester, body: str, named: str
 ) -> None:
     result = run(
@@ -159,7 +159,7 @@ def test_a_transport_that_is_being_closed_may_end(pytester: pytest.Pytester) -> 
     result.assert_outcomes(passed=1)
 
 
-def test_an_exception_that_nobody_retrieved_fails_the_test(pytester: pytest.Pytester) -> None:
+def test_an_unretrieved_exception_fails_the_test(pytester: pytest.Pytester) -> None:
     result = run(
         pytester,
         """

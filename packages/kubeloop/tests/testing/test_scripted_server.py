@@ -90,7 +90,7 @@ async def test_the_query_decides_between_rules_on_one_path():
         assert b"plain" in await get(server, "/pods")
 
 
-async def test_a_path_may_be_a_pattern_and_the_newest_served_rule_wins():
+async def test_path_may_be_pattern_and_newest_served_rule_wins():
     async with ScriptedServer() as server:
         server.serve("GET", re.compile("/apis/.*"), reply("any"))
         server.serve("GET", "/apis/x", reply("x"))
@@ -113,7 +113,7 @@ async def test_an_expectation_that_is_not_met_fails_the_block():
             server.expect("GET", "/x", reply(), reply(), query={"a": "b"})
 
 
-async def test_an_error_of_the_test_itself_keeps_its_type_and_gets_the_report_as_a_note():
+async def test_the_tests_own_error_gets_the_report_as_a_note():
     async def failing() -> None:
         async with ScriptedServer() as server:
             server.expect("GET", "/x", reply())
@@ -152,7 +152,7 @@ async def test_refusals_have_the_form_of_a_status():
     assert (status["kind"], status["code"], status["reason"]) == ("Status", 409, "Conflict")
 
 
-async def test_a_reset_a_drop_and_raw_bytes_reach_the_client_as_such():
+async def test_reset_drop_and_raw_bytes_reach_client_as_such():
     async with ScriptedServer() as server:
         server.expect("GET", "/x", reset, drop, raw(b"HTTP/1.1 2"))
         with pytest.raises(ConnectionResetError):
@@ -195,7 +195,7 @@ async def test_silence_lasts_until_the_client_leaves():
         writer.close()
 
 
-async def test_a_watch_is_fed_in_any_chunk_sizes_and_ends_properly():
+async def test_watch_is_fed_in_any_chunk_sizes_and_ends_properly():
     line = event_line("ADDED", {"metadata": {"name": "ä"}})
     async with ScriptedServer() as server:
         watch = server.expect_watch("/pods", query={"resourceVersion": "5"})
@@ -234,7 +234,7 @@ async def test_the_test_learns_that_the_client_closed_its_watch():
         await asyncio.wait_for(left, 30)
 
 
-async def test_the_server_can_refuse_for_a_while_on_the_same_port():
+async def test_server_can_refuse_for_while_on_same_port():
     async with ScriptedServer() as server:
         server.serve("GET", "/x", reply())
         port = server.port
@@ -246,7 +246,7 @@ async def test_the_server_can_refuse_for_a_while_on_the_same_port():
         assert (await get(server, "/x")).startswith(b"HTTP/1.1 200")
 
 
-async def test_nothing_is_left_after_the_block_even_with_requests_under_way():
+async def test_nothing_is_left_after_block_even_with_requests_under_way():
     before = asyncio.all_tasks()
     async with ScriptedServer() as server:
         server.serve("GET", "/x", silence)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import msgspec
-from tests.kubelet.builders import Story, at, deleted, pod
+from tests.kubelet.builders import PodSimulation, at, deleted, pod
 
 from devkube.kubelet.pod_types import ContainerStateWaiting, PodStatus
 from devkube.kubelet.pods.reporting import status_difference
@@ -10,10 +10,10 @@ from devkube.kubelet.pods.status import compute_status, restore_state
 from kubeloop.objects.core import PodIP
 
 
-def status_of(story: Story, before: PodStatus | None = None) -> PodStatus:
-    known = story.pod.status if before is None else before
+def status_of(simulation: PodSimulation, before: PodStatus | None = None) -> PodStatus:
+    known = simulation.pod.status if before is None else before
     return compute_status(
-        story.pod, story.state, before=known, host="10.0.0.1", now=at(story.now).wall
+        simulation.pod, simulation.state, before=known, host="10.0.0.1", now=at(simulation.now).wall
     )
 
 
@@ -22,7 +22,7 @@ def conditions(status: PodStatus) -> dict[str, str]:
 
 
 def test_a_new_pod_is_pending_and_its_containers_are_being_created():
-    status = status_of(Story(pod()))
+    status = status_of(PodSimulation(pod()))
     assert status.phase == "Pending"
     assert status.start_time == "2030-01-01T00:00:00Z"
     assert status.host_ips == (PodIP("10.0.0.1"),)
@@ -37,10 +37,10 @@ def test_a_new_pod_is_pending_and_its_containers_are_being_created():
 
 
 def test_a_running_pod_says_where_it_is_and_since_when():
-    story = Story(pod())
-    story.prepared()
-    story.started(now=3)
-    status = status_of(story)
+    simulation = PodSimulation(pod())
+    simulation.prepared()
+    simulation.started(now=3)
+    status = status_of(simulation)
     assert (status.phase, status.pod_ip, status.pod_ips) == (
         "Running",
         "127.20.0.1",
@@ -54,23 +54,23 @@ def test_a_running_pod_says_where_it_is_and_since_when():
 
 
 def test_conditions_keep_their_time_until_they_change():
-    story = Story(pod())
-    story.prepared()
-    story.started(now=3, ready=False)
-    first = status_of(story)
-    story.tell(Probed("main", ProbeKind.READINESS, healthy=True), now=9)
-    second = status_of(story, before=first)
+    simulation = PodSimulation(pod())
+    simulation.prepared()
+    simulation.started(now=3, ready=False)
+    first = status_of(simulation)
+    simulation.observe(Probed("main", ProbeKind.READINESS, healthy=True), now=9)
+    second = status_of(simulation, before=first)
     times = {c.type: c.last_transition_time for c in second.conditions}
     assert times["PodScheduled"] == "2030-01-01T00:00:03Z"
     assert times["Ready"] == "2030-01-01T00:00:09Z"
 
 
 def test_the_ready_condition_names_the_containers_that_are_not():
-    story = Story(pod("a", "b"))
-    story.prepared()
-    story.started("a")
-    story.started("b", ready=False)
-    ready = status_of(story).condition("Ready")
+    simulation = PodSimulation(pod("a", "b"))
+    simulation.prepared()
+    simulation.started("a")
+    simulation.started("b", ready=False)
+    ready = status_of(simulation).condition("Ready")
     assert ready is not None
     assert (ready.reason, ready.message) == (
         "ContainersNotReady",
@@ -80,45 +80,45 @@ def test_the_ready_condition_names_the_containers_that_are_not():
 
 def test_readiness_gates_need_conditions_of_others():
     gate = [{"conditionType": "example.com/ok"}]
-    story = Story(pod(readinessGates=gate))
-    story.prepared()
-    story.started()
-    ready = status_of(story).condition("Ready")
+    simulation = PodSimulation(pod(readinessGates=gate))
+    simulation.prepared()
+    simulation.started()
+    ready = status_of(simulation).condition("Ready")
     assert ready is not None
     assert ready.reason == "ReadinessGatesNotReady"
     assert 'readiness gate "example.com/ok" does not exist' in ready.message
     theirs = [{"type": "example.com/ok", "status": "True"}]
-    story.pod = msgspec.structs.replace(
-        story.pod, status=msgspec.convert({"conditions": theirs}, PodStatus)
+    simulation.pod = msgspec.structs.replace(
+        simulation.pod, status=msgspec.convert({"conditions": theirs}, PodStatus)
     )
-    status = status_of(story)
+    status = status_of(simulation)
     assert conditions(status)["Ready"] == "True"
     assert "example.com/ok" not in conditions(status)
 
 
 def test_init_containers_hold_the_phase_and_the_condition():
-    story = Story(pod("main", initContainers=[{"name": "one"}]))
-    story.prepared()
-    story.started("one")
-    status = status_of(story)
+    simulation = PodSimulation(pod("main", initContainers=[{"name": "one"}]))
+    simulation.prepared()
+    simulation.started("one")
+    status = status_of(simulation)
     assert status.phase == "Pending"
     found = status.condition("Initialized")
     assert found is not None
     assert found.message == "containers with incomplete status: [one]"
     assert status.container_statuses[0].state.waiting == ContainerStateWaiting("PodInitializing")
-    story.exited("one", 0)
-    status = status_of(story)
+    simulation.exited("one", 0)
+    status = status_of(simulation)
     assert conditions(status)["Initialized"] == "True"
     assert status.init_container_statuses[0].ready
 
 
 def test_a_crash_loop_shows_why_it_waits_and_how_it_ended():
-    story = Story(pod())
-    story.prepared()
+    simulation = PodSimulation(pod())
+    simulation.prepared()
     for second in (1, 2):
-        story.started()
-        story.exited(code=3, now=second)
-    container = status_of(story).container_statuses[0]
+        simulation.started()
+        simulation.exited(code=3, now=second)
+    container = status_of(simulation).container_statuses[0]
     assert container.state.waiting is not None
     assert container.state.waiting.reason == "CrashLoopBackOff"
     assert container.last_state.terminated is not None
@@ -127,14 +127,14 @@ def test_a_crash_loop_shows_why_it_waits_and_how_it_ended():
         "Error",
     )
     assert container.restart_count == 1
-    assert status_of(story).phase == "Running"
+    assert status_of(simulation).phase == "Running"
 
 
 def test_a_program_that_did_not_start_is_shown_as_kubernetes_does():
-    story = Story(pod(restartPolicy="Never"))
-    story.prepared()
-    story.tell(StartFailed("main", "elasti://x", "exec: nope", at(1)))
-    status = status_of(story)
+    simulation = PodSimulation(pod(restartPolicy="Never"))
+    simulation.prepared()
+    simulation.observe(StartFailed("main", "elasti://x", "exec: nope", at(1)))
+    status = status_of(simulation)
     ended = status.container_statuses[0].state.terminated
     assert ended is not None
     assert (ended.exit_code, ended.reason, ended.message) == (128, "StartError", "exec: nope")
@@ -143,10 +143,12 @@ def test_a_program_that_did_not_start_is_shown_as_kubernetes_does():
 
 
 def test_a_container_that_cannot_be_configured_waits_and_says_so():
-    story = Story(pod())
-    story.prepared()
-    story.tell(Blocked("main", ContainerStateWaiting("CreateContainerConfigError", "no"), 10))
-    status = status_of(story)
+    simulation = PodSimulation(pod())
+    simulation.prepared()
+    simulation.observe(
+        Blocked("main", ContainerStateWaiting("CreateContainerConfigError", "no"), 10)
+    )
+    status = status_of(simulation)
     assert status.container_statuses[0].state.waiting == ContainerStateWaiting(
         "CreateContainerConfigError", "no"
     )
@@ -159,12 +161,12 @@ def test_phases_of_pods_that_end():
         ("Never", (0, 1), "Failed"),
         ("OnFailure", (0, 0), "Succeeded"),
     ):
-        story = Story(pod("a", "b", restartPolicy=policy))
-        story.prepared()
+        simulation = PodSimulation(pod("a", "b", restartPolicy=policy))
+        simulation.prepared()
         for name, code in zip("ab", codes, strict=True):
-            story.started(name)
-            story.exited(name, code)
-        status = status_of(story)
+            simulation.started(name)
+            simulation.exited(name, code)
+        status = status_of(simulation)
         assert status.phase == phase
         assert conditions(status)["Ready"] == "False"
         reason = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}[phase]
@@ -173,25 +175,25 @@ def test_phases_of_pods_that_end():
 
 
 def test_a_pod_past_its_deadline_has_failed_with_that_reason():
-    story = Story(pod(activeDeadlineSeconds=5, restartPolicy="Never"))
-    story.prepared()
-    story.started()
-    story.look(5)
-    status = status_of(story)
+    simulation = PodSimulation(pod(activeDeadlineSeconds=5, restartPolicy="Never"))
+    simulation.prepared()
+    simulation.started()
+    simulation.plan(5)
+    status = status_of(simulation)
     assert (status.phase, status.reason) == ("Failed", "DeadlineExceeded")
 
 
 def test_a_pod_that_is_going_keeps_its_address_and_readiness():
-    story = Story(pod())
-    story.prepared()
-    story.started()
-    story.pod = deleted(story.pod, 30)
-    story.look()
-    status = status_of(story)
+    simulation = PodSimulation(pod())
+    simulation.prepared()
+    simulation.started()
+    simulation.pod = deleted(simulation.pod, 30)
+    simulation.plan()
+    status = status_of(simulation)
     assert (status.phase, status.pod_ip) == ("Running", "127.20.0.1")
     assert conditions(status)["Ready"] == "True"
-    story.exited(code=0)
-    assert status_of(story).phase == "Succeeded"
+    simulation.exited(code=0)
+    assert status_of(simulation).phase == "Succeeded"
 
 
 # What an earlier kubelet left.
@@ -211,9 +213,9 @@ RUNNING = {
 
 
 def test_what_ran_under_an_earlier_kubelet_is_lost_and_starts_again():
-    story = Story(pod(status=RUNNING))
-    assert story.prepared() != ()
-    container = status_of(story).container_statuses[0]
+    simulation = PodSimulation(pod(status=RUNNING))
+    assert simulation.prepared() != ()
+    container = status_of(simulation).container_statuses[0]
     assert container.restart_count == 3
     last = container.last_state.terminated
     assert last is not None
@@ -225,9 +227,9 @@ def test_what_ran_under_an_earlier_kubelet_is_lost_and_starts_again():
 
 
 def test_a_lost_container_that_never_restarts_has_failed():
-    story = Story(pod(status=RUNNING, restartPolicy="Never"))
-    story.prepared()
-    assert status_of(story).phase == "Failed"
+    simulation = PodSimulation(pod(status=RUNNING, restartPolicy="Never"))
+    simulation.prepared()
+    assert status_of(simulation).phase == "Failed"
 
 
 def test_a_pod_that_had_ended_stays_as_it_is():
@@ -235,10 +237,10 @@ def test_a_pod_that_had_ended_stays_as_it_is():
         "phase": "Succeeded",
         "containerStatuses": [{"name": "main", "state": {"terminated": {"exitCode": 0}}}],
     }
-    story = Story(pod(status=ended))
-    assert story.actions == ()
-    assert status_of(story).phase == "Succeeded"
-    gone = deleted(story.pod, 0)
+    simulation = PodSimulation(pod(status=ended))
+    assert simulation.actions == ()
+    assert status_of(simulation).phase == "Succeeded"
+    gone = deleted(simulation.pod, 0)
     assert not restore_state(gone, at(0)).finished
 
 
@@ -247,8 +249,8 @@ def test_init_containers_run_again_under_a_new_kubelet():
         **RUNNING,
         "initContainerStatuses": [{"name": "one", "state": {"terminated": {"exitCode": 0}}}],
     }
-    story = Story(pod("main", initContainers=[{"name": "one"}], status=status))
-    actions = story.prepared()
+    simulation = PodSimulation(pod("main", initContainers=[{"name": "one"}], status=status))
+    actions = simulation.prepared()
     assert [a.name for a in actions] == ["one"]
 
 

@@ -30,7 +30,7 @@ def test_a_token_is_read():
     assert "t0k" not in repr(credential)
 
 
-def test_a_certificate_comes_with_its_key_and_may_come_with_a_token():
+def test_certificate_comes_with_key_and_may_come_with_token():
     credential = read(answer(token="t", clientCertificateData="CERT", clientKeyData="KEY"))
     assert credential.pair is not None
     assert (credential.token, credential.pair.certificate, credential.pair.key) == (
@@ -84,7 +84,7 @@ def test_the_older_version_is_read_where_it_is_asked_for():
         ),
     ],
 )
-def test_a_bad_answer_is_told_without_repeating_it(document, complaint):
+def test_a_bad_answer_is_reported_without_repeating_it(document, complaint):
     with pytest.raises(CredentialError) as caught:
         read(document)
     assert str(caught.value).startswith("cfg: exec (cmd): ")
@@ -116,7 +116,7 @@ def test_any_output_is_a_credential_or_a_credential_error(output):
         assert credential.token or credential.pair
 
 
-def test_the_question_says_whether_somebody_can_answer():
+def test_the_request_says_whether_it_is_interactive():
     assert json.loads(request(api_version=V1, interactive=True, cluster=None)) == {
         "apiVersion": V1,
         "kind": "ExecCredential",

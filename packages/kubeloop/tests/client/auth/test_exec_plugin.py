@@ -131,7 +131,7 @@ async def test_a_null_byte_in_an_argument_is_a_credential_error(script):
     assert "cannot be started" in await fails(plugin(script("true"), args=("a\0b",)))
 
 
-async def test_a_failing_plugin_shows_its_code_and_its_words_but_not_its_output(script):
+async def test_failing_plugin_shows_code_and_words_but_not_output(script):
     message = await fails(
         plugin(script("echo sesame; printf 'please \\033[31mlog in\\n' >&2; exit 3"))
     )
@@ -233,7 +233,7 @@ async def test_a_run_cancelled_while_it_starts_leaves_no_process(script, lifelin
     await lifeline.ended()
 
 
-async def test_a_plugin_that_leaves_a_child_with_its_output_open_times_out(script, lifeline):
+async def test_plugin_that_leaves_child_with_output_open_times_out(script, lifeline):
     body = f"exec 3> {lifeline.path}; echo begun >&3; sleep 1000 & echo '{GOOD}'"
     leaving = plugin(script(body), timeout=1.5)
     message, _ = await asyncio.gather(fails(leaving), lifeline.begun())
@@ -258,14 +258,14 @@ async def test_the_terminal_is_given_by_mode(script, tmp_path, mode, terminal, i
     assert json.loads((tmp_path / "seen").read_text())["spec"]["interactive"] is interactive
 
 
-async def test_a_plugin_that_needs_a_terminal_is_not_run_without_one(script, tmp_path):
+async def test_plugin_that_needs_terminal_is_not_run_without_one(script, tmp_path):
     path = script(f"touch {tmp_path}/ran")
     message = await fails(plugin(path, interactive_mode=InteractiveMode.ALWAYS))
     assert "standard input is not a terminal" in message
     assert not (tmp_path / "ran").exists()
 
 
-async def test_a_non_interactive_plugin_has_no_standard_input_and_its_own_session(script, tmp_path):
+async def test_non_interactive_plugin_has_no_standard_input_and_own_session(script, tmp_path):
     # Were this process's input inherited, a read from it could block or steal what is typed.
     path = script(
         f"cat > {tmp_path}/read; cut -d' ' -f6 /proc/$$/stat > {tmp_path}/sid; echo '{GOOD}'"
@@ -275,7 +275,7 @@ async def test_a_non_interactive_plugin_has_no_standard_input_and_its_own_sessio
     assert int((tmp_path / "sid").read_text()) != os.getsid(0)
 
 
-def test_a_plugin_in_a_terminal_can_ask_and_read_the_answer(script):
+def test_plugin_in_terminal_can_ask_and_read_answer(script):
     path = script(f"""printf 'password: ' >&2; read word; [ "$word" = xyzzy ] && echo '{GOOD}'""")
     program = textwrap.dedent(f"""
         import asyncio

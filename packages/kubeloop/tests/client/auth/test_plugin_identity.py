@@ -57,7 +57,7 @@ async def test_concurrent_requests_share_one_run():
     assert plugin.runs == 1
 
 
-async def test_a_credential_without_an_expiry_is_kept_for_ever():
+async def test_a_credential_without_an_expiry_is_kept_indefinitely():
     plugin, identity = make()
     await identity.headers()
     await asyncio.sleep(1e6)
@@ -165,7 +165,7 @@ async def test_a_new_certificate_replaces_the_old_one():
     assert await identity.key_pair() == pair(b"2")
 
 
-async def test_a_token_that_no_header_can_carry_is_refused_and_not_repeated():
+async def test_a_token_unfit_for_a_header_is_refused_unprinted():
     plugin, identity = make(token="se\nsame")
     with pytest.raises(CredentialError, match="cfg: exec: the token") as caught:
         await identity.headers()
@@ -174,7 +174,7 @@ async def test_a_token_that_no_header_can_carry_is_refused_and_not_repeated():
     assert await identity.headers() == of("good")
 
 
-async def test_cancelling_one_request_does_not_end_the_run_of_the_others():
+async def test_cancelling_one_request_does_not_end_run_of_others():
     plugin, identity = make()
     first, second = (asyncio.create_task(identity.headers()) for _ in range(2))
     await asyncio.sleep(0.5)

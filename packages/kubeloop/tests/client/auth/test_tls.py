@@ -96,7 +96,7 @@ async def test_without_an_authority_only_the_systems_are_trusted(authority):
             await who_am_i(port, TlsContexts().context())
 
 
-async def test_a_server_of_another_name_is_refused_unless_that_name_is_expected(authority):
+async def test_another_server_name_is_refused_unless_expected(authority):
     context = TlsContexts(authority=inline(authority.pem)).context()
     async with serving(server_context(authority.server("kubernetes.default"))) as port:
         with pytest.raises(ssl.SSLCertVerificationError):
@@ -129,7 +129,7 @@ async def test_a_client_certificate_is_presented(authority, client):
         assert await who_am_i(port, context) == "jane"
 
 
-async def test_tls_1_1_is_refused_and_http_1_1_is_the_protocol(authority):
+async def test_tls_1_1_is_refused_and_alpn_is_http_1_1(authority):
     context = TlsContexts(authority=inline(authority.pem)).context()
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2
     server = server_context(authority.server())
@@ -183,7 +183,7 @@ def test_an_authority_and_insecure_exclude_each_other(authority):
         TlsContexts(authority=inline(authority.pem), insecure=True)
 
 
-def test_a_bundle_may_hold_comments_in_any_encoding_and_several_certificates(authority):
+def test_bundle_may_hold_comments_in_any_encoding_and_several_certificates(authority):
     bundle = "# Zertifizierungsstelle für Entwickler\n".encode("latin-1")
     bundle += authority.pem + b"\xff\xfe junk\n" + make_authority("second").pem
     context = TlsContexts(authority=inline(bundle)).context()
@@ -200,14 +200,14 @@ def test_a_bundle_may_hold_comments_in_any_encoding_and_several_certificates(aut
         (b"-----BEGIN CERTIFICATE-----\n\xc3\xa4\n-----END CERTIFICATE-----\n", "damaged"),
     ],
 )
-def test_a_bad_bundle_is_told_with_its_place(pem, complaint):
+def test_a_bad_bundle_is_reported_with_its_location(pem, complaint):
     with pytest.raises(ConfigError) as caught:
         TlsContexts(authority=inline(pem)).context()
     assert str(caught.value).startswith("cfg: certificate-authority-data: ")
     assert complaint in str(caught.value)
 
 
-def test_a_key_in_place_of_the_bundle_is_told(client):
+def test_a_key_in_place_of_the_bundle_is_reported(client):
     with pytest.raises(ConfigError, match="private key instead"):
         TlsContexts(authority=inline(client.key)).context()
 
@@ -245,7 +245,7 @@ def legacy_encrypted_key():
         ),
     ],
 )
-def test_a_bad_client_certificate_is_told_with_its_place(client, make, place, complaint):
+def test_a_bad_client_certificate_is_reported_with_its_location(client, make, place, complaint):
     bad = make(client)
     with pytest.raises(CredentialError) as caught:
         TlsContexts(insecure=True).context(pair(bad))

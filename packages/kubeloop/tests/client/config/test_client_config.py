@@ -84,7 +84,9 @@ def test_a_context_without_a_user_is_anonymous(tmp_path):
         ),
     ],
 )
-def test_a_name_that_leads_nowhere_is_told_with_those_that_exist(tmp_path, change, asked, message):
+def test_name_that_leads_nowhere_is_reported_with_those_that_exist(
+    tmp_path, change, asked, message
+):
     path = write(tmp_path / "config", document() | change)
     with pytest.raises(ConfigError) as caught:
         ClientConfig.from_kubeconfig(path, context=asked, settings=ClientSettings())

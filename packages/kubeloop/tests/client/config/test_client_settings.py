@@ -41,7 +41,7 @@ def test_an_empty_kubeconfig_variable_means_the_file_in_the_home():
     assert settings.kubeconfig_paths() == (Path("/home/me/.kube/config"),)
 
 
-def test_a_list_of_files_loses_empty_and_repeated_names_and_keeps_its_order():
+def test_a_file_list_drops_empty_and_repeated_names_in_order():
     settings = ClientSettings(kubeconfig=os.pathsep.join(["/b", "", "/a", "/b"]))
     assert settings.kubeconfig_paths() == (Path("/b"), Path("/a"))
 

@@ -58,14 +58,14 @@ def test_a_url_is_taken_apart_and_put_together_again(url, scheme, host, port, pa
         ("https://host/#x", "fragment"),
     ],
 )
-def test_a_url_that_cannot_be_used_is_named_with_its_fault(url, complaint):
+def test_url_that_cannot_be_used_is_named_with_fault(url, complaint):
     with pytest.raises(ConfigError) as caught:
         Endpoint.parse(url)
     assert complaint in str(caught.value)
     assert repr(url) in str(caught.value)
 
 
-def test_a_password_in_the_server_url_is_refused_and_not_repeated():
+def test_password_in_server_url_is_refused_and_not_repeated():
     with pytest.raises(ConfigError, match="user name or password") as caught:
         Endpoint.parse("https://admin:hunter2@host")
     assert "hunter2" not in str(caught.value)

@@ -69,7 +69,7 @@ async def test_a_damaged_authority_keeps_the_working_context(account, caplog):
     assert "keeping the previous TLS material: ServiceAccount CA" in caplog.text
 
 
-async def test_a_token_that_vanishes_after_a_401_is_told(account):
+async def test_a_token_that_vanishes_after_a_401_is_reported(account):
     config = ClientConfig.in_cluster(settings=settings(account))
     refused = await config.credentials.headers()
     (account / "token").unlink()
@@ -91,7 +91,7 @@ def test_a_missing_namespace_means_default(account):
         ("10.0.0.1", "x", "KUBERNETES_SERVICE_PORT='x': server URL 'https://10.0.0.1:x'"),
     ],
 )
-def test_a_wrong_address_is_told(account, host, port, message):
+def test_a_wrong_address_is_reported(account, host, port, message):
     with pytest.raises(ConfigError, match=message):
         ClientConfig.in_cluster(settings=settings(account, host=host, port=port))
 
@@ -106,7 +106,7 @@ def test_a_wrong_address_is_told(account, host, port, message):
         ("namespace", b"\xff", "ServiceAccount namespace: cannot read "),
     ],
 )
-def test_a_broken_account_is_told_with_its_file(account, name, content, message):
+def test_a_broken_account_is_reported_with_its_file(account, name, content, message):
     (account / name).unlink()
     if content is not None:
         (account / name).write_bytes(content)

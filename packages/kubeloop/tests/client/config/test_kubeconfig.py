@@ -131,11 +131,11 @@ def test_a_date_is_text_and_number_keys_are_text():
         ("kind: Config\napiVersion: v2", "apiVersion 'v2'"),
     ],
 )
-def test_a_mistake_is_told_with_its_place_and_without_secrets(content, message):
+def test_a_mistake_is_reported_with_its_location_and_without_secrets(content, message):
     assert message in fails(content)
 
 
-def test_a_missing_a_forbidden_and_an_impossible_file_are_told(tmp_path):
+def test_a_missing_a_forbidden_and_an_impossible_file_are_reported(tmp_path):
     with pytest.raises(ConfigError, match="no such file; correct the path"):
         load_file(tmp_path / "gone")
     with pytest.raises(ConfigError, match="cannot be read: Is a directory"):
@@ -154,7 +154,7 @@ def nobody():
     os.seteuid(was)
 
 
-def test_a_file_of_somebody_else_is_told(tmp_path, request):
+def test_an_unreadable_file_is_reported(tmp_path, request):
     path = write(tmp_path / "config", {})
     path.chmod(0)
     request.getfixturevalue("nobody")
@@ -162,7 +162,7 @@ def test_a_file_of_somebody_else_is_told(tmp_path, request):
         load_file(path)
 
 
-def test_a_refused_read_is_told(tmp_path, monkeypatch):
+def test_a_refused_read_is_reported(tmp_path, monkeypatch):
     def refuse(_path):
         raise PermissionError(13, "Permission denied")
 

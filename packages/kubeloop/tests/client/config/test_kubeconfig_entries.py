@@ -91,7 +91,7 @@ async def test_a_password_is_sent(load):
     assert await header(load({"username": "me", "password": "pw"})) == "Basic bWU6cHc="
 
 
-async def test_a_password_without_a_name_is_ignored_and_told(load, caplog):
+async def test_a_password_without_a_name_is_ignored_and_reported(load, caplog):
     assert await header(load({"password": "sesame"})) is None
     assert "users[0].user.password is ignored" in caplog.text
     assert "sesame" not in caplog.text
@@ -182,7 +182,7 @@ async def test_line_breaks_in_base64_mean_nothing(load, authority):
     ]
 
 
-def test_a_missing_key_is_told(fails, authority):
+def test_a_missing_key_is_reported(fails, authority):
     message = fails({"client-certificate-data": b64(authority.client().certificate)})
     assert message.startswith("users[0].user.client-key: is missing")
 
@@ -210,7 +210,7 @@ async def test_a_key_alone_is_ignored_as_kubectl_does(load):
         ({"client-certificate-data": b64(b"sesame")}, "-data: contains no PEM certificate"),
     ],
 )
-def test_bad_certificate_material_is_told_with_its_field(fails, authority, user, message):
+def test_bad_certificate_material_is_reported_with_its_field(fails, authority, user, message):
     jane = authority.client("jane")
     good = {"client-certificate-data": b64(jane.certificate), "client-key-data": b64(jane.key)}
     if "client-certificate" in user:
@@ -219,7 +219,7 @@ def test_bad_certificate_material_is_told_with_its_field(fails, authority, user,
     assert fails(good | user).startswith("users[0].user.client-")
 
 
-def test_a_key_of_another_certificate_is_told_with_both_fields(fails, authority):
+def test_a_key_of_another_certificate_is_reported_with_both_fields(fails, authority):
     message = fails(
         {
             "client-certificate-data": b64(authority.client("jane").certificate),
@@ -245,7 +245,7 @@ def test_a_key_of_another_certificate_is_told_with_both_fields(fails, authority)
         ),
     ],
 )
-def test_a_bad_cluster_is_told_with_its_field(fails, cluster, message):
+def test_a_bad_cluster_is_reported_with_its_field(fails, cluster, message):
     assert message in fails({}, cluster)
 
 
@@ -298,7 +298,7 @@ def test_an_impersonated_name_cannot_break_out_of_its_header(fails, user):
         ({"env": [{"name": "A=B"}]}, "env[0].name: 'A=B' cannot be"),
     ],
 )
-def test_a_bad_plugin_entry_is_told_with_its_field(fails, fields, message):
+def test_a_bad_plugin_entry_is_reported_with_its_field(fails, fields, message):
     assert fails(exec_user(**fields)).startswith(f"users[0].user.exec.{message}")
 
 
@@ -337,7 +337,7 @@ def plugin(tmp_path):
     return Plugin()
 
 
-async def test_a_plugin_beside_the_kubeconfig_is_run_when_it_is_needed(load, plugin, authority):
+async def test_plugin_beside_kubeconfig_is_run_when_it_is_needed(load, plugin, authority):
     plugin.answers(token="from-plugin")
     config = load(
         exec_user(
@@ -371,16 +371,14 @@ async def test_a_plugin_beside_the_kubeconfig_is_run_when_it_is_needed(load, plu
     }
 
 
-async def test_the_cluster_is_kept_from_a_plugin_that_does_not_ask(load, plugin):
+async def test_cluster_is_kept_from_plugin_that_does_not_ask(load, plugin):
     plugin.answers(token="t")
     await header(load(exec_user(command="./bin/login")))
     [[_, _, question]] = plugin.runs()
     assert question["spec"] == {"interactive": False}
 
 
-async def test_a_plugins_certificate_makes_the_context_and_a_new_one_makes_another(
-    load, plugin, authority
-):
+async def test_plugins_certificate_makes_context_and_new_one_makes_another(load, plugin, authority):
     def give(issued):
         plugin.answers(
             clientCertificateData=issued.certificate.decode(), clientKeyData=issued.key.decode()
@@ -397,7 +395,7 @@ async def test_a_plugins_certificate_makes_the_context_and_a_new_one_makes_anoth
     assert len(plugin.runs()) == 2
 
 
-async def test_a_plugins_certificate_with_a_foreign_key_is_told(load, plugin, authority):
+async def test_a_plugins_certificate_with_a_foreign_key_is_reported(load, plugin, authority):
     plugin.answers(
         clientCertificateData=authority.client("jane").certificate.decode(),
         clientKeyData=authority.client("joe").key.decode(),
@@ -408,9 +406,7 @@ async def test_a_plugins_certificate_with_a_foreign_key_is_told(load, plugin, au
 
 
 @pytest.mark.parametrize("own", ["token", "basic", "certificate"])
-async def test_a_plugin_is_not_run_where_the_user_has_credentials_of_its_own(
-    load, plugin, authority, own
-):
+async def test_plugin_is_not_run_where_user_has_credentials_of_own(load, plugin, authority, own):
     jane = authority.client("jane")
     user = {
         "token": {"token": "t"},

@@ -91,7 +91,7 @@ async def watch(
     )
 
 
-async def test_https_goes_through_a_tunnel_and_is_verified_against_the_server() -> None:
+async def test_https_goes_through_tunnel_and_is_verified_against_server() -> None:
     authority = make_authority()
     context = ssl.create_default_context(cadata=authority.pem.decode())
     tls = server_context(authority.server("api.internal"))
@@ -130,7 +130,7 @@ async def test_http_is_asked_of_the_proxy_by_absolute_url() -> None:
         assert request.headers["proxy-authorization"].startswith("Basic ")
 
 
-async def test_a_refused_tunnel_tells_what_the_proxy_said() -> None:
+async def test_a_refused_tunnel_reports_the_proxys_response() -> None:
     answer = b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n"
     async with TunnelProxy(answer).running() as proxy:
         with pytest.raises(TransportError, match="407 Proxy Authentication Required"):
@@ -158,7 +158,7 @@ async def test_no_proxy_there_is_connection_refused() -> None:
     assert "https://api.internal" in str(caught.value)
 
 
-async def test_cancelled_at_any_step_of_the_tunnel_it_leaves_nothing_behind() -> None:
+async def test_cancelled_at_any_step_of_tunnel_it_leaves_nothing_behind() -> None:
     authority = make_authority()
     context = ssl.create_default_context(cadata=authority.pem.decode())
     tls = server_context(authority.server())

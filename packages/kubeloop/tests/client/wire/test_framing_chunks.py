@@ -108,7 +108,7 @@ def test_byte_by_byte_is_no_different(stream: tuple[bytes, bytes]) -> None:
 
 
 @given(stream=streams(), data=st.data())
-def test_a_beginning_gives_the_beginning_of_the_body_and_is_not_finished(
+def test_beginning_gives_beginning_of_body_and_is_not_finished(
     stream: tuple[bytes, bytes], data: st.DataObject
 ) -> None:
     wire, expected = stream
@@ -128,7 +128,7 @@ def test_a_beginning_gives_the_beginning_of_the_body_and_is_not_finished(
     | st.sampled_from([b"\r", b"\n", b"\r\n", b"\0", b"-1", b"g"]),
     places=st.lists(st.integers(0, 10_000), max_size=10),
 )
-def test_damaged_framing_is_an_error_or_what_the_oracle_reads_too(
+def test_damaged_framing_is_error_or_what_oracle_reads_too(
     stream: tuple[bytes, bytes], place: int, junk: bytes, places: list[int]
 ) -> None:
     wire, _ = stream

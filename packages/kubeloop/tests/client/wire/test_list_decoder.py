@@ -181,7 +181,7 @@ def test_unlike_beginnings_of_items_are_cut_by_the_slow_scanner() -> None:
     assert codec.largest < 10_000
 
 
-def test_one_item_larger_than_many_batches_is_not_read_again_for_each() -> None:
+def test_an_item_larger_than_a_batch_is_read_once() -> None:
     contents = [{"metadata": {"name": "big"}, "data": "x" * 100_000}, {"metadata": {"name": "b"}}]
     body = pod_list(0, items=contents)
 
@@ -209,7 +209,7 @@ def test_a_list_that_breaks_off_is_an_error(end: int) -> None:
 
 
 @pytest.mark.parametrize("damage", [b",}", b"}", b"]", b'"', b"\xff"])
-def test_damage_in_the_middle_is_an_error_and_never_a_shorter_list(damage: bytes) -> None:
+def test_damage_in_middle_is_error_and_never_shorter_list(damage: bytes) -> None:
     body = pod_list(500)
     middle = body.index(b'{"metadata":{"name":"p250"')
     damaged = body[:middle] + damage + body[middle:]
@@ -218,7 +218,7 @@ def test_damage_in_the_middle_is_an_error_and_never_a_shorter_list(damage: bytes
         feed(damaged, list(range(0, len(damaged), 1000)), codec_for(dict), batch=5000)
 
 
-def test_an_item_of_the_wrong_shape_is_an_error_that_names_the_field() -> None:
+def test_item_of_wrong_shape_is_error_that_names_field() -> None:
     contents = [pod(n) for n in range(100)]
     contents[40]["metadata"]["name"] = 5
     body = pod_list(0, items=contents)

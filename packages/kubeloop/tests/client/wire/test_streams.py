@@ -87,7 +87,7 @@ def names(events: list[Any]) -> list[str]:
 
 
 class TestEvents:
-    async def test_events_arrive_in_order_and_an_empty_batch_is_the_end(self) -> None:
+    async def test_events_arrive_in_order_and_empty_batch_is_end(self) -> None:
         async with ScriptedServer() as server:
             script = server.expect_watch(PODS)
             stream = await watch(server)
@@ -220,7 +220,7 @@ class TestEnds:
             await stream.close()
 
     @pytest.mark.virtual_time
-    async def test_silence_that_we_made_by_not_reading_is_not_the_peers(self) -> None:
+    async def test_silence_that_we_made_by_not_reading_is_not_peers(self) -> None:
         line = event_line("ADDED", pod(1, data="x" * 100_000))
         async with ScriptedServer() as server:
             script = server.expect_watch(PODS)
@@ -239,7 +239,7 @@ class TestEnds:
 
 
 class TestBackPressure:
-    async def test_a_reader_that_does_not_keep_up_holds_the_server_back(self) -> None:
+    async def test_reader_that_does_not_keep_up_holds_server_back(self) -> None:
         line = event_line("ADDED", pod(1, data="x" * 10_000))
         sent = 0
 
@@ -269,7 +269,7 @@ class TestBackPressure:
 
 
 class TestRefusals:
-    async def test_a_page_of_html_in_place_of_a_stream_is_told_with_the_remedy(self) -> None:
+    async def test_html_in_place_of_stream_is_reported_with_remedy(self) -> None:
         answer = reply(body=b"<html>log in here</html>", content_type="text/html; charset=utf-8")
         async with ScriptedServer() as server:
             server.serve("GET", PODS, answer)
@@ -307,7 +307,7 @@ class TestRefusals:
                 await watch(server)
             assert caught.value.retry_after == 7.0
 
-    async def test_what_is_not_from_an_api_server_is_told_with_its_url_and_beginning(self) -> None:
+    async def test_a_foreign_response_is_reported_with_url_and_first_bytes(self) -> None:
         answer = reply(status=502, body=b"<html>Bad Gateway</html>", content_type="text/html")
         async with ScriptedServer() as server:
             server.expect("GET", PODS, answer)
@@ -316,7 +316,7 @@ class TestRefusals:
                 await watch(server)
             assert f"{server.url}{PODS}" in str(caught.value)
 
-    async def test_a_body_in_a_coding_that_was_not_asked_for_is_refused(self) -> None:
+    async def test_body_in_coding_that_was_not_asked_for_is_refused(self) -> None:
         answer = raw(HEAD + b"Content-Encoding: gzip\r\n\r\n")
         async with ScriptedServer() as server:
             server.expect("GET", PODS, answer)
@@ -341,7 +341,7 @@ class TestRefusals:
 
     @pytest.mark.spec("R33")
     @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-    async def test_nobody_there_is_connection_refused(self, host: str) -> None:
+    async def test_no_listener_is_connection_refused(self, host: str) -> None:
         async with ScriptedServer() as server:
             url = f"http://{host}:{server.port}"
 
@@ -453,7 +453,7 @@ class TestTls:
             with pytest.raises(CertificateError, match="not trusted"):
                 await watch(server, ssl_context=context)
 
-    async def test_a_missing_client_certificate_is_told_as_such(self) -> None:
+    async def test_a_missing_client_certificate_is_reported_as_such(self) -> None:
         authority = make_authority()
         context = ssl.create_default_context(cadata=authority.pem.decode())
         strict = server_context(authority.server(), client_ca=authority)
@@ -475,7 +475,7 @@ class TestTls:
                 await watch(f"https://127.0.0.1:{listener.getsockname()[1]}", ssl_context=context)
             await serving
 
-    async def test_tls_to_a_plain_port_is_told_as_such(self) -> None:
+    async def test_tls_to_a_plain_port_is_reported_as_such(self) -> None:
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read(100)
             writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -488,7 +488,7 @@ class TestTls:
 
 
 class TestClosing:
-    async def test_a_watch_that_had_ended_when_it_was_accepted_is_not_kept_by_its_timer(
+    async def test_an_already_ended_watch_leaves_no_timer(
         self,
     ) -> None:
         async with ScriptedServer() as server:
@@ -570,7 +570,7 @@ class TestClosing:
 
 class TestLists:
     @pytest.mark.spec("R15")
-    async def test_a_big_list_leaves_the_loop_to_others_while_it_arrives(self) -> None:
+    async def test_big_list_leaves_loop_to_others_while_it_arrives(self) -> None:
         body = {
             "kind": "PodList",
             "apiVersion": "v1",
@@ -625,7 +625,7 @@ class TestLists:
     @pytest.mark.parametrize(
         "body", [b'{"kind":"Table","rows":[]}', b"<html>hello</html>", b'{"kind":"PodList","items"']
     )
-    async def test_what_is_no_list_is_a_protocol_error_with_the_url(self, body: bytes) -> None:
+    async def test_what_is_no_list_is_protocol_error_with_url(self, body: bytes) -> None:
         async with ScriptedServer() as server:
             server.expect("GET", PODS, reply(body=body))
 

@@ -85,7 +85,7 @@ async def test_an_answer_comes_back_whole_whatever_its_status():
     assert response.url == f"{server.url}/api/v1/pods"
 
 
-async def test_the_request_line_is_exactly_the_target_below_the_endpoints_path():
+async def test_request_line_is_exactly_target_below_endpoints_path():
     request = requests.get("/api/v1/namespaces/a/pods/x%20y", {"labelSelector": "a=b,c in (d)"})
     async with ScriptedServer() as server:
         server.serve("GET", "/k8s/c-1/api/v1/namespaces/a/pods/x y", reply({}))
@@ -145,7 +145,7 @@ async def test_connections_are_reused():
     assert server.accepted == 1
 
 
-async def test_a_new_tls_context_gets_new_connections_and_running_requests_finish(authority):
+async def test_new_tls_context_gets_new_connections_and_running_requests_finish(authority):
     server_side = server_context(authority.server())
     old, new = trusting(authority), trusting(authority)
     may_answer = asyncio.Event()
@@ -182,7 +182,7 @@ async def test_cookies_are_not_kept():
     assert "cookie" not in server.requests[1].headers
 
 
-async def test_nobody_listening_is_told_as_such():
+async def test_no_listener_is_reported_as_such():
     async with ScriptedServer() as server:
         await server.stop_listening()
         error = await failure(server.url)
@@ -190,14 +190,14 @@ async def test_nobody_listening_is_told_as_such():
     assert "is the API server running" in str(error)
 
 
-async def test_a_name_that_does_not_resolve_is_told_as_such():
+async def test_a_name_that_does_not_resolve_is_reported_as_such():
     error = await failure("http://nowhere.invalid:6443")
     assert isinstance(error, HostNotFound)
     assert "DNS" in str(error)
 
 
 @pytest.mark.parametrize("way", [reset, drop])
-async def test_a_connection_that_ends_before_the_answer_is_lost_before_the_answer(way):
+async def test_connection_that_ends_before_answer_is_lost_before_answer(way):
     async with ScriptedServer() as server:
         server.expect("POST", "/x", way)
         error = await failure(server.url, request=requests.write("POST", "/x", b"{}"))
@@ -221,7 +221,7 @@ async def test_a_connection_reset_on_accept_is_lost_before_the_answer():
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhal",
     ],
 )
-async def test_a_body_that_ends_too_early_is_lost_inside_the_answer(part):
+async def test_body_that_ends_too_early_is_lost_inside_answer(part):
     async with ScriptedServer() as server:
         server.expect("GET", "/api/v1/pods", raw(part))
         error = await failure(server.url)
@@ -261,7 +261,7 @@ async def test_a_body_that_never_ends_meets_the_same_timeout():
 
 
 @pytest.mark.virtual_time
-async def test_a_server_that_does_not_shake_hands_meets_the_timeout_for_connecting():
+async def test_server_that_does_not_shake_hands_meets_timeout_for_connecting():
     async def mute(reader, writer):
         await reader.read()
 
@@ -290,7 +290,7 @@ async def test_a_server_of_another_authority_is_not_trusted(authority):
     assert "certificate-authority" in str(error)
 
 
-async def test_a_certificate_for_another_name_is_told_and_can_be_overridden(authority):
+async def test_certificate_for_another_name_is_reported_and_can_be_overridden(authority):
     issued = authority.server("kubernetes.example")
     async with ScriptedServer(ssl_context=server_context(issued)) as server:
         server.serve("GET", "/api/v1/pods", reply({}))
@@ -301,7 +301,7 @@ async def test_a_certificate_for_another_name_is_told_and_can_be_overridden(auth
     assert response.ok
 
 
-async def test_an_expired_certificate_is_told(authority):
+async def test_an_expired_certificate_is_reported(authority):
     issued = authority.server(not_after=dt.datetime(2021, 1, 1, tzinfo=dt.UTC))
     async with ScriptedServer(ssl_context=server_context(issued)) as server:
         error = await failure(server.url, trusting(authority))
@@ -344,7 +344,7 @@ V1_2, V1_3 = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3
 @pytest.mark.parametrize(
     ("presented", "version"), [("none", V1_3), ("foreign", V1_2), ("foreign", V1_3)]
 )
-async def test_a_server_that_refuses_our_certificate_is_told(
+async def test_a_server_that_refuses_our_certificate_is_reported(
     authority, tmp_path, presented, version
 ):
     strict = server_context(authority.server(), client_ca=authority)
@@ -419,7 +419,7 @@ def through(proxy: ScriptedServer, url: str) -> HttpTransport:
     return HttpTransport(Endpoint.parse(url, proxy=address))
 
 
-async def test_a_plain_server_behind_a_proxy_is_asked_for_by_its_whole_url():
+async def test_plain_server_behind_proxy_is_asked_for_by_whole_url():
     async with ScriptedServer() as proxy:
         proxy.serve("GET", re.compile(".*"), reply({}))
         transport = through(proxy, "http://cluster.invalid:8080/k8s")
@@ -430,7 +430,7 @@ async def test_a_plain_server_behind_a_proxy_is_asked_for_by_its_whole_url():
     assert request.headers["proxy-authorization"].startswith("Basic ")
 
 
-async def test_a_tls_server_behind_a_proxy_is_reached_through_a_tunnel(authority):
+async def test_tls_server_behind_proxy_is_reached_through_tunnel(authority):
     async with ScriptedServer(ssl_context=server_context(authority.server("inner"))) as server:
         server.serve("GET", "/api/v1/pods", reply({"inner": True}))
 
@@ -468,7 +468,7 @@ async def relay(exchange, reader, writer) -> None:
         writer.close()
 
 
-async def test_a_proxy_that_refuses_the_tunnel_is_told():
+async def test_a_proxy_that_refuses_the_tunnel_is_reported():
     async with ScriptedServer() as proxy:
         proxy.expect("CONNECT", "inner:6443", reply(status=407))
         transport = through(proxy, "https://inner:6443")
@@ -479,7 +479,7 @@ async def test_a_proxy_that_refuses_the_tunnel_is_told():
     assert "secret" not in str(caught.value)
 
 
-async def test_a_proxy_that_is_not_there_is_told_apart_from_the_server():
+async def test_proxy_that_is_not_there_is_reported_apart_from_server():
     async with ScriptedServer() as gone:
         transport = through(gone, "https://inner:6443")
     with pytest.raises(ConnectionRefused, match="is the proxy running") as caught:

@@ -15,9 +15,7 @@ from kubeloop.client.wire.watch import LineSplitter
     data=st.binary(max_size=200).map(lambda b: b.replace(b"a", b"\n")),
     places=st.lists(st.integers(0, 200), max_size=20),
 )
-def test_any_split_gives_the_same_lines_and_never_the_half_one_at_the_end(
-    data: bytes, places: list[int]
-) -> None:
+def test_any_split_gives_the_same_whole_lines(data: bytes, places: list[int]) -> None:
     edges = [0, *sorted(place % (len(data) + 1) for place in places), len(data)]
     splitter = LineSplitter()
 
@@ -43,7 +41,7 @@ def test_a_line_above_the_limit_is_refused() -> None:
         splitter.feed(b"9abc")
 
 
-def test_the_limit_counts_each_line_anew() -> None:
+def test_the_limit_counts_each_line_again() -> None:
     splitter = LineSplitter(limit=10)
 
     assert splitter.feed(b"123456789\n123456789") == [b"123456789"]

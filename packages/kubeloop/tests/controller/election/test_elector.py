@@ -21,11 +21,11 @@ def config(identity: str = "me", **changes: Any) -> ElectionConfig:
     return ElectionConfig(namespace="ns", name="lead", identity=identity, **changes)
 
 
-class Witness:
-    """Callbacks that remember what they were told, and when."""
+class RecordedCallbacks:
+    """Callbacks that record each call and its time."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[float, str]] = []
+        self.calls: list[tuple[float, str]] = []
         self.started = asyncio.Event()
         self.callbacks = LeaderCallbacks(
             on_started=self._work,
@@ -34,7 +34,7 @@ class Witness:
         )
 
     def _note(self, what: str) -> None:
-        self.told.append((asyncio.get_running_loop().time(), what))
+        self.calls.append((asyncio.get_running_loop().time(), what))
 
     async def _work(self) -> None:
         self._note("work")
@@ -74,19 +74,19 @@ def test_both_callbacks_and_the_lease_are_required() -> None:
 
 @pytest.mark.spec("L4")
 async def test_a_leader_renews_without_reading() -> None:
-    server, witness = LeaseServer(), Witness()
-    task = asyncio.create_task(elector(server).run(witness.callbacks))
+    server, recorded = LeaseServer(), RecordedCallbacks()
+    task = asyncio.create_task(elector(server).run(recorded.callbacks))
     await asyncio.sleep(4.5)
     assert server.log == ["get", "create", "update", "update"]
     await stop(task)
 
 
 @pytest.mark.spec("L4", "L5")
-async def test_a_renewal_that_conflicts_reads_and_writes_again_in_the_same_try() -> None:
-    server, witness = LeaseServer(), Witness()
+async def test_renewal_that_conflicts_reads_and_writes_again_in_same_try() -> None:
+    server, recorded = LeaseServer(), RecordedCallbacks()
     leading = elector(server)
-    task = asyncio.create_task(leading.run(witness.callbacks))
-    await witness.started.wait()
+    task = asyncio.create_task(leading.run(recorded.callbacks))
+    await recorded.started.wait()
     assert server.lease is not None
     server.lease["metadata"]["labels"] = {"touched": "yes"}
     server.put(server.lease)
@@ -98,11 +98,11 @@ async def test_a_renewal_that_conflicts_reads_and_writes_again_in_the_same_try()
 
 
 @pytest.mark.spec("L2", "L6")
-async def test_a_new_candidate_waits_a_full_lease_from_its_first_look() -> None:
-    server, witness = LeaseServer(lease("you")), Witness()
+async def test_new_candidate_waits_full_lease_from_first_read() -> None:
+    server, recorded = LeaseServer(lease("you")), RecordedCallbacks()
     await asyncio.sleep(100)
-    task = asyncio.create_task(elector(server).run(witness.callbacks))
-    await witness.started.wait()
+    task = asyncio.create_task(elector(server).run(recorded.callbacks))
+    await recorded.started.wait()
     # Tries come every 2 s; the first one at or after 15 s is the one at 16 s.
     assert asyncio.get_running_loop().time() == 116
     assert server.holder == "me"
@@ -110,7 +110,7 @@ async def test_a_new_candidate_waits_a_full_lease_from_its_first_look() -> None:
 
 
 @pytest.mark.spec("L6")
-async def test_tries_to_acquire_are_spread_by_a_jitter_of_120_percent() -> None:
+async def test_tries_to_acquire_are_spread_by_jitter_of_120_percent() -> None:
     server, moments = LeaseServer(lease("you", duration=1000)), []
 
     def note(_verb: str) -> Fault:
@@ -121,7 +121,7 @@ async def test_tries_to_acquire_are_spread_by_a_jitter_of_120_percent() -> None:
     candidate = LeaderElector(
         config=config(), lease=server.client(note), rand=lambda: next(numbers)
     )
-    task = asyncio.create_task(candidate.run(Witness().callbacks))
+    task = asyncio.create_task(candidate.run(RecordedCallbacks().callbacks))
     await asyncio.sleep(11)
     assert moments == pytest.approx([0, 2, 5.2, 9.576])
     await stop(task)
@@ -129,53 +129,53 @@ async def test_tries_to_acquire_are_spread_by_a_jitter_of_120_percent() -> None:
 
 @pytest.mark.spec("L6")
 async def test_failed_renewals_within_the_deadline_are_not_fatal() -> None:
-    server, witness = LeaseServer(), Witness()
+    server, recorded = LeaseServer(), RecordedCallbacks()
     broken = False
     leading = elector(server, faults=lambda _verb: Fault(refused=broken))
-    task = asyncio.create_task(leading.run(witness.callbacks))
+    task = asyncio.create_task(leading.run(recorded.callbacks))
     await asyncio.sleep(2.5)
     broken = True
     await asyncio.sleep(7)
     broken = False
     await asyncio.sleep(20)
     assert leading.is_leader
-    assert witness.told == [(0, "leader me"), (0, "work")]
+    assert recorded.calls == [(0, "leader me"), (0, "work")]
     await stop(task)
 
 
 @pytest.mark.spec("L6", "L7")
 async def test_leadership_ends_when_the_renew_deadline_has_passed() -> None:
-    server, witness = LeaseServer(), Witness()
+    server, recorded = LeaseServer(), RecordedCallbacks()
     broken = False
     leading = elector(server, faults=lambda _verb: Fault(refused=broken))
-    task = asyncio.create_task(leading.run(witness.callbacks))
+    task = asyncio.create_task(leading.run(recorded.callbacks))
     await asyncio.sleep(2.5)
     broken = True
     await task
     # The last renewal was sent at 2 s.
-    assert witness.told[2:] == [(12, "stopped"), (12, "work ended")]
+    assert recorded.calls[2:] == [(12, "stopped"), (12, "work ended")]
     assert not leading.is_leader
 
 
 @pytest.mark.spec("L6")
 async def test_a_server_that_hangs_ends_leadership_at_the_same_moment() -> None:
-    server, witness = LeaseServer(), Witness()
+    server, recorded = LeaseServer(), RecordedCallbacks()
     hanging = False
     leading = elector(server, faults=lambda _verb: Fault(before=1000 if hanging else 0))
-    task = asyncio.create_task(leading.run(witness.callbacks))
+    task = asyncio.create_task(leading.run(recorded.callbacks))
     await asyncio.sleep(2.5)
     hanging = True
     await task
-    assert witness.told[2:] == [(12, "stopped"), (12, "work ended")]
+    assert recorded.calls[2:] == [(12, "stopped"), (12, "work ended")]
     await asyncio.sleep(1000)
 
 
 @pytest.mark.spec("L6")
 async def test_one_request_that_hangs_leaves_time_for_another() -> None:
-    server, witness = LeaseServer(), Witness()
+    server, recorded = LeaseServer(), RecordedCallbacks()
     hangs = iter([0, 0, 1000])
     leading = elector(server, faults=lambda _verb: Fault(before=next(hangs, 0)))
-    task = asyncio.create_task(leading.run(witness.callbacks))
+    task = asyncio.create_task(leading.run(recorded.callbacks))
     await asyncio.sleep(30)
     assert leading.is_leader
     await stop(task)
@@ -183,48 +183,48 @@ async def test_one_request_that_hangs_leaves_time_for_another() -> None:
 
 
 async def test_a_leader_that_finds_another_holder_stops_at_once() -> None:
-    server, witness = LeaseServer(), Witness()
-    task = asyncio.create_task(elector(server).run(witness.callbacks))
-    await witness.started.wait()
+    server, recorded = LeaseServer(), RecordedCallbacks()
+    task = asyncio.create_task(elector(server).run(recorded.callbacks))
+    await recorded.started.wait()
     server.put(lease("you"))
     await task
-    assert (2, "stopped") in witness.told
+    assert (2, "stopped") in recorded.calls
     assert server.holder == "you"
 
 
 @pytest.mark.spec("L7")
-async def test_stopped_is_told_on_every_exit_even_if_we_never_led() -> None:
-    server, witness = LeaseServer(lease("you", duration=1000)), Witness()
-    task = asyncio.create_task(elector(server).run(witness.callbacks))
+async def test_on_stopped_is_called_on_every_exit() -> None:
+    server, recorded = LeaseServer(lease("you", duration=1000)), RecordedCallbacks()
+    task = asyncio.create_task(elector(server).run(recorded.callbacks))
     await asyncio.sleep(1)
     await stop(task)
-    assert witness.told == [(0, "leader you"), (1, "stopped")]
+    assert recorded.calls == [(0, "leader you"), (1, "stopped")]
 
 
 @pytest.mark.spec("L7")
-async def test_every_new_holder_is_told_once() -> None:
-    server, witness = LeaseServer(lease("you")), Witness()
-    task = asyncio.create_task(elector(server).run(witness.callbacks))
+async def test_every_new_holder_is_reported_once() -> None:
+    server, recorded = LeaseServer(lease("you")), RecordedCallbacks()
+    task = asyncio.create_task(elector(server).run(recorded.callbacks))
     await asyncio.sleep(5)
     server.put(lease("them", renewed="r1"))
     await asyncio.sleep(30)
-    leaders = [what for _, what in witness.told if what.startswith("leader")]
+    leaders = [what for _, what in recorded.calls if what.startswith("leader")]
     assert leaders == ["leader you", "leader them", "leader me"]
     await stop(task)
 
 
 @pytest.mark.spec("L7")
-async def test_a_report_of_the_leader_may_be_async_and_may_fail(
+async def test_report_of_leader_may_be_async_and_may_fail(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    server, witness = LeaseServer(), Witness()
+    server, recorded = LeaseServer(), RecordedCallbacks()
 
     async def report(holder: str) -> None:
         raise ValueError(holder)
 
     callbacks = LeaderCallbacks(
-        on_started=witness.callbacks.on_started,
-        on_stopped=witness.callbacks.on_stopped,
+        on_started=recorded.callbacks.on_started,
+        on_stopped=recorded.callbacks.on_stopped,
         on_new_leader=report,
     )
     task = asyncio.create_task(elector(server).run(callbacks))
@@ -235,7 +235,7 @@ async def test_a_report_of_the_leader_may_be_async_and_may_fail(
 
 
 @pytest.mark.spec("L7")
-async def test_work_that_returns_leaves_us_the_leader_and_work_that_fails_ends_it() -> None:
+async def test_leadership_survives_returned_work_and_ends_with_failed_work() -> None:
     server = LeaseServer()
 
     async def returns() -> None:
@@ -257,7 +257,7 @@ async def test_work_that_returns_leaves_us_the_leader_and_work_that_fails_ends_i
 
 
 @pytest.mark.spec("L8")
-async def test_cancelled_it_ends_the_work_first_and_then_frees_the_lease() -> None:
+async def test_cancelled_it_ends_work_first_and_then_frees_lease() -> None:
     server = LeaseServer()
     holders: list[str] = []
 
@@ -282,8 +282,8 @@ async def test_cancelled_it_ends_the_work_first_and_then_frees_the_lease() -> No
 
 @pytest.mark.spec("L8")
 async def test_a_lease_that_is_no_longer_ours_is_not_released() -> None:
-    server, witness = LeaseServer(), Witness()
-    task = asyncio.create_task(elector(server).run(witness.callbacks))
+    server, recorded = LeaseServer(), RecordedCallbacks()
+    task = asyncio.create_task(elector(server).run(recorded.callbacks))
     await asyncio.sleep(1)
     server.put(lease("you"))
     await stop(task)
@@ -293,22 +293,22 @@ async def test_a_lease_that_is_no_longer_ours_is_not_released() -> None:
 
 @pytest.mark.spec("L8")
 async def test_release_has_a_time_limit_of_its_own() -> None:
-    server, witness = LeaseServer(), Witness()
+    server, recorded = LeaseServer(), RecordedCallbacks()
     hanging = False
     leading = elector(server, faults=lambda _verb: Fault(before=1000 if hanging else 0))
-    task = asyncio.create_task(leading.run(witness.callbacks))
+    task = asyncio.create_task(leading.run(recorded.callbacks))
     await asyncio.sleep(1)
     hanging = True
     await stop(task)
     assert asyncio.get_running_loop().time() == 11
-    assert witness.told[-1] == (11, "stopped")
+    assert recorded.calls[-1] == (11, "stopped")
     await asyncio.sleep(1000)
 
 
 @pytest.mark.spec("L8")
 async def test_release_can_be_switched_off() -> None:
-    server, witness = LeaseServer(), Witness()
-    task = asyncio.create_task(elector(server, release_on_cancel=False).run(witness.callbacks))
+    server, recorded = LeaseServer(), RecordedCallbacks()
+    task = asyncio.create_task(elector(server, release_on_cancel=False).run(recorded.callbacks))
     await asyncio.sleep(1)
     await stop(task)
     assert server.holder == "me"
@@ -316,7 +316,7 @@ async def test_release_can_be_switched_off() -> None:
 
 @pytest.mark.spec("L8", "L3")
 async def test_a_successor_takes_a_released_lease_at_its_next_try() -> None:
-    server, first, second = LeaseServer(), Witness(), Witness()
+    server, first, second = LeaseServer(), RecordedCallbacks(), RecordedCallbacks()
     one = asyncio.create_task(elector(server, "one").run(first.callbacks))
     await first.started.wait()
     two = asyncio.create_task(elector(server, "two").run(second.callbacks))
@@ -328,16 +328,16 @@ async def test_a_successor_takes_a_released_lease_at_its_next_try() -> None:
 
 
 @pytest.mark.spec("L9")
-async def test_is_leader_comes_from_the_last_write_and_ends_with_it() -> None:
-    server, witness = LeaseServer(), Witness()
+async def test_is_leader_comes_from_last_write_and_ends_with_it() -> None:
+    server, recorded = LeaseServer(), RecordedCallbacks()
     offset = 0.0
     loop = asyncio.get_running_loop()
     leading = LeaderElector(
         config=config(), lease=server.client(), monotonic=lambda: loop.time() + offset
     )
     assert not leading.is_leader
-    task = asyncio.create_task(leading.run(witness.callbacks))
-    await witness.started.wait()
+    task = asyncio.create_task(leading.run(recorded.callbacks))
+    await recorded.started.wait()
     # It does not ask the server: somebody else in the lease goes unnoticed until the next try.
     server.put(lease("you"))
     assert leading.is_leader
@@ -347,47 +347,47 @@ async def test_is_leader_comes_from_the_last_write_and_ends_with_it() -> None:
 
 
 @pytest.mark.spec("L13")
-async def test_a_loop_that_was_paused_past_the_deadline_stops_before_it_writes_again() -> None:
-    server, witness = LeaseServer(), Witness()
+async def test_a_loop_paused_past_the_deadline_stops_without_writing() -> None:
+    server, recorded = LeaseServer(), RecordedCallbacks()
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
-    task = asyncio.create_task(elector(server).run(witness.callbacks))
-    await witness.started.wait()
+    task = asyncio.create_task(elector(server).run(recorded.callbacks))
+    await recorded.started.wait()
     await asyncio.sleep(0)
     loop.advance(60)
     await task
     assert server.log == ["get", "create"]
-    assert witness.told[-2:] == [(60, "stopped"), (60, "work ended")]
+    assert recorded.calls[-2:] == [(60, "stopped"), (60, "work ended")]
 
 
 @pytest.mark.spec("L13")
-async def test_an_answer_that_was_handled_too_late_does_not_revive_leadership() -> None:
-    server, witness = LeaseServer(), Witness()
+async def test_answer_that_was_handled_too_late_does_not_revive_leadership() -> None:
+    server, recorded = LeaseServer(), RecordedCallbacks()
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualTimeLoop)
     delay = 0.0
     leading = elector(server, faults=lambda _verb: Fault(after=delay))
-    task = asyncio.create_task(leading.run(witness.callbacks))
-    await witness.started.wait()
+    task = asyncio.create_task(leading.run(recorded.callbacks))
+    await recorded.started.wait()
     delay = 1.0
     await asyncio.sleep(2.5)  # the renewal sent at 2 s is under way
     loop.advance(8)  # past the deadline at 10 s, before the one that the answer would set
     assert not leading.is_leader
     await task
-    assert (10.5, "stopped") in witness.told
+    assert (10.5, "stopped") in recorded.calls
 
 
 @pytest.mark.spec("L10")
-async def test_the_health_check_fails_only_where_a_held_lease_is_long_over() -> None:
-    server, witness = LeaseServer(), Witness()
+async def test_health_check_fails_only_where_held_lease_is_long_over() -> None:
+    server, recorded = LeaseServer(), RecordedCallbacks()
     offset = 0.0
     loop = asyncio.get_running_loop()
     leading = LeaderElector(
         config=config(), lease=server.client(), monotonic=lambda: loop.time() + offset
     )
     leading.check()
-    task = asyncio.create_task(leading.run(witness.callbacks))
-    await witness.started.wait()
+    task = asyncio.create_task(leading.run(recorded.callbacks))
+    await recorded.started.wait()
     offset = 34.0
     leading.check(tolerance=20)
     offset = 36.0
@@ -397,12 +397,12 @@ async def test_the_health_check_fails_only_where_a_held_lease_is_long_over() -> 
 
 
 @pytest.mark.spec("L7", "L8")
-def test_cancelled_at_any_moment_it_tells_so_once_and_leaves_no_task() -> None:
+def test_cancelled_at_any_await_it_reports_once_without_leaks() -> None:
     async def cancel_after(turns: int) -> tuple[list[str], set[asyncio.Task[Any]], LeaseServer]:
-        server, witness = LeaseServer(), Witness()
+        server, recorded = LeaseServer(), RecordedCallbacks()
         leading = elector(server, faults=lambda _verb: Fault(before=0.1, after=0.1))
         before = asyncio.all_tasks()
-        task = asyncio.create_task(leading.run(witness.callbacks))
+        task = asyncio.create_task(leading.run(recorded.callbacks))
         for _ in range(turns):
             await asyncio.sleep(0.01 if turns % 2 else 0)
         task.cancel()
@@ -410,21 +410,21 @@ def test_cancelled_at_any_moment_it_tells_so_once_and_leaves_no_task() -> None:
         assert task.cancelled()
         assert not leading.is_leader
         await asyncio.sleep(1)  # for requests that are still on their way
-        return [what for _, what in witness.told], asyncio.all_tasks() - before, server
+        return [what for _, what in recorded.calls], asyncio.all_tasks() - before, server
 
     for turns in range(1, 120):
         with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-            told, left, server = runner.run(cancel_after(turns))
+            calls, left, server = runner.run(cancel_after(turns))
         assert left == set()
-        assert told.count("stopped") == 1
-        assert told[-1] == "stopped"
-        assert told.count("work") == told.count("work ended")
-        if "work" in told:
+        assert calls.count("stopped") == 1
+        assert calls[-1] == "stopped"
+        assert calls.count("work") == calls.count("work ended")
+        if "work" in calls:
             assert server.holder == ""
 
 
 @pytest.mark.parametrize("offset", [1e-9, 5e-10, 1e6])
-def test_what_rounding_leaves_of_a_lease_is_not_tried_on_in(offset: float) -> None:
+def test_what_rounding_leaves_of_lease_is_not_tried_on_in(offset: float) -> None:
     async def tries_until_lost(refused_from: float) -> int:
         loop, server, tries = asyncio.get_running_loop(), LeaseServer(), 0
 

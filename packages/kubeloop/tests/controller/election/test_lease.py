@@ -89,7 +89,7 @@ def test_a_free_lease_is_taken_at_once() -> None:
 
 
 @pytest.mark.spec("L2", "L3")
-def test_a_lease_of_another_is_left_for_its_whole_duration_since_it_last_changed() -> None:
+def test_anothers_lease_is_valid_for_its_duration_since_its_change() -> None:
     view = seen(lease("you", duration=20), at=100)
     assert decide(view, CONFIG, now=119.9, wall=WALL) == LeaveLease("you", 120)
     taken = decide(view, CONFIG, now=120, wall=WALL)
@@ -100,7 +100,7 @@ def test_a_lease_of_another_is_left_for_its_whole_duration_since_it_last_changed
 
 
 @pytest.mark.spec("L2")
-def test_every_change_of_the_record_starts_the_wait_anew_and_a_mere_read_does_not() -> None:
+def test_only_a_changed_record_restarts_the_wait() -> None:
     view = seen(lease("you", renewed="r0"), at=0)
     assert view.observe(lease("you", renewed="r0"), 10).changed_at == 0
     assert view.observe(lease("you", renewed="r1"), 10).changed_at == 10
@@ -134,7 +134,7 @@ def test_renewal_keeps_the_acquire_time_and_the_transitions() -> None:
 
 
 @pytest.mark.spec("L4")
-def test_only_a_holder_with_a_valid_lease_may_renew_without_reading() -> None:
+def test_only_holder_with_valid_lease_may_renew_without_reading() -> None:
     mine, yours = seen(lease("me"), at=0), seen(lease("you"), at=0)
     assert renewal(mine, CONFIG, now=14.9, wall=WALL) is not None
     assert renewal(mine, CONFIG, now=15, wall=WALL) is None
@@ -143,7 +143,7 @@ def test_only_a_holder_with_a_valid_lease_may_renew_without_reading() -> None:
 
 
 @pytest.mark.spec("L8")
-def test_release_empties_the_holder_for_one_second_and_keeps_the_transitions() -> None:
+def test_release_empties_holder_for_one_second_and_keeps_transitions() -> None:
     action = release(seen(lease("me"), at=0), wall=WALL)
     assert action is not None
     assert spec(action)["holderIdentity"] == ""

@@ -38,9 +38,9 @@ def factory(
     return connect
 
 
-class Witness:
+class RecordedCallbacks:
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
         self.threads: set[int] = set()
         self.started = asyncio.Event()
         self.heard = asyncio.Event()
@@ -55,7 +55,7 @@ class Witness:
         self.heard.set()
 
     def _note(self, what: str) -> None:
-        self.told.append(what)
+        self.calls.append(what)
         self.threads.add(threading.get_ident())
 
     async def _work(self) -> None:
@@ -78,8 +78,8 @@ async def stop(task: asyncio.Task[None]) -> None:
 
 
 @pytest.mark.spec("L13")
-async def test_blocking_the_main_loop_for_longer_than_the_lease_does_not_lose_it() -> None:
-    server, mine, theirs = LeaseServer(), Witness(), Witness()
+async def test_a_blocked_main_loop_does_not_lose_the_lease() -> None:
+    server, mine, theirs = LeaseServer(), RecordedCallbacks(), RecordedCallbacks()
     election = ElectionThread(config=config(lease_seconds=2), lease=factory(server))
     rival = ElectionThread(config=config("rival", lease_seconds=2), lease=factory(server))
     leading = asyncio.create_task(election.run(mine.callbacks))
@@ -89,23 +89,23 @@ async def test_blocking_the_main_loop_for_longer_than_the_lease_does_not_lose_it
     threading.Event().wait(2.5)  # blocks this loop, on purpose
     assert election.is_leader
     assert not rival.is_leader
-    assert "work" not in theirs.told
-    assert mine.told == ["leader me", "work"]
+    assert "work" not in theirs.calls
+    assert mine.calls == ["leader me", "work"]
     await stop(waiting)
     await stop(leading)
 
 
 @pytest.mark.spec("L13", "L7")
 async def test_callbacks_run_on_the_loop_that_asked() -> None:
-    server, witness = LeaseServer(), Witness()
+    server, recorded = LeaseServer(), RecordedCallbacks()
     task = asyncio.create_task(
-        ElectionThread(config=config(), lease=factory(server)).run(witness.callbacks)
+        ElectionThread(config=config(), lease=factory(server)).run(recorded.callbacks)
     )
-    await witness.started.wait()
+    await recorded.started.wait()
     assert len(election_threads()) == 1
     await stop(task)
-    assert witness.told == ["leader me", "work", "work ended", "stopped"]
-    assert witness.threads == {threading.get_ident()}
+    assert recorded.calls == ["leader me", "work", "work ended", "stopped"]
+    assert recorded.threads == {threading.get_ident()}
     assert election_threads() == []
 
 
@@ -135,23 +135,23 @@ async def test_cancelled_it_releases_after_the_work_has_ended() -> None:
 
 @pytest.mark.spec("L13")
 async def test_a_lost_lease_ends_the_work_and_the_run() -> None:
-    server, witness = LeaseServer(), Witness()
+    server, recorded = LeaseServer(), RecordedCallbacks()
     broken = False
     election = ElectionThread(
         config=config(), lease=factory(server, lambda _verb: Fault(refused=broken))
     )
-    task = asyncio.create_task(election.run(witness.callbacks))
-    await witness.started.wait()
+    task = asyncio.create_task(election.run(recorded.callbacks))
+    await recorded.started.wait()
     broken = True
     await task
-    assert witness.told == ["leader me", "work", "stopped", "work ended"]
+    assert recorded.calls == ["leader me", "work", "stopped", "work ended"]
     assert not election.is_leader
     assert election_threads() == []
 
 
 @pytest.mark.spec("L13")
-async def test_a_thread_that_hangs_loses_the_lease_on_the_side_of_the_work() -> None:
-    server, witness = LeaseServer(), Witness()
+async def test_thread_that_hangs_loses_lease_on_side_of_work() -> None:
+    server, recorded = LeaseServer(), RecordedCallbacks()
     wake = threading.Event()
     hang = False
 
@@ -161,40 +161,40 @@ async def test_a_thread_that_hangs_loses_the_lease_on_the_side_of_the_work() -> 
         return NO_FAULT
 
     election = ElectionThread(config=config(), lease=factory(server, faults))
-    task = asyncio.create_task(election.run(witness.callbacks))
-    await witness.started.wait()
+    task = asyncio.create_task(election.run(recorded.callbacks))
+    await recorded.started.wait()
     hang = True
-    await eventually(lambda: "stopped" in witness.told, "the end of the work", timeout=60)
+    await eventually(lambda: "stopped" in recorded.calls, "the end of the work", timeout=60)
     assert not election.is_leader
     wake.set()
     await task
-    assert witness.told == ["leader me", "work", "stopped", "work ended"]
+    assert recorded.calls == ["leader me", "work", "stopped", "work ended"]
 
 
-async def test_stopping_a_candidate_that_never_led_tells_it_and_leaves_no_thread() -> None:
-    server, witness = LeaseServer(lease("you", duration=100)), Witness()
+async def test_stopping_a_candidate_notifies_it_and_leaves_no_thread() -> None:
+    server, recorded = LeaseServer(lease("you", duration=100)), RecordedCallbacks()
     task = asyncio.create_task(
-        ElectionThread(config=config(), lease=factory(server)).run(witness.callbacks)
+        ElectionThread(config=config(), lease=factory(server)).run(recorded.callbacks)
     )
-    await witness.heard.wait()
+    await recorded.heard.wait()
     await stop(task)
-    assert witness.told == ["leader you", "stopped"]
+    assert recorded.calls == ["leader you", "stopped"]
     assert election_threads() == []
 
 
 async def test_stopping_before_the_thread_has_begun_is_fine() -> None:
-    server, witness = LeaseServer(), Witness()
+    server, recorded = LeaseServer(), RecordedCallbacks()
     task = asyncio.create_task(
-        ElectionThread(config=config(), lease=factory(server)).run(witness.callbacks)
+        ElectionThread(config=config(), lease=factory(server)).run(recorded.callbacks)
     )
     await asyncio.sleep(0)
     await stop(task)
-    assert witness.told[-1:] == ["stopped"]
+    assert recorded.calls[-1:] == ["stopped"]
     assert election_threads() == []
 
 
-async def test_a_connection_that_cannot_be_made_is_raised_where_the_election_was_run() -> None:
-    witness = Witness()
+async def test_a_connection_error_is_raised_to_the_caller() -> None:
+    recorded = RecordedCallbacks()
 
     @contextlib.asynccontextmanager
     async def broken() -> AsyncIterator[LeaseClient]:
@@ -202,17 +202,17 @@ async def test_a_connection_that_cannot_be_made_is_raised_where_the_election_was
         yield
 
     with pytest.raises(ValueError, match="no such kubeconfig"):
-        await ElectionThread(config=config(), lease=broken).run(witness.callbacks)
-    assert witness.told == ["stopped"]
+        await ElectionThread(config=config(), lease=broken).run(recorded.callbacks)
+    assert recorded.calls == ["stopped"]
 
 
 @pytest.mark.spec("L10")
-async def test_the_health_check_can_be_asked_from_the_loop_of_the_work() -> None:
-    server, witness = LeaseServer(), Witness()
+async def test_health_check_can_be_asked_from_loop_of_work() -> None:
+    server, recorded = LeaseServer(), RecordedCallbacks()
     election = ElectionThread(config=config(), lease=factory(server))
     election.check()
-    task = asyncio.create_task(election.run(witness.callbacks))
-    await witness.started.wait()
+    task = asyncio.create_task(election.run(recorded.callbacks))
+    await recorded.started.wait()
     election.check()
     with pytest.raises(RuntimeError, match="not renewed"):
         election.check(tolerance=-1.0)

@@ -91,7 +91,7 @@ def test_a_different_occurrence_is_an_event_of_its_own(other: EventRecord) -> No
 
 
 @pytest.mark.spec("E2")
-def test_a_new_version_of_the_object_does_not_make_a_new_event() -> None:
+def test_new_version_of_object_does_not_make_new_event() -> None:
     events = correlator()
     events.observe(record())
     newer = ObjectReference(
@@ -116,7 +116,7 @@ def test_ten_different_messages_in_ten_minutes_are_combined() -> None:
 
 
 @pytest.mark.spec("E2")
-def test_a_pause_of_more_than_ten_minutes_starts_the_aggregation_anew() -> None:
+def test_pause_of_more_than_ten_minutes_starts_aggregation_again() -> None:
     events = correlator()
     for index in range(9):
         events.observe(record(f"m{index}"))

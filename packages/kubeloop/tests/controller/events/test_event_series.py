@@ -53,7 +53,7 @@ def test_a_first_occurrence_is_an_event_without_series() -> None:
 
 
 @pytest.mark.spec("E4")
-def test_the_second_writes_a_series_of_two_and_later_ones_only_count() -> None:
+def test_second_writes_series_of_two_and_later_ones_only_count() -> None:
     events = EventSeries(Reporter("test"))
     events.observe(record())
     second = events.observe(record("another note", after=1))
@@ -100,7 +100,7 @@ def test_an_idle_event_without_series_is_forgotten_silently() -> None:
 
 
 @pytest.mark.spec("E4")
-def test_the_heartbeat_is_every_30_minutes_and_the_end_is_looked_for_every_6() -> None:
+def test_series_heartbeat_is_30_minutes_and_end_check_6() -> None:
     assert [
         periodic_task.period for periodic_task in EventSeries(Reporter("test")).periodic_tasks
     ] == [1800, 360]

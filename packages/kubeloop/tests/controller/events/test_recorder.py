@@ -143,7 +143,7 @@ async def test_ending_does_not_wait_for_a_server_that_is_gone() -> None:
 
 
 @pytest.mark.spec("E3")
-async def test_a_repetition_patches_and_an_expired_event_is_created_anew() -> None:
+async def test_a_repetition_patches_and_an_expired_event_is_created_again() -> None:
     gone = NotFound(Status(code=404))
     sink = Sink([None, None, gone])
     events = recorder(sink)
@@ -156,7 +156,7 @@ async def test_a_repetition_patches_and_an_expired_event_is_created_anew() -> No
 
 
 @pytest.mark.spec("E3")
-async def test_a_server_that_does_not_answer_is_tried_12_times_10_seconds_apart() -> None:
+async def test_a_silent_server_is_tried_12_times_every_10_seconds() -> None:
     sink = Sink(unreachable(99))
     events = recorder(sink)
     events.normal(POD, "Started", "m")
@@ -198,7 +198,7 @@ async def test_cancelling_ends_the_tries() -> None:
 
 
 @pytest.mark.spec("E4")
-async def test_a_series_is_written_at_its_second_at_each_heartbeat_and_at_its_end() -> None:
+async def test_a_series_is_written_at_start_heartbeat_and_end() -> None:
     sink = Sink()
     events = recorder(sink, correlator=EventSeries(Reporter("test")))
     task = asyncio.create_task(events.run())
@@ -228,7 +228,7 @@ async def test_an_object_without_namespace_has_its_events_in_default() -> None:
     assert event["metadata"]["namespace"] == "default"
 
 
-async def test_an_object_that_does_not_say_what_it_is_needs_its_kind(
+async def test_object_that_does_not_say_what_it_is_needs_kind(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     sink = Sink()
@@ -244,7 +244,7 @@ async def test_an_object_that_does_not_say_what_it_is_needs_its_kind(
 
 
 @pytest.mark.spec("C15")
-async def test_a_manager_ends_the_recorder_last_so_that_events_of_the_stop_are_written() -> None:
+async def test_a_manager_stops_the_recorder_last() -> None:
     sink = Sink()
     events = recorder(sink)
     manager = Manager()

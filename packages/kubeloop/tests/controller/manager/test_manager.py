@@ -129,7 +129,7 @@ def test_every_group_starts_once_and_stops_once() -> None:
 
 
 @pytest.mark.spec("C14")
-async def test_groups_start_in_order_each_when_the_one_before_is_ready() -> None:
+async def test_groups_start_in_order_each_when_one_before_is_ready() -> None:
     diary, election = Diary(), FakeElection()
     manager = Manager(election=election)
     for group in reversed(Group):
@@ -161,7 +161,7 @@ async def test_nothing_else_starts_before_the_caches_are_synced() -> None:
 
 
 @pytest.mark.spec("C15")
-async def test_groups_stop_in_their_order_and_the_lease_goes_before_the_recorder() -> None:
+async def test_groups_stop_in_order_and_lease_goes_before_recorder() -> None:
     diary = Diary()
     election = FakeElection(diary)
     manager = Manager(election=election)
@@ -200,7 +200,7 @@ async def test_a_manager_that_stops_is_not_elected_any_more() -> None:
 
 
 @pytest.mark.spec("C15")
-async def test_what_does_not_end_within_the_grace_is_an_error_that_names_it() -> None:
+async def test_runnables_that_exceed_the_grace_period_are_named() -> None:
     diary = Diary()
     manager = Manager(grace=30)
     manager.add(diary.runnable("stubborn", ends_after=1000))
@@ -241,7 +241,7 @@ async def test_without_grace_nothing_is_waited_for() -> None:
 
 
 @pytest.mark.spec("C15")
-async def test_a_negative_grace_waits_for_ever() -> None:
+async def test_a_negative_grace_waits_indefinitely() -> None:
     diary = Diary()
     manager = Manager(grace=-1)
     manager.add(diary.runnable("stubborn", ends_after=100_000))
@@ -269,7 +269,7 @@ async def test_a_lost_lease_is_the_end_and_gives_no_grace() -> None:
 
 
 @pytest.mark.spec("C15")
-async def test_a_lost_lease_may_mean_standby_while_everything_else_goes_on() -> None:
+async def test_lost_lease_may_mean_standby_while_everything_else_goes_on() -> None:
     diary, election = Diary(), FakeElection()
     manager = Manager(election=election, on_lost="standby")
     manager.add(lambda: diary.runnable("leader", ends_after=5).run())
@@ -291,7 +291,7 @@ async def test_a_lost_lease_may_mean_standby_while_everything_else_goes_on() -> 
 
 
 @pytest.mark.spec("C15")
-async def test_a_leader_that_does_not_end_its_work_does_not_go_to_standby() -> None:
+async def test_a_leader_with_unfinished_work_does_not_become_standby() -> None:
     diary, election = Diary(), FakeElection()
     manager = Manager(election=election, on_lost="standby", grace=3)
 
@@ -347,7 +347,7 @@ async def test_the_real_election_works_the_same_way() -> None:
 
 
 @pytest.mark.spec("C15")
-async def test_the_lease_is_released_only_after_the_leaders_work_is_done() -> None:
+async def test_lease_is_released_only_after_leaders_work_is_done() -> None:
     server, holders = LeaseServer(), []
     config = ElectionConfig(namespace="ns", name="lead", identity="me")
     manager = Manager(election=LeaderElector(config=config, lease=server.client()))
@@ -485,7 +485,7 @@ async def test_a_runnable_that_returns_is_not_missed() -> None:
     await stop(manager, task)
 
 
-async def test_a_failure_whose_stop_takes_too_long_says_so_in_a_note() -> None:
+async def test_failure_whose_stop_takes_too_long_says_so_in_note() -> None:
     diary = Diary()
     manager = Manager(grace=1)
     manager.add(failing(ValueError("broken"), after=2))
@@ -515,7 +515,7 @@ async def test_cancellation_stops_in_order_and_a_second_one_at_once() -> None:
 
 
 @pytest.mark.spec("C15")
-def test_cancelled_at_any_moment_everything_that_started_is_stopped_and_no_task_is_left() -> None:
+def test_cancelled_at_any_await_every_started_runnable_is_stopped() -> None:
     async def cancel_after(turns: int) -> list[str]:
         diary, server = Diary(), LeaseServer()
         config = ElectionConfig(namespace="ns", name="lead", identity="me")

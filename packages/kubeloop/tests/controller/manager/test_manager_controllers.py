@@ -157,7 +157,7 @@ async def test_controllers_start_when_the_caches_are_synced() -> None:
 
 
 @pytest.mark.spec("C14")
-async def test_caches_that_do_not_sync_in_time_end_the_start_by_name() -> None:
+async def test_unsynced_caches_fail_the_start_by_name() -> None:
     source: FakeSource[Any] = FakeSource()
     source.fail_lists(*[Forbidden(Status(code=403, message="no list for you"))] * 100)
     factory = SharedInformerFactory(FakeClient(source), collector=False)

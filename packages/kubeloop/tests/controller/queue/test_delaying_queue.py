@@ -34,7 +34,7 @@ async def take_for(queue: DelayingQueue[str], seconds: float) -> list[tuple[floa
 
 
 @pytest.mark.spec("W6")
-async def test_a_delayed_item_is_ready_at_its_deadline_and_not_before(queue):
+async def test_delayed_item_is_ready_at_deadline_and_not_before(queue):
     queue.add_after("a", 50)
     await asyncio.sleep(49)
     assert len(queue) == 0
@@ -43,7 +43,7 @@ async def test_a_delayed_item_is_ready_at_its_deadline_and_not_before(queue):
 
 
 @pytest.mark.spec("W6")
-async def test_a_getter_that_waits_gets_a_delayed_item_at_its_deadline(queue):
+async def test_getter_that_waits_gets_delayed_item_at_deadline(queue):
     queue.add_after("a", 50)
     assert await queue.get() == "a"
     assert now() == 50
@@ -58,7 +58,7 @@ async def test_no_delay_or_a_negative_one_adds_at_once(queue, delay):
 
 @pytest.mark.spec("W6")
 @pytest.mark.parametrize("delays", [(50, 70), (70, 50), (50, 50)])
-async def test_while_an_item_waits_the_earlier_deadline_wins_and_fires_once(queue, delays):
+async def test_while_item_waits_earlier_deadline_wins_and_fires_once(queue, delays):
     for delay in delays:
         queue.add_after("a", delay)
     assert await take_for(queue, 200) == [(50, "a")]
@@ -81,7 +81,7 @@ async def test_items_fire_in_the_order_of_their_deadlines(queue):
 
 
 @pytest.mark.spec("W6")
-async def test_after_a_shutdown_delayed_adds_are_ignored_and_waiting_items_dropped(queue):
+async def test_after_shutdown_delayed_adds_are_ignored_and_waiting_items_dropped(queue):
     queue.add_after("a", 50)
     queue.shutdown()
     queue.add_after("b", 1)
@@ -91,7 +91,7 @@ async def test_after_a_shutdown_delayed_adds_are_ignored_and_waiting_items_dropp
 
 
 @pytest.mark.spec("W7")
-async def test_plain_a_waiting_and_a_ready_item_are_independent_and_it_may_run_twice():
+async def test_plain_waiting_and_ready_items_are_independent():
     queue: DelayingQueue[str] = DelayingQueue()
     queue.add_after("a", 50)
     queue.add("a")
@@ -99,14 +99,14 @@ async def test_plain_a_waiting_and_a_ready_item_are_independent_and_it_may_run_t
 
 
 @pytest.mark.spec("W7", "W20")
-async def test_priority_a_plain_add_merges_with_the_waiting_item_and_it_runs_once():
+async def test_priority_add_merges_with_the_waiting_item():
     queue: PriorityQueue[str] = PriorityQueue()
     queue.add_after("a", 50)
     queue.add("a")
     assert await take_for(queue, 200) == [(0, "a")]
 
 
-async def test_an_item_that_fires_while_it_is_processed_runs_once_more(queue):
+async def test_item_that_fires_while_it_is_processed_runs_once_more(queue):
     queue.add("a")
     await queue.get()
     queue.add_after("a", 5)
@@ -141,7 +141,7 @@ async def test_a_delayed_item_keeps_the_higher_of_its_priorities(queue):
 
 @pytest.mark.spec("W8")
 @pytest.mark.parametrize("kind", [RateLimitedQueue, PriorityQueue])
-async def test_rate_limited_adds_wait_as_the_limiter_says_and_items_are_independent(kind):
+async def test_rate_limited_adds_wait_per_item(kind):
     queue = kind(rate_limiter=ExponentialLimiter(base=1, cap=60))
     queue.add_rate_limited("a")
     await queue.get()

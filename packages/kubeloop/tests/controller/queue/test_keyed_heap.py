@@ -12,7 +12,7 @@ changes = st.lists(
 
 
 @given(changes)
-def test_keys_leave_by_rank_and_then_by_when_they_were_put(steps):
+def test_keys_leave_by_rank_then_insertion_order(steps):
     heap: KeyedHeap[str] = KeyedHeap()
     model: dict[str, tuple[int, int]] = {}
     for number, (key, rank) in enumerate(steps):

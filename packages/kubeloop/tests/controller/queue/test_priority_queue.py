@@ -30,7 +30,7 @@ pytestmark = pytest.mark.virtual_time
 
 
 @pytest.mark.spec("W20")
-async def test_ready_items_leave_by_priority_and_then_first_in_first_out(queue):
+async def test_ready_items_leave_by_priority_then_fifo(queue):
     for item, priority in [("low", -100), ("a", 0), ("high", 5), ("b", 0)]:
         queue.add(item, priority=priority)
     assert await take_all(queue) == ["high", "a", "b", "low"]
@@ -38,7 +38,7 @@ async def test_ready_items_leave_by_priority_and_then_first_in_first_out(queue):
 
 @pytest.mark.spec("W20")
 @pytest.mark.parametrize("priorities", [(1, 5), (5, 1)])
-async def test_an_item_keeps_the_highest_priority_it_was_asked_for_with(queue, priorities):
+async def test_item_keeps_highest_priority_it_was_asked_for_with(queue, priorities):
     for priority in priorities:
         queue.add("a", priority=priority)
     assert await queue.get_with_priority() == ("a", 5)
@@ -46,7 +46,7 @@ async def test_an_item_keeps_the_highest_priority_it_was_asked_for_with(queue, p
 
 @pytest.mark.spec("W20")
 @pytest.mark.parametrize("delays", [(5, 9), (9, 5)])
-async def test_an_item_keeps_the_shortest_delay_it_was_asked_for_with(queue, delays):
+async def test_item_keeps_shortest_delay_it_was_asked_for_with(queue, delays):
     for delay in delays:
         queue.add("a", after=delay)
     await take(queue)
@@ -54,7 +54,7 @@ async def test_an_item_keeps_the_shortest_delay_it_was_asked_for_with(queue, del
 
 
 @pytest.mark.spec("W20")
-async def test_an_add_without_delay_makes_a_waiting_item_ready_now_with_its_higher_priority(queue):
+async def test_an_immediate_add_readies_a_waiting_item_at_higher_priority(queue):
     queue.add("a", after=50, priority=7)
     queue.add("a")
     assert await queue.get_with_priority() == ("a", 7)
@@ -64,7 +64,7 @@ async def test_an_add_without_delay_makes_a_waiting_item_ready_now_with_its_high
 
 
 @pytest.mark.spec("W20")
-async def test_a_delayed_add_of_a_ready_item_raises_its_priority_but_does_not_delay_it(queue):
+async def test_a_delayed_add_of_a_ready_item_only_raises_priority(queue):
     queue.add("a")
     queue.add("b")
     queue.add("b", after=50, priority=3)
@@ -92,7 +92,7 @@ async def test_items_that_become_ready_are_ordered_by_when_they_did(queue):
 
 
 @pytest.mark.spec("W22")
-async def test_a_high_priority_item_that_became_ready_overtakes_a_low_one(queue):
+async def test_high_priority_item_that_became_ready_overtakes_low_one(queue):
     queue.add("high", after=1, priority=10)
     queue.add("low", priority=-10)
     await asyncio.sleep(1)
@@ -100,7 +100,7 @@ async def test_a_high_priority_item_that_became_ready_overtakes_a_low_one(queue)
 
 
 @pytest.mark.spec("W23")
-async def test_an_item_that_a_worker_holds_is_skipped_and_blocks_nobody(queue):
+async def test_item_that_worker_holds_is_skipped_and_blocks_nobody(queue):
     queue.add("held", priority=10)
     assert await queue.get() == "held"
     queue.add("held", priority=10)
@@ -142,7 +142,7 @@ async def test_rate_limited_items_added_together_do_not_affect_each_other(queue)
 
 
 @pytest.mark.spec("W26")
-async def test_a_shutdown_drops_waiting_items_and_ignores_every_kind_of_add(queue):
+async def test_shutdown_drops_waiting_items_and_ignores_every_kind_of_add(queue):
     queue.add("a", after=5)
     queue.shutdown()
     queue.add("b")

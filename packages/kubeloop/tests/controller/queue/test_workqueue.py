@@ -27,7 +27,7 @@ async def drain_in_background(queue: WorkQueue[str]) -> asyncio.Task[None]:
 
 
 @pytest.mark.spec("W1", "W2")
-async def test_items_are_handed_out_in_order_and_never_to_two_workers_at_once(queue):
+async def test_items_are_handed_out_in_order_to_one_worker(queue):
     busy: set[str] = set()
     served: list[str] = []
 
@@ -87,7 +87,7 @@ async def test_adds_while_processing_give_exactly_one_more_run_after_done(queue)
 
 
 @pytest.mark.spec("W1")
-async def test_an_item_added_while_processing_goes_to_the_end_when_it_is_done(queue):
+async def test_an_item_added_while_processing_is_requeued_when_done(queue):
     queue.add("a")
     await queue.get()
     queue.add("a")
@@ -131,7 +131,7 @@ async def test_nothing_of_a_finished_item_is_kept():
 
 
 @pytest.mark.spec("W4")
-async def test_after_a_shutdown_adds_are_ignored_and_getters_drain_what_is_ready(queue):
+async def test_a_shutdown_ignores_adds_and_drains_ready_items(queue):
     queue.add("a")
     queue.add("b")
     queue.shutdown()
@@ -152,7 +152,7 @@ async def test_a_shutdown_releases_every_waiting_getter(queue):
 
 
 @pytest.mark.spec("W26")
-async def test_a_shutdown_while_an_item_is_handed_out_neither_loses_it_nor_blocks(queue):
+async def test_a_shutdown_during_hand_out_loses_no_item(queue):
     getters = [asyncio.create_task(queue.get()) for _ in range(2)]
     await settle()
     queue.add("a")
@@ -187,7 +187,7 @@ async def test_a_drain_waits_until_the_running_items_are_done(queue):
 
 
 @pytest.mark.spec("W5", "W26")
-async def test_a_drain_waits_for_items_that_were_added_while_they_ran(queue):
+async def test_drain_waits_for_items_that_were_added_while_they_ran(queue):
     queue.add("a")
     await queue.get()
     queue.add("a")
@@ -234,7 +234,7 @@ async def test_a_cancelled_drain_leaves_the_queue_shut_and_usable(queue):
 
 
 @pytest.mark.spec("W13")
-async def test_a_getter_cancelled_while_waiting_leaves_the_item_for_the_next(queue):
+async def test_getter_cancelled_while_waiting_leaves_item_for_next(queue):
     getter = asyncio.create_task(queue.get())
     await settle()
     getter.cancel()
@@ -272,7 +272,7 @@ async def test_no_item_is_lost_wherever_its_getter_is_cancelled(queue, steps):
     assert got == ["a"] or await asyncio.wait_for(queue.get(), 1) == "a"
 
 
-async def test_done_of_an_item_nobody_has_is_refused(queue):
+async def test_done_of_an_item_no_client_has_is_refused(queue):
     with pytest.raises(ValueError, match="not being processed"):
         queue.done("a")
 
@@ -310,7 +310,7 @@ async def test_metrics_follow_an_item_through_the_queue(kind):
 
 
 @pytest.mark.spec("W11")
-async def test_running_items_are_reported_every_half_second_while_there_are_any():
+async def test_running_items_are_measured_every_half_second():
     metrics = RecordedMetrics()
     queue: WorkQueue[str] = WorkQueue(metrics=metrics)
     queue.add("a")

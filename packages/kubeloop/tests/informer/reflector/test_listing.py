@@ -46,7 +46,7 @@ def closes_with_410(*before) -> ScriptedStream:
 
 
 @pytest.mark.spec("R1")
-async def test_the_first_list_asks_for_version_0_in_pages_and_the_watch_starts_at_its_version():
+async def test_the_first_list_is_at_version_0_in_pages():
     source = ScriptedSource([Page([pod("foo", 1)], "7")])
     async with reflecting(source) as (reflector, sink):
         await settle()
@@ -64,7 +64,7 @@ async def test_the_first_list_asks_for_version_0_in_pages_and_the_watch_starts_a
 
 
 @pytest.mark.spec("R2")
-async def test_a_relist_asks_for_the_last_version_seen_without_a_limit():
+async def test_relist_asks_for_last_version_seen_without_limit():
     source = ScriptedSource([Page([], "5"), Page([], "12")], [closes_with_410(added("a", 10))])
     async with reflecting(source):
         await asyncio.sleep(0.9)
@@ -75,7 +75,7 @@ async def test_a_relist_asks_for_the_last_version_seen_without_a_limit():
 
 
 @pytest.mark.spec("R3")
-async def test_a_continue_token_on_the_version_0_list_keeps_the_limit_for_ever():
+async def test_continue_token_on_version_0_list_keeps_limit_indefinitely():
     source = ScriptedSource(
         [Page([pod("a")], "5", "more"), Page([pod("b")], "5"), Page([], "9"), Page([], "9")],
         [closes_with_410(), closes_with_410()],
@@ -87,7 +87,7 @@ async def test_a_continue_token_on_the_version_0_list_keeps_the_limit_for_ever()
 
 
 @pytest.mark.spec("R3")
-async def test_a_continue_token_on_any_other_list_does_not_keep_the_limit():
+async def test_continue_token_on_any_other_list_does_not_keep_limit():
     source = ScriptedSource(
         [Page([], "5"), Page([pod("a")], "6", "more"), Page([], "6"), Page([], "7")],
         [closes_with_410(), closes_with_410()],
@@ -115,7 +115,7 @@ async def test_a_page_size_of_the_caller_holds_for_every_list():
 
 
 @pytest.mark.spec("R5")
-async def test_continuations_carry_the_token_and_selectors_and_the_first_pages_version_counts():
+async def test_continuations_carry_token_and_selectors_and_first_pages_version_counts():
     source = ScriptedSource(
         [
             Page([], "5"),
@@ -142,7 +142,7 @@ async def test_continuations_carry_the_token_and_selectors_and_the_first_pages_v
 
 
 @pytest.mark.spec("R6")
-async def test_410_on_a_later_page_lists_everything_once_at_the_version_first_asked_for():
+async def test_410_on_later_page_falls_back_to_full_list():
     source = ScriptedSource(
         [
             Page([], "10"),
@@ -161,7 +161,7 @@ async def test_410_on_a_later_page_lists_everything_once_at_the_version_first_as
 
 
 @pytest.mark.spec("R7")
-async def test_410_on_the_first_page_is_asked_again_at_once_as_a_consistent_read():
+async def test_410_on_the_first_page_becomes_a_consistent_read():
     source = ScriptedSource(
         [Page([], "10"), gone("10"), Page([pod("a", 11)], "11")], [closes_with_410()]
     )
@@ -183,7 +183,7 @@ TOO_LARGE_SHAPES = {
 
 @pytest.mark.spec("R8")
 @pytest.mark.parametrize("shape", TOO_LARGE_SHAPES)
-async def test_a_version_too_large_is_treated_like_410_in_every_shape(shape):
+async def test_version_too_large_is_treated_like_410_in_every_shape(shape):
     error = TOO_LARGE_SHAPES[shape]
     source = ScriptedSource(
         [Page([], "20"), error, Page([], "30"), error, Page([], "40")],
@@ -196,7 +196,7 @@ async def test_a_version_too_large_is_treated_like_410_in_every_shape(shape):
 
 
 @pytest.mark.spec("R8")
-async def test_a_version_too_large_on_a_later_page_drops_the_pages_read_so_far():
+async def test_too_large_version_on_later_page_drops_earlier_pages():
     source = ScriptedSource(
         [Page([pod("half", 1)], "20", "token"), too_large("20", 5), Page([pod("a", 4)], "5")]
     )
@@ -225,7 +225,7 @@ async def test_consistent_reads_go_on_until_a_list_succeeds():
 
 
 @pytest.mark.spec("R10")
-async def test_any_other_list_error_is_reported_with_the_name_and_the_list_repeated_after_a_rest():
+async def test_any_other_list_error_is_reported_and_retried():
     errors: list[Any] = []
     source = ScriptedSource(
         [Page([], "10"), api_error(500, "InternalError", "boom"), Page([], "11")],
@@ -243,7 +243,7 @@ async def test_any_other_list_error_is_reported_with_the_name_and_the_list_repea
 
 
 @pytest.mark.spec("R11")
-async def test_a_stop_during_a_list_returns_at_once_and_touches_nothing():
+async def test_stop_during_list_returns_at_once_and_touches_nothing():
     errors: list[Any] = []
     source = FakeSource[Any]()
     source.create("a")
@@ -301,7 +301,7 @@ async def test_stored_objects_pin_neither_their_page_nor_each_other():
 
 
 @pytest.mark.spec("R15")
-async def test_a_big_list_is_taken_in_by_pieces_and_lets_others_run():
+async def test_a_big_list_yields_to_the_loop_between_chunks():
     source = ScriptedSource([Page([pod(f"pod-{n}") for n in range(20_000)], "5")])
     turns = 0
 

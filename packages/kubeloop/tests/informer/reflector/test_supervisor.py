@@ -35,7 +35,7 @@ def told(informer: SharedInformer[Any]) -> list[str]:
     return words
 
 
-async def test_what_happened_while_the_old_one_was_stuck_is_made_up_for():
+async def test_a_new_reflector_catches_up_on_missed_changes():
     source: FakeSource[Any] = FakeSource()
     source.create("a")
     source.create("b")
@@ -92,7 +92,7 @@ async def test_one_that_rests_is_replaced_at_once():
         assert informer.restarts == 1
 
 
-async def test_a_defect_ends_the_informer_unless_it_is_to_be_survived():
+async def test_defect_ends_informer_unless_it_is_to_be_survived():
     source: FakeSource[Any] = FakeSource()
     source.fail_lists(ZeroDivisionError("a defect"))
     informer = SharedInformer(source, options=EXACT)

@@ -35,7 +35,7 @@ def gaps(times: list[float]) -> list[float]:
 
 
 @pytest.mark.spec("R70")
-async def test_delays_double_from_0_8_to_30_seconds_each_stretched_by_less_than_two():
+async def test_backoff_doubles_to_30_seconds_with_jitter():
     rand = random.Random(3).random
     source = ScriptedSource([api_error(500)] * 400)
     options = ReflectorOptions(rand=rand, watch_list=False, backoff_reset=1e9)
@@ -80,7 +80,7 @@ async def test_two_minutes_without_a_delay_reset_the_backoff(quiet, expected):
 
 
 @pytest.mark.spec("R72")
-async def test_an_outage_longer_than_two_minutes_does_not_reset_the_backoff():
+async def test_outage_longer_than_two_minutes_does_not_reset_backoff():
     source = ScriptedSource([Page([], "5")], [ConnectionRefused("down")] * 12)
     async with reflecting(source):
         await asyncio.sleep(220)
@@ -88,7 +88,7 @@ async def test_an_outage_longer_than_two_minutes_does_not_reset_the_backoff():
 
 
 @pytest.mark.spec("R72")
-async def test_a_watch_that_lived_for_two_minutes_starts_the_backoff_anew():
+async def test_watch_that_lived_for_two_minutes_starts_backoff_again():
     streams = [ScriptedStream(ends=False) for _ in range(3)]
     source = ScriptedSource([Page([], "5")] * 4, list(streams))
     async with reflecting(source):
@@ -100,7 +100,7 @@ async def test_a_watch_that_lived_for_two_minutes_starts_the_backoff_anew():
 
 
 @pytest.mark.spec("R73")
-async def test_the_error_handler_is_called_once_for_each_failure_before_the_rest_and_may_fail():
+async def test_the_error_handler_is_called_once_per_failure():
     calls = []
 
     def handler(error):
@@ -115,7 +115,7 @@ async def test_the_error_handler_is_called_once_for_each_failure_before_the_rest
 
 
 @pytest.mark.spec("R73")
-async def test_without_a_handler_expiries_are_logged_quietly_and_others_as_errors(caplog):
+async def test_without_handler_expiries_are_logged_quietly_and_others_as_errors(caplog):
     source = ScriptedSource([api_error(410, "Expired"), api_error(410, "Expired"), api_error(500)])
     with caplog.at_level("INFO", "kubeloop.informer.reflector.reflector"):
         async with reflecting(source):
@@ -124,7 +124,7 @@ async def test_without_a_handler_expiries_are_logged_quietly_and_others_as_error
 
 
 @pytest.mark.spec("R74")
-async def test_the_resync_timer_is_armed_again_after_each_firing_while_a_watch_runs():
+async def test_the_resync_timer_rearms_while_a_watch_runs():
     source = ScriptedSource([Page([], "5")])
     async with reflecting(source, resync_period=lambda: 10.0) as (reflector, sink):
         await asyncio.sleep(35)
@@ -133,7 +133,7 @@ async def test_the_resync_timer_is_armed_again_after_each_firing_while_a_watch_r
 
 
 @pytest.mark.spec("R74")
-async def test_no_resync_happens_unless_somebody_is_due():
+async def test_no_resync_happens_unless_a_client_is_due():
     due = False
     source = ScriptedSource([Page([], "5")])
     async with reflecting(source, resync_period=lambda: 10.0, should_resync=lambda: due) as (
@@ -148,7 +148,7 @@ async def test_no_resync_happens_unless_somebody_is_due():
 
 
 @pytest.mark.spec("R74")
-async def test_reopened_watches_do_not_restart_the_resync_timer_and_relists_do():
+async def test_reopened_watches_do_not_restart_resync_timer_and_relists_do():
     first, second = ScriptedStream(ends=False), ScriptedStream(ends=False)
     source = ScriptedSource([Page([], "5")] * 2, [first, second])
     async with reflecting(source, resync_period=lambda: 10.0) as (_, sink):
@@ -189,7 +189,7 @@ async def test_a_resync_error_ends_the_watch_after_exactly_that_resync():
 
 
 @pytest.mark.spec("Q15")
-async def test_a_list_asked_for_while_a_watch_is_being_opened_is_not_forgotten():
+async def test_a_relist_requested_while_a_watch_opens_is_kept():
     async def slow_to_open(_options):
         await asyncio.sleep(5)
         return ScriptedStream([added("a", 6)], ends=False)

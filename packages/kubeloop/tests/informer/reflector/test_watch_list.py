@@ -51,7 +51,7 @@ def reflect(source, **arguments):
 
 
 @pytest.mark.spec("R50")
-async def test_the_request_asks_for_initial_events_not_older_than_nothing_at_first():
+async def test_the_first_request_asks_for_initial_events_without_a_version():
     source = streaming(ScriptedStream([end_bookmark(5)], ends=False))
     options = dataclasses.replace(STREAMING, label_selector="a=b")
     async with reflect(source, options=options):
@@ -80,7 +80,7 @@ async def test_a_later_cycle_asks_for_what_was_seen_last():
 
 
 @pytest.mark.spec("R51")
-async def test_everything_appears_at_once_at_the_end_bookmark_and_the_connection_goes_on():
+async def test_the_end_bookmark_publishes_everything_and_keeps_the_connection():
     stream = ScriptedStream([added("p1", 1)], [added("p2", 2)], ends=False)
     source = streaming(stream)
     async with reflect(source) as (reflector, sink):
@@ -99,7 +99,7 @@ async def test_everything_appears_at_once_at_the_end_bookmark_and_the_connection
 
 
 @pytest.mark.spec("R51")
-async def test_events_behind_the_end_bookmark_in_the_same_read_are_live():
+async def test_events_behind_end_bookmark_in_same_read_are_live():
     source = streaming(
         ScriptedStream([added("p1", 1), end_bookmark(5), modified("p1", 6)], ends=False)
     )
@@ -135,7 +135,7 @@ async def test_changes_before_the_end_bookmark_apply_to_the_temporary_objects():
 
 
 @pytest.mark.spec("R54")
-async def test_a_stream_cut_short_is_dropped_and_asked_for_again_after_a_rest():
+async def test_a_truncated_stream_is_dropped_and_retried_after_backoff():
     source = streaming(
         ScriptedStream([added("p1", 1), bookmark(3)]),
         ScriptedStream([added("p2", 2), end_bookmark(5)], ends=False),
@@ -173,7 +173,7 @@ async def test_the_rest_between_two_streams_can_be_cancelled():
 
 @pytest.mark.spec("R56")
 @pytest.mark.parametrize("refusal", [gone("7"), too_large("7", 3)])
-async def test_an_unavailable_version_is_asked_again_at_once_as_a_consistent_read(refusal):
+async def test_unavailable_version_is_asked_again_at_once_as_consistent_read(refusal):
     expired = WatchEvent("ERROR", {"code": 410, "reason": "Expired"})
     source = streaming(
         ScriptedStream([end_bookmark(7), added("a", 7), expired]),
@@ -189,7 +189,7 @@ async def test_an_unavailable_version_is_asked_again_at_once_as_a_consistent_rea
 
 
 @pytest.mark.spec("R56")
-async def test_410_in_the_middle_of_the_initial_events_is_treated_the_same():
+async def test_410_in_middle_of_initial_events_is_treated_same():
     expired = WatchEvent("ERROR", {"code": 410, "reason": "Expired"})
     source = streaming(
         ScriptedStream([added("p1", 1), expired]),
@@ -231,7 +231,7 @@ async def test_a_very_short_stream_falls_back_for_this_cycle_only():
 
 
 @pytest.mark.spec("R57")
-async def test_a_server_that_cannot_stream_is_not_asked_again_for_ten_minutes():
+async def test_a_server_without_streaming_is_retried_after_ten_minutes():
     expired = ScriptedStream([added("a", 6), WatchEvent("ERROR", {"code": 410})])
     source = streaming(
         Invalid(Status(code=422)),
@@ -250,7 +250,7 @@ async def test_a_server_that_cannot_stream_is_not_asked_again_for_ten_minutes():
 
 
 @pytest.mark.spec("R57")
-async def test_a_server_that_streams_but_never_ends_its_initial_events_is_listed():
+async def test_server_that_streams_but_never_ends_initial_events_is_listed():
     ignorant = ScriptedStream([added("a", 1)], ends=False)
     source = streaming(ignorant, lists=[Page([pod("a", 1)], "5")])
     async with reflect(source) as (_, sink):
@@ -263,7 +263,7 @@ async def test_a_server_that_streams_but_never_ends_its_initial_events_is_listed
 
 
 @pytest.mark.spec("R58")
-async def test_after_the_sync_a_closed_stream_resumes_as_an_ordinary_watch():
+async def test_after_sync_closed_stream_resumes_as_ordinary_watch():
     source = streaming(ScriptedStream([end_bookmark(5)]), ScriptedStream(ends=False))
     async with reflect(source):
         await settle()
@@ -276,7 +276,7 @@ async def test_after_the_sync_a_closed_stream_resumes_as_an_ordinary_watch():
 
 
 @pytest.mark.spec("R59")
-async def test_a_late_end_bookmark_is_warned_about_every_ten_quiet_seconds(caplog):
+async def test_late_end_bookmark_is_warned_about_every_ten_quiet_seconds(caplog):
     stream = ScriptedStream(ends=False)
     with caplog.at_level(logging.WARNING, "kubeloop.informer.reflector.listing"):
         async with reflect(streaming(stream)):
@@ -295,7 +295,7 @@ async def test_a_late_end_bookmark_is_warned_about_every_ten_quiet_seconds(caplo
 
 
 @pytest.mark.spec("R60")
-async def test_the_self_check_lists_at_exactly_the_streamed_version_and_is_content():
+async def test_self_check_lists_at_exactly_streamed_version_and_is_content():
     source = FakeSource[Any](supports_watch_list=True)
     source.create("a")
     source.create("b")
@@ -349,7 +349,7 @@ async def test_the_transform_runs_once_for_each_streamed_object():
 
 
 @pytest.mark.spec("R39", "R54")
-async def test_a_stream_that_dies_silently_in_its_initial_phase_is_begun_anew():
+async def test_stream_that_dies_silently_in_initial_phase_is_begun_again():
     source = streaming(
         ScriptedStream([added("a", 1)], ends=False),
         ScriptedStream([added("b", 2), end_bookmark(5)], ends=False),

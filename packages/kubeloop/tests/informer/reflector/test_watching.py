@@ -55,7 +55,7 @@ async def close_after(stream: ScriptedStream, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("configured", "least", "most"), [(None, 300, 600), (1.0, 300, 600), (1800.0, 1800, 3600)]
 )
-def test_the_watch_timeout_is_random_between_the_minimum_and_twice_that(configured, least, most):
+def test_watch_timeout_is_random_between_minimum_and_twice_that(configured, least, most):
     options = ReflectorOptions(rand=random.Random(7).random)
     if configured is not None:
         options = dataclasses.replace(options, min_watch_timeout=configured)
@@ -103,7 +103,7 @@ async def test_versions_are_replaced_and_never_compared():
 
 @pytest.mark.spec("R23")
 @pytest.mark.parametrize("start", ["", "0"])
-async def test_synthetic_adds_of_a_watch_from_nowhere_do_not_move_the_last_version(start):
+async def test_synthetic_adds_do_not_move_the_last_version(start):
     stream = ScriptedStream([added("a", 50), added("b", 20)], ends=False)
     source = ScriptedSource([Page([], start)], [stream])
     async with reflecting(source) as (reflector, sink):
@@ -119,7 +119,7 @@ async def test_synthetic_adds_of_a_watch_from_nowhere_do_not_move_the_last_versi
 
 
 @pytest.mark.spec("R23")
-async def test_a_bookmark_ends_the_synthetic_adds_of_a_watch_from_nowhere():
+async def test_bookmark_ends_synthetic_adds_of_watch_from_nowhere():
     stream = ScriptedStream([added("a", 50), bookmark(60), added("b", 61)], ends=False)
     async with reflecting(ScriptedSource([Page([], "0")], [stream])) as (reflector, _):
         await settle()
@@ -143,7 +143,7 @@ async def test_a_watch_from_nowhere_is_never_resumed_however_it_ended(ending):
 
 
 @pytest.mark.spec("R24")
-async def test_a_clean_close_after_an_event_reopens_at_once_from_the_last_version():
+async def test_clean_close_after_event_reopens_at_once_from_last_version():
     errors: list[Any] = []
     source = ScriptedSource([Page([], "5")], [ScriptedStream([added("a", 6)])])
     async with reflecting(source, on_error=errors.append):
@@ -155,7 +155,7 @@ async def test_a_clean_close_after_an_event_reopens_at_once_from_the_last_versio
 
 
 @pytest.mark.spec("R24")
-async def test_a_clean_close_after_a_second_reopens_at_once_even_without_events():
+async def test_clean_close_after_second_reopens_at_once_even_without_events():
     errors: list[Any] = []
     stream = ScriptedStream(ends=False)
     source = ScriptedSource([Page([], "5")], [stream])
@@ -169,7 +169,7 @@ async def test_a_clean_close_after_a_second_reopens_at_once_even_without_events(
 
 
 @pytest.mark.spec("R25")
-async def test_a_close_within_a_second_without_an_event_backs_off_and_relists():
+async def test_close_within_second_without_event_backs_off_and_relists():
     errors: list[Any] = []
     stream = ScriptedStream(ends=False)
     source = ScriptedSource([Page([], "5")], [stream])
@@ -189,7 +189,7 @@ SERVICE = {
 
 
 @pytest.mark.spec("R26")
-async def test_an_event_of_another_kind_is_dropped_and_does_not_move_the_version():
+async def test_an_event_of_another_kind_is_dropped():
     stream = ScriptedStream([added("a", 6), WatchEvent("ADDED", SERVICE)], ends=False)
     source = ScriptedSource([Page([], "5")], [stream])
     metrics = RecordingMetrics()
@@ -229,7 +229,7 @@ async def test_a_table_event_is_dropped():
 
 
 @pytest.mark.spec("R27")
-async def test_an_event_that_cannot_be_taken_in_is_dropped_counted_and_moves_the_version():
+async def test_a_rejected_event_is_counted_and_moves_the_version():
     def transform(obj):
         if DICT_ACCESS.name(obj) == "poison":
             raise ValueError("cannot")
@@ -254,7 +254,7 @@ async def test_an_event_that_cannot_be_taken_in_is_dropped_counted_and_moves_the
 
 
 @pytest.mark.spec("R28")
-async def test_an_unknown_event_type_moves_the_version_and_an_object_without_metadata_does_not():
+async def test_an_unknown_event_type_moves_the_version():
     stream = ScriptedStream([WatchEvent("FOO", pod("a", 6))], ends=False)
     source = ScriptedSource([Page([], "5")], [stream])
     async with reflecting(source) as (reflector, sink):
@@ -278,7 +278,7 @@ async def test_a_bookmark_moves_versions_and_touches_no_object():
 
 
 @pytest.mark.spec("R30")
-async def test_a_410_event_backs_off_and_lists_at_the_last_version_without_the_error_handler():
+async def test_a_410_event_relists_without_the_error_handler():
     errors: list[Any] = []
     stream = ScriptedStream([added("a", 8), error_event(410, "Expired")])
     source = ScriptedSource([Page([], "5"), Page([], "9")], [stream])
@@ -291,7 +291,7 @@ async def test_a_410_event_backs_off_and_lists_at_the_last_version_without_the_e
 
 @pytest.mark.spec("R31")
 @pytest.mark.parametrize("refusal", [gone("5"), api_error(403, "Forbidden", "not you")])
-async def test_a_refusal_on_opening_is_reported_and_relists_after_a_rest(refusal):
+async def test_refusal_on_opening_is_reported_and_relists_after_rest(refusal):
     errors: list[Any] = []
     source = ScriptedSource([Page([], "5"), Page([], "9")], [refusal])
     async with reflecting(source, on_error=errors.append):
@@ -331,7 +331,7 @@ async def test_429_as_an_event_backs_off_and_never_relists():
 
 
 @pytest.mark.spec("R32", "R40")
-async def test_the_servers_own_retry_after_is_honoured_once_where_it_is_longer():
+async def test_a_longer_retry_after_is_honoured_once():
     busy = TooManyRequests(Status(code=429), retry_after=7.0)
     source = ScriptedSource([Page([], "5")], [busy])
     async with reflecting(source):
@@ -340,7 +340,7 @@ async def test_the_servers_own_retry_after_is_honoured_once_where_it_is_longer()
 
 
 @pytest.mark.spec("R33")
-async def test_a_refused_connection_backs_off_up_to_the_cap_and_never_relists():
+async def test_refused_connection_backs_off_up_to_cap_and_never_relists():
     errors: list[Any] = []
     refused = [ConnectionRefused("nobody there") for _ in range(40)]
     source = ScriptedSource([Page([], "5")], refused)
@@ -355,7 +355,7 @@ async def test_a_refused_connection_backs_off_up_to_the_cap_and_never_relists():
 
 
 @pytest.mark.spec("R34")
-async def test_another_transport_error_on_opening_is_reported_and_the_watch_tried_again():
+async def test_other_transport_errors_on_opening_are_reported_and_retried():
     errors: list[Any] = []
     source = ScriptedSource([Page([], "5")], [TransportError("reset"), gone("5")])
     async with reflecting(source, on_error=errors.append):
@@ -395,9 +395,7 @@ async def test_within_its_window_an_internal_error_reopens_at_once():
 
 @pytest.mark.spec("R35")
 @pytest.mark.parametrize(("gap_at", "retries"), [(None, 31), (9, 40)])
-async def test_the_retry_window_counts_from_its_first_failure_and_a_quiet_minute_renews_it(
-    gap_at, retries
-):
+async def test_the_retry_window_starts_at_its_first_failure(gap_at, retries):
     window = RetryWindow(30.0)
     allowed = 0
     while window.failed():
@@ -466,7 +464,7 @@ async def test_a_reflector_stopped_before_it_began_asks_for_nothing():
 
 
 @pytest.mark.spec("R39")
-async def test_a_silent_watch_is_taken_for_closed_after_its_timeout_and_five_seconds():
+async def test_a_silent_watch_ends_five_seconds_after_its_timeout():
     errors: list[Any] = []
     source = FakeSource[Any](bookmark_every=0)
     source.create("a")

@@ -37,7 +37,7 @@ NOBODY = "nobody-at-all"
 _RBAC = "rbac.authorization.k8s.io"
 
 
-class Stage:
+class CommandEnvironment:
     """A cluster with everything, one without our definition, and none at all."""
 
     def __init__(
@@ -127,7 +127,7 @@ async def _bare_server() -> AsyncIterator[ApiServer]:
 
 
 @contextlib.asynccontextmanager
-async def whole_stage(directory: Path) -> AsyncIterator[Stage]:
+async def command_environment(directory: Path) -> AsyncIterator[CommandEnvironment]:
     """A cluster with an operator, a bare one, and the way to none."""
     async with (
         FakePrometheus().running() as prometheus,
@@ -135,14 +135,14 @@ async def whole_stage(directory: Path) -> AsyncIterator[Stage]:
         rig.operator(watch_namespaces=(rig.namespace,)),
         _bare_server() as bare,
     ):
-        stage = Stage(rig, bare, prometheus, directory)
+        environment = CommandEnvironment(rig, bare, prometheus, directory)
         assert rig.cluster._server is not None
-        _write(stage.nobody, rig.cluster._server, NOBODY)
-        stage.bare.write_text(bare.admin_kubeconfig())
-        document = yaml.safe_load(stage.admin.read_text())
+        _write(environment.nobody, rig.cluster._server, NOBODY)
+        environment.bare.write_text(bare.admin_kubeconfig())
+        document = yaml.safe_load(environment.admin.read_text())
         document["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:9"
-        stage.nowhere.write_text(yaml.safe_dump(document))
-        yield stage
+        environment.nowhere.write_text(yaml.safe_dump(document))
+        yield environment
 
 
 @contextlib.contextmanager
@@ -164,7 +164,7 @@ def in_background(make: Callable[[], AbstractAsyncContextManager[T]]) -> Iterato
 
     # The operator would speak on the standard output that commands are judged by.
     structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
-    thread = threading.Thread(target=lambda: asyncio.run(play()), name="stage")
+    thread = threading.Thread(target=lambda: asyncio.run(play()), name="environment")
     thread.start()
     try:
         made, loop = ready.result(PATIENCE)
