@@ -20,6 +20,7 @@ from devkube.kubelet.logs.reading import LogError, LogOptions, read_log, read_lo
 from devkube.kubelet.logs.server import PodLogs, choose_container
 from kubeloop.aio.clock import SystemClock
 from kubeloop.aio.tasks import finish
+from tests.waiting import eventually
 
 
 class Clock:
@@ -122,9 +123,9 @@ async def test_a_reader_that_follows_misses_nothing_and_ends_with_the_log(log: L
 
 async def test_a_reader_that_follows_waits_without_asking(log: LogFile):
     reader = asyncio.create_task(text(log, follow=True, tail=0))
-    await asyncio.sleep(0.01)
-    assert not reader.done()
+    await eventually(lambda: log._waiting, "a reader that waits", every=0)
     assert len(log._waiting) == 1
+    assert not reader.done()
     await finish([reader])
     assert not log._waiting
 
