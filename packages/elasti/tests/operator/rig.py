@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import dataclasses
 import datetime as dt
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -51,11 +50,11 @@ class FastClock:
 
     def __init__(self, speed: float) -> None:
         self._speed = speed
-        self._began = time.monotonic()
+        self._began = asyncio.get_running_loop().time()
         self._start = dt.datetime.now(dt.UTC)
 
     def now(self) -> dt.datetime:
-        passed = (time.monotonic() - self._began) * self._speed
+        passed = (asyncio.get_running_loop().time() - self._began) * self._speed
         return self._start + dt.timedelta(seconds=passed)
 
 

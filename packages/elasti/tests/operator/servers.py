@@ -33,15 +33,19 @@ from kubeloop.objects.patches import MergePatch
 from tests.controlplane.rig import ControlPlane
 
 DEVCLUSTER, CONTROLPLANE = "devcluster", "controlplane"
-everywhere = pytest.mark.parametrize(
-    "rig",
-    [
-        DEVCLUSTER,
-        pytest.param(CONTROLPLANE, marks=[pytest.mark.controlplane, pytest.mark.differential]),
-    ],
-    indirect=True,
-)
+
+
+def _on_both(*dev_marks: pytest.MarkDecorator) -> pytest.MarkDecorator:
+    real = [pytest.mark.controlplane, pytest.mark.differential]
+    params = [pytest.param(DEVCLUSTER, marks=dev_marks), pytest.param(CONTROLPLANE, marks=real)]
+    return pytest.mark.parametrize("rig", params, indirect=True)
+
+
+everywhere = _on_both()
 """Runs a test, or a module's, on both servers; on Kubernetes' own in `make conformance`."""
+
+everywhere_fast = _on_both(pytest.mark.virtual_time)
+"""The same, with the dev cluster in virtual time: for what starts no process and no thread."""
 
 USER = "elasti-operator-under-test"
 _RBAC = "rbac.authorization.k8s.io"

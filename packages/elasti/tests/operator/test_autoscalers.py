@@ -6,12 +6,12 @@ import pytest
 from tests.controllers.support import eventually
 from tests.operator.keda import KEDA, keda_on
 from tests.operator.rig import FakePrometheus, Rig
-from tests.operator.servers import everywhere
+from tests.operator.servers import everywhere_fast
 
 from elasti.api.names import PAUSED_BY_US_ANNOTATION
 from elasti.operator.autoscalers.keda import PAUSED, PAUSED_REPLICAS, Keda
 
-pytestmark = [everywhere, pytest.mark.timeout(180)]
+pytestmark = [everywhere_fast, pytest.mark.timeout(180)]
 
 
 async def test_keda_is_paused_for_the_sleep_and_resumed_by_the_wake(

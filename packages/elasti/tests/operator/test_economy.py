@@ -18,7 +18,7 @@ from tests.operator.servers import USER
 from devkube.apiserver.auth import UserInfo
 from devkube.apiserver.calls import Attributes
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = [pytest.mark.timeout(120), pytest.mark.virtual_time]
 
 WRITES = ("create", "update", "patch", "delete")
 

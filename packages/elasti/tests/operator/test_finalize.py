@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.controllers.support import deployment, eventually
 from tests.operator.rig import Rig
 
 from devkube.apiserver.faults import InjectedFault
 from kubeloop.client import NotFound
+
+pytestmark = pytest.mark.virtual_time
 
 
 async def gone(rig: Rig) -> bool:

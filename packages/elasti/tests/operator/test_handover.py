@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from tests.controllers.support import deployment, eventually
 from tests.operator.rig import FakePrometheus, Rig
-from tests.operator.servers import everywhere
+from tests.operator.servers import everywhere_fast
 
 from elasti.api.names import WAKE_ANNOTATION, private_service_name, resolver_slice_name
 from elasti.api.wire import ActivityReport
 from kubeloop.objects.patches import MergePatch
 
-pytestmark = [everywhere, pytest.mark.timeout(180)]
+pytestmark = [everywhere_fast, pytest.mark.timeout(180)]
 
 
 async def test_an_idle_target_is_parked_behind_the_resolver(rig: Rig, prometheus: FakePrometheus):

@@ -10,7 +10,7 @@ from tests.operator.accounts import Account, confined_operator
 from tests.operator.fakes import RESOLVER_NAMESPACE
 from tests.operator.keda import KEDA, keda_on
 from tests.operator.rig import FakePrometheus, Rig
-from tests.operator.servers import everywhere
+from tests.operator.servers import everywhere_fast
 
 from elasti.api.names import PAUSED_BY_US_ANNOTATION, PAUSED_OBJECTS_ANNOTATION
 from elasti.operator.autoscalers.keda import PAUSED, PAUSED_REPLICAS, Keda
@@ -18,7 +18,7 @@ from elasti.operator.rbac import NAMESPACED_RULES, OWN_RULES, RESOLVER_NAMESPACE
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
 
-pytestmark = [everywhere, pytest.mark.timeout(180)]
+pytestmark = [everywhere_fast, pytest.mark.timeout(180)]
 
 OURS = {PAUSED: "true", PAUSED_BY_US_ANNOTATION: "true"}
 

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 from tests.operator.rig import SLICES, Rig
-from tests.operator.servers import everywhere
+from tests.operator.servers import everywhere_fast
 
 from kubeloop.objects.meta import JsonObject
 
-pytestmark = [everywhere, pytest.mark.timeout(180)]
+pytestmark = [everywhere_fast, pytest.mark.timeout(180)]
 
 
 def listed(pod: JsonObject) -> JsonObject:

@@ -13,7 +13,7 @@ from tests.controllers.support import eventually
 from tests.operator.accounts import Account, confined_operator
 from tests.operator.fakes import ELASTISERVICES, RESOLVER_NAMESPACE
 from tests.operator.rig import Rig
-from tests.operator.servers import everywhere
+from tests.operator.servers import everywhere_fast
 
 from elasti.api.names import QUARANTINE_CONFIG_MAP
 from elasti.api.types import ElastiService
@@ -201,7 +201,7 @@ async def delete(rig: Rig, name: str = "web") -> None:
     await eventually(gone)
 
 
-@everywhere
+@everywhere_fast
 @pytest.mark.timeout(180)
 async def test_a_port_rests_through_a_restart(rig: Rig):
     await rig.web(replicas=0)
@@ -215,7 +215,7 @@ async def test_a_port_rests_through_a_restart(rig: Rig):
         assert await port_of(rig) != first
 
 
-@everywhere
+@everywhere_fast
 @pytest.mark.timeout(180)
 async def test_a_port_that_a_service_lost_rests_through_a_restart(rig: Rig):
     await rig.web(replicas=0)
@@ -289,7 +289,7 @@ async def test_the_port_of_one_that_was_torn_away_while_nobody_led_rests(rig: Ri
         assert first in await written(rig)
 
 
-@everywhere
+@everywhere_fast
 @pytest.mark.timeout(180)
 async def test_an_operator_without_the_right_works_all_the_same(rig: Rig, tmp_path: Path):
     account = await Account(rig, "without-configmaps").create()
@@ -304,7 +304,7 @@ async def test_an_operator_without_the_right_works_all_the_same(rig: Rig, tmp_pa
         await delete(rig)
 
 
-@everywhere
+@everywhere_fast
 @pytest.mark.timeout(180)
 async def test_whatever_port_status_ever_named_is_in_use_or_written_down(rig: Rig):
     """Ports change faster than they are looked at, so that every way to publish them is taken."""

@@ -6,14 +6,14 @@ import pytest
 from tests.controllers.support import eventually, template
 from tests.operator import kinds
 from tests.operator.rig import FakePrometheus, Rig
-from tests.operator.servers import allow, define, everywhere, forbid
+from tests.operator.servers import allow, define, everywhere_fast, forbid
 
 from elasti.operator.handover import plan
 from kubeloop.client import Client, Resource
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
 
-pytestmark = [everywhere, pytest.mark.timeout(180)]
+pytestmark = [everywhere_fast, pytest.mark.timeout(180)]
 
 FARM = {"apiVersion": "example.com/v1alpha1", "kind": "Farm", "name": "web"}
 FARM_RULES: list[JsonObject] = [

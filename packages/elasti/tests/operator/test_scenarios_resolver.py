@@ -10,7 +10,7 @@ import pytest
 from tests.controllers.support import eventually
 from tests.operator.recorder import Recorder
 from tests.operator.rig import FakePrometheus, Rig, until_true
-from tests.operator.servers import everywhere
+from tests.operator.servers import everywhere_fast
 
 from elasti.operator import leader
 from elasti.operator.handover import ports
@@ -18,7 +18,7 @@ from elasti.operator.settings import OnResolverLoss
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
 
-pytestmark = [everywhere, pytest.mark.timeout(180)]
+pytestmark = [everywhere_fast, pytest.mark.timeout(180)]
 
 
 async def test_resolvers_are_scaled_from_one_to_three_to_none_and_back(rig: Rig):

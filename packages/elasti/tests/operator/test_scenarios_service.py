@@ -9,7 +9,7 @@ import pytest
 from tests.controllers.support import deployment, eventually
 from tests.operator.recorder import Recorder
 from tests.operator.rig import FakePrometheus, Rig
-from tests.operator.servers import everywhere
+from tests.operator.servers import everywhere_fast
 
 from elasti.api.names import private_service_name
 from elasti.operator.handover.children import slice_names
@@ -17,7 +17,7 @@ from kubeloop.client import NotFound
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
 
-pytestmark = [everywhere, pytest.mark.timeout(180)]
+pytestmark = [everywhere_fast, pytest.mark.timeout(180)]
 
 WEB = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 

@@ -11,7 +11,7 @@ import pytest
 from tests.controllers.support import deployment, eventually, template
 from tests.operator.recorder import Recorder
 from tests.operator.rig import FakePrometheus, Rig, until_true
-from tests.operator.servers import everywhere
+from tests.operator.servers import everywhere_fast
 
 from elasti.operator.scale_handler import ScaleDown, ScaleHandler, ScaleTarget, ScaleView
 from kubeloop.aio.tasks import finish
@@ -19,7 +19,7 @@ from kubeloop.client import Conflict, NotFound
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
 
-pytestmark = [everywhere, pytest.mark.timeout(180)]
+pytestmark = [everywhere_fast, pytest.mark.timeout(180)]
 
 WEB = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 

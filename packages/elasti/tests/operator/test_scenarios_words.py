@@ -9,12 +9,12 @@ import aiohttp
 import pytest
 from tests.controllers.support import deployment, eventually
 from tests.operator.rig import FakePrometheus, Rig, until_true
-from tests.operator.servers import everywhere
+from tests.operator.servers import everywhere_fast
 
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
 
-pytestmark = [everywhere, pytest.mark.timeout(180)]
+pytestmark = [everywhere_fast, pytest.mark.timeout(180)]
 
 UDP = {"name": "dns", "port": 53, "protocol": "UDP"}
 REFUSED: dict[str, tuple[JsonObject, str]] = {

@@ -28,6 +28,8 @@ from kubeloop.objects.core import EndpointConditions, ServiceEndpoint
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
 
+pytestmark = pytest.mark.virtual_time
+
 ASKED = {SLEEP_ANNOTATION: "2030-01-01T00:00:00.000000Z"}
 
 

@@ -18,11 +18,11 @@ def test_only_a_few_are_under_way_and_all_come_in_order():
     for request in everyone:
         trickle.add(request)
     assert asked == everyone[:2]
-    assert repr(trickle) == "<Trickle 2 under way, 8 waiting>"
+    assert repr(trickle) == "<BoundedRequeue 2 under way, 8 waiting>"
     for number, request in enumerate(everyone):
         trickle.reconciled(request)
         assert asked == everyone[: number + 3]
-    assert repr(trickle) == "<Trickle 0 under way, 0 waiting>"
+    assert repr(trickle) == "<BoundedRequeue 0 under way, 0 waiting>"
 
 
 @given(st.lists(st.tuples(st.booleans(), REQUESTS)))
@@ -48,4 +48,4 @@ def test_whatever_was_added_is_asked_for_after_that(steps):
             reconciled(request)
             due -= set(asked[before:])
     assert due == set()
-    assert repr(trickle) == "<Trickle 0 under way, 0 waiting>"
+    assert repr(trickle) == "<BoundedRequeue 0 under way, 0 waiting>"
