@@ -30,6 +30,7 @@ from devkube.kubelet.pods.state import (
     ProbeKind,
     Started,
     StartFailed,
+    StopReason,
 )
 from devkube.kubelet.probes import ContainerChecks, ProbeLoop
 from devkube.kubelet.supervisor import linux
@@ -43,13 +44,18 @@ if TYPE_CHECKING:
     from devkube.kubelet.container_types import ContainerSpec
     from devkube.kubelet.logs.files import LogFile
     from devkube.kubelet.pods.reporting import PodEvents
-    from devkube.kubelet.pods.state import Moment, PodFact, StopReason
+    from devkube.kubelet.pods.state import Moment, PodFact
     from devkube.kubelet.supervisor.processes import Process, Processes
     from devkube.kubelet.supervisor.spec import ProcessSpec
     from kubeloop.probes.checks import ProbeOutcome
 
 
 _LEAST_GRACE = 2.0
+_KILLING = {
+    StopReason.LIVENESS: "Container {name} failed liveness probe, will be restarted",
+    StopReason.STARTUP: "Container {name} failed startup probe, will be restarted",
+    StopReason.POST_START: "FailedPostStartHook",
+}
 _SCANS = (0.3, 0.7, 2.0, 7.0)
 """Seconds between scans: programs take their time to listen."""
 _LISTENING = "0A"
@@ -223,7 +229,7 @@ class ContainerRunner:
         try:
             self._spec = self._configure()
         except ConfigurationError as error:
-            context.events.failed(self.name, str(error))
+            context.events.warning(self.name, "Failed", f"Error: {error}")
             waiting = ContainerStateWaiting("CreateContainerConfigError", str(error))
             context.report(Blocked(self.name, waiting, context.now().loop + _CONFIG_RETRY))
             return
@@ -234,7 +240,7 @@ class ContainerRunner:
             await self._live()
         except StartError as error:
             message = f"{_START_ERROR}{error}: unknown"
-            context.events.failed(self.name, message)
+            context.events.warning(self.name, "Failed", f"Error: {message}")
             context.report(StartFailed(self.name, self.container_id, message, context.now()))
         finally:
             if self._process is not None and self._process.is_running:
@@ -247,7 +253,7 @@ class ContainerRunner:
             context.report(Exited(self.name, code, context.now(), message))
 
     async def _start(self, spec: ProcessSpec, output: OutputPipe) -> None:
-        self._context.events.created(self.name)
+        self._context.events.normal(self.name, "Created", "Container created")
         try:
             self._process = await self._context.processes.start(spec, output=output.writer)
         finally:
@@ -259,7 +265,7 @@ class ContainerRunner:
         started = container.startup_probe is None
         ready = started and container.readiness_probe is None
         context.report(Started(self.name, self.container_id, context.now(), started, ready))
-        context.events.started(self.name)
+        context.events.normal(self.name, "Started", "Container started")
         async with BackgroundTasks() as helpers:
             helpers.start(self._after_start(), name=f"postStart {self.name}")
             helpers.start(self._probe_loop().run(), name=f"probes {self.name}")
@@ -298,10 +304,8 @@ class ContainerRunner:
 
     def _complained(self, kind: ProbeKind, message: str, warning: bool) -> None:  # noqa: FBT001 -- a callback
         del kind
-        if warning:
-            self._context.events.probe_warning(self.name, message)
-        else:
-            self._context.events.unhealthy(self.name, message)
+        reason = "ProbeWarning" if warning else "Unhealthy"
+        self._context.events.warning(self.name, reason, message)
 
     async def _after_start(self) -> None:
         hook = self._container.lifecycle.post_start
@@ -310,14 +314,19 @@ class ContainerRunner:
         outcome = await self._checks().hook(hook)
         if not outcome.healthy:
             text = f"PostStartHook failed: {outcome.message}"
-            self._context.events.hook_failed(self.name, "FailedPostStartHook", text)
+            self._context.events.warning(self.name, "FailedPostStartHook", text)
             self._context.report(HookFailed(self.name))
 
     async def _watch_sockets(self) -> None:
         assert self._process is not None
         port = await find_wildcard(self._process.pid)
         if port is not None:
-            self._context.events.listens_everywhere(self.name, port, self._context.address)
+            text = (
+                f"Container {self.name} listens on port {port} of all addresses (0.0.0.0); pods share"
+                f" this machine's network, so it must bind $POD_IP ({self._context.address}) instead: no"
+                " other pod can use the port now"
+            )
+            self._context.events.warning(self.name, "BindsAllAddresses", text)
 
     async def execute(self, argv: tuple[str, ...], timeout: float | None) -> tuple[int, str]:
         """Run a command in the container; exit code and output. Raises TimeoutError."""
@@ -349,11 +358,12 @@ class ContainerRunner:
             self._stop.hurry(deadline)
             return
         self._stop = ContainerStop(self._process, deadline=deadline)
-        self._context.events.killing(self.name, why)
+        text = _KILLING.get(why, "Stopping container {name}").format(name=self.name)
+        self._context.events.normal(self.name, "Killing", text)
         hook = self._container.lifecycle.pre_stop
         if hook is not None:
             problem = await self._stop.first(self._checks().hook(hook))
             if problem:
                 text = f"PreStopHook failed: {problem}"
-                self._context.events.hook_failed(self.name, "FailedPreStopHook", text)
+                self._context.events.warning(self.name, "FailedPreStopHook", text)
         await self._stop.end()

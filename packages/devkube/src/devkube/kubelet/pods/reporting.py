@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from devkube.kubelet.pod_types import KubeletPod
-from devkube.kubelet.pods.state import StopReason
 from kubeloop.client.errors import ApiError, Conflict, Invalid, KubeError, NotFound
 from kubeloop.client.request import Preconditions
 from kubeloop.objects.patches import StrategicMergePatch
@@ -31,11 +30,6 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger(__name__)
-_KILLING = {
-    StopReason.LIVENESS: "Container {name} failed liveness probe, will be restarted",
-    StopReason.STARTUP: "Container {name} failed startup probe, will be restarted",
-    StopReason.POST_START: "FailedPostStartHook",
-}
 
 
 class StatusWriter:
@@ -177,59 +171,10 @@ class PodEvents:
         self._recorder = recorder
         self._pod = pod
 
-    def created(self, name: str) -> None:
-        """A container was made."""
-        self._normal(name, "Created", "Container created")
+    def normal(self, container: str, reason: str, message: str) -> None:
+        """Record that a container, or the pod where that is empty, is as it should be."""
+        self._recorder.normal(self._pod().reference(container), reason, message)
 
-    def started(self, name: str) -> None:
-        """A container runs."""
-        self._normal(name, "Started", "Container started")
-
-    def killing(self, name: str, why: StopReason) -> None:
-        """A container is being stopped."""
-        text = _KILLING.get(why, "Stopping container {name}")
-        self._normal(name, "Killing", text.format(name=name))
-
-    def failed(self, name: str, message: str) -> None:
-        """A container could not be made or started."""
-        self._warning(name, "Failed", f"Error: {message}")
-
-    def backing_off(self, name: str) -> None:
-        """A container rests before its next start."""
-        text = f"Back-off restarting failed container {name} in pod {self._pod().title}"
-        self._warning(name, "BackOff", text)
-
-    def unhealthy(self, name: str, message: str) -> None:
-        """A probe failed."""
-        self._warning(name, "Unhealthy", message)
-
-    def probe_warning(self, name: str, message: str) -> None:
-        """A probe succeeded, but."""
-        self._warning(name, "ProbeWarning", message)
-
-    def hook_failed(self, name: str, reason: str, message: str) -> None:
-        """A hook failed; `reason` is FailedPostStartHook or FailedPreStopHook."""
-        self._warning(name, reason, message)
-
-    def listens_everywhere(self, name: str, port: int, address: str) -> None:
-        """A container bound a port of every pod."""
-        text = (
-            f"Container {name} listens on port {port} of all addresses (0.0.0.0); pods share this"
-            f" machine's network, so it must bind $POD_IP ({address}) instead: no other pod can use"
-            " the port now"
-        )
-        self._warning(name, "BindsAllAddresses", text)
-
-    def failed_mount(self, message: str) -> None:
-        """A volume could not be made."""
-        self._warning("", "FailedMount", message)
-
-    def no_address(self, message: str) -> None:
-        """The pod has no address."""
-        self._warning("", "FailedCreatePodSandBox", message)
-
-    def _normal(self, name: str, reason: str, message: str) -> None:
-        self._recorder.normal(self._pod().reference(name), reason, message)
-
-    def _warning(self, name: str, reason: str, message: str) -> None:
-        self._recorder.warning(self._pod().reference(name), reason, message)
+    def warning(self, container: str, reason: str, message: str) -> None:
+        """Record that something is wrong with a container, or with the pod."""
+        self._recorder.warning(self._pod().reference(container), reason, message)

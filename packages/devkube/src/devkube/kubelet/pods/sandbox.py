@@ -105,7 +105,9 @@ class PodSandbox:
             try:
                 self._taken = self._node.addresses.take()
             except NoAddressLeft as error:
-                self._events.no_address(f"Failed to create pod sandbox: {error}")
+                self._events.warning(
+                    "", "FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}"
+                )
                 await asyncio.sleep(delays.next_delay())
             else:
                 return self._taken
@@ -117,7 +119,7 @@ class PodSandbox:
             try:
                 await self._volumes.refresh(self._facts(), objects)
             except VolumeError as error:
-                self._events.failed_mount(str(error))
+                self._events.warning("", "FailedMount", str(error))
             else:
                 return
             with contextlib.suppress(TimeoutError):

@@ -146,7 +146,8 @@ class PodWorker:
                 stop = self._runners[name].stop(why, deadline)
                 tasks.start(stop, name=f"stop {self._pod.key} {name}")
             case ReportBackOff(name=name):
-                self._events.backing_off(name)
+                text = f"Back-off restarting failed container {name} in pod {self._pod.title}"
+                self._events.warning(name, "BackOff", text)
             case FinishPod():
                 pass
 
