@@ -29,9 +29,10 @@ def start(rig: ControlPlane, directory: Path) -> subprocess.Popen[bytes]:
 
 
 @pytest.fixture(scope="module")
-def node(controlplane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A node of the control plane that this kubelet runs; gone afterwards."""
-    process = start(controlplane, tmp_path_factory.mktemp("kubelet"))
+def node(controlplane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A node of the control plane that this kubelet runs, as its directory; gone afterwards."""
+    directory = tmp_path_factory.mktemp("kubelet")
+    process = start(controlplane, directory)
     try:
         selector = f"/api/v1/nodes?fieldSelector=metadata.name={NODE}"
         controlplane.api.until(
@@ -44,7 +45,7 @@ def node(controlplane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -
         )
         # Pods here name their node; those of other tests must not land on it.
         controlplane.kubectl("cordon", NODE)
-        yield NODE
+        yield directory
     finally:
         stop(process)
         controlplane.api.delete(f"/api/v1/nodes/{NODE}")
@@ -53,9 +54,15 @@ def node(controlplane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -
 class Namespace:
     """A namespace of the control plane."""
 
-    def __init__(self, rig: ControlPlane) -> None:
+    def __init__(self, rig: ControlPlane, directory: Path) -> None:
         self.rig = rig
+        self.directory = directory
         self.namespace = rig.create_namespace("kubelet")
+
+    def printed(self, pod: dict[str, Any], container: str = "main") -> list[str]:
+        """What a container printed, from its log: this kubelet has no server for the API server."""
+        log = self.directory / "pods" / pod["metadata"]["uid"] / "logs" / container / "0.log"
+        return [line.split(" ", 3)[3] for line in log.read_text().splitlines()]
 
     def create(self, *containers: Any, name: str = "web", **spec: Any) -> None:
         self.rig.api.create(
@@ -80,8 +87,8 @@ class Namespace:
 
 
 @pytest.fixture
-def namespace(controlplane: ControlPlane, node: str) -> Namespace:
-    return Namespace(controlplane)
+def namespace(controlplane: ControlPlane, node: Path) -> Namespace:
+    return Namespace(controlplane, node)
 
 
 def test_a_pod_becomes_ready_is_reached_and_goes_with_grace(namespace: Namespace):
@@ -130,10 +137,10 @@ def test_a_pod_reaches_the_api_server_as_its_account(namespace: Namespace):
         {"name": "main", "image": "x", "command": ["python", "-c", code]}, restartPolicy="Never"
     )
     seen = namespace.until(lambda p: p["status"].get("phase") in ("Succeeded", "Failed"))
-    printed = namespace.kubectl("logs", "web")
+    printed = namespace.printed(seen)
     assert seen["status"]["phase"] == "Succeeded", printed
     user = f"system:serviceaccount:{namespace.namespace}:default"
-    assert printed == f"{user} {namespace.namespace}\n"
+    assert printed == [f"{user} {namespace.namespace}"]
 
 
 def test_volumes_and_variables_come_from_the_api(namespace: Namespace):
@@ -149,8 +156,8 @@ def test_volumes_and_variables_come_from_the_api(namespace: Namespace):
     )
     volumes = [{"name": "cm", "configMap": {"name": "cm"}}]
     namespace.create(main, volumes=volumes, restartPolicy="Never")
-    namespace.until(lambda p: p["status"].get("phase") == "Succeeded")
-    assert namespace.kubectl("logs", "web") == "one\none"
+    seen = namespace.until(lambda p: p["status"].get("phase") == "Succeeded")
+    assert namespace.printed(seen) == ["one", "one"]
 
 
 def test_a_crashing_pod_is_shown_as_such(namespace: Namespace):
