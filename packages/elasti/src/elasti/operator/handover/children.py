@@ -97,7 +97,7 @@ def resolver_slices(
 
 
 def uncovered(service: Service, resolvers: Iterable[ServiceEndpoint]) -> tuple[str, ...]:
-    """Return the families of a Service in which nobody of these would take its traffic."""
+    """Return the families of a Service in which none of these would take its traffic."""
     covered = {_family(resolver) for resolver in resolvers}
     return tuple(family for family in families(service) if family not in covered)
 

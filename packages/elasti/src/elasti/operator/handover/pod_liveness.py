@@ -46,7 +46,7 @@ class PodReadiness(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def lives(self) -> bool:
-        """Whether it is ready and not told to go."""
+        """Whether it is ready and not being deleted."""
         ready = any(c.type == "Ready" and c.status == "True" for c in self.status.conditions or ())
         return ready and not self.metadata.deletion_timestamp
 
@@ -74,7 +74,7 @@ class PodLiveness:
     async def _lives(self, namespace: str, endpoint: ServiceEndpoint) -> bool:
         reference = endpoint.target_ref
         if reference is None or reference.kind != "Pod":
-            return True  # somebody lists addresses by hand, and knows
+            return True  # listed by hand: there is no pod to read
         try:
             pod = await self._pods.get(reference.name, namespace=namespace)
         except NotFound:

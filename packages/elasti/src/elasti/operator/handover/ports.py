@@ -6,11 +6,11 @@ its meaning while any node may still send old traffic there. Three rules see to 
 - What is published (in a slice) or reported (in status) is kept; a published port wins over a
   reported one, since traffic goes there already.
 - Where two objects claim one port, the older keeps it and the other gets a new one.
-- A freed port rests for an hour. Then the one that has rested longest is used first; ports that
-  nobody has used since the start come before all of them.
+- A freed port is quarantined for an hour. Then the one freed longest ago is used first; ports that
+  were not used since the start come before all of them.
 
 Pure: the caller says what time it is. The book is rebuilt from the cluster after a restart: what is in
-use first, then what rests (`resting`). A Service's first choice is by the hash of its name, so that a
+use first, then what is quarantined (`quarantine`). A Service's first choice is by the hash of its name, so that a
 stranger is unlikely to be given what another Service has left, even where nothing could be written down.
 """
 
@@ -31,7 +31,7 @@ QUARANTINE = 3600.0
 
 
 class PortsExhausted(Exception):
-    """Every resolver port is taken or rests."""
+    """Every resolver port is taken or quarantined."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
@@ -73,7 +73,7 @@ class PortBook:
     def claim(self, owner: PortOwner, wanted: Mapping[int, int]) -> None:
         """Take ports that are published or reported already: the first claim for a port counts.
 
-        An older owner keeps what it has, and takes what a younger one has. What rests is not
+        An older owner keeps what it has, and takes what a younger one has. What is quarantined is not
         claimed: a report of it can only be an old one.
         """
         held = self._held.setdefault(owner, {})
@@ -110,13 +110,13 @@ class PortBook:
         self._held.pop(owner, None)
 
     def quarantine(self, port: int, since: float) -> None:
-        """Let a port rest that somebody freed before this book was begun; not one that is held."""
+        """Quarantine a port that was freed before this book was begun; not one that is held."""
         in_range = self._first <= port < self._first + self._size
         if in_range and port not in self._owners:
             self._freed[port] = max(since, self._freed.get(port, since))
 
     def abandon(self, port: int, now: float) -> None:
-        """Let a port rest from now on that was in use by somebody unknown; not one that is held."""
+        """Quarantine a port from now on that was in use by an unknown owner; not one that is held."""
         in_range = self._first <= port < self._first + self._size
         if in_range and port not in self._owners:
             self._freed[port] = now

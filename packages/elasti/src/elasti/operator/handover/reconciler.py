@@ -203,7 +203,7 @@ class ElastiServiceReconciler:
         return (
             state.current is not before
             or state.handover.park is Park.REFUSED
-            # Its ports were told to the resolver a moment ago, which may have opened them by now.
+            # The resolver got its ports a moment ago, and may have opened them by now.
             or (is_new and state.listing.probe_failures > 0),
             not only_published or state.own_writes.slices.is_pending,
         )
@@ -253,7 +253,7 @@ class ElastiServiceReconciler:
             self._deps.reporter.sleep_refused(facts.es, refusal)
 
     def _report_findings(self, facts: Facts, state: ServiceState) -> None:
-        """Record an event for each finding that neither the last reconcile nor status told."""
+        """Record an event for each finding that neither the last reconcile nor status reported."""
         shown = " ".join(old.message for old in facts.es.status.conditions)
         findings = (*absences(facts), *facts.findings)
         for finding in findings:

@@ -1,7 +1,7 @@
 """What the operator asks resolvers: whose port this is, and what they see.
 
 Both questions are bounded by a second, and no answer is an answer: an endpoint that says nothing is
-not published, and a target whose traffic nobody can account for is not parked.
+not published, and a target whose traffic no resolver can account for is not parked.
 """
 
 from __future__ import annotations

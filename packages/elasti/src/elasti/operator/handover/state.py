@@ -43,7 +43,7 @@ class HandoverState:
     slice is beside the pods'. `parked_here`: this leader parked the target, and has not seen it up
     since. `decided_on`: the scale that the decision to park was made about. `loss_slot`: when it is
     this target's turn to be woken for want of a resolver. `sliced_at`: when a slice of ours was last
-    seen. `reported`, `judged`: what the last reconcile told.
+    seen. `reported`, `judged`: what the last reconcile reported.
     """
 
     target: ScaleTarget | None = None

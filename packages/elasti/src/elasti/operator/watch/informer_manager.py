@@ -7,7 +7,7 @@ is in use: no right is needed anywhere else.
 
 A `Scope` is one kind in all watched namespaces: reads go to the right informer, handlers to all of
 them. A watch from which nothing was heard for too long, not even a bookmark, or not even a first list,
-is taken down and built anew, and so is one that a defect ended; what is in the cache and who listens
+is taken down and built again, and so is one that a defect ended; what is in the cache and who listens
 stays.
 """
 
@@ -146,7 +146,7 @@ class Manager:
     """Makes, shares, starts and heals informers. A runnable for `Group.CACHES`.
 
     namespaces: those to watch; none for the whole cluster. `resync` and `health_period` in seconds;
-    `stuck_after`: how long a watch may be silent before it is built anew.
+    `stuck_after`: how long a watch may be silent before it is built again.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class Manager:
     def is_ready(self) -> bool:
         """Whether every cache that was asked for before the start is filled; stays true.
 
-        A kind that comes later has users who wait for it; nobody else does.
+        A kind that comes later has users who wait for it; nothing else does.
         """
         return self._running and self._synced.is_set()
 
@@ -282,7 +282,7 @@ class Manager:
         await self._synced.wait()
 
     def check(self) -> None:
-        """Build every watch anew that has been silent for too long."""
+        """Build every watch again that has been silent for too long."""
         now = asyncio.get_running_loop().time()
         for scope in self._scopes:
             for informer in scope.informers:
@@ -293,7 +293,7 @@ class Manager:
                     informer.restart(f"nothing was heard for {silent:.0f} s")
 
     def restarts(self) -> dict[str, int]:
-        """Return how often watches were built anew, by what they are of; only where it happened."""
+        """Return how often watches were built again, by what they are of; only where it happened."""
         counts = {
             scope.name: sum(informer.restarts for informer in scope.informers)
             for scope in self._scopes

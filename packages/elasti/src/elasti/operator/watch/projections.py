@@ -41,7 +41,7 @@ class Workload(msgspec.Struct, rename="camel", gc=False):
 
     @property
     def replicas(self) -> int:
-        """What is asked for; one where nobody said, as Kubernetes defaults it."""
+        """What is asked for; one where it is not set, as Kubernetes defaults it."""
         return 1 if self.spec.replicas is None else self.spec.replicas
 
     @property

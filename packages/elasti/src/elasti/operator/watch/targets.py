@@ -205,7 +205,7 @@ async def check_listing(
 ) -> None:
     """Raise KubeError where a kind's objects cannot be watched.
 
-    A watch would try for ever; whether it may be opened is better known at once.
+    A watch would retry indefinitely; whether it may be opened is better known at once.
     """
     place = manager.place(namespace)
     await client.resource(gvr, namespace=place).list(ListOptions(limit=1))
