@@ -61,7 +61,7 @@ class TokenIssuer:
 
 
 class KeySource(Protocol):
-    """Reads an issuer anew, each time it is asked."""
+    """Reads an issuer again at each call."""
 
     async def read(self) -> TokenIssuer:
         """Return the issuer as it is now. Raises VerifierUnavailable."""
@@ -132,7 +132,7 @@ _log = structlog.get_logger(__name__)
 
 
 class JwksVerifier:
-    """Checks tokens without asking anybody; a `Verifier`."""
+    """Checks tokens without a request to the API server; a `Verifier`."""
 
     def __init__(self, source: KeySource, *, audience: str, clock: Clock) -> None:
         self._source = source

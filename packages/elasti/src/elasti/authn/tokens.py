@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TokenDecision:
-    """Whose token it is, or why it is nobody's (`user` is empty then).
+    """Whose token it is, or why it is refused (`user` is empty then).
 
     `expires`: when the token ends, in seconds since 1970, where that is known.
     """

@@ -65,7 +65,7 @@ class OperatorMetrics:
         self._rebuilt = OwnedSeries(
             "counter",
             "elasti_operator_informer_restarts_total",
-            "Watches that were taken down and built anew.",
+            "Watches that were stopped and started again.",
             ["informer_name"],
         )
         self._watches: Callable[[], Mapping[str, int]] = dict
@@ -116,7 +116,7 @@ class OperatorMetrics:
         counts: Callable[[], Mapping[str, int]],
         restarts: Callable[[], Mapping[str, int]],
     ) -> None:
-        """Ask these, whenever somebody looks: how many watches are held, and were built anew."""
+        """Ask these at every scrape: how many watches are held, and were started again."""
         self._watches, self._restarts = counts, restarts
 
     def forget(self, request: Request) -> None:

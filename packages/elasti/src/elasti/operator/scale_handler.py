@@ -1,7 +1,7 @@
 """Replicas through `/scale`, of any kind that has it.
 
 What is compared is always `spec.replicas`: `status.replicas` still counts the pods of a target that
-has just been told to go, and a wake-up judged by it would be lost. Every write carries the
+was just scaled down, and a wake-up judged by it would be lost. Every write carries the
 resourceVersion that was read, so nothing is decided by an old reading: a wake-up that meets another
 writer reads again; a park that does so gives way.
 """

@@ -6,7 +6,7 @@
 | `GET /crd-cache` | the ElastiServices by Service, without headers' values |
 | `GET /metrics`, `/healthz`, `/readyz` | for those who watch; open |
 
-Connections that say nothing, or too slowly, keep nobody's wake-up out (`doorway`).
+Connections that say nothing, or too slowly, keep no wake-up out (`kubeloop.http.server`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Whether another writer keeps undoing our parks, and which field manager it is.
 
 A target that is scaled up by another writer may be one user's decision, once. Three times within an
-hour it is a conflict, which is reported, and the target is left alone for ever longer times.
+hour it is a conflict, which is reported, and the target is left alone, longer each time.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class EventReporter:
         self._warning(es, "FailedToScale", f"{_target(es)} could not be scaled up: {why}")
 
     def not_resumed(self, es: ElastiService, reason: str, message: str) -> None:
-        """An autoscaler could not be told to work again."""
+        """An autoscaler could not be resumed."""
         self._warning(es, reason, message)
 
     def contested(self, es: ElastiService, by: str) -> None:
@@ -86,7 +86,7 @@ def _keys(es: ElastiService, reason: str, message: str) -> dict[str, str]:
 
 
 def contested_text(es: ElastiService, by: str) -> str:
-    """Return what people are told where another writer keeps undoing parks."""
+    """Return the message where another writer keeps undoing parks."""
     return (
         f"{by or 'another writer'} keeps scaling {_target(es)} up after it was put to sleep; let only"
         " one of them own its replicas, or name the autoscaler in spec.autoscaler"

@@ -12,17 +12,17 @@ import asyncio
 import dataclasses
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import structlog
 
 from elasti.api.names import AGGREGATE_LABEL
 from elasti.operator.scale_handler import NotScalable, ScaleTarget, ScaleView
 from elasti.operator.watch.informer_manager import KeyParams, RequestWatch
-from elasti.operator.watch.projections import Workload
 from kubeloop.client.errors import Forbidden, KubeError, NoMatch, NotFound
 from kubeloop.controller.reconcile import Request
 from kubeloop.informer import Added
 from kubeloop.objects.list_watch import ListOptions
-from kubeloop.objects.meta import PartialObjectMetadata
+from kubeloop.objects.meta import LabeledMeta, PartialObjectMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,6 +45,56 @@ _WELL_KNOWN = frozenset(
         ("argoproj.io", "rollouts"),
     }
 )
+
+
+class _Present(msgspec.Struct, gc=False):
+    """Something that is there; what is in it does not matter."""
+
+
+class _Container(msgspec.Struct, rename="camel", gc=False):
+    readiness_probe: _Present | None = None
+
+
+class _PodSpec(msgspec.Struct, rename="camel", gc=False):
+    containers: tuple[_Container, ...] = ()
+
+
+class _TemplateMeta(msgspec.Struct, gc=False):
+    labels: dict[str, str] | None = None
+
+
+class _Template(msgspec.Struct, gc=False):
+    metadata: _TemplateMeta = msgspec.field(default_factory=_TemplateMeta)
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+
+
+class _WorkloadSpec(msgspec.Struct, gc=False):
+    replicas: int | None = None
+    template: _Template | None = None
+
+
+class Workload(msgspec.Struct, rename="camel", gc=False):
+    """A Deployment, StatefulSet, ReplicaSet, Rollout: replicas where all of these have them."""
+
+    metadata: LabeledMeta
+    spec: _WorkloadSpec = msgspec.field(default_factory=_WorkloadSpec)
+
+    @property
+    def replicas(self) -> int:
+        """What is asked for; one where it is not set, as Kubernetes defaults it."""
+        return 1 if self.spec.replicas is None else self.spec.replicas
+
+    @property
+    def template_labels(self) -> dict[str, str]:
+        """The labels that its pods get."""
+        template = self.spec.template
+        return (template.metadata.labels if template else None) or {}
+
+    @property
+    def has_readiness_probe(self) -> bool:
+        """Whether any container says when it is ready."""
+        containers = self.spec.template.spec.containers if self.spec.template else ()
+        return any(container.readiness_probe is not None for container in containers)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
