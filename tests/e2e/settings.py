@@ -12,6 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+# `tests` is one namespace over four directories: a program of the tests needs them all.
+PYTHONPATH = os.pathsep.join(
+    (str(ROOT), *(str(ROOT / "packages" / name) for name in ("kubeloop", "devkube", "elasti")))
+)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

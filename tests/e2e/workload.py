@@ -9,7 +9,7 @@ from typing import Any
 
 from elasti.api.names import API_VERSION, KIND
 from kubeloop.objects.meta import JsonObject
-from tests.e2e.settings import ROOT
+from tests.e2e.settings import PYTHONPATH
 
 PORT = 8080
 IN_USE: JsonObject = {"metric": "http_requests_total", "threshold": 0.1}
@@ -92,7 +92,7 @@ class App:
 
     def _container(self) -> JsonObject:
         variables = {
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": PYTHONPATH,
             "START_SECONDS": str(self.start),
             "START_WHEN": str(self.start_when or ""),
             "LINGER_SECONDS": str(self.linger),

@@ -8,7 +8,7 @@ from typing import Any
 
 from elasti.api.names import API_VERSION, KIND
 from kubeloop.objects.meta import JsonObject
-from tests.e2e.settings import ROOT
+from tests.e2e.settings import PYTHONPATH
 
 PORT, GRPC_PORT = 8080, 50051
 
@@ -91,7 +91,7 @@ class HttpBin:
 
     def _container(self) -> JsonObject:
         variables = {
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": PYTHONPATH,
             "PORT": str(PORT),
             "START_SECONDS": str(self.start),
             "GRPC_PORT": str(GRPC_PORT) if self.grpc else "",

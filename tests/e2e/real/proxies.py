@@ -7,7 +7,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-from tests.controlplane.sandbox import ROOT
+from tests.e2e.settings import PYTHONPATH
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.controlplane.binaries import Binaries
 
 HEALTH_PORT = 10256
-PYTHON = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-W", "ignore", "-m")
+PYTHON = ("env", f"PYTHONPATH={PYTHONPATH}", sys.executable, "-W", "ignore", "-m")
 
 
 class ProxyKind(enum.Enum):
