@@ -21,7 +21,7 @@ from tests.e2e.environment import Environment
 from tests.e2e.real import proxies
 from tests.e2e.real.cluster import RealCluster
 from tests.e2e.real.proxies import ProxyKind
-from tests.e2e.real.testbed import testbed_on
+from tests.e2e.real.testbed import open_testbed
 from tests.e2e.settings import SHORT, Settings
 from tests.e2e.table import SCENARIOS, Scenario
 from tests.e2e.testbed import Unsupported
@@ -61,7 +61,7 @@ def session(
 
 @pytest.fixture
 async def environment(session: Session) -> AsyncIterator[Environment]:
-    async with testbed_on(session.cluster) as testbed:
+    async with open_testbed(session.cluster) as testbed:
         await testbed.settled()
         environment = Environment(testbed)
         if session.environment is not None:

@@ -19,7 +19,7 @@ from tests.controlplane.sandbox import ROOT
 from tests.e2e.environment import Environment
 from tests.e2e.real.cluster import RealCluster
 from tests.e2e.real.proxies import ProxyKind
-from tests.e2e.real.testbed import RealTestbed, testbed_on
+from tests.e2e.real.testbed import RealTestbed, open_testbed
 from tests.waiting import eventually_blocking
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(300)]
@@ -46,7 +46,7 @@ def cluster(controlplane_binaries: Binaries) -> Iterator[RealCluster]:
 
 @pytest.fixture
 async def testbed(cluster: RealCluster) -> AsyncIterator[RealTestbed]:
-    async with testbed_on(cluster) as testbed:
+    async with open_testbed(cluster) as testbed:
         await testbed.settled()
         yield testbed
 

@@ -4,7 +4,7 @@
         environment = Environment(testbed)
 
     with RealCluster(binaries, proxy=ProxyKind.KUBE_PROXY) as cluster:      # on no event loop
-        async with testbed_on(cluster) as testbed: ...                        # on the running one
+        async with open_testbed(cluster) as testbed: ...                        # on the running one
 
 A start takes six seconds, so tests share one of each kind. `testbed.settled()` waits until it is whole
 again after a fault. `testbed.cluster` is the cluster itself, for what a `Testbed` has no word for.
@@ -87,7 +87,7 @@ class RealTestbed(Testbed):
 
 
 @contextlib.asynccontextmanager
-async def testbed_on(cluster: RealCluster) -> AsyncIterator[RealTestbed]:
+async def open_testbed(cluster: RealCluster) -> AsyncIterator[RealTestbed]:
     """Return a running cluster as a testbed, for the running loop."""
     async with Client.from_kubeconfig([cluster.rig.kubeconfig]) as client:
         yield RealTestbed(cluster, client)
@@ -101,7 +101,7 @@ async def real_testbed(
     cluster = RealCluster(binaries, proxy=proxy, logs=logs)
     await asyncio.to_thread(cluster.__enter__)
     try:
-        async with testbed_on(cluster) as testbed:
+        async with open_testbed(cluster) as testbed:
             yield testbed
     finally:
         await asyncio.to_thread(cluster.__exit__, None, None, None)
