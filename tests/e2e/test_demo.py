@@ -81,7 +81,7 @@ async def test_kept_it_can_be_explored_until_ctrl_c(tmp_path: Path):
     )
     output, _ = await explored.communicate()
     assert explored.returncode == 0
-    assert b"Proxy" in output
+    assert b'"state": "asleep"' in output
     assert demo.left()
     assert await demo.interrupted() == 0
     assert not os.path.exists(found[1])  # noqa: ASYNC240, PTH110 -- nothing else runs here
