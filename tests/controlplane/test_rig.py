@@ -128,12 +128,13 @@ def test_a_deployment_becomes_pods_and_they_are_bound_to_a_node(
     controlplane: ControlPlane,
 ) -> None:
     api, namespace = controlplane.api, controlplane.create_namespace()
-    node = controlplane.create_node()["metadata"]["name"]
+    controlplane.create_node()
     apps = f"/apis/apps/v1/namespaces/{namespace}"
     api.create(f"{apps}/deployments", deployment("web", replicas=3))
 
     def bound(pods: list[dict[str, Any]]) -> bool:
-        return [pod["spec"].get("nodeName") for pod in pods] == [node] * 3
+        # Nodes of other tests on the same control plane may take them, too.
+        return [bool(pod["spec"].get("nodeName")) for pod in pods] == [True] * 3
 
     pods = api.until(PODS.format(namespace), bound)
     (replica_set,) = api.get(f"{apps}/replicasets")["items"]
