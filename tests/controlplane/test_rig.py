@@ -128,13 +128,15 @@ def test_a_deployment_becomes_pods_and_they_are_bound_to_a_node(
     controlplane: ControlPlane,
 ) -> None:
     api, namespace = controlplane.api, controlplane.create_namespace()
-    controlplane.create_node()
+    node = controlplane.create_node()["metadata"]["name"]
     apps = f"/apis/apps/v1/namespaces/{namespace}"
-    api.create(f"{apps}/deployments", deployment("web", replicas=3))
+    web = deployment("web", replicas=3)
+    # Other tests leave nodes on the control plane that they share with this one.
+    web["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+    api.create(f"{apps}/deployments", web)
 
     def bound(pods: list[dict[str, Any]]) -> bool:
-        # Nodes of other tests on the same control plane may take them, too.
-        return [bool(pod["spec"].get("nodeName")) for pod in pods] == [True] * 3
+        return [pod["spec"].get("nodeName") for pod in pods] == [node] * 3
 
     pods = api.until(PODS.format(namespace), bound)
     (replica_set,) = api.get(f"{apps}/replicasets")["items"]
