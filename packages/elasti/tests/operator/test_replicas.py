@@ -19,6 +19,7 @@ from elasti.api.names import LEASE_NAME, PAUSED_BY_US_ANNOTATION
 from elasti.operator.app import OperatorApp
 from elasti.operator.autoscalers.keda import PAUSED
 from kubeloop.client import ClientConfig, NotFound
+from kubeloop.controller.manager.runnables import Group
 from kubeloop.objects.patches import MergePatch
 
 pytestmark = [everywhere, pytest.mark.timeout(240)]
@@ -94,7 +95,9 @@ async def test_whoever_lost_the_lease_writes_nothing_but_wakes(
         await leases(rig).patch(LEASE_NAME, MergePatch({"spec": stolen}))
 
         async def deposed() -> bool:
-            return not operator.manager.is_leader
+            # The lease is kept on a thread of its own: the work stops a moment after it is lost.
+            leading = operator.manager._groups[Group.LEADER].running
+            return not operator.manager.is_leader and leading == []
 
         await eventually(deposed, timeout=60)
         queries, relay.calls[:] = len(prometheus.queries), []
