@@ -6,8 +6,9 @@ import json
 import signal
 from typing import Any
 
-from kubeloop.testing.scripted_answers import WatchScript, refuse, reply
-from kubeloop.testing.scripted_server import ScriptedServer
+from tests.testing.scripted_answers import WatchScript, refuse, reply
+from tests.testing.scripted_server import ScriptedServer
+
 from tests.examples.processes import next_line, started, write_kubeconfig
 
 EXAMPLE = "controller.py"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import signal
 
-from kubeloop.testing.scripted_server import ScriptedServer
+from tests.testing.scripted_server import ScriptedServer
+
 from tests.examples.processes import next_line, started, write_kubeconfig
 
 EXAMPLE = "pod_informer.py"

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
+from tests.testing.scripted_server import ScriptedServer
 
 from kubeloop.client.auth.credentials import Anonymous, Credentials
 from kubeloop.client.auth.identity import AuthContext, Identity
@@ -17,7 +18,6 @@ from kubeloop.client.pipeline import RequestPipeline
 from kubeloop.client.request import Request
 from kubeloop.client.responses import Response
 from kubeloop.objects.meta import JsonObject, ObjectMeta
-from kubeloop.testing.scripted_server import ScriptedServer
 
 
 class Pod(msgspec.Struct, rename="camel", omit_defaults=True):

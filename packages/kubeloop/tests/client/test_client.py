@@ -7,6 +7,8 @@ import logging
 
 import pytest
 from tests.client.rest import client_of, config_for, pod
+from tests.testing.scripted_answers import reply, silence
+from tests.testing.scripted_server import ScriptedServer
 
 from kubeloop.client.client import Client
 from kubeloop.client.config.endpoint import Endpoint
@@ -16,8 +18,6 @@ from kubeloop.client.request import get
 from kubeloop.client.wire.dial import request_bytes
 from kubeloop.client.wire.transport import Timeouts
 from kubeloop.objects.gvk import GroupVersionResource
-from kubeloop.testing.scripted_answers import reply, silence
-from kubeloop.testing.scripted_server import ScriptedServer
 
 KUBECONFIG = """
 apiVersion: v1

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from tests.client import discovery_samples as samples
 from tests.client.rest import client_of
+from tests.testing.scripted_answers import refuse, reply
+from tests.testing.scripted_server import ScriptedServer
 
 from kubeloop.client.discovery import AGGREGATED, ResourceInfo
 from kubeloop.client.errors import Forbidden, ProtocolError
 from kubeloop.objects.gvk import GroupVersion, GroupVersionKind, GroupVersionResource
-from kubeloop.testing.scripted_answers import refuse, reply
-from kubeloop.testing.scripted_server import ScriptedServer
 
 PODS = GroupVersionResource("", "v1", "pods")
 DEPLOYMENTS = GroupVersionResource("apps", "v1", "deployments")

@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from tests.client import discovery_samples as samples
 from tests.client.rest import client_of
+from tests.testing.scripted_answers import reply
+from tests.testing.scripted_server import ScriptedServer
 
 from kubeloop.client.discovery import Discovered, parse_root
 from kubeloop.client.errors import AmbiguousMatch, NoMatch, ServiceUnavailable, Status
 from kubeloop.client.mapper import ResourceIndex, RestMapper
-from kubeloop.testing.scripted_answers import reply
-from kubeloop.testing.scripted_server import ScriptedServer
 
 
 def discovered(*documents) -> Discovered:

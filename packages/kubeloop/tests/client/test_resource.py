@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 from tests.client.rest import Pod, RenewableToken, client_of, pod, pod_list
+from tests.testing.scripted_answers import drop, raw, refuse, reply
+from tests.testing.scripted_server import ScriptedServer
 
 from kubeloop.client.auth.identity import Impersonation
 from kubeloop.client.errors import (
@@ -26,8 +28,6 @@ from kubeloop.informer.reflector.source import ListWatch
 from kubeloop.objects.list_watch import ListOptions, WatchOptions
 from kubeloop.objects.meta import JsonObject, LabeledMeta, ObjectMeta, PartialObjectMetadata
 from kubeloop.objects.patches import ApplyPatch, JsonPatch, MergePatch
-from kubeloop.testing.scripted_answers import drop, raw, refuse, reply
-from kubeloop.testing.scripted_server import ScriptedServer
 
 PODS = "/api/v1/namespaces/default/pods"
 ONE = f"{PODS}/web-0"

@@ -8,6 +8,9 @@ from typing import Any
 import pytest
 from tests.client.rest import client_of
 from tests.controller.election.lease_server import LeaseServer
+from tests.testing.scripted_answers import refuse, reply
+from tests.testing.scripted_exchange import Exchange
+from tests.testing.scripted_server import ScriptedServer
 
 from kubeloop.client.errors import ApiError
 from kubeloop.controller import (
@@ -22,9 +25,6 @@ from kubeloop.controller import (
     Reporter,
     own_connection,
 )
-from kubeloop.testing.scripted_answers import refuse, reply
-from kubeloop.testing.scripted_exchange import Exchange
-from kubeloop.testing.scripted_server import ScriptedServer
 from tests.waiting import eventually
 
 COLLECTION = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"

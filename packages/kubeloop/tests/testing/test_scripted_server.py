@@ -7,8 +7,7 @@ import json
 import re
 
 import pytest
-
-from kubeloop.testing.scripted_answers import (
+from tests.testing.scripted_answers import (
     WatchScript,
     drop,
     event_line,
@@ -18,7 +17,7 @@ from kubeloop.testing.scripted_answers import (
     reset,
     silence,
 )
-from kubeloop.testing.scripted_server import ScriptedServer
+from tests.testing.scripted_server import ScriptedServer
 
 
 async def ask(server: ScriptedServer, head: str, body: bytes = b"") -> bytes:

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.certs import make_authority, server_context
+from tests.testing.scripted_answers import WatchScript
+from tests.testing.scripted_server import ScriptedServer
 
 from kubeloop.client.config.endpoint import Endpoint
 from kubeloop.client.errors import ConnectionLost, ConnectionRefused, ProtocolError, TransportError
 from kubeloop.client.wire.streams import open_watch
 from kubeloop.objects.codec import codec_for
-from kubeloop.testing.scripted_answers import WatchScript
-from kubeloop.testing.scripted_server import ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

@@ -8,14 +8,15 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.testing.scripted_answers import reply
+from tests.testing.scripted_server import ScriptedServer
+
 from kubeloop.client import request as requests
 from kubeloop.client.auth.identity import AuthContext
 from kubeloop.client.config.endpoint import Endpoint
 from kubeloop.client.wire.streams import open_watch
 from kubeloop.client.wire.transport import HttpTransport
 from kubeloop.objects.codec import codec_for
-from kubeloop.testing.scripted_answers import reply
-from kubeloop.testing.scripted_server import ScriptedServer
 
 PODS = "/api/v1/pods"
 

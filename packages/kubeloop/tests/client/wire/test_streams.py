@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 from tests.certs import make_authority, server_context
+from tests.testing.scripted_answers import drop, event_line, raw, refuse, reply, reset, silence
+from tests.testing.scripted_server import ScriptedServer
 
 from kubeloop.client.config.endpoint import Endpoint
 from kubeloop.client.errors import (
@@ -27,8 +29,6 @@ from kubeloop.client.wire.streams import open_watch, read_list
 from kubeloop.client.wire.watch import WireWatch
 from kubeloop.objects.codec import codec_for
 from kubeloop.objects.lazy import LazyObject
-from kubeloop.testing.scripted_answers import drop, event_line, raw, refuse, reply, reset, silence
-from kubeloop.testing.scripted_server import ScriptedServer
 
 PODS = "/api/v1/pods"
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 from tests.certs import make_authority, server_context
+from tests.testing.scripted_answers import event_line, raw, reply, silence
+from tests.testing.scripted_server import ScriptedServer
 
 from kubeloop.client.config.endpoint import Endpoint
 from kubeloop.client.errors import ConnectionRefused
 from kubeloop.client.wire.streams import open_watch, read_list
 from kubeloop.objects.codec import codec_for
-from kubeloop.testing.scripted_answers import event_line, raw, reply, silence
-from kubeloop.testing.scripted_server import ScriptedServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -15,6 +15,8 @@ import threading
 import pytest
 from tests.certs import Authority, make_authority, server_context
 from tests.client.rest import config_for
+from tests.testing.scripted_answers import drop, raw, reply, reset, silence
+from tests.testing.scripted_server import ScriptedServer
 
 from kubeloop.client import request as requests
 from kubeloop.client.auth.credentials import Anonymous
@@ -30,8 +32,6 @@ from kubeloop.client.errors import (
     TransportError,
 )
 from kubeloop.client.wire.transport import HttpTransport, Timeouts
-from kubeloop.testing.scripted_answers import drop, raw, reply, reset, silence
-from kubeloop.testing.scripted_server import ScriptedServer
 
 GET = requests.get("/api/v1/pods")
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from kubeloop.testing.scripted_exchange import Exchange, RecordedRequest
+    from tests.testing.scripted_exchange import Exchange, RecordedRequest
 
 
 class Answer(Protocol):

@@ -22,8 +22,8 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Self, TypeAlias
 
-from kubeloop.testing.scripted_answers import WatchScript, refuse
-from kubeloop.testing.scripted_exchange import (
+from tests.testing.scripted_answers import WatchScript, refuse
+from tests.testing.scripted_exchange import (
     Exchange,
     NoticingReader,
     RecordedRequest,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import re
     from collections.abc import Mapping
 
-    from kubeloop.testing.scripted_answers import Answer
+    from tests.testing.scripted_answers import Answer
 
 RawHandler: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -275,7 +275,7 @@ class ScriptedServer:
             await answer(exchange)
         except (ConnectionError, ssl.SSLError):
             exchange.reusable = False
-        except Exception as error:  # noqa: BLE001 - a test's own callable; the block reports it
+        except Exception as error:
             self._failures.append(f"answer to {exchange.request} raised {error!r}")
         else:
             if not exchange.answered:
