@@ -81,7 +81,7 @@ def test_a_good_spec_has_no_problems():
                 "spec.probeResponse[0].path.value",
                 "regular expression",
             )
-            for value in ("a{99999999999999999999}", "(" * 500 + ")" * 500)
+            for value in ("a{1001}", "[z-a]")
         ),
         *(
             (
@@ -90,12 +90,8 @@ def test_a_good_spec_has_no_problems():
                 words,
             )
             for header, words in (
-                (
-                    {"name": "a", "type": "RegularExpression", "value": "(a+)+$"},
-                    "'(a+)+$' cannot be",
-                ),
                 ({"name": "a", "type": "RegularExpression", "value": "(?=a)"}, "look-arounds"),
-                ({"name": "a", "type": "RegularExpression", "value": "a+b+c+"}, "too often"),
+                ({"name": "a", "type": "RegularExpression", "value": "(abc){700}"}, "too large"),
             )
         ),
     ],

@@ -1,105 +1,86 @@
-"""Regular expressions that users write, refused where they could stop the event loop. Pure.
+"""Regular expressions that users write, found in linear time by RE2. Pure.
 
-Validation and the resolver use the same function: what the resolver would refuse is a problem of the
-spec, in status.
+Validation and the resolver use the same class: what the resolver would refuse is a problem of the spec,
+in status. The syntax is Go's, as in KubeElasti: no back-references, no look-arounds. An expression is
+searched for anywhere in a value; `^` and `$` stand for its ends.
 
-Python's engine backtracks. A repetition inside a repetition, or a long row of repetitions that can
-match the same text, makes one request with a long path cost seconds, and every Service of the worker
-pays. So an expression may not repeat what repeats, may not refer back, and may not have more than a
-few unbounded repetitions; what is left costs at most a small power of a bounded length.
-
-An expression is searched for anywhere in a value, as KubeElasti and Go do; `^` and `$` stand for its
-ends. Searching from everywhere is a repetition like any other and counts as one, unless the
-expression begins with `^`.
+Linear still means "as long as the expression is large": where its automaton does not fit into memory, RE2
+follows every state for each character. So the size of the expressions of one ElastiService, whose rules may
+all be tried for one request, is bounded as a whole, after repetitions are written out.
 """
 
 from __future__ import annotations
 
-import re
-import warnings
 from collections.abc import Callable
-from re import _constants, _parser  # type: ignore[attr-defined] # the parsed form has no public name
 from typing import Any, TypeAlias
 
-_REPEATS = frozenset((_constants.MAX_REPEAT, _constants.MIN_REPEAT, _constants.POSSESSIVE_REPEAT))
-_REFUSED = frozenset(
-    (_constants.GROUPREF, _constants.GROUPREF_EXISTS, _constants.ASSERT, _constants.ASSERT_NOT)
-)
-_BEGINNING = (_constants.AT, _constants.AT_BEGINNING)
-_ANY = (_constants.ANY, None)
-_MOST_REPEATS = 2
-_BOUNDED = 64
-
+try:
+    import re2
+except ImportError:  # installed without dependencies, or where there is no wheel and no compiler
+    re2 = None
 
 Finder: TypeAlias = Callable[[str], object]
-"""None for a value in which the expression is not found; whatever engine looks for it."""
+"""None for a value in which the expression is not found."""
+
+MOST_STATES = 2000
+"""Of all expressions together: some ten milliseconds for values of 1024 characters, at worst."""
+# Every expression has memory of its own, so that many small ones are not free.
+_LEAST_STATES = 32
+_LONGEST = 4096
+# For the program and its automaton. The library's own default is 8 MiB each.
+_MEMORY = 1 << 17
 
 
-class _Refused(Exception):
-    """An expression that Python's engine may spend seconds on."""
+class ExpressionCompiler:
+    """Compiles the expressions of one ElastiService, in the order of its fields."""
+
+    def __init__(self) -> None:
+        self._room = MOST_STATES
+
+    def compile(self, expression: str) -> Finder:
+        """Return what finds an expression in a value. Raises ValueError for one that cannot be used."""
+        pattern = _compiled(expression)
+        states = max(pattern.programsize, _LEAST_STATES)
+        if states > self._room:
+            raise ValueError(
+                f"{_shown(expression)} is too large with {states} states: the expressions of one"
+                f" ElastiService may have {MOST_STATES} together. Repeat less often (x{{1,100}} counts"
+                " a hundred times), or match by Exact or PathPrefix"
+            )
+        self._room -= states
+        found: Finder = pattern.search
+        return found
 
 
 def compile_safely(expression: str) -> Finder:
-    """Return what finds an expression in a value. Raises ValueError for one that is wrong or slow."""
-    try:
-        with warnings.catch_warnings():
-            # What a later Python may read otherwise is the user's to know, not the log's.
-            warnings.simplefilter("ignore")
-            tree = _parser.parse(expression)
-            begins = len(tree) > 0 and tree[0] == _BEGINNING
-            repeats = _count(_core(tree), inside=False) + (not begins)
-            pattern = re.compile(expression)
-    except (re.error, RecursionError, OverflowError) as error:
-        raise ValueError(f"{expression!r} is not a regular expression: {error}") from error
-    except _Refused as error:
-        raise ValueError(f"{expression!r} cannot be used: {error}") from None
-    if repeats > _MOST_REPEATS:
+    """Return what finds one expression in a value. Raises ValueError for one that cannot be used."""
+    return ExpressionCompiler().compile(expression)
+
+
+def _compiled(expression: str) -> Any:
+    if re2 is None:
         raise ValueError(
-            f"{expression!r} repeats without bound too often: {_MOST_REPEATS} repetitions are allowed,"
-            " one where it does not begin with '^'. Use several rules, or a path prefix"
+            f"{_shown(expression)} cannot be used: the package google-re2 is not installed here."
+            " Install it (pip install google-re2), or match by Exact or PathPrefix"
         )
-    # What begins with anything is found at the beginning or nowhere.
-    return pattern.match if len(tree) > 0 and _is_anything(tree[0]) else pattern.search
+    if len(expression) > _LONGEST:
+        raise ValueError(f"{_shown(expression)} is longer than {_LONGEST} characters")
+    options = re2.Options()
+    options.max_mem = _MEMORY
+    options.log_errors = False
+    try:
+        return re2.compile(expression, options)
+    except (re2.error, UnicodeError, RecursionError) as error:
+        raise ValueError(
+            f"{_shown(expression)} is not a regular expression that can be used: {_words(error)}."
+            " The syntax is RE2's: no back-references, no look-arounds, at most 1000 repetitions"
+        ) from None
 
 
-def _core(tree: Any) -> Any:
-    """Return an expression without the "anything" at its ends, which a search has anyway."""
-    first, last = 0, len(tree)
-    if last and _is_anything(tree[0]):
-        first = 1
-    while last > first and _is_anything(tree[last - 1]):
-        last -= 1
-    return tree[first:last]
+def _words(error: Exception) -> str:
+    (said, *_) = error.args or ("",)
+    return said.decode(errors="replace") if isinstance(said, bytes) else str(error)
 
 
-def _is_anything(item: Any) -> bool:
-    operation, argument = item
-    return operation in _REPEATS and argument[0] == 0 and list(argument[2]) == [_ANY]
-
-
-def _count(tree: Any, *, inside: bool) -> int:
-    """Count the unbounded repetitions. Raises _Refused for one inside another."""
-    repeats = 0
-    for operation, argument in tree:
-        if operation in _REFUSED:
-            raise _Refused("back-references and look-arounds are not allowed")
-        if operation in _REPEATS:
-            _, most, body = argument
-            if inside:
-                raise _Refused("a repetition inside a repetition is not allowed")
-            repeats += most == _constants.MAXREPEAT or most > _BOUNDED
-            repeats += _count(body, inside=most > 1)
-        else:
-            counts = [_count(part, inside=inside) for part in _parts(argument)]
-            # Of alternatives one after the other is tried; what follows each other is tried together.
-            repeats += max(counts, default=0) if operation is _constants.BRANCH else sum(counts)
-    return repeats
-
-
-def _parts(argument: Any) -> list[Any]:
-    """Return the parsed expressions inside an operation's argument."""
-    if isinstance(argument, _parser.SubPattern):
-        return [argument]
-    if isinstance(argument, tuple | list):
-        return [part for item in argument for part in _parts(item)]
-    return []
+def _shown(expression: str) -> str:
+    return repr(expression if len(expression) <= 80 else f"{expression[:77]}...")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from cronsim import CronSim, CronSimError
 
 from elasti.api.parsing import parse_duration
-from elasti.api.safe_regex import compile_safely
+from elasti.api.safe_regex import ExpressionCompiler
 from elasti.triggers.registry import read_metadata, trigger_type
 
 if TYPE_CHECKING:
@@ -105,19 +105,16 @@ def _schedule_complaint(schedule: str) -> str | None:
 
 
 def _probe_problems(rules: tuple[ProbeResponse, ...]) -> Iterator[SpecProblem]:
+    expressions = ExpressionCompiler()
     for index, rule in enumerate(rules):
         where = f"spec.probeResponse[{index}]"
         patterns = [(f"{where}.path", rule.path.type, rule.path.value)]
         patterns += [(f"{where}.headers", item.type, item.value) for item in rule.headers]
         patterns += [(f"{where}.queryParams", item.type, item.value) for item in rule.query_params]
         for field, kind, value in patterns:
-            if kind == "RegularExpression" and (complaint := _pattern_complaint(value)):
-                yield SpecProblem(f"{field}.value", complaint)
-
-
-def _pattern_complaint(pattern: str) -> str | None:
-    try:
-        compile_safely(pattern)
-    except ValueError as error:
-        return str(error)
-    return None
+            if kind != "RegularExpression":
+                continue
+            try:
+                expressions.compile(value)
+            except ValueError as error:
+                yield SpecProblem(f"{field}.value", str(error))

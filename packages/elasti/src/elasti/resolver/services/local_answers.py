@@ -3,7 +3,8 @@
 Rules are compiled once for a Service. A rule matches when its path, method, and every header and
 query parameter do; the first rule that matches answers. As in KubeElasti, a path prefix matches whole
 segments (`/health` matches `/health/live`, never `/healthy`), a regular expression is searched for
-anywhere in a value, header names ignore case, and of a repeated parameter any value will do.
+anywhere in a value, header names ignore case, and of a repeated parameter any of the first eight values
+will do.
 
 A rule with an expression that cannot be used matches nothing: a request that should have been
 answered here wakes the workload, which is the harmless mistake.
@@ -14,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
-from elasti.api.safe_regex import compile_safely
+from elasti.api.safe_regex import ExpressionCompiler
 from elasti.resolver.proxy.upstream.interface import LocalAnswer
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 # Expressions see no more than this of a value; longer ones match nothing.
 _LONGEST = 1024
+_MOST_VALUES = 8
 
 
 class LocalAnswerRules:
@@ -34,7 +36,8 @@ class LocalAnswerRules:
     __slots__ = ("_rules",)
 
     def __init__(self, rules: Sequence[ProbeResponse]) -> None:
-        self._rules = tuple(_LocalAnswerRule(rule) for rule in rules)
+        expressions = ExpressionCompiler()
+        self._rules = tuple(_LocalAnswerRule(rule, expressions) for rule in rules)
 
     def __bool__(self) -> bool:
         return bool(self._rules)
@@ -61,40 +64,44 @@ class LocalAnswerRules:
 class _LocalAnswerRule:
     __slots__ = ("headers", "method", "parameters", "path", "response")
 
-    def __init__(self, rule: ProbeResponse) -> None:
-        self.path = _path_test(rule.path)
+    def __init__(self, rule: ProbeResponse, expressions: ExpressionCompiler) -> None:
+        self.path = _path_test(rule.path, expressions)
         self.method = (rule.method or "").encode()
         self.headers = tuple(
-            (item.name.lower().encode(), _header_test(item)) for item in rule.headers
+            (item.name.lower().encode(), _header_test(item, expressions)) for item in rule.headers
         )
-        self.parameters = tuple((item.name, _value_test(item)) for item in rule.query_params)
+        self.parameters = tuple(
+            (item.name, _value_test(item, expressions)) for item in rule.query_params
+        )
         self.response = LocalAnswer(rule.response.status, rule.response.body.encode())
 
 
-def _path_test(match: PathMatch) -> Callable[[str], bool]:
+def _path_test(match: PathMatch, expressions: ExpressionCompiler) -> Callable[[str], bool]:
     if match.type == "Exact":
         return lambda path: path == match.value
     if match.type == "RegularExpression":
-        return _expression_test(match.value)
+        return _expression_test(match.value, expressions)
     prefix = match.value.rstrip("/")
     inside = prefix + "/"
     return lambda path: path == prefix or path.startswith(inside)
 
 
-def _header_test(match: NamedMatch) -> Callable[[bytes | None], bool]:
-    test = _value_test(match)
+def _header_test(
+    match: NamedMatch, expressions: ExpressionCompiler
+) -> Callable[[bytes | None], bool]:
+    test = _value_test(match, expressions)
     return lambda value: value is not None and test(value.decode("latin-1"))
 
 
-def _value_test(match: NamedMatch) -> Callable[[str], bool]:
+def _value_test(match: NamedMatch, expressions: ExpressionCompiler) -> Callable[[str], bool]:
     if match.type == "Exact":
         return lambda value: value == match.value
-    return _expression_test(match.value)
+    return _expression_test(match.value, expressions)
 
 
-def _expression_test(expression: str) -> Callable[[str], bool]:
+def _expression_test(expression: str, expressions: ExpressionCompiler) -> Callable[[str], bool]:
     try:
-        find = compile_safely(expression)
+        find = expressions.compile(expression)
     except ValueError:
         return lambda _value: False
     return lambda value: len(value) <= _LONGEST and find(value) is not None
@@ -107,5 +114,7 @@ def _values(query: str) -> dict[str, list[str]]:
     except ValueError:
         return found
     for name, value in pairs:
-        found.setdefault(name, []).append(value)
+        values = found.setdefault(name, [])
+        if len(values) < _MOST_VALUES:
+            values.append(value)
     return found
