@@ -18,7 +18,7 @@ import msgspec
 
 from kubeloop.client.discovery import ResourceInfo
 from kubeloop.client.errors import NoMatch
-from kubeloop.client.request import Preconditions
+from kubeloop.client.request import Preconditions, check_name
 from kubeloop.objects.codec import codec_for
 from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.list_watch import ListOptions
@@ -242,6 +242,7 @@ class MemoryResource:
 
     async def get(self, name: str, *, namespace: str | None = None, **_options: Any) -> Any:
         await asyncio.sleep(0)
+        check_name(name, self.gvr)
         self._client.reads.append(f"{self.gvr.resource}/{name}")
         return self._shown(self._api.get(self.gvr.resource, self._place(namespace), name))
 
@@ -303,6 +304,7 @@ class MemoryResource:
         return body
 
     async def _write(self, verb: str, name: str, make: Callable[[], JsonObject]) -> Any:
+        check_name(name, self.gvr)
         what = "/".join(filter(None, (self.gvr.resource, self._subresource)))
         return self._shown(await self._client.written(Write(verb, what, name), make))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 from tests.operator.environment import NAMESPACE, RESOLVER, Environment, FakeEvaluator, Operator
@@ -350,3 +350,50 @@ async def test_a_crash_after_any_write_is_made_good_by_the_next_leader(
     assert not env.published
     assert env.annotations("scaledobjects") == {}
     assert [service["metadata"]["name"] for service in env.api.all("services")] == ["web"]
+
+
+# Names that cannot be, in objects that an older definition let pass
+
+TRAVERSAL = "../../x"
+TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"service": "alice/web"},
+        {"service": "web\r\nx"},
+        {"service": "web\n"},
+        {"autoscaler": KEDA | {"name": ".."}},
+        {"autoscaler": KEDA | {"name": TRAVERSAL}},
+        {"scaleTargetRef": TARGET | {"name": TRAVERSAL}},
+        {"scaleTargetRef": TARGET | {"apiVersion": "../v1"}},
+        {"scaleTargetRef": TARGET | {"kind": "../Secret"}},
+    ],
+)
+async def test_a_name_that_cannot_be_is_reported_and_let_go(env: Environment, spec: Any):
+    env.web(**spec)
+    async with env.operator():
+        await env.until(lambda: "InvalidSpec" in env.reasons(), within=60.0)
+        await env.until(lambda: "InvalidSpec" in str(env.es and env.es.get("status")), within=60.0)
+        env.api.delete("elastiservices", NAMESPACE, "web")
+        await env.until(lambda: env.es is None, within=60.0)
+
+
+async def test_an_annotation_with_names_that_cannot_be_keeps_no_finalizer(env: Environment):
+    env.web()
+    env.change("elastiservices", metadata={"annotations": {PAUSED_OBJECTS_ANNOTATION: ".."}})
+    async with env.operator():
+        await env.becomes("Proxy")
+        env.api.delete("elastiservices", NAMESPACE, "web")
+        await env.until(lambda: env.es is None, within=60.0)
+
+
+async def test_an_object_that_validation_fails_for_delays_no_other(env, monkeypatch):
+    def fail(_schedule: str) -> None:
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr("elasti.api.validation._schedule_complaint", fail)
+    env.web(enabledPeriod={"schedule": "0 0 * * *"})
+    async with env.operator():
+        await env.until(lambda: "InvalidSpec" in env.reasons(), within=5.0)

@@ -14,15 +14,38 @@ from msgspec import Meta
 from elasti.api.defaults import COOLDOWN
 from kubeloop.objects.meta import ObjectMeta
 
+_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+
+
+def _named(pattern: str, longest: int, description: str = "") -> Meta:
+    """Return the constraint of a name that becomes part of a URL."""
+    # In Python `$` is also before a line's end; in the API server's schema it is the end.
+    return Meta(
+        min_length=1,
+        max_length=longest,
+        pattern=rf"^{pattern}\Z",
+        description=description or None,
+        extra_json_schema={"pattern": f"^{pattern}$"},
+    )
+
+
 NonEmpty = Annotated[str, Meta(min_length=1)]
+ServiceName = Annotated[str, _named(_LABEL, 63)]
+ObjectName = Annotated[str, _named(_SUBDOMAIN, 253)]
+
+
+def is_object_name(text: str) -> bool:
+    """Whether an object of most kinds can have a name."""
+    return _converted(text, ObjectName, None) is not None
 
 
 class ScaleTargetRef(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """The workload that sleeps: any kind with a scale subresource."""
 
-    api_version: Annotated[str, Meta(min_length=1, description="Such as apps/v1.")]
-    kind: Annotated[str, Meta(min_length=1, description="Such as Deployment.")]
-    name: NonEmpty
+    api_version: Annotated[str, _named(rf"({_SUBDOMAIN}/)?{_LABEL}", 317, "Such as apps/v1.")]
+    kind: Annotated[str, _named("[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?", 63, "Such as Deployment.")]
+    name: ObjectName
 
 
 class ScaleTrigger(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -36,7 +59,7 @@ class AutoscalerSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """The autoscaler that owns the target while it is awake."""
 
     type: Literal["hpa", "keda"]
-    name: NonEmpty
+    name: ObjectName
 
 
 class EnabledPeriod(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
@@ -94,7 +117,7 @@ class ElastiServiceSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaul
     """What the user asks for."""
 
     scale_target_ref: ScaleTargetRef
-    service: Annotated[str, Meta(min_length=1, max_length=63)]
+    service: ServiceName
     min_target_replicas: Annotated[int, Meta(ge=1, le=2_147_483_647)] = 1
     cooldown_period: Annotated[int, Meta(ge=0, le=604_800)] = COOLDOWN
     triggers: tuple[ScaleTrigger, ...] = ()
@@ -162,7 +185,7 @@ class ElastiService(msgspec.Struct, rename="camel", frozen=True, omit_defaults=T
                 scale_target_ref=_converted(
                     loose.spec.get("scaleTargetRef"), ScaleTargetRef, ScaleTargetRef("", "", "")
                 ),
-                service=_converted(loose.spec.get("service"), str, ""),
+                service=_converted(loose.spec.get("service"), ServiceName, ""),
             ),
             metadata=loose.metadata,
             status=_converted(loose.status, ElastiServiceStatus, ElastiServiceStatus()),
@@ -179,9 +202,10 @@ class _LooseService(msgspec.Struct, gc=False):
 _T = TypeVar("_T")
 
 
-def _converted(value: Any, kind: type[_T], otherwise: _T) -> _T:
+def _converted(value: Any, kind: Any, otherwise: _T) -> _T:
     try:
-        return msgspec.convert(value, kind)
+        found: _T = msgspec.convert(value, kind)
+        return found
     except msgspec.ValidationError:
         return otherwise
 

@@ -12,6 +12,7 @@ import datetime as dt
 import zoneinfo
 from typing import TYPE_CHECKING
 
+import structlog
 from cronsim import CronSim, CronSimError
 
 from elasti.api.parsing import parse_duration
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 _SOME_TIME = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 _CRON_FIELDS = 5
 _LONGEST_PERIOD = 366 * 24 * 3600.0
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -45,7 +48,15 @@ def problems_of(service: ElastiService) -> list[SpecProblem]:
     if service.unreadable:
         field, _, message = service.unreadable.partition(": ")
         return [SpecProblem(field, message)]
-    return problems(service.spec)
+    try:
+        return problems(service.spec)
+    except Exception as error:  # noqa: BLE001 -- one object must not stop what is there for all
+        _log.exception(
+            "spec could not be checked",
+            namespace=service.metadata.namespace,
+            elastiservice=service.metadata.name,
+        )
+        return [SpecProblem("spec", f"it cannot be checked ({type(error).__name__})")]
 
 
 def problems(spec: ElastiServiceSpec) -> list[SpecProblem]:

@@ -14,6 +14,8 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+from elasti.api.types import is_object_name
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -129,8 +131,9 @@ class AutoscalerState:
 
     def recall(self, annotation: str) -> None:
         """Take over what the former leader wrote down."""
-        refs = (AutoscalerRef.parse(text) for text in annotation.split(",") if text)
-        self.paused = frozenset(refs)
+        refs = (AutoscalerRef.parse(text) for text in annotation.split(","))
+        # Others may write annotations, too: what cannot be a name was never paused.
+        self.paused = frozenset(ref for ref in refs if is_object_name(ref.name))
 
     def owed(self, named: AutoscalerRef | None) -> tuple[AutoscalerRef, ...]:
         """Return what must work again and may not do so yet, once the target is awake."""
