@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from elasti.cli.install.choices import choices_of, install_options
+from elasti.cli.install.flags import choices_of, install_options
 from elasti.cli.options import output_option
 from elasti.cli.rendering import echo, render
 

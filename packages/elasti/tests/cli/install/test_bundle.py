@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from click.testing import CliRunner
@@ -12,7 +15,14 @@ from hypothesis import strategies as st
 
 from elasti.api.parsing import SettingsError
 from elasti.cli.install.bundle import as_text, bundle
-from elasti.cli.install.choices import ChoiceError, Choices, Program, read_program_variables
+from elasti.cli.install.choices import (
+    OPTIONS_ANNOTATION,
+    ChoiceError,
+    Choices,
+    InstallOptions,
+    Program,
+)
+from elasti.cli.install.flags import choices_of, merged, read_program_variables, written
 from elasti.cli.main import main
 from elasti.operator.settings import OperatorSettings
 from elasti.resolver.settings import ResolverSettings
@@ -332,3 +342,123 @@ def test_a_variable_that_a_program_would_refuse_is_refused_before():
     assert "resolver:QUEUE_SIZE" in result.output
     with pytest.raises(SettingsError):
         ResolverSettings.from_env({"QUEUE_SIZE": "none"})
+
+
+def rendered(*args: str) -> list[dict[str, Any]]:
+    result = run("-o", "json", *args)
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)["items"]
+
+
+PLACED = (
+    "--image-pull-secret=registry",
+    "--node-selector=pool=infra",
+    "--toleration=dedicated=infra:NoSchedule",
+    "--toleration=spot",
+)
+
+
+def test_pods_run_where_the_user_says_and_pull_with_the_users_secret(tmp_path: Path):
+    affinity: dict[str, Any] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+    (tmp_path / "affinity.yaml").write_text(yaml.safe_dump(affinity))
+    placed = (*PLACED, f"--affinity={tmp_path / 'affinity.yaml'}")
+    deployments = [obj for obj in rendered(*placed) if obj["kind"] == "Deployment"]
+    assert len(deployments) == 2
+    for deployment in deployments:
+        pod = deployment["spec"]["template"]["spec"]
+        assert pod["imagePullSecrets"] == [{"name": "registry"}]
+        assert pod["nodeSelector"] == {"pool": "infra"}
+        assert pod["affinity"] == affinity
+        assert pod["tolerations"][-2:] == [
+            {"key": "dedicated", "operator": "Equal", "value": "infra", "effect": "NoSchedule"},
+            {"key": "spot", "operator": "Exists"},
+        ]
+
+
+def test_labels_are_on_every_object_and_pod_and_select_nothing():
+    for obj in rendered("--label=team=edge"):
+        if obj["kind"] == "CustomResourceDefinition":
+            continue  # it belongs to no one installation
+        assert obj["metadata"]["labels"]["team"] == "edge"
+        if obj["kind"] == "Deployment":
+            assert obj["spec"]["template"]["metadata"]["labels"]["team"] == "edge"
+            assert "team" not in obj["spec"]["selector"]["matchLabels"]
+
+
+def test_resources_are_given_by_program_over_the_defaults():
+    given = {Program.RESOLVER: {"limits.memory": "2Gi", "limits.cpu": "2"}}
+    assert Choices(resources=given).resources_of(Program.RESOLVER) == {
+        "requests": {"cpu": "100m", "memory": "128Mi"},
+        "limits": {"memory": "2Gi", "cpu": "2"},
+    }
+    assert Choices(resources=given).resources_of(Program.OPERATOR)["limits"] == {"memory": "512Mi"}
+
+
+def test_a_variable_from_a_secret_stands_before_those_that_may_name_it():
+    choices = Choices(
+        variables={Program.OPERATOR: {"A": "$(B)", "C": "plain"}},
+        secret_variables={Program.OPERATOR: {"B": "login/password", "C": "login/c"}},
+    )
+    (container,) = pod_of(choices, Program.OPERATOR)["containers"]
+    names = [item["name"] for item in container["env"]]
+    assert names.index("B") < names.index("A")
+    assert len(names) == len({*names})
+    (found,) = (item for item in container["env"] if item["name"] == "B")
+    assert found["valueFrom"] == {"secretKeyRef": {"name": "login", "key": "password"}}
+
+
+def test_an_autoscaler_takes_the_place_of_the_number_of_resolvers():
+    scaled = rendered("--resolver-autoscaling=2-6@60")
+    (autoscaler,) = (obj for obj in scaled if obj["kind"] == "HorizontalPodAutoscaler")
+    assert autoscaler["spec"]["scaleTargetRef"]["name"] == "elasti-resolver"
+    assert (autoscaler["spec"]["minReplicas"], autoscaler["spec"]["maxReplicas"]) == (2, 6)
+    replicas = {
+        obj["metadata"]["name"]: obj["spec"].get("replicas")
+        for obj in scaled
+        if obj["kind"] == "Deployment"
+    }
+    assert replicas == {"elasti-operator": 2, "elasti-resolver": None}
+
+
+EVERY_OPTION = (
+    *PLACED, "--label=team=edge", "--resources=operator:limits.memory=1Gi", "--env=operator:A=1",
+    "--env-secret=operator:B=login/password", "--resolver-autoscaling=2-6", "--namespaced",
+    "--watch-namespace=shop", "--no-authentication", "--no-crd", "--no-namespace", "--image=x:1",
+    "--operator-replicas=3", "--resolver-replicas=4",
+)  # fmt: skip
+
+
+def test_noted_options_give_the_same_objects_again():
+    first = rendered(*EVERY_OPTION)
+    (noted,) = (
+        obj["metadata"]["annotations"][OPTIONS_ANNOTATION]
+        for obj in first
+        if obj["metadata"]["name"] == "elasti-operator" and obj["kind"] == "Deployment"
+    )
+    options = msgspec.json.decode(noted, type=InstallOptions)
+    assert {*written(options)} >= {"--toleration spot", "--resolver-autoscaling 2-6@70"}
+    again = [part.obj for part in bundle(choices_of("elasti", merged(options, {})))]
+    assert again == first
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("--resources=operator:limits.memory=80Mi", "at least 256Mi"),
+        ("--resources=operator:limits.cpu=200m", "at least 1"),
+        ("--resources=operator:memory=1Gi", "is no resource"),
+        ("--resources=resolver:limits.memory=lots", "is no amount"),
+        ("--resources=memory=1Gi", "such as operator:limits.memory=1Gi"),
+        ("--toleration=a b", "KEY[=VALUE][:EFFECT]"),
+        ("--label=app=web", "choose another name"),
+        ("--node-selector=infra", "is not KEY=VALUE"),
+        ("--env-secret=operator:A=login", "SECRET/KEY"),
+        ("--resolver-autoscaling=6", "such as 2-6@70"),
+        ("--resolver-autoscaling=6-2", "is no range"),
+        ("--affinity=/nowhere/affinity.yaml", "cannot be read"),
+    ],
+)
+def test_an_option_that_does_not_fit_is_refused_with_the_remedy(option: str, said: str):
+    result = run(option)
+    assert result.exit_code == 2
+    assert said in " ".join(result.output.split())

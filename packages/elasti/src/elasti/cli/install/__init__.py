@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from elasti.api.names import NAMESPACE
-from elasti.cli.install.choices import choices_of, install_options, merged, written
+from elasti.cli.install.flags import choices_of, install_options, merged, written
 from elasti.cli.options import cluster_options, timeout_option
 
 if TYPE_CHECKING:

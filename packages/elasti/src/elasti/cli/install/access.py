@@ -1,4 +1,4 @@
-"""Accounts, roles and bindings; Services, network policies, disruption budgets. Pure.
+"""Accounts, roles and bindings; Services, network policies, disruption budgets, autoscaling. Pure.
 
 Roles come from the programs' own rules. Either by ClusterRoles, or, where nothing may be cluster-wide, by one
 Role in each namespace. An aggregated ClusterRole lets users add kinds of targets without changing ours.
@@ -206,6 +206,32 @@ def budgets(choices: Choices) -> Iterator[Manifest]:
                 },
             },
         )
+
+
+def autoscalers(choices: Choices) -> Iterator[Manifest]:
+    """Yield what changes the number of resolvers, if it shall."""
+    if choices.autoscaling is None:
+        return
+    name = account(Program.RESOLVER)
+    cpu = {"type": "Utilization", "averageUtilization": choices.autoscaling.busy}
+    yield Manifest(
+        "As many resolvers as their work needs.",
+        {
+            "apiVersion": "autoscaling/v2",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": metadata(
+                name, choices, program=Program.RESOLVER, namespace=choices.namespace
+            ),
+            "spec": {
+                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+                "minReplicas": choices.autoscaling.least,
+                "maxReplicas": choices.autoscaling.most,
+                "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": cpu}}],
+                # A resolver that stops serves its connections first, and that may take minutes.
+                "behavior": {"scaleDown": {"stabilizationWindowSeconds": 600}},
+            },
+        },
+    )
 
 
 def _service(name: str, program: Program, ports: list[JsonObject], choices: Choices) -> JsonObject:

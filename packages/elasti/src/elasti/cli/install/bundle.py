@@ -24,7 +24,7 @@ from elasti.api.defaults import (
     RESOLVER_SHARED_PORT,
 )
 from elasti.api.wire import OPERATOR_AUDIENCE, RESOLVER_AUDIENCE
-from elasti.cli.install.access import accounts, budgets, policies, roles, services
+from elasti.cli.install.access import accounts, autoscalers, budgets, policies, roles, services
 from elasti.cli.install.choices import (
     DEFINITION_LABELS,
     OPTIONS_ANNOTATION,
@@ -38,7 +38,7 @@ from elasti.cli.install.choices import (
 from elasti.cli.rendering import render
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from elasti.cli.install.choices import Choices
     from kubeloop.objects.meta import JsonObject
@@ -57,17 +57,6 @@ _PORTS = {
     Program.OPERATOR: {"http": OPERATOR_PORT, "health": HEALTH_PORT},
     Program.RESOLVER: {"admin": RESOLVER_ADMIN_PORT, "proxy": RESOLVER_SHARED_PORT},
 }
-# No limit of CPU: throttling would come when a wake-up is most in a hurry.
-_RESOURCES: Mapping[Program, JsonObject] = {
-    Program.OPERATOR: {
-        "requests": {"cpu": "50m", "memory": "128Mi"},
-        "limits": {"memory": "512Mi"},
-    },
-    Program.RESOLVER: {
-        "requests": {"cpu": "100m", "memory": "128Mi"},
-        "limits": {"memory": "1Gi"},
-    },
-}
 
 
 def deployments(choices: Choices) -> Iterator[Manifest]:
@@ -80,6 +69,7 @@ def deployments(choices: Choices) -> Iterator[Manifest]:
 
 
 def _deployment(program: Program, choices: Choices) -> JsonObject:
+    replicas = choices.replicas(program)
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -89,7 +79,7 @@ def _deployment(program: Program, choices: Choices) -> JsonObject:
             choices,
         ),
         "spec": {
-            "replicas": choices.replicas(program),
+            **({} if replicas is None else {"replicas": replicas}),
             "selector": {"matchLabels": selector(program)},
             "strategy": {
                 "type": "RollingUpdate",
@@ -133,9 +123,21 @@ def _pod(program: Program, choices: Choices) -> JsonObject:
             _spread(program, topology)
             for topology in ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
         ],
+        **_placement(choices),
         "containers": [_container(program, choices)],
         "volumes": _volumes(program, choices),
     }
+
+
+def _placement(choices: Choices) -> JsonObject:
+    """Return what the user says about where pods run and who pulls their image."""
+    wanted = {
+        "imagePullSecrets": [{"name": name} for name in choices.pull_secrets],
+        "nodeSelector": dict(choices.node_selector),
+        "tolerations": choices.tolerated(),
+        "affinity": dict(choices.affinity),
+    }
+    return {name: value for name, value in wanted.items() if value}
 
 
 def _spread(program: Program, topology: str) -> JsonObject:
@@ -160,7 +162,7 @@ def _container(program: Program, choices: Choices) -> JsonObject:
         "startupProbe": _probe(program, "/healthz", every=1, failures=120),
         "readinessProbe": _probe(program, "/readyz", every=2, failures=3),
         "livenessProbe": _probe(program, "/healthz", every=10, failures=6),
-        "resources": _RESOURCES[program],
+        "resources": choices.resources_of(program),
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "readOnlyRootFilesystem": True,
@@ -183,6 +185,7 @@ def _probe(program: Program, path: str, *, every: int, failures: int) -> JsonObj
 def _environment(program: Program, choices: Choices) -> list[JsonObject]:
     """Return the variables: what the pod knows of itself first, so that values may name it."""
     given = choices.variables.get(program, {})
+    secret = choices.secret_variables.get(program, {})
     known = {
         "POD_NAME": "metadata.name",
         "POD_NAMESPACE": "metadata.namespace",
@@ -191,7 +194,12 @@ def _environment(program: Program, choices: Choices) -> list[JsonObject]:
     variables = {**_settings(program, choices), **given}
     return [
         *(_from_pod(name, path) for name, path in known.items() if name not in given),
-        *({"name": name, "value": value} for name, value in variables.items()),
+        *(_from_secret(name, place) for name, place in secret.items()),
+        *(
+            {"name": name, "value": value}
+            for name, value in variables.items()
+            if name not in secret
+        ),
     ]
 
 
@@ -221,6 +229,11 @@ def _settings(program: Program, choices: Choices) -> dict[str, str]:
 
 def _from_pod(name: str, path: str) -> JsonObject:
     return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}}
+
+
+def _from_secret(name: str, place: str) -> JsonObject:
+    secret, _, key = place.partition("/")
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
 
 
 def _mounts(program: Program, choices: Choices) -> list[JsonObject]:
@@ -263,7 +276,7 @@ def _parts(choices: Choices) -> Iterator[Manifest]:
         yield Manifest("Where the programs live.", namespace)
     if choices.with_definition:
         yield Manifest("What an ElastiService is.", definition())
-    for parts in (accounts, roles, services, policies, budgets, deployments):
+    for parts in (accounts, roles, services, policies, budgets, deployments, autoscalers):
         yield from parts(choices)
 
 

@@ -1,27 +1,21 @@
-"""The choices of an installation: options, checks, and the names and labels they give. Pure.
+"""The choices of an installation, and the names and labels that they give. Pure.
 
-`elasti manifests` and `elasti install` share the options. A choice is checked here, also against what the
-program itself would refuse at its start; the message names the option, the value and the remedy.
+A choice is checked here; the message names the option, the value and the remedy. `flags` reads the choices
+from a command line.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import enum
-import functools
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypedDict, cast
-
-import click
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast
 
 from elasti._version import __version__
 from elasti.api.names import GROUP, MANAGED_BY, NAMESPACE
-from elasti.api.parsing import SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Mapping
 
     from kubeloop.objects.meta import JsonObject
 
@@ -30,9 +24,15 @@ IMAGE = f"elasti:{__version__}"
 OPTIONS_ANNOTATION = f"{GROUP}/install-options"
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
-_TOGETHER = frozenset({"ELASTI_TOKEN_KEYS_FILE", "ELASTI_TOKEN_ISSUERS"})
-_NEAR = 0.85
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
+_MEMORY = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T)?\Z")
+_CPU = re.compile(r"(\d+(?:\.\d+)?)(m)?\Z")
+_TOLERATION = re.compile(
+    r"(?P<key>[^=:\s]+)(=(?P<value>[^:\s]*))?(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?\Z"
+)
+_UNITS = {
+    None: 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9,
+    "T": 10**12,
+}  # fmt: skip
 
 
 class Program(enum.Enum):
@@ -46,6 +46,31 @@ class ChoiceError(ValueError):
     """Choices that do not fit; the message names the option, the value and the remedy."""
 
 
+# No limit of CPU: throttling would come when a wake-up is most in a hurry.
+RESOURCES: Mapping[Program, Mapping[str, str]] = {
+    Program.OPERATOR: {
+        "requests.cpu": "50m",
+        "requests.memory": "128Mi",
+        "limits.memory": "512Mi",
+    },
+    Program.RESOLVER: {
+        "requests.cpu": "100m",
+        "requests.memory": "128Mi",
+        "limits.memory": "1Gi",
+    },
+}
+MINIMUM = {"requests.memory": "128Mi", "limits.memory": "256Mi", "limits.cpu": "1"}
+"""With less, a program is killed for its memory, or throttled while a request waits for it."""
+
+
+class Autoscaling(NamedTuple):
+    """How many resolvers there may be, and how busy they should be, in percent of their CPU request."""
+
+    least: int
+    most: int
+    busy: int = 70
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Choices:
     """An installation as its user wants it.
@@ -53,6 +78,9 @@ class Choices:
     namespaced: rights only in `watch_namespaces` and in `namespace`, by Roles; nothing cluster-wide.
     watch_namespaces: empty for the whole cluster. variables: over the defaults, by program.
     with_namespace, with_definition: whether the Namespace and the CRD are part of it.
+    resources: over the defaults, by program, such as `limits.memory`. secret_variables: a Secret and its
+    key, by program and variable. tolerations: as taints are written, KEY[=VALUE][:EFFECT].
+    autoscaling: of the resolvers, in the place of `resolver_replicas`.
     operator_url: where a cluster has no DNS; read from the cluster, not chosen.
     """
 
@@ -66,6 +94,14 @@ class Choices:
     with_namespace: bool = True
     with_definition: bool = True
     variables: Mapping[Program, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    secret_variables: Mapping[Program, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    resources: Mapping[Program, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    pull_secrets: tuple[str, ...] = ()
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    node_selector: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    tolerations: tuple[str, ...] = ()
+    affinity: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    autoscaling: Autoscaling | None = None
     operator_url: str = ""
 
     def __post_init__(self) -> None:
@@ -84,22 +120,45 @@ class Choices:
             raise ChoiceError(
                 "--namespaced needs to know where: name each namespace with --watch-namespace"
             )
+        for program, wanted in self.resources.items():
+            for name, text in wanted.items():
+                _check_resource(program, name, text)
+        if self.autoscaling and not 1 <= self.autoscaling.least <= self.autoscaling.most:
+            raise ChoiceError(
+                f"--resolver-autoscaling {self.autoscaling.least}-{self.autoscaling.most} is no range:"
+                " write the fewest resolvers first, at least 1, such as 2-6"
+            )
+        reserved = [name for name in self.labels if name == _APP or "kubernetes.io/" in name]
+        if reserved:
+            raise ChoiceError(
+                f"--label {reserved[0]} is how the programs find each other: choose another name"
+            )
 
-    def replicas(self, program: Program) -> int:
-        """How many pods a program has."""
-        match program:
-            case Program.OPERATOR:
-                return self.operator_replicas
-            case Program.RESOLVER:
-                return self.resolver_replicas
+    def replicas(self, program: Program) -> int | None:
+        """How many pods a program has; None where an autoscaler says it."""
+        if program is Program.OPERATOR:
+            return self.operator_replicas
+        return None if self.autoscaling else self.resolver_replicas
+
+    def resources_of(self, program: Program) -> JsonObject:
+        """What a program asks for, and may use."""
+        wanted = {**RESOURCES[program], **self.resources.get(program, {})}
+        found: JsonObject = {}
+        for name, text in wanted.items():
+            kind, _, resource = name.partition(".")
+            found.setdefault(kind, {})[resource] = text
+        return found
+
+    def tolerated(self) -> list[JsonObject]:
+        """The tolerations as a pod has them. Raises ChoiceError."""
+        return [read_toleration(text) for text in self.tolerations]
 
     def options(self) -> InstallOptions:
         """Return what differs from the defaults, for a later call to keep."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         found = {name: getattr(self, name) for name in InstallOptions.__annotations__}
-        found["variables"] = {
-            program.value: dict(named) for program, named in self.variables.items()
-        }
+        for name in BY_PROGRAM:
+            found[name] = {program.value: dict(named) for program, named in found[name].items()}
         chosen = {
             name: value for name, value in found.items() if value != defaults[name] and value != {}
         }
@@ -118,95 +177,58 @@ class InstallOptions(TypedDict, total=False):
     with_namespace: bool
     with_definition: bool
     variables: dict[str, dict[str, str]]
+    secret_variables: dict[str, dict[str, str]]
+    resources: dict[str, dict[str, str]]
+    pull_secrets: tuple[str, ...]
+    labels: dict[str, str]
+    node_selector: dict[str, str]
+    tolerations: tuple[str, ...]
+    affinity: dict[str, Any]
+    autoscaling: tuple[int, int, int]
 
 
-_FLAGS = {
-    "namespaced": "--namespaced",
-    "authentication": "--no-authentication",
-    "with_namespace": "--no-namespace",
-    "with_definition": "--no-crd",
-}
+BY_PROGRAM = ("variables", "secret_variables", "resources")
 
 
-def merged(kept: InstallOptions, given: InstallOptions) -> InstallOptions:
-    """Return the options of an installation with those of a call over them."""
-    before, now = kept.get("variables", {}), given.get("variables", {})
-    variables = {name: {**before.get(name, {}), **now.get(name, {})} for name in {**before, **now}}
-    return {**kept, **given, "variables": variables}
-
-
-def written(options: InstallOptions) -> list[str]:
-    """Return options as a user writes them."""
-    found: list[str] = []
-    for name, value in options.items():
-        match name, value:
-            case "watch_namespaces", [*places]:
-                found += [f"--watch-namespace {place}" for place in places]
-            case "variables", dict():
-                found += [
-                    f"--env {program}:{key}={text}"
-                    for program, named in value.items()
-                    for key, text in named.items()
-                ]
-            case _:
-                found.append(_FLAGS.get(name, f"--{name.replace('_', '-')} {value}"))
-    return found
-
-
-def read_program_variables(given: Iterable[str]) -> dict[Program, dict[str, str]]:
-    """Read `operator:KEY=VALUE` and `resolver:KEY=VALUE`; the last of a name wins.
-
-    Raises ChoiceError.
-    """
-    found: dict[Program, dict[str, str]] = {}
-    for text in given:
-        program, colon, pair = text.partition(":")
-        name, equals, value = pair.partition("=")
-        known = program in {known.value for known in Program}
-        if not (known and colon and equals and _VARIABLE.match(name)):
-            raise ChoiceError(
-                f"--env {text!r} is not operator:KEY=VALUE or resolver:KEY=VALUE,"
-                " such as operator:POLLING_INTERVAL=10s"
-            )
-        _check(Program(program), name, value)
-        found.setdefault(Program(program), {})[name] = value
-    return found
-
-
-def _check(program: Program, name: str, value: str) -> None:
-    """Refuse what the program itself would refuse at its start. Raises ChoiceError."""
-    # Here, not above: the help of a command needs neither program.
-    from elasti.operator import settings as operator
-    from elasti.resolver import settings as resolver
-
-    known = {Program.OPERATOR: operator.VARIABLES, Program.RESOLVER: resolver.VARIABLES}
-    if name not in known[program]:
-        _refuse_misspelt(program, name, known)
-    settings = (
-        operator.OperatorSettings if program is Program.OPERATOR else resolver.ResolverSettings
-    )
-    # A reference gets its value in the pod; others are read with those that they belong to.
-    if "$(" in value or name in _TOGETHER:
-        return
-    try:
-        settings.from_env({name: value})
-    except SettingsError as error:
-        raise ChoiceError(f"--env {program.value}:{error}") from error
-
-
-def _refuse_misspelt(program: Program, name: str, known: Mapping[Program, Collection[str]]) -> None:
-    """Refuse a variable of the other program, and nearly one of this; any other may be a library's."""
-    for other, names in known.items():
-        if name in names:
-            raise ChoiceError(
-                f"--env {program.value}:{name} is a variable of the {other.value}: write"
-                f" {other.value}:{name}"
-            )
-    if near := difflib.get_close_matches(name, known[program], n=1, cutoff=_NEAR):
+def read_toleration(text: str) -> JsonObject:
+    """Read KEY[=VALUE][:EFFECT]. Raises ChoiceError."""
+    found = _TOLERATION.match(text)
+    if found is None:
         raise ChoiceError(
-            f"--env {program.value}:{name} is no variable of the {program.value};"
-            f" did you mean {near[0]}?"
+            f"--toleration {text!r} is not KEY[=VALUE][:EFFECT], such as dedicated=infra:NoSchedule"
         )
+    read: JsonObject = {"key": found["key"], "operator": "Exists"}
+    if found["value"] is not None:
+        read |= {"operator": "Equal", "value": found["value"]}
+    return read | ({"effect": found["effect"]} if found["effect"] else {})
+
+
+def _check_resource(program: Program, name: str, text: str) -> None:
+    if name not in {"requests.cpu", "limits.cpu", "requests.memory", "limits.memory"}:
+        raise ChoiceError(
+            f"--resources {program.value}:{name} is no resource: write requests.cpu, requests.memory,"
+            " limits.cpu or limits.memory"
+        )
+    amount = _amount(name, text)
+    if amount is None:
+        example = "500m" if name.endswith("cpu") else "512Mi"
+        raise ChoiceError(
+            f"--resources {program.value}:{name}={text} is no amount: write one such as {example}"
+        )
+    least = MINIMUM.get(name)
+    if least is not None and amount < cast("float", _amount(name, least)):
+        raise ChoiceError(
+            f"--resources {program.value}:{name}={text} is too little for the {program.value}:"
+            f" at least {least}"
+        )
+
+
+def _amount(name: str, text: str) -> float | None:
+    if name.endswith("cpu"):
+        found = _CPU.match(text)
+        return float(found[1]) * (0.001 if found[2] else 1) if found else None
+    found = _MEMORY.match(text)
+    return float(found[1]) * _UNITS[found[2]] if found else None
 
 
 DEFINITION_LABELS = {
@@ -250,6 +272,7 @@ def labels(choices: Choices, program: Program | None = None) -> dict[str, str]:
         "app.kubernetes.io/name": MANAGED_BY,
         **installation(choices.namespace),
         "app.kubernetes.io/version": __version__,
+        **choices.labels,
     }
     if program is None:
         return common
@@ -262,89 +285,3 @@ def metadata(
     """Return an object's metadata; without a namespace it is the cluster's."""
     place = {"namespace": namespace} if namespace else {}
     return {"name": name, **place, "labels": labels(choices, program)}
-
-
-Command: TypeAlias = Callable[..., None]
-
-_OPTIONS = (
-    click.option(
-        "-n",
-        "--namespace",
-        default=NAMESPACE,
-        show_default=True,
-        help="Where operator and resolver live.",
-    ),
-    click.option("--image", show_default=IMAGE, help="The image of both programs."),
-    click.option(
-        "--namespaced",
-        is_flag=True,
-        help="Rights only in the watched namespaces, by Roles: no ClusterRole at all.",
-    ),
-    click.option(
-        "--watch-namespace",
-        "watch_namespaces",
-        metavar="NS",
-        multiple=True,
-        help="Watch only this namespace; may be repeated. All by default.",
-    ),
-    click.option("--operator-replicas", type=click.IntRange(1, 20), show_default="2"),
-    click.option("--resolver-replicas", type=click.IntRange(1, 200), show_default="2"),
-    click.option(
-        "--no-authentication",
-        is_flag=True,
-        help="Operator and resolver do not ask each other for ServiceAccount tokens.",
-    ),
-    click.option("--no-crd", is_flag=True, help="Without the CustomResourceDefinition."),
-    click.option("--no-namespace", is_flag=True, help="Without the Namespace; it must exist."),
-    click.option(
-        "--env",
-        "variables",
-        metavar="PROGRAM:KEY=VALUE",
-        multiple=True,
-        help="A variable of the operator or of the resolver; may be repeated.",
-    ),
-)
-
-
-def install_options(command: Command) -> Command:
-    """Give a command the options; it is called with those given, as `options`, beside `namespace`."""
-
-    @functools.wraps(command)
-    def called(*args: Any, **flags: Any) -> None:
-        command(*args, options=_given(flags), **flags)
-
-    for option in reversed(_OPTIONS):
-        called = option(called)
-    return called
-
-
-def choices_of(namespace: str, options: InstallOptions) -> Choices:
-    """Return the choices. Raises UsageError."""
-    fields = {**options, "watch_namespaces": tuple(options.get("watch_namespaces", ()))}
-    named = options.get("variables", {})
-    variables = {program: named[program.value] for program in Program if program.value in named}
-    try:
-        return Choices(namespace=namespace, **{**fields, "variables": variables})  # type: ignore[arg-type]  # as InstallOptions has them
-    except ChoiceError as error:
-        raise click.UsageError(str(error)) from error
-
-
-def _given(flags: dict[str, Any]) -> InstallOptions:
-    """Take the options out of a call's arguments, those that it has. Raises UsageError."""
-    try:
-        variables = read_program_variables(flags.pop("variables"))
-    except ChoiceError as error:
-        raise click.UsageError(str(error)) from error
-    given = {
-        "image": flags.pop("image"),
-        "namespaced": flags.pop("namespaced") or None,
-        "watch_namespaces": tuple(dict.fromkeys(flags.pop("watch_namespaces"))) or None,
-        "operator_replicas": flags.pop("operator_replicas"),
-        "resolver_replicas": flags.pop("resolver_replicas"),
-        "authentication": False if flags.pop("no_authentication") else None,
-        "with_namespace": False if flags.pop("no_namespace") else None,
-        "with_definition": False if flags.pop("no_crd") else None,
-        "variables": {program.value: named for program, named in variables.items()} or None,
-    }
-    chosen = {name: value for name, value in given.items() if value is not None}
-    return cast("InstallOptions", chosen)

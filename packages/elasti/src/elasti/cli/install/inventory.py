@@ -50,6 +50,7 @@ class InstalledKind(NamedTuple):
 # In the order in which they go: programs first, rights when nothing needs them any more.
 KINDS = (
     InstalledKind(_DEPLOYMENTS, "Deployment"),
+    InstalledKind("autoscaling/v2/horizontalpodautoscalers", "HorizontalPodAutoscaler"),
     InstalledKind("policy/v1/poddisruptionbudgets", "PodDisruptionBudget"),
     InstalledKind("networking.k8s.io/v1/networkpolicies", "NetworkPolicy"),
     InstalledKind("v1/services", "Service"),
