@@ -18,7 +18,7 @@ SOAK_SECONDS ?= 120
 PYTHONS ?= python3.12 python3.13 python3.14
 
 .PHONY: help demo test conformance e2e soak test-pythons check lint types layers format spec image bench \
-	controlplane realcluster realcluster-test lock clean
+	controlplane charttools realcluster realcluster-test lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | sed 's/:.*## /\t/' | expand -t 18
@@ -73,6 +73,9 @@ spec: $(READY) ## List the numbered behaviours of docs/spec.md with their tests
 
 controlplane: ## Build etcd and the Kubernetes control plane once, into a cache (needs Go)
 	hack/controlplane/build
+
+charttools: ## Build Helm, the chart's tools and actionlint once, into a cache (needs Go)
+	hack/charttools/build
 
 realcluster: $(READY) ## Build real nodes' programs and images once, into a cache; COMPONENTS=all: more
 	hack/realcluster/cluster build $(COMPONENTS)

@@ -253,3 +253,18 @@ def reported(prefix: str, work: Callable[[], None]) -> int:
         print(f"{prefix}: interrupted; run it again to go on", file=sys.stderr)
         return 130
     return 0
+
+
+def command(prefix: str, usage: str | None, toolset: Toolset, arguments: Sequence[str]) -> int:
+    """Do what the arguments of a toolset's `build` say; the exit status."""
+    if arguments not in ([], ["--where"]):
+        print(usage, file=sys.stderr)
+        return 2
+
+    def work() -> None:
+        if arguments:
+            print(toolset.directory(os.environ))
+        else:
+            build(toolset, os.environ, speaker(prefix))
+
+    return reported(prefix, work)

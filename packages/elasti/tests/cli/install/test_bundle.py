@@ -359,7 +359,9 @@ PLACED = (
 
 
 def test_pods_run_where_the_user_says_and_pull_with_the_users_secret(tmp_path: Path):
-    affinity: dict[str, Any] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}}
+    affinity: dict[str, Any] = {
+        "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}
+    }
     (tmp_path / "affinity.yaml").write_text(yaml.safe_dump(affinity))
     placed = (*PLACED, f"--affinity={tmp_path / 'affinity.yaml'}")
     deployments = [obj for obj in rendered(*placed) if obj["kind"] == "Deployment"]
