@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Self
 
+import pytest
 from tests.operator.memory_api import MemoryApi, MemoryClient, Write
 
 from elasti.api.names import PRIVATE_LABEL
@@ -21,7 +22,6 @@ from elasti.operator.autoscalers.base import Autoscaler, Autoscalers
 from elasti.operator.autoscalers.keda import PAUSED
 from elasti.operator.dependencies import Dependencies
 from elasti.operator.handover.children import slice_names
-from elasti.operator.idleness.decide import Evidence
 from elasti.operator.leader import Leader
 from elasti.operator.metrics import OperatorMetrics
 from elasti.operator.report.events import EventReporter
@@ -31,7 +31,14 @@ from elasti.operator.wake import TargetWaker
 from elasti.operator.watch.caches import OperatorCaches
 from elasti.operator.watch.directory import Directory
 from elasti.operator.watch.targets import known_scale
-from elasti.triggers.registry import TriggerReading
+from elasti.triggers.registry import (
+    ReadContext,
+    ReaderSettings,
+    TriggerReader,
+    TriggerReading,
+    trigger_type,
+    trigger_types,
+)
 from kubeloop.aio.tasks import finish
 from kubeloop.aio.wait import poll
 from kubeloop.objects.meta import JsonObject
@@ -50,38 +57,39 @@ class Killed(Exception):
     """The operator's process is gone."""
 
 
-class FakeEvaluator:
-    """Triggers that show what the test says, `value` for all of them."""
+class FakeTrigger(TriggerReader):
+    """Triggers that show what the test says: a value, an error, or a counter's rate."""
 
     value = 0.0
+    error = ""
+    counter: Callable[[], float] | None = None
+    reads = 0
 
-    def __init__(self, *, clock: Any, stale_after: float, **_settings: Any) -> None:
-        self._clock = clock
-        self._stale_after = stale_after
-        self._evidence: dict[Any, Evidence] = {}
+    def __init__(self, settings: ReaderSettings) -> None:
+        self._clock = settings.clock
+        self._counted: tuple[float, float] | None = None
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_error: object) -> None:
-        return None
-
-    def evidence(self, key: Any, _triggers: Any = None) -> Sequence[Evidence]:
-        return (self._evidence[key],) if key in self._evidence else ()
-
-    def forget(self, key: Any) -> None:
-        self._evidence.pop(key, None)
-
-    async def poll(self, subjects: Iterable[Any], on_read: Any = None) -> None:
+    async def read(self, _metadata: Any, _context: ReadContext) -> TriggerReading:
+        shows = type(self)
+        shows.reads += 1
+        if shows.error:
+            return TriggerReading(error=shows.error)
+        if shows.counter is None:
+            return TriggerReading(shows.value)
         now = self._clock.now().timestamp()
-        for subject in subjects:
-            if subject.triggers:
-                before = self._evidence.get(subject.key, Evidence(1.0))
-                reading = TriggerReading(type(self).value)
-                self._evidence[subject.key] = before.after(
-                    reading, now, stale_after=self._stale_after
-                )
-                on_read(subject.key)
+        before, self._counted = self._counted, (now, shows.counter())
+        if before is None or now <= before[0]:
+            return TriggerReading(error="a rate needs two readings", pending=True)
+        span = now - before[0]
+        return TriggerReading((self._counted[1] - before[1]) / span, span=span)
+
+    @classmethod
+    def install(cls, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Play every prometheus trigger; what a test changes is put back."""
+        played = dataclasses.replace(trigger_type("prometheus"), reader=cls)
+        monkeypatch.setitem(trigger_types(), "prometheus", played)
+        for name, value in {"value": 0.0, "error": "", "counter": None, "reads": 0}.items():
+            monkeypatch.setattr(cls, name, value)
 
 
 @dataclasses.dataclass

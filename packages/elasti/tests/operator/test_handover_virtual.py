@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
 import pytest
-from tests.operator.environment import NAMESPACE, RESOLVER, Environment, FakeEvaluator, Operator
+from tests.operator.environment import NAMESPACE, RESOLVER, Environment, FakeTrigger, Operator
 
 from elasti.api.names import (
     FINALIZER,
@@ -29,10 +29,13 @@ OURS = {PAUSED: "true", PAUSED_BY_US_ANNOTATION: "true"}
 BUSY = ActivityReport(held=0, open=1, last_arrival_age=0.0)
 
 
+@pytest.fixture(autouse=True)
+def trigger(monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeTrigger.install(monkeypatch)
+
+
 @pytest.fixture
-async def env(monkeypatch: pytest.MonkeyPatch) -> Environment:
-    monkeypatch.setattr("elasti.operator.leader.Evaluator", FakeEvaluator)
-    monkeypatch.setattr(FakeEvaluator, "value", 0.0)
+async def env() -> Environment:
     return Environment()
 
 
@@ -42,6 +45,59 @@ async def asleep(env: Environment) -> AsyncIterator[Operator]:
     async with env.operator() as operator:
         await env.becomes("Proxy")
         yield operator
+
+
+# How soon it sleeps
+
+SETTLE = 15.0
+
+
+@pytest.mark.parametrize("cooldown", [15, 30, 60])
+@pytest.mark.parametrize("load", [0.0, 47.0, 61.3])
+async def test_a_target_sleeps_soon_after_its_cooldown(cooldown: int, load: float):
+    env = Environment(polling_interval=30.0)
+    env.web(cooldownPeriod=cooldown)
+    loop = asyncio.get_running_loop()
+    ends = loop.time() + load
+    FakeTrigger.counter = lambda: 10.0 * min(loop.time(), ends)
+    async with env.operator():
+        await env.becomes("Proxy")
+        late = loop.time() - ends - cooldown - SETTLE
+    # Without load the cooldown begins with the object's creation.
+    assert -0.1 <= late <= 5.0
+
+
+async def test_a_long_cooldown_costs_no_more_readings():
+    env = Environment(polling_interval=30.0)
+    env.web(cooldownPeriod=900)
+    FakeTrigger.value = 9.0
+    async with env.operator():
+        await env.becomes("Serve")
+        FakeTrigger.reads = 0
+        await asyncio.sleep(900)
+        assert FakeTrigger.reads <= 31
+
+
+async def test_a_failed_reading_pauses_the_cooldown():
+    env = Environment(polling_interval=30.0)
+    env.web(cooldownPeriod=900)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    async with env.operator():
+        await asyncio.sleep(600)
+        FakeTrigger.error = "timeout"
+        await asyncio.sleep(60)
+        FakeTrigger.error = ""
+        await env.becomes("Proxy", within=900.0)
+    assert 960 - 1 <= loop.time() - began - SETTLE <= 900 + 60 + 2 * 33 + 5
+
+
+async def test_new_triggers_are_read_at_once(env: Environment):
+    env = Environment(polling_interval=600.0)
+    async with env.operator():
+        await asyncio.sleep(5)
+        env.web()
+        await env.until(lambda: FakeTrigger.reads > 0, within=1.0)
 
 
 # Transitions and settles
@@ -61,7 +117,7 @@ async def test_an_idle_target_is_parked_after_cooldown_and_settle(env: Environme
 async def test_a_wake_up_releases_when_a_pod_has_been_ready(env: Environment):
     env.web()
     async with asleep(env) as operator:
-        FakeEvaluator.value = 9.0
+        FakeTrigger.value = 9.0
         reply = await operator.waker.wake(NAMESPACE, "web")
         assert reply.outcome is WakeOutcome.SCALING
         assert 3.0 <= await env.becomes("Serve") < 6.0, "a pod's second, then the release settle"
@@ -73,7 +129,7 @@ async def test_a_wake_up_releases_when_a_pod_has_been_ready(env: Environment):
 async def test_a_trigger_wakes_a_sleeping_target(env: Environment):
     env.web()
     async with asleep(env):
-        FakeEvaluator.value = 9.0
+        FakeTrigger.value = 9.0
         await env.becomes("Serve", within=30.0)
     assert env.dark == []
 
@@ -223,7 +279,7 @@ async def test_keda_is_paused_for_the_sleep_and_resumed_by_the_wake(env: Environ
     async with asleep(env) as operator:
         assert env.annotations("scaledobjects") == OURS
         assert env.annotations("elastiservices")[PAUSED_OBJECTS_ANNOTATION] == "web"
-        FakeEvaluator.value = 9.0
+        FakeTrigger.value = 9.0
         await operator.waker.wake(NAMESPACE, "web")
         await env.becomes("Serve")
         await asyncio.sleep(5)
@@ -239,7 +295,7 @@ async def test_keda_that_does_not_pause_keeps_the_target_awake(env: Environment)
         await asyncio.sleep(120)
         assert env.replicas == 1
         assert any("did not report" in message for _, message in env.recorder.told)
-        FakeEvaluator.value = 9.0
+        FakeTrigger.value = 9.0
         await asyncio.sleep(60)
         assert env.annotations("scaledobjects") == {}
 
@@ -249,7 +305,7 @@ async def test_a_resume_that_fails_is_tried_again_ever_later(env: Environment):
         "scaledobjects", {"metadata": {"name": "web", "namespace": NAMESPACE, "annotations": OURS}}
     )
     env.web(autoscaler=KEDA)
-    FakeEvaluator.value = 9.0
+    FakeTrigger.value = 9.0
     async with env.operator() as operator:
         operator.client.refuse = lambda write: (
             api_error(403, "Forbidden", "no") if write.what == "scaledobjects" else None
@@ -268,7 +324,7 @@ async def test_one_that_is_named_no_more_is_resumed_by_the_next_leader(env: Envi
     async with asleep(env):
         pass
     env.change("elastiservices", spec={"autoscaler": None})
-    FakeEvaluator.value = 9.0
+    FakeTrigger.value = 9.0
     async with env.operator():
         await env.becomes("Serve")
         await asyncio.sleep(5)
@@ -298,16 +354,16 @@ async def test_a_new_autoscaler_is_one_class(env: Environment):
         assert Rota.calls == [f"resume {NAMESPACE}/nights", f"pause {NAMESPACE}/nights"]
         assert env.annotations("elastiservices")[PAUSED_OBJECTS_ANNOTATION] == "hpa/nights"
         await operator.waker.wake(NAMESPACE, "web")
-        FakeEvaluator.value = 9.0
+        FakeTrigger.value = 9.0
         await env.becomes("Serve")
         assert Rota.calls[-1] == f"resume {NAMESPACE}/nights"
     # A restart finds it by the annotation, also where it is named no more.
-    FakeEvaluator.value = 0.0
+    FakeTrigger.value = 0.0
     async with env.operator(autoscalers=(Rota,)):
         await env.becomes("Proxy")
     env.change("elastiservices", spec={"autoscaler": None})
     Rota.calls.clear()
-    FakeEvaluator.value = 9.0
+    FakeTrigger.value = 9.0
     async with env.operator(autoscalers=(Rota,)):
         await env.becomes("Serve")
         assert Rota.calls == [f"resume {NAMESPACE}/nights"]
@@ -319,9 +375,9 @@ async def test_a_new_autoscaler_is_one_class(env: Environment):
 async def life(env: Environment) -> None:
     """Sleep, wake by a trigger, be deleted while asleep again."""
     await env.becomes("Proxy")
-    FakeEvaluator.value = 9.0
+    FakeTrigger.value = 9.0
     await env.becomes("Serve")
-    FakeEvaluator.value = 0.0
+    FakeTrigger.value = 0.0
     await env.becomes("Proxy")
     env.api.delete("elastiservices", NAMESPACE, "web")
     await env.until(lambda: env.es is None)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 from elasti.triggers.pods import CounterState, PodsMetadata, PodsReader, rate
-from elasti.triggers.registry import ReadContext, ScrapeTarget
+from elasti.triggers.registry import ReadContext, ScrapeTarget, read_metadata
 from kubeloop.metrics.reader import MetricSum, NotExposition, metric_sum, samples
 
 COUNTER = PodsMetadata(metric="requests_total", threshold=1.0)
@@ -100,7 +100,7 @@ LINES = st.lists(
 @given(LINES, st.lists(st.integers(0, 200)))
 def test_a_text_says_the_same_in_any_pieces(lines, cuts):
     text = "\n".join(lines).encode()
-    summed = MetricSum("busy", {})
+    summed = MetricSum("busy", lambda _labels: True)
     edges = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
     for first, last in itertools.pairwise(edges):
         summed.feed(text[first:last])
@@ -108,7 +108,7 @@ def test_a_text_says_the_same_in_any_pieces(lines, cuts):
 
 
 def test_a_line_has_an_end():
-    summed = MetricSum("busy", {})
+    summed = MetricSum("busy", lambda _labels: True)
     for _ in range(65):
         summed.feed(b"x" * 1000)
     with pytest.raises(NotExposition, match="longer than 65536 bytes"):
@@ -126,6 +126,7 @@ def test_only_samples_with_the_labels_are_summed():
 
 def test_a_rate_needs_two_readings():
     assert "first reading" in rate(None, 1.0, {"a": 5.0}).error
+    assert rate(None, 1.0, {"a": 5.0}).pending
 
 
 def test_growth_is_divided_by_the_time():
@@ -231,6 +232,91 @@ async def test_a_counter_is_compared_by_its_rate():
         reading = await reader.read(COUNTER, asked([pod.endpoint]))
         assert reading.usable
         assert reading.value > 10
+
+
+async def test_after_a_failure_the_rate_is_over_all_the_time_since():
+    async with FakePod().running() as pod, aiohttp.ClientSession() as session:
+        reader, context = PodsReader(session), asked([pod.endpoint])
+        pod.text = "requests_total 10\n"
+        assert (await reader.read(COUNTER, context)).pending
+        pod.status = 500
+        failed = await reader.read(COUNTER, context)
+        assert failed.error
+        assert not failed.pending
+        pod.status, pod.text = 200, "requests_total 12\n"
+        reading = await reader.read(COUNTER, context)
+        assert reading.value * reading.span == pytest.approx(2.0)
+
+
+LABELLED = PodsMetadata(metric="requests_total", threshold=1.0, labels={"handler": "/api"})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "# TYPE requests_total counter\n",
+        "# TYPE requests counter\n",
+        "# HELP requests_total Requests.\n",
+        'requests_total{handler="/other"} 7\n',
+    ],
+)
+async def test_a_counter_without_its_series_is_at_zero(text: str):
+    async with FakePod().running() as pod, aiohttp.ClientSession() as session:
+        reader, context = PodsReader(session), asked([pod.endpoint])
+        pod.text = text
+        assert (await reader.read(LABELLED, context)).pending
+        assert (await reader.read(LABELLED, context)).value == 0.0
+        pod.text += 'requests_total{handler="/api"} 3\n'
+        reading = await reader.read(LABELLED, context)
+        assert reading.value * reading.span == pytest.approx(3.0), "its first use counts"
+
+
+async def test_a_counter_that_another_pod_has_shown_is_at_zero():
+    async with FakePod().running() as used, FakePod().running() as unused:
+        used.text, unused.text = 'requests_total{handler="/api"} 3\n', "other 1\n"
+        async with aiohttp.ClientSession() as session:
+            reader, context = PodsReader(session), asked([used.endpoint, unused.endpoint])
+            await reader.read(LABELLED, context)
+            assert (await reader.read(LABELLED, context)).value == 0.0
+
+
+async def test_a_counter_that_no_pod_has_shown_is_an_error():
+    async with FakePod().running() as pod, aiohttp.ClientSession() as session:
+        pod.text = "# TYPE requests_totals counter\nrequests_totals 3\n"
+        reader, context = PodsReader(session), asked([pod.endpoint])
+        for _ in range(2):
+            reading = await reader.read(LABELLED, context)
+            assert "has no metric requests_total with these labels" in reading.error
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({}, 7.0),
+        ({"handler": "/api"}, 2.0),
+        ({"match": {"handler": "/api"}}, 2.0),
+        ({"match": {"handler": ["/api", "/healthz"]}}, 3.0),
+        ({"notMatch": {"handler": "/healthz"}}, 6.0),
+        ({"notMatch": {"handler": ["/healthz", "/api"]}}, 4.0),
+        ({"match": {"code": "200"}, "notMatch": {"handler": "/healthz"}}, 4.0),
+    ],
+)
+async def test_labels_say_which_samples_count(labels, expected):
+    async with FakePod().running() as pod, aiohttp.ClientSession() as session:
+        pod.text = 'busy{handler="/healthz"} 1\nbusy{handler="/api"} 2\nbusy{code="200"} 4\n'
+        metadata = read_metadata("pods", {"metric": "busy", "threshold": 1, "labels": labels})
+        assert isinstance(metadata, PodsMetadata)
+        reading = await PodsReader(session).read(metadata, asked([pod.endpoint]))
+        assert reading.value == expected
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [{"match": {"a": "b"}, "handler": "/api"}, {"matches": {"a": "b"}}],
+)
+def test_labels_of_both_forms_are_refused(labels):
+    with pytest.raises(ValueError, match="not both"):
+        read_metadata("pods", {"metric": "busy", "threshold": 1, "labels": labels})
 
 
 @pytest.mark.parametrize(

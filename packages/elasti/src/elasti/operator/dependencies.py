@@ -47,7 +47,11 @@ class Dependencies:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderDependencies(Dependencies):
-    """What one tenure has on top; `enqueue` asks for a reconcile that cannot wait."""
+    """What one tenure has on top.
+
+    `enqueue` asks for a reconcile that cannot wait, `read_soon` for a reading of triggers that were
+    never read.
+    """
 
     states: StateStore
     ports: PortBook
@@ -58,3 +62,4 @@ class LeaderDependencies(Dependencies):
     decisions: Decisions
     evidence: Callable[[Request], Sequence[Evidence]]
     enqueue: Callable[[Request], None]
+    read_soon: Callable[[Request], None]

@@ -55,6 +55,7 @@ class Leader:
             metrics=library.controller(_CONTROLLER),
         )
         self._loop: ReconcileLoop | None = None
+        self._poller: Poller | None = None
 
     async def run(self) -> None:
         """Lead."""
@@ -76,13 +77,14 @@ class Leader:
             await stack.enter_async_context(events.listening(before_wake=reconciler.wake))
             events.feed(self._controller)
             sweeper = OrphanSweeper(deps.client, deps.caches, period=settings.sweep_period)
+            self._poller = self._make_poller(deps, evaluator)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._controller.run(), name="controller")
-                group.create_task(self._poller(deps, evaluator).run(), name="poller")
+                group.create_task(self._poller.run(), name="poller")
                 group.create_task(sweeper.run(), name="sweeper")
                 group.create_task(deps.definition.run(), name="definition")
 
-    def _poller(self, deps: LeaderDependencies, evaluator: Evaluator) -> Poller:
+    def _make_poller(self, deps: LeaderDependencies, evaluator: Evaluator) -> Poller:
         return Poller(
             elastiservices=deps.caches.elastiservices,
             private_slices=deps.caches.private_slices,
@@ -117,7 +119,12 @@ class Leader:
             ),
             evidence=evidence,
             enqueue=self._enqueue,
+            read_soon=self._read_soon,
         )
+
+    def _read_soon(self, request: Request) -> None:
+        if self._poller is not None:
+            self._poller.read_soon(request)
 
     def _enqueue(self, request: Request) -> None:
         self._controller.queue.add(request, priority=_WAKE_PRIORITY)

@@ -3,7 +3,11 @@
 Every pod's `/metrics` is read, one metric summed. A counter is compared by its rate: by how much it
 grew since the last reading, pod by pod, so that a restart (the counter begins at zero) or a pod that came
 meanwhile counts for what it has. A pod that cannot be read, or that went away since and took with it
-what it knew, leaves the rate unknown: an error, which never lets a target sleep.
+what it knew, leaves the rate unknown: an error, which never lets a target sleep. The next rate is over all
+the time since the last reading without one.
+
+Clients create a labelled series at its first use. So a counter without any is at zero where its family is
+declared, or where a pod of this target has shown it; else its name is taken for a mistake.
 
 Pods run any tenant's code, so none may cost the others much: only so many are asked at once, of one target only a
 few, and within a time for all of them; what they serve is summed as it comes, a little at a time, and never
@@ -15,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import aiohttp
 import msgspec
@@ -56,19 +60,43 @@ class PodsMetadata(TriggerMetadata, frozen=True):
 
     A counter is compared by its rate per second, a gauge by its value. `kind` left out means
     counter for names that end in `_total` and gauge otherwise. `port` left out is the Service's
-    first target port.
+    first target port. `labels` are what a sample must have, or `match` with these and `notMatch`
+    with a value, or a list of values, whose samples do not count.
     """
 
     metric: Annotated[str, Meta(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$")]
     port: int | str = 0
     path: Annotated[str, Meta(pattern="^/")] = "/metrics"
     kind: Literal["", "counter", "gauge"] = ""
-    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    labels: dict[str, str | dict[str, str | list[str]]] = msgspec.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        nested = [key for key, value in self.labels.items() if isinstance(value, dict)]
+        if nested and not (len(nested) == len(self.labels) and {*nested} <= {"match", "notMatch"}):
+            raise ValueError(
+                "labels is either {handler: /api} or {match: {...}, notMatch: {...}}, not both"
+            )
+
+    def accepts(self, labels: Mapping[str, str]) -> bool:
+        """Whether a sample with these labels counts."""
+        found: Mapping[str, Any] = self.labels
+        if not any(isinstance(value, dict) for value in found.values()):
+            found = {"match": found}
+        return all(
+            labels.get(name) in _choices(wanted) for name, wanted in found.get("match", {}).items()
+        ) and not any(
+            labels.get(name) in _choices(unwanted)
+            for name, unwanted in found.get("notMatch", {}).items()
+        )
 
     @property
     def is_counter(self) -> bool:
         """Whether the metric is compared by its rate."""
         return self.kind == "counter" or (not self.kind and self.metric.endswith("_total"))
+
+
+def _choices(wanted: str | list[str]) -> list[str]:
+    return wanted if isinstance(wanted, list) else [wanted]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -82,11 +110,11 @@ class CounterState:
 def rate(before: CounterState | None, now: float, values: Mapping[str, float]) -> TriggerReading:
     """Return by how much counters grew a second since they were read before."""
     if before is None or now <= before.at:
-        return TriggerReading(error="this is the first reading; a rate needs two")
+        return TriggerReading(error="this is the first reading; a rate needs two", pending=True)
     if gone := before.values.keys() - values.keys():
         return TriggerReading(error=f"{len(gone)} pods went away since the last reading")
     grown = sum(_grown(before.values.get(pod), value) for pod, value in values.items())
-    return TriggerReading(grown / (now - before.at))
+    return TriggerReading(grown / (now - before.at), span=now - before.at)
 
 
 def _grown(before: float | None, now: float) -> float:
@@ -112,25 +140,37 @@ class PodsReader(TriggerReader):
         self._together = together
         self._gate = asyncio.Semaphore(at_once)
         self._counters: dict[Hashable, CounterState] = {}
+        self._shown: set[Hashable] = set()
 
     async def read(self, metadata: PodsMetadata, context: ReadContext) -> TriggerReading:
         """Return the metric's sum or rate; a target that sleeps needs no pods to be idle."""
         key, pods = context.key, context.pods()
         if not pods:
             self._counters.pop(key, None)
-            none = TriggerReading(error="there is no pod to ask")
+            none = TriggerReading(error="there is no pod to ask", pending=True)
             return TriggerReading(0.0) if context.asleep else none
         now = asyncio.get_running_loop().time()
         answers = await self._answers(metadata, pods)
         failed = [answer for answer in answers if isinstance(answer, str)]
         if failed:
-            self._counters.pop(key, None)
             return TriggerReading(error=failed[0])
-        values = {
+        sums = {
             pod.identity: answer
             for pod, answer in zip(pods, answers, strict=True)
-            if isinstance(answer, float)
+            if isinstance(answer, MetricSum)
         }
+        if metadata.is_counter and any(answer.is_declared for answer in sums.values()):
+            self._shown.add(key)
+        absent = 0.0 if key in self._shown else None
+        values: dict[str, float] = {}
+        for pod in pods:
+            value = sums[pod.identity].result()
+            if value is None and (value := absent) is None:
+                labels = " with these labels" if metadata.labels else ""
+                return TriggerReading(
+                    error=f"pod {pod.address} has no metric {metadata.metric}{labels}"
+                )
+            values[pod.identity] = value
         if not metadata.is_counter:
             return TriggerReading(sum(values.values()))
         before, self._counters[key] = self._counters.get(key), CounterState(now, values)
@@ -138,9 +178,9 @@ class PodsReader(TriggerReader):
 
     async def _answers(
         self, metadata: PodsMetadata, pods: Sequence[ScrapeTarget]
-    ) -> Sequence[float | str]:
+    ) -> Sequence[MetricSum | str]:
         """Ask all pods, a few at a time; where they take too long together, say so."""
-        answers: list[float | str] = [""] * len(pods)
+        answers: list[MetricSum | str] = [""] * len(pods)
 
         async def ask(index: int) -> None:
             async with self._gate:
@@ -156,29 +196,27 @@ class PodsReader(TriggerReader):
     def forget(self, key: Hashable) -> None:
         """Drop the counters of a trigger."""
         self._counters.pop(key, None)
+        self._shown.discard(key)
 
     async def close(self) -> None:
         """Close connections."""
         await self._session.close()
 
-    async def _scrape(self, metadata: PodsMetadata, pod: ScrapeTarget) -> float | str:
-        """Return a pod's value, or why there is none."""
+    async def _scrape(self, metadata: PodsMetadata, pod: ScrapeTarget) -> MetricSum | str:
+        """Return what a pod answered, or why it did not."""
         port = pod.port(metadata.port)
         if port is None:
             return f"the Service has no port {metadata.port!r} to read metrics from"
         try:
-            value = await self._fetch(pod.address, port, metadata)
+            return await self._fetch(pod.address, port, metadata)
         except TimeoutError:
             return f"pod {pod.address} did not answer in time at port {port}"
         except (aiohttp.ClientError, OSError) as error:
             return f"pod {pod.address} cannot be asked at port {port}: {error}"
         except (NotExposition, ResponseTooLong, Redirected, Compressed) as error:
             return f"pod {pod.address}: {error}"
-        if value is None:
-            return f"pod {pod.address} has no metric {metadata.metric} with these labels"
-        return value
 
-    async def _fetch(self, address: str, port: int, metadata: PodsMetadata) -> float | None:
+    async def _fetch(self, address: str, port: int, metadata: PodsMetadata) -> MetricSum:
         host = f"[{address}]" if ":" in address else address
         url = URL(f"http://{host}:{port}{metadata.path}")
         for _ in range(_HOPS):
@@ -192,18 +230,19 @@ class PodsReader(TriggerReader):
         raise Redirected(f"more than {_HOPS} redirects from {metadata.path}")
 
 
-async def _summed(response: aiohttp.ClientResponse, metadata: PodsMetadata) -> float | None:
+async def _summed(response: aiohttp.ClientResponse, metadata: PodsMetadata) -> MetricSum:
     """Read an answer to its end, letting others have their turn in between."""
     if (packed := response.headers.get("Content-Encoding", "identity")) != "identity":
         raise Compressed(
             f"it answers with Content-Encoding {packed[:40]!r}, which was not asked for"
         )
-    summed, budget = MetricSum(metadata.metric, metadata.labels), TimeBudget(_AT_A_STRETCH)
+    summed, budget = MetricSum(metadata.metric, metadata.accepts), TimeBudget(_AT_A_STRETCH)
     async for piece in body_chunks(response, limit=_MAX_BYTES):
         summed.feed(piece)
         if budget.spent():
             await budget.rest()
-    return summed.result()
+    summed.end()
+    return summed
 
 
 def _redirect_within(response: aiohttp.ClientResponse) -> URL:

@@ -30,10 +30,16 @@ REDACTED = "(redacted)"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TriggerReading:
-    """What a trigger shows: a value, or why there is none."""
+    """What a trigger shows: a value, or why there is none.
+
+    `span`: the seconds up to now that the value is about, 0 for a momentary one. `pending`: there is
+    no value yet, and nothing is wrong: a rate needs two readings, and a target pods.
+    """
 
     value: float = math.nan
     error: str = ""
+    span: float = 0.0
+    pending: bool = False
 
     @property
     def usable(self) -> bool:

@@ -16,6 +16,7 @@ from elasti.operator.idleness.decide import (
     Verdict,
     decide,
     is_quiet,
+    sleeps_at,
 )
 from elasti.triggers.registry import TriggerReading
 
@@ -60,12 +61,17 @@ def test_a_target_quiet_for_the_cooldown_may_sleep():
         (
             {"triggers": (watched([(990, TriggerReading(math.nan))]),)},
             Verdict.STAY,
-            "TriggersHealthy",
+            "its value is NaN",
         ),
         (
             {"triggers": (watched([(990, TriggerReading(error="refused"))]),)},
             Verdict.STAY,
-            "TriggersHealthy",
+            "triggers[0] cannot be used: refused",
+        ),
+        (
+            {"triggers": (watched([(990, TriggerReading(error="needs two", pending=True))]),)},
+            Verdict.STAY,
+            "triggers[0]: needs two",
         ),
         ({"triggers": (watched([(950, QUIET), (990, QUIET)]),)}, Verdict.STAY, "whole cooldown"),
     ],
@@ -76,15 +82,64 @@ def test_one_missing_piece_of_evidence_keeps_it_awake(changes, verdict, words):
     assert words in decision.reason
 
 
-def test_an_error_in_the_middle_starts_the_cooldown_again():
-    readings = [(at, QUIET) for at in range(0, 1001, 30)]
-    readings[-2] = (readings[-2][0], TriggerReading(error="timeout"))
+FAILED = TriggerReading(error="timeout")
+
+
+def test_a_failed_reading_stops_the_clock_and_does_not_set_it_back():
+    readings = [(0.0, QUIET), (20.0, QUIET), (40.0, FAILED), (60.0, QUIET), (80.0, QUIET)]
+    found = watched(readings)
+    assert found.quiet_since == 40.0, "20 s to 60 s do not count"
+    assert found.quiet_for(80.0, stale_after=60) == 40.0
+
+
+def test_nothing_falls_asleep_on_a_failed_reading():
+    readings = [*((at, QUIET) for at in range(0, 980, 30)), (990.0, FAILED)]
     assert decide(situation(triggers=(watched(readings),))).verdict is Verdict.STAY
+
+
+def test_failures_for_too_long_set_the_clock_back():
+    readings = [(0.0, QUIET), (30.0, FAILED), (59.0, FAILED), (60.0, FAILED), (61.0, QUIET)]
+    assert watched(readings[:3]).quiet_since == 0.0
+    assert watched(readings).quiet_since == 61.0
 
 
 def test_a_gap_between_readings_starts_the_cooldown_again():
     readings = [(0.0, QUIET), (30.0, QUIET), (990.0, QUIET)]
     assert watched(readings).quiet_since == 990.0
+
+
+def test_a_rate_is_quiet_since_the_reading_before_it():
+    used, idle = TriggerReading(9.0, span=30.0), TriggerReading(0.0, span=30.0)
+    assert watched([(30.0, used), (60.0, idle)]).quiet_since == 30.0
+    assert watched([(0.0, TriggerReading(0.0, span=70.0))]).quiet_since == 0.0, "too long a mean"
+
+
+def test_a_rate_over_a_failure_leaves_no_gap():
+    idle = TriggerReading(0.0, span=20.0)
+    after = TriggerReading(0.0, span=40.0)
+    assert watched([(20.0, idle), (40.0, FAILED), (60.0, after)]).quiet_since == 0.0
+
+
+def test_when_it_will_sleep_is_a_cooldown_after_the_last_use():
+    seen = situation(triggers=(watched([(950.0, QUIET), (1000.0, QUIET)]),), last_traffic=960.0)
+    assert sleeps_at(seen) == 960.0 + COOLDOWN
+    assert decide(dataclasses.replace(seen, now=1059.0)).verdict is Verdict.STAY
+    quiet = watched([(950.0, QUIET), (1000.0, QUIET), (1050.0, QUIET)])
+    assert decide(dataclasses.replace(seen, now=1060.0, triggers=(quiet,))).verdict is Verdict.SLEEP
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"enabled": False},
+        {"triggers": ()},
+        {"triggers": (quiet_until(900),)},
+        {"triggers": (quiet_until(1000), watched([(990.0, TriggerReading(2.0))]))},
+        {"triggers": (watched([(970.0, QUIET), (990.0, FAILED)]),)},
+    ],
+)
+def test_when_it_will_sleep_cannot_be_told(changes):
+    assert sleeps_at(situation(**changes)) is None
 
 
 def test_any_active_trigger_wakes_and_all_must_be_quiet_to_sleep():
@@ -116,7 +171,7 @@ steps = st.lists(
 
 
 @given(steps)
-def test_sleep_always_means_a_whole_cooldown_of_unbroken_quiet(steps):
+def test_sleep_always_means_a_whole_cooldown_of_known_quiet(steps):
     now, history, evidence = 0.0, [], Evidence(1.0)
     for delay, reading in steps:
         now += delay
@@ -124,10 +179,14 @@ def test_sleep_always_means_a_whole_cooldown_of_unbroken_quiet(steps):
         evidence = evidence.after(reading, now, stale_after=60)
     seen = situation(now=now, created_at=-1000, triggers=(evidence,))
     if decide(seen).verdict is Verdict.SLEEP:
-        recent = [item for item in history if item[0] > now - COOLDOWN]
-        before = [item for item in history if item[0] <= now - COOLDOWN]
-        covering = [*before[-1:], *recent]
-        assert all(reading.usable and reading.value < 1.0 for _, reading in covering)
-        times = [at for at, _ in covering]
-        assert times[0] <= now - COOLDOWN
-        assert all(later - earlier < 60 for earlier, later in itertools.pairwise(times))
+        assert history[-1][1].usable
+        # Only time between two good readings counts, back to the last use or too long a gap.
+        quiet, known = 0.0, now
+        for (at, reading), (before, earlier) in itertools.pairwise(reversed(history)):
+            if not earlier.usable:
+                continue
+            if earlier.value >= 1.0 or known - before >= 60:
+                break
+            quiet += at - before if reading.usable else 0.0
+            known = before
+        assert quiet >= COOLDOWN - 1e-6

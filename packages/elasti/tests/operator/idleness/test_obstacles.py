@@ -57,12 +57,12 @@ def situation(**changes: Any) -> Situation:
         (
             {"triggers": (Evidence(1.0, TriggerReading(error="no"), NOW),)},
             "TriggersFailing",
-            "Healthy",
+            "cannot be used: no",
         ),
         (
             {"triggers": (Evidence(1.0, TriggerReading(math.nan), NOW),)},
             "TriggersFailing",
-            "Healthy",
+            "its value is NaN",
         ),
         (
             {"triggers": (Evidence(1.0, TriggerReading(5.0), NOW),)},

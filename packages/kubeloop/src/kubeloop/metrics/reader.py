@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 _SAMPLE = re.compile(
     r"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*+)(?:[ \t]*+\{(?P<labels>.*)\})?[ \t]++(?P<value>\S++)"
@@ -30,17 +30,25 @@ class NotExposition(ValueError):
 
 
 class MetricSum:
-    """The sum of a metric's samples that have these labels, of a text that comes in pieces.
+    """The sum of a metric's samples that count, of a text that comes in pieces.
 
-    Raises NotExposition for a line of that metric that cannot be read, and for one without an end.
+    `accepts` says by its labels whether a sample counts. `is_declared`: the text names the metric, be
+    it without any sample. Raises NotExposition for a line of that metric that cannot be read, and for
+    one without an end.
     """
 
-    def __init__(self, metric: str, labels: Mapping[str, str]) -> None:
+    def __init__(self, metric: str, accepts: Callable[[Mapping[str, str]], bool]) -> None:
         self._metric = metric
-        self._sought = metric.encode()
-        self._labels = labels
+        # OpenMetrics declares counters without the suffix that their samples have.
+        family = metric.removesuffix("_total")
+        self._sought = family.encode()
+        self._declaration = re.compile(
+            rf"^# (?:TYPE|HELP) {re.escape(family)}(?:_total)?[ \t\r\n]".encode(), re.MULTILINE
+        )
+        self._accepts = accepts
         self._begun = b""
         self._sum: float | None = None
+        self.is_declared = False
 
     def feed(self, piece: bytes) -> None:
         """Read on; the last line may go on in the next piece."""
@@ -51,23 +59,29 @@ class MetricSum:
         if line_end:
             self._read(whole)
 
-    def result(self) -> float | None:
-        """Return the sum, at the end; None where there was no such sample."""
+    def end(self) -> None:
+        """Read the last line, which may have no end."""
         self._read(self._begun)
         self._begun = b""
+
+    def result(self) -> float | None:
+        """Return the sum, at the end; None where no sample counts."""
+        self.end()
         return self._sum
 
     def _read(self, lines: bytes) -> None:
         if self._sought not in lines:
             return
+        self.is_declared = self.is_declared or bool(self._declaration.search(lines))
         for found, value in samples(lines.decode("utf-8", "replace"), self._metric):
-            if self._labels.items() <= found.items():
+            self.is_declared = True
+            if self._accepts(found):
                 self._sum = value + (self._sum or 0.0)
 
 
 def metric_sum(text: str, metric: str, labels: Mapping[str, str]) -> float | None:
-    """Return the sum of a whole text's samples, as `MetricSum` does."""
-    summed = MetricSum(metric, labels)
+    """Return the sum of a whole text's samples that have these labels."""
+    summed = MetricSum(metric, lambda found: labels.items() <= found.items())
     summed.feed(text.encode())
     return summed.result()
 

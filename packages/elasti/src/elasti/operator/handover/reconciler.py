@@ -224,6 +224,8 @@ class ElastiServiceReconciler:
         await self._writer.clear_wake_request(facts.es, state)
         await self._writer.clear_paused(facts.es, state)
         evidence = self._deps.evidence(facts.request)
+        if facts.es.spec.triggers and not evidence:
+            self._deps.read_soon(facts.request)
         self._end_sleep_request(facts, state, evidence)
         state.conflict.calm(self._wall())
         now = self._deps.clock.now()

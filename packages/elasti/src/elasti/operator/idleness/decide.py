@@ -1,8 +1,9 @@
 """Whether a target may sleep or must wake, and what keeps it awake. Pure.
 
 Sleeping needs all the evidence, waking needs any. A trigger lets a target sleep only after its
-value has been seen below the threshold for a whole cooldown, without a gap: an error, a stale
-reading or NaN starts the cooldown again, and never wakes anything by itself.
+value has been below the threshold for a whole cooldown. Time about which nothing is known does not
+count: a reading that fails (an error, NaN) stops the clock until the next that does not, and a gap of
+several polling intervals sets it back. A failure never wakes anything, and nothing falls asleep on one.
 
 `decide` is the only place that says why a target is not asleep, and `obstacle_of` adds what the
 hand-over knows; conditions, events and commands print the result. An obstacle's message never
@@ -47,19 +48,42 @@ class Verdict(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Evidence:
-    """What one trigger has shown so far; times are seconds on the caller's clock."""
+    """What one trigger has shown so far; times are seconds on the caller's clock.
+
+    `known_at`: when it was last read without failure. `quiet_since` is moved on by the time for which
+    nothing was known.
+    """
 
     threshold: float
     last: TriggerReading | None = None
     read_at: float = -math.inf
     quiet_since: float | None = None
+    known_at: float = -math.inf
 
     def after(self, reading: TriggerReading, now: float, *, stale_after: float) -> Evidence:
         """Return the evidence with one more reading; a gap of `stale_after` breaks the quiet."""
-        quiet = reading.usable and is_quiet(reading.value, self.threshold)
-        unbroken = self.quiet_since is not None and now - self.read_at < stale_after
-        since = (self.quiet_since if unbroken else now) if quiet else None
-        return dataclasses.replace(self, last=reading, read_at=now, quiet_since=since)
+        unbroken = self.quiet_since is not None and now - self.known_at < stale_after
+        if not reading.usable:
+            since = self.quiet_since if unbroken else None
+            return dataclasses.replace(self, last=reading, read_at=now, quiet_since=since)
+        since = None
+        if is_quiet(reading.value, self.threshold):
+            # A rate says that it was quiet since the reading before, however that one was.
+            begun = now - reading.span if reading.span < stale_after else now
+            since = begun if self.quiet_since is None or not unbroken else self.quiet_since
+            if unbroken and not self.is_known:
+                since += max(begun - self.known_at, 0.0)
+        return dataclasses.replace(self, last=reading, read_at=now, known_at=now, quiet_since=since)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the last reading did not fail."""
+        return self.last is not None and self.last.usable
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether there is no value yet, and nothing is wrong."""
+        return self.last is None or self.last.pending
 
     def is_active(self) -> bool:
         """Whether the last reading shows use."""
@@ -135,11 +159,11 @@ def _obstacles(seen: Situation) -> Iterator[Obstacle]:
     for index, trigger in enumerate(seen.triggers):
         if trigger.last is None or seen.now - trigger.read_at >= seen.stale_after:
             yield Obstacle(Reason.TRIGGERS_UNREAD, f"triggers[{index}] has not been read lately")
+        elif trigger.last.pending:
+            yield Obstacle(Reason.TRIGGERS_UNREAD, f"triggers[{index}]: {trigger.last.error}")
         elif not trigger.last.usable:
-            yield Obstacle(
-                Reason.TRIGGERS_FAILING,
-                f"triggers[{index}] cannot be used; the condition TriggersHealthy says why",
-            )
+            why = trigger.last.error or "its value is NaN"
+            yield Obstacle(Reason.TRIGGERS_FAILING, f"triggers[{index}] cannot be used: {why}")
     yield from _cooldowns(seen)
     for index, trigger in enumerate(seen.triggers):
         quiet = trigger.quiet_for(seen.now, stale_after=seen.stale_after)
@@ -149,6 +173,22 @@ def _obstacles(seen: Situation) -> Iterator[Obstacle]:
                 f"triggers[{index}] has not been seen below its threshold for the whole cooldown of"
                 f" {seen.cooldown:.0f} s",
             )
+
+
+def sleeps_at(seen: Situation) -> float | None:
+    """Return when the target will be idle for the whole cooldown if it is used no more.
+
+    None where that cannot be told: a trigger is in use or unknown, or time alone is not enough.
+    """
+    quiet = [
+        trigger.quiet_since
+        for trigger in seen.triggers
+        if trigger.is_known and seen.now - trigger.read_at < seen.stale_after
+    ]
+    if not seen.enabled or not quiet or len(quiet) < len(seen.triggers) or None in quiet:
+        return None
+    last_use = (seen.created_at, seen.last_scaled_up, seen.last_traffic, seen.last_attempt)
+    return max(*last_use, *(since for since in quiet if since is not None)) + seen.cooldown
 
 
 def _cooldowns(seen: Situation) -> Iterator[Obstacle]:

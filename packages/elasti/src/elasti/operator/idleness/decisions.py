@@ -20,6 +20,7 @@ from elasti.operator.idleness.decide import (
     decide,
     format_moment,
     is_enabled,
+    sleeps_at,
 )
 
 if TYPE_CHECKING:
@@ -54,7 +55,9 @@ class TriggerJudgement(NamedTuple):
 
 def trigger_health(evidence: Sequence[Evidence]) -> tuple[str | None, ...]:
     """Return what is wrong with each trigger: nothing (""), an error, or None where it was not read."""
-    return tuple(item.last.error if item.last is not None else None for item in evidence)
+    return tuple(
+        None if item.is_pending or item.last is None else item.last.error for item in evidence
+    )
 
 
 class Decisions:
@@ -89,6 +92,24 @@ class Decisions:
                 found.append(decision if other == request else _of_other(other, decision))
         obstacle = next((item.obstacle for item in found if item.obstacle), None)
         return dataclasses.replace(combined_decision(found), obstacle=obstacle)
+
+    def sleeps_at(self, request: Request) -> float | None:
+        """Return when a target can sleep if it is used no more; None where that cannot be told."""
+        ends = []
+        for other in self._directory.sharing(request):
+            details = self._directory.get(other)
+            found = self._standing(details) if details is not None else None
+            if details is not None and found is not None and not isinstance(found, Obstacle):
+                ends.append(sleeps_at(self._situation(details, found)))
+            else:
+                ends.append(None)
+        known = [end for end in ends if end is not None]
+        return max(known) if known and len(known) == len(ends) else None
+
+    def seconds_left(self, request: Request) -> float | None:
+        """Return in how many seconds a target can sleep, as `sleeps_at` does."""
+        end = self.sleeps_at(request)
+        return None if end is None else end - self._clock.now().timestamp()
 
     def alone(self, details: CRDDetails) -> Decision:
         """Decide for one ElastiService."""

@@ -2,10 +2,18 @@
 
 A sleeping target that is in use is reconciled as soon as its trigger shows it; the rest waits for the
 end of the round.
+
+Everything is read every polling interval. In between are read: what was never read, at once; targets
+whose cooldown is short, a dozen times in it; and any target at the very end of its cooldown. So a
+target sleeps soon after its cooldown, however long the interval is.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import math
+import random
 from typing import TYPE_CHECKING
 
 from elasti.api.defaults import cooldown_of
@@ -15,12 +23,12 @@ from elasti.operator.idleness.decide import Verdict
 from elasti.operator.idleness.evaluator import EvidenceKey, Subject, evidence_key
 from elasti.operator.watch.caches import BY_SERVICE
 from elasti.triggers.registry import ScrapeTarget
+from kubeloop.aio.backoff import jittered
 from kubeloop.aio.tasks import TimeBudget
-from kubeloop.aio.wait import until
 from kubeloop.controller.reconcile import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterable, Iterator
 
     from elasti.api.types import ElastiService
     from elasti.operator.handover.state import ServiceState, StateStore
@@ -30,6 +38,9 @@ if TYPE_CHECKING:
     from kubeloop.objects.core import EndpointSlice
 
 _CALMED = (State.SERVE, State.WAKING)
+_READINGS_A_COOLDOWN = 12
+_SHORTEST_PAUSE = 2.5
+_CLOSEST = 0.1
 
 
 class Poller:
@@ -55,27 +66,78 @@ class Poller:
         self._interval = interval
         self._known: set[EvidenceKey] = set()
         self._woken: set[Request] = set()
+        self._due: dict[Request, float] = {}
+        self._asked = asyncio.Event()
+
+    def read_soon(self, request: Request) -> None:
+        """Read one now: it is new, or its triggers are."""
+        self._due[request] = -math.inf
+        self._asked.set()
 
     async def run(self) -> None:
         """Poll until cancelled."""
-        await until(self.poll, self._interval, jitter=0.1)
+        now = asyncio.get_running_loop().time
+        round_at = now()
+        while True:
+            if now() >= round_at:
+                # Rounds of several operators, and of others, should not fall together.
+                round_at = now() + jittered(self._interval, 0.1, random.random)
+                await self.poll()
+            else:
+                await self._poll_due()
+            self._asked.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(min((round_at, *self._due.values()))):
+                    await self._asked.wait()
 
     async def poll(self) -> None:
         """Read everything once, and enqueue what it concerns."""
+        self._due.clear()
+        present = await self._read(self._elastiservices.all)
+        for key in self._known - present:
+            self._evaluator.forget(key)
+        self._known = present
+
+    async def _poll_due(self) -> None:
+        """Read what cannot wait for the next round."""
+        now = asyncio.get_running_loop().time()
+        requests = [request for request, due in self._due.items() if due <= now]
+        for request in requests:
+            del self._due[request]
+        found = [es for request in requests if (es := self._elastiservices.find(*request))]
+        if found:
+            self._known |= await self._read(lambda: found)
+
+    async def _read(
+        self, elastiservices: Callable[[], Iterable[ElastiService]]
+    ) -> set[EvidenceKey]:
         self._woken.clear()
-        await self._evaluator.poll(map(self._subject, self._elastiservices.all()), self._wake)
+        began = asyncio.get_running_loop().time()
+        await self._evaluator.poll(map(self._subject, elastiservices()), self._wake)
         present: set[EvidenceKey] = set()
         budget = TimeBudget()
-        for es in self._elastiservices.all():
+        for es in elastiservices():
             request = Request(es.metadata.namespace, es.metadata.name)
             present.add(evidence_key(request, es.metadata.uid, es.spec))
             if request not in self._woken:
                 self._consider(request)
+            self._plan_reading(request, es, began)
             if budget.spent():
                 await budget.rest()
-        for key in self._known - present:
-            self._evaluator.forget(key)
-        self._known = present
+        return present
+
+    def _plan_reading(self, request: Request, es: ElastiService, began: float) -> None:
+        """Note when one must be read again, where that is before the next round."""
+        state = self._states.find(request)
+        if not es.spec.triggers or (state is not None and state.current is State.PROXY):
+            return
+        pause = max(cooldown_of(es.spec) / _READINGS_A_COOLDOWN, _SHORTEST_PAUSE)
+        left = self._decisions.seconds_left(request)
+        if left is not None and left > 0:
+            now = asyncio.get_running_loop().time()
+            pause = min(pause, max(now + left - began, _CLOSEST))
+        if pause < self._interval:
+            self._due.setdefault(request, began + pause)
 
     def _wake(self, key: Hashable) -> None:
         """Enqueue a sleeping target whose triggers were read and want it awake."""

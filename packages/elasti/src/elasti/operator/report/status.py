@@ -118,7 +118,7 @@ def _conditions(
 
 
 def _all_read(evidence: Sequence[Evidence]) -> bool:
-    return bool(evidence) and all(item.last is not None for item in evidence)
+    return bool(evidence) and not any(item.is_pending for item in evidence)
 
 
 def _left_by_former_leader(es: ElastiService, state: ServiceState) -> dict[str, StatusCondition]:
