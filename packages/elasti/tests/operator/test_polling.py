@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from tests.operator.fakes import FakePrometheus
+from tests.operator.memory_api import MemoryApi, MemoryClient
 from tests.operator.rig import until_true
 from tests.operator.states import service_state
 
@@ -19,11 +20,14 @@ from elasti.operator.handover.state import ServiceState, StateStore
 from elasti.operator.idleness.decisions import Decisions
 from elasti.operator.idleness.evaluator import Evaluator, evidence_key, evidence_lookup
 from elasti.operator.idleness.poller import Poller
+from elasti.operator.leader import read_secret
 from elasti.operator.scale_handler import ScaleTarget, ScaleView
 from elasti.operator.watch.directory import Directory
+from elasti.triggers.registry import SecretUnavailable
 from kubeloop.aio.clock import SystemClock
 from kubeloop.controller.reconcile import Request
 from kubeloop.objects.meta import ObjectMeta
+from kubeloop.testing.fake_errors import api_error
 
 WEB = Request("shop", "web")
 
@@ -209,3 +213,20 @@ def test_another_target_is_another_story():
     assert state.current is None
     assert state.own_writes.newest_scale(cached) == cached
     assert not state.handover.parked_here
+
+
+async def test_a_secret_is_read_or_the_error_says_what_to_do(monkeypatch):
+    api = MemoryApi(SystemClock().now)
+    meta = {"name": "prometheus", "namespace": "shop"}
+    api.create("secrets", {"metadata": meta, "data": {"token": "dG9rZW4K"}})
+    client: Any = MemoryClient(api)
+    assert await read_secret(client, "shop", "prometheus") == {"token": "token"}
+    with pytest.raises(SecretUnavailable, match="there is no Secret prometheus"):
+        await read_secret(client, "other", "prometheus")
+
+    def forbid(*_name: str) -> Any:
+        raise api_error(403, "Forbidden", "secrets is forbidden: hush")
+
+    monkeypatch.setattr(api, "get", forbid)
+    with pytest.raises(SecretUnavailable, match=r"resourceNames \[prometheus\]\Z"):
+        await read_secret(client, "shop", "prometheus")

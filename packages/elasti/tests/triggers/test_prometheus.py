@@ -18,10 +18,12 @@ from elasti.triggers.prometheus import (
     PrometheusMetadata,
     PrometheusReader,
     QueryFailed,
+    SecretRef,
+    ServerAddress,
     uptime_query,
     value_of,
 )
-from elasti.triggers.registry import ReadContext
+from elasti.triggers.registry import ReadContext, read_metadata, redacted_metadata
 
 Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 
@@ -141,7 +143,10 @@ async def test_the_triggers_headers_win_over_the_operators():
         seen.append(request.headers.get("Authorization", ""))
         return vector("1")
 
-    async with prometheus(answer) as address, round_of(authorization="Bearer all") as queries:
+    async with (
+        prometheus(answer) as address,
+        round_of(authorization="Bearer all", default_address=address) as queries,
+    ):
         await queries.read(metadata(address), within(900))
         await queries.read(metadata(address, headers={"Authorization": "Bearer own"}), within(900))
     assert set(seen) == {"Bearer all", "Bearer own"}
@@ -164,7 +169,9 @@ async def test_without_an_address_the_error_names_the_field():
         (vector("1", "2"), "2 series"),
         (vector("+Inf"), "infinite"),
         (vector("abc"), "no single number"),
-        ({"status": "error", "error": "parse error"}, "parse error"),
+        ({"status": "error", "errorType": "bad_data", "error": "token=hush"}, "(bad_data)"),
+        ({"status": "hush", "errorType": "hush", "error": "hush"}, "(no reason given)"),
+        ({"status": {"hush": 1}}, "cannot be read"),
         ([], "cannot be read"),
         ({"status": "success", "data": {"resultType": "vector"}}, "no result"),
     ],
@@ -174,6 +181,7 @@ async def test_what_is_no_single_number_is_an_error(answer: object, words: str):
         reading = await queries.read(metadata(address), within(900))
         assert words in reading.error
         assert not reading.usable
+        assert "hush" not in reading.error, "a server's own words are not for an author"
 
 
 async def test_nan_cannot_be_used():
@@ -335,8 +343,10 @@ async def asked_with(address: str, default: str, **options: object) -> str:
 @pytest.mark.parametrize(
     ("address", "default", "headers", "expected"),
     [
-        ("http://HOST", "", {}, "Bearer default"),
+        ("http://HOST", "", {}, ""),
         ("http://HOST", "http://HOST/", {}, "Bearer default"),
+        ("http://HOST", "http://HOST/prefix", {}, ""),
+        ("http://HOST", "https://HOST", {}, ""),
         ("", "http://HOST", {}, "Bearer default"),
         ("http://HOST", "http://elsewhere:9090", {}, ""),
         ("http://HOST", "http://HOST", {"authorization": "Bearer own"}, "Bearer own"),
@@ -352,10 +362,112 @@ async def test_the_operators_credential_goes_to_its_own_prometheus_only(
 
 @pytest.mark.parametrize(
     "address",
-    ["http://me:hush@127.0.0.1:1", "http://me:hush@[", "http://me:hush@x:port", "me:hush@"],
+    [
+        "http://me:hush@[",
+        "http://me:hush@x:port",
+        "me:hush@",
+        "http://x/internal/hush?x=",
+        "http://x/#hush",
+        "http://x/prometheus/../hush",
+        "http://x/prometheus/%2e%2E/hush",
+        "file:///hush",
+    ],
 )
-async def test_an_address_is_shown_without_its_credentials(address: str):
+def test_an_address_that_leads_elsewhere_is_no_address(address: str):
+    with pytest.raises(ValueError, match="serverAddress must be like") as refused:
+        read_metadata("prometheus", {"query": "q", "threshold": 1, "serverAddress": address})
+    assert "hush" not in str(refused.value)
+
+
+async def test_an_address_is_shown_without_its_credentials():
+    address = "http://me:hush@127.0.0.1:1"
     async with round_of(authorization="hush") as queries:
         reading = await queries.read(metadata(address, headers={"X": "hush"}), within(60.0))
-    assert reading.error
+    assert "http://127.0.0.1:1 cannot be asked" in reading.error
     assert "hush" not in reading.error
+    shown = redacted_metadata("prometheus", {"serverAddress": "http://me:hush@x/?token=hush"})
+    assert shown == {"serverAddress": "http://x/"}
+
+
+async def test_bytes_that_are_no_answer_are_not_quoted():
+    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"220 hush.internal ESMTP\r\n\r\n")
+        writer.close()
+        await writer.wait_closed()
+
+    async with listening(speak) as address, round_of() as queries:
+        reading = await queries.read(metadata(address), within(60.0))
+    assert reading.error == f"Prometheus at {address} cannot be asked: what it sent is no answer"
+
+
+async def test_only_listed_servers_are_asked():
+    async with prometheus(healthy("1")) as address, prometheus(healthy("1")) as other:
+        listed = [ServerAddress.parse(f"{other}/team")]
+        async with round_of(servers=listed, default_address=address) as queries:
+            assert (await queries.read(metadata(""), within(60.0))).usable
+            assert (await queries.read(metadata(address), within(60.0))).usable
+            for refused in (other, f"{other}/teams", "http://127.0.0.1:1"):
+                reading = await queries.read(metadata(refused), within(60.0))
+                assert "may not ask" in reading.error
+        assert queries.sent == 2
+        below = ServerAddress.parse(f"{other}/team/a")
+        assert listed[0].covers(below)
+
+
+class Vault:
+    """One Secret, and how often it was read."""
+
+    def __init__(self, **data: str) -> None:
+        self.data = data
+        self.read: list[tuple[str, str]] = []
+
+    async def __call__(self, namespace: str, name: str) -> dict[str, str]:
+        self.read.append((namespace, name))
+        return self.data
+
+
+REF = SecretRef(name="prometheus")
+
+
+@pytest.mark.parametrize(
+    ("data", "sent"),
+    [
+        ({"token": "t"}, "Bearer t"),
+        ({"authorization": "Custom x"}, "Custom x"),
+        ({"username": "me", "password": "p@ss"}, "Basic bWU6cEBzcw=="),
+    ],
+)
+async def test_a_credential_is_read_from_a_secret_once_a_round(data: dict[str, str], sent: str):
+    seen: set[str] = set()
+
+    def answer(request: web.Request) -> object:
+        seen.add(request.headers.get("Authorization", ""))
+        return vector("1")
+
+    async with prometheus(answer) as address:
+        vault = Vault(serverAddress=address, **data)
+        async with round_of(secret=vault, authorization="Bearer default") as queries:
+            for where in ("", f"{address}/"):
+                given = metadata(where, authentication_ref=REF, headers={"authorization": "own"})
+                context = ReadContext(key="k", cooldown=60.0, namespace="shop")
+                assert (await queries.read(given, context)).error == ""
+    assert (seen, vault.read) == ({sent}, [("shop", "prometheus")])
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"token": "hush"}, "no key serverAddress"),
+        ({"token": "hush", "serverAddress": "http://elsewhere:9090"}, "not the server"),
+        ({"serverAddress": "HERE"}, "has no credential"),
+    ],
+)
+async def test_a_secret_is_sent_only_to_the_server_that_it_names(data: dict[str, str], words: str):
+    async with prometheus(healthy("1")) as address:
+        data = {key: text.replace("HERE", address) for key, text in data.items()}
+        async with round_of(secret=Vault(**data)) as queries:
+            reading = await queries.read(metadata(address, authentication_ref=REF), within(60.0))
+            assert words in reading.error
+            assert "hush" not in reading.error
+            assert queries.sent == 0

@@ -71,7 +71,7 @@ TRIGGER = TriggerType(
     name="queue",
     metadata=QueueMetadata,
     reader=QueueReader,
-    variables=("QUEUE_BROKER",),
+    variables={"QUEUE_BROKER": str},
     redactions={"password": lambda _value: "(hidden)"},
 )
 

@@ -7,8 +7,10 @@ another leader may have been at work meanwhile.
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 import dataclasses
+import functools
 from typing import TYPE_CHECKING
 
 from elasti.api.defaults import stale_after
@@ -26,12 +28,15 @@ from elasti.operator.reconcile_loop import ReconcileLoop
 from elasti.operator.report.crd_check import DefinitionCheck
 from elasti.operator.report.warnings import PodLabels
 from elasti.operator.watch.event_mapping import EventMapping
+from elasti.triggers.registry import SecretUnavailable
+from kubeloop.client.errors import Forbidden, KubeError, NotFound
 from kubeloop.controller.controller import Controller
 from kubeloop.controller.queue.priority_queue import PriorityQueue
 
 if TYPE_CHECKING:
     from elasti.operator.dependencies import Dependencies
     from elasti.operator.handover.resolver_client import ResolverClient, ResolverClientFactory
+    from kubeloop.client.client import Client
     from kubeloop.controller.reconcile import Request, Result
 
 _CONTROLLER = "elastiservice"
@@ -64,6 +69,7 @@ class Leader:
             clock=self._deps.clock,
             stale_after=stale_after(settings.polling_interval),
             variables=settings.trigger_variables,
+            secret=functools.partial(read_secret, self._deps.client),
         )
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(evaluator)
@@ -132,3 +138,20 @@ class Leader:
     async def _reconcile(self, request: Request) -> Result | None:
         assert self._loop is not None
         return await self._loop.reconcile(request)
+
+
+async def read_secret(client: Client, namespace: str, name: str) -> dict[str, str]:
+    """Read a Secret that a trigger names. Raises SecretUnavailable."""
+    try:
+        found = await client.resource("v1/secrets").get(name, namespace=namespace)
+        data = found.get("data") or {}
+        return {key: base64.b64decode(text).decode().strip() for key, text in data.items()}
+    except NotFound:
+        raise SecretUnavailable(f"there is no Secret {name}") from None
+    except Forbidden:
+        raise SecretUnavailable(
+            f"the operator may not read Secret {name}: bind its account to a Role of the namespace"
+            f" with verb get and resourceNames [{name}]"
+        ) from None
+    except (KubeError, ValueError) as error:
+        raise SecretUnavailable(f"Secret {name} cannot be read ({type(error).__name__})") from None

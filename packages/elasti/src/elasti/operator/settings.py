@@ -59,7 +59,7 @@ class OperatorSettings:
     watch_namespaces: tuple[str, ...] = ()
 
     polling_interval: float = POLLING_INTERVAL
-    trigger_variables: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    trigger_variables: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
 
     engage_settle: float = ENGAGE_SETTLE
     release_settle: float = 2.0
@@ -94,8 +94,12 @@ class OperatorSettings:
         Raises SettingsError with every complaint.
         """
         values = read_variables(VARIABLES, environ)
-        names = {name for trigger in trigger_types().values() for name in trigger.variables}
-        values["trigger_variables"] = {name: environ[name] for name in names & environ.keys()}
+        known: Variables = {
+            name: (name, parse)
+            for trigger in trigger_types().values()
+            for name, parse in trigger.variables.items()
+        }
+        values["trigger_variables"] = read_variables(known, environ)
         values |= {name: value for name, value in overrides.items() if value is not None}
         settings = cls(**values)
         settings.authn_settings.check()

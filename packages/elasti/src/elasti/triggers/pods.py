@@ -71,6 +71,8 @@ class PodsMetadata(TriggerMetadata, frozen=True):
     labels: dict[str, str | dict[str, str | list[str]]] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if isinstance(self.port, int) and not 0 <= self.port < 65536:
+            raise ValueError(f"port {self.port} is none; write a name, or a number up to 65535")
         nested = [key for key, value in self.labels.items() if isinstance(value, dict)]
         if nested and not (len(nested) == len(self.labels) and {*nested} <= {"match", "notMatch"}):
             raise ValueError(

@@ -3,7 +3,8 @@
 One query, one number. Prometheus itself must have been up for the whole cooldown (KubeElasti's uptime
 query), or its silence would be taken for the target's. What is no single finite number is an error,
 and an error never lets a target sleep. Headers and addresses may hold credentials: they appear in no
-message.
+message. Nor do the server's own words: the author of a trigger names the server, and must not read by
+status what only the operator can reach.
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ import datetime as dt
 import math
 import re
 import urllib.parse
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import aiohttp
 import msgspec
+import structlog
 from msgspec import Meta
 
 from elasti.triggers.registry import (
     REDACTED,
+    SecretUnavailable,
     TriggerMetadata,
     TriggerReader,
     TriggerReading,
@@ -30,26 +33,80 @@ from elasti.triggers.registry import (
 from elasti.triggers.responses import ResponseTooLong, whole_body
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Coroutine, Mapping, Sequence
 
-    from elasti.triggers.registry import ReadContext, ReaderSettings
+    from elasti.triggers.registry import ReadContext, ReaderSettings, ReadSecret
     from kubeloop.aio.clock import Clock
 
 _TIMEOUT = 5.0
 _MAX_BYTES = 1 << 20
 _MAX_SILENCES = 3
 _AT_ONCE = 64
-_ADDRESS, _AUTHORIZATION = (
+_ADDRESS, _AUTHORIZATION, _SERVERS = (
     "PROMETHEUS_TRIGGER_SERVER_ADDRESS",
     "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER",
+    "ELASTI_PROMETHEUS_SERVERS",
 )
-_CREDENTIALS = re.compile(r"(//|\A)[^/]*@")
+_CREDENTIALS = re.compile(r"(//|\A)[^/]*@|[?#].*", re.DOTALL)
+_PORTS = {"http": 80, "https": 443}
+# Prometheus' own words for why; any other word is the server's, and not shown.
+_ERROR_TYPES = frozenset(
+    {"bad_data", "execution", "timeout", "canceled", "internal", "not_found", "unavailable"}
+)
+
+_log = structlog.get_logger(__name__)
+_T = TypeVar("_T")
+
+
+class ServerAddress(NamedTuple):
+    """A server and the path before its API: all that decides where a request goes."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str
+
+    @classmethod
+    def parse(cls, text: str) -> ServerAddress:
+        """Read an address. Raises ValueError, without the address: it may hold credentials."""
+        try:
+            found = urllib.parse.urlsplit(text)
+            port = found.port
+        except ValueError:
+            raise ValueError(_ADDRESS_RULE) from None
+        path = urllib.parse.unquote(found.path)
+        odd = {".", ".."} & set(path.split("/")) or not path.isprintable() or "\\" in path
+        if found.scheme not in _PORTS or not found.hostname or odd or "?" in text or "#" in text:
+            raise ValueError(_ADDRESS_RULE)
+        port = _PORTS[found.scheme] if port is None else port
+        return cls(found.scheme, found.hostname, port, found.path.rstrip("/"))
+
+    def covers(self, other: ServerAddress) -> bool:
+        """Whether the other is here or below."""
+        return self[:3] == other[:3] and f"{other.path}/".startswith(f"{self.path}/")
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"
+        return f"{self.scheme}://{host}{port}{self.path}"
+
+
+_ADDRESS_RULE = (
+    "serverAddress must be like http://host:9090 or https://host/prefix: http or https, a host, and"
+    " no '?', '#' or '..'"
+)
+
+
+class SecretRef(msgspec.Struct, frozen=True, gc=False):
+    """A Secret beside the ElastiService."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[a-z0-9][-a-z0-9.]*\Z")]
 
 
 class PrometheusMetadata(TriggerMetadata, frozen=True):
     """A query whose single value is compared with the threshold.
 
-    `server_address` may be left out where the operator has a default. `headers` may hold
+    `server_address` may be left out where the operator or the Secret has one. `headers` may hold
     credentials: they never appear in logs, events, status or metrics.
     """
 
@@ -57,6 +114,11 @@ class PrometheusMetadata(TriggerMetadata, frozen=True):
     server_address: str = ""
     uptime_filter: str = 'container="prometheus"'
     headers: dict[str, str] = msgspec.field(default_factory=dict)
+    authentication_ref: SecretRef | None = None
+
+    def __post_init__(self) -> None:
+        if self.server_address:
+            ServerAddress.parse(self.server_address)
 
     def __repr__(self) -> str:
         return f"PrometheusMetadata(query={self.query!r}, threshold={self.threshold!r})"
@@ -74,7 +136,7 @@ class _QueryData(msgspec.Struct, rename="camel"):
 class _QueryResponse(msgspec.Struct, rename="camel"):
     status: str = ""
     data: _QueryData = msgspec.field(default_factory=_QueryData)
-    error: str = ""
+    error_type: str = ""
 
 
 def uptime_query(uptime_filter: str, cooldown: float) -> str:
@@ -91,19 +153,15 @@ def basic_authorization(address: str) -> str:
     return f"Basic {base64.b64encode(f'{login}:{password}'.encode()).decode()}"
 
 
-def _origin(address: str) -> tuple[str, str | None, int | None]:
-    found = urllib.parse.urlsplit(address)
-    return found.scheme, found.hostname, found.port
-
-
 def value_of(body: bytes) -> float:
     """Read the single number of an answer. Raises QueryFailed."""
     try:
         answer = msgspec.json.decode(body, type=_QueryResponse)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise QueryFailed(f"Prometheus' answer cannot be read: {error}") from None
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise QueryFailed("Prometheus' answer cannot be read") from None
     if answer.status != "success":
-        raise QueryFailed(f"Prometheus refused the query: {answer.error or answer.status}")
+        kind = answer.error_type if answer.error_type in _ERROR_TYPES else "no reason given"
+        raise QueryFailed(f"Prometheus refused the query ({kind}); ask it the same query")
     value = _single(answer.data)
     if math.isinf(value):
         raise QueryFailed("the query's value is infinite")
@@ -139,38 +197,31 @@ class PrometheusReader(TriggerReader):
         clock: Clock,
         default_address: str = "",
         authorization: str = "",
+        servers: Sequence[ServerAddress] = (),
+        secret: ReadSecret | None = None,
         timeout: float = _TIMEOUT,
     ) -> None:
         self._session = session
         self._clock = clock
         self._default_address = default_address
         self._authorization = authorization
+        self._servers = servers
+        self._secret = secret
         self._timeout = aiohttp.ClientTimeout(total=timeout)
-        self._asked: dict[tuple[object, ...], asyncio.Future[float]] = {}
-        self._silences: dict[str, list[str]] = {}
+        self._asked: dict[tuple[object, ...], asyncio.Future[Any]] = {}
+        self._silences: dict[ServerAddress, list[str]] = {}
         self.sent = 0
 
     async def read(self, metadata: PrometheusMetadata, context: ReadContext) -> TriggerReading:
         """Return the query's value, from a Prometheus that was up for the whole cooldown."""
-        address = metadata.server_address or self._default_address
-        if not address:
-            return TriggerReading(
-                error="metadata.serverAddress is missing, and the operator has no default"
-                f" ({_ADDRESS})"
-            )
         try:
-            headers = self._headers(address, metadata.headers)
-        except ValueError:
-            return TriggerReading(
-                error="metadata.serverAddress is no URL; write it like http://host:9090"
-            )
-        address = without_credentials(address)
-        uptime = self._ask(address, uptime_query(metadata.uptime_filter, context.cooldown), headers)
-        query = self._ask(address, metadata.query, headers)
-        try:
+            address, headers = await self._destination(metadata, context)
+            uptime = uptime_query(metadata.uptime_filter, context.cooldown)
+            # Both are under way before the first is waited for.
+            asked = [self._ask(address, query, headers) for query in (uptime, metadata.query)]
             # Shared: a reading that is cancelled must not take the answer from the others.
-            up, value = await asyncio.shield(uptime), await asyncio.shield(query)
-        except QueryFailed as error:
+            up, value = [await asyncio.shield(one) for one in asked]
+        except (QueryFailed, SecretUnavailable) as error:
             return TriggerReading(error=str(error))
         if up != 1:
             return TriggerReading(
@@ -178,42 +229,92 @@ class PrometheusReader(TriggerReader):
             )
         return TriggerReading(value)
 
-    def _headers(self, address: str, own: Mapping[str, str]) -> dict[str, str]:
-        """Return what is sent along: the trigger's own first, then the address', then the default."""
-        if any(name.lower() == "authorization" for name in own):
-            return dict(own)
-        authorization = basic_authorization(address) or self._default_for(address)
-        return ({"Authorization": authorization} if authorization else {}) | dict(own)
+    async def _destination(
+        self, metadata: PrometheusMetadata, context: ReadContext
+    ) -> tuple[ServerAddress, dict[str, str]]:
+        """Return whom to ask, and what is sent along. Raises QueryFailed, SecretUnavailable."""
+        text, credential = metadata.server_address, ""
+        if (ref := metadata.authentication_ref) is not None:
+            text, credential = await self._from_secret(ref.name, text, context)
+        text = text or self._default_address
+        if not text:
+            raise QueryFailed(
+                f"metadata.serverAddress is missing, and the operator has no default ({_ADDRESS})"
+            )
+        address = _parsed(text)
+        default = _parsed(self._default_address) if self._default_address else None
+        if self._servers and not any(
+            allowed.covers(address) for allowed in (*self._servers, *filter(None, [default]))
+        ):
+            raise QueryFailed(
+                f"the operator may not ask {address}: it is none of {_SERVERS}, which the"
+                " installation lists"
+            )
+        own = dict(metadata.headers)
+        if not credential and any(name.lower() == "authorization" for name in own):
+            return address, own
+        # The author of a trigger may name any server: the operator's own credential is for the whole
+        # address that it was given with, and for no other path of that host.
+        credential = credential or basic_authorization(text)
+        if not credential and address == default:
+            credential = self._authorization
+        rest = {name: value for name, value in own.items() if name.lower() != "authorization"}
+        return address, ({"Authorization": credential} if credential else {}) | rest
 
-    def _default_for(self, address: str) -> str:
-        """Return the operator's own credential, for the server that it is meant for.
+    async def _from_secret(self, name: str, named: str, context: ReadContext) -> tuple[str, str]:
+        """Return the address that a Secret is for, and its credential.
 
-        The author of a trigger may name any server. Where the operator has no address of its
-        own, its credential goes to all of them, as KubeElasti's does.
+        Without an address in the Secret, whoever may write an ElastiService could send it anywhere.
         """
-        foreign = self._default_address and _origin(address) != _origin(self._default_address)
-        return "" if foreign else self._authorization
+        if self._secret is None:
+            raise QueryFailed("metadata.authenticationRef cannot be used here")
+        read, namespace = self._secret, context.namespace
+        found = await asyncio.shield(
+            self._once(("secret", namespace, name), lambda: read(namespace, name))
+        )
+        address = found.get("serverAddress", "")
+        if not address:
+            raise QueryFailed(f"Secret {name} has no key serverAddress: the server that it is for")
+        if named and _parsed(named) != _parsed(address):
+            raise QueryFailed(f"metadata.serverAddress is not the server that Secret {name} is for")
+        if token := found.get("token"):
+            return address, f"Bearer {token}"
+        if authorization := found.get("authorization"):
+            return address, authorization
+        login = f"{found.get('username', '')}:{found.get('password', '')}"
+        if login == ":":
+            raise QueryFailed(
+                f"Secret {name} has no credential: give it token, authorization, or username and"
+                " password"
+            )
+        return address, f"Basic {base64.b64encode(login.encode()).decode()}"
 
-    def _ask(self, address: str, query: str, headers: Mapping[str, str]) -> asyncio.Future[float]:
-        """Send a query, or wait for the same one that was sent."""
-        key = (address, query, *sorted(headers.items()))
+    def _once(
+        self, key: tuple[object, ...], make: Callable[[], Coroutine[Any, Any, _T]]
+    ) -> asyncio.Future[_T]:
+        """Do something, or wait for the same that is under way or done in this round."""
         asked = self._asked.get(key)
         if asked is None:
-            asked = self._asked[key] = asyncio.ensure_future(self._send(address, query, headers))
+            asked = self._asked[key] = asyncio.ensure_future(make())
             asked.add_done_callback(_take_exception)
         return asked
 
-    async def _send(self, address: str, query: str, headers: Mapping[str, str]) -> float:
+    def _ask(
+        self, address: ServerAddress, query: str, headers: Mapping[str, str]
+    ) -> asyncio.Future[float]:
+        """Send a query, or wait for the same one that was sent."""
+        key = (address, query, *sorted(headers.items()))
+        return self._once(key, lambda: self._send(address, query, headers))
+
+    async def _send(self, address: ServerAddress, query: str, headers: Mapping[str, str]) -> float:
         if len(silences := self._silences.get(address, [])) >= _MAX_SILENCES:
             raise QueryFailed(silences[-1])
         self.sent += 1
-        url = f"{address.rstrip('/')}/api/v1/query"
         now = self._clock.now().astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        params = {"query": query, "time": now}
         try:
             async with self._session.get(
-                url,
-                params=params,
+                f"{address}/api/v1/query",
+                params={"query": query, "time": now},
                 headers=headers,
                 timeout=self._timeout,
                 allow_redirects=False,  # headers are for the address that the author gave
@@ -226,12 +327,12 @@ class PrometheusReader(TriggerReader):
                 address, f"Prometheus at {address} did not answer in time"
             ) from None
         except (aiohttp.ClientError, OSError, ValueError, ResponseTooLong) as error:
-            text = f"Prometheus at {address} cannot be asked: {error}"
+            text = f"Prometheus at {address} cannot be asked: {_why(error)}"
             raise self._silence(address, text) from None
         self._silences.pop(address, None)
         return value_of(body)
 
-    def _silence(self, address: str, text: str) -> QueryFailed:
+    def _silence(self, address: ServerAddress, text: str) -> QueryFailed:
         """Note that a server did not answer; after a few times in a row it is not asked again."""
         self._silences.setdefault(address, []).append(text)
         return QueryFailed(text)
@@ -251,13 +352,37 @@ class PrometheusReader(TriggerReader):
         await self._session.close()
 
 
-def _take_exception(done: asyncio.Future[float]) -> None:
+def _parsed(text: str) -> ServerAddress:
+    try:
+        return ServerAddress.parse(text)
+    except ValueError as error:
+        raise QueryFailed(f"metadata.{error}") from None
+
+
+def _why(error: Exception) -> str:
+    """Return why there was no answer, in words of ours: errors quote what a server has sent."""
+    match error:
+        case ResponseTooLong():
+            return str(error)
+        case aiohttp.ClientConnectorDNSError():
+            return "its name is not known"
+        case aiohttp.ClientSSLError():
+            return "TLS failed, or its certificate is not valid"
+        case OSError(strerror=str(words)) if not isinstance(error, aiohttp.ClientError):
+            return words
+        case aiohttp.ClientConnectorError(os_error=OSError(strerror=str(words))):
+            return words
+        case _:
+            return "what it sent is no answer"
+
+
+def _take_exception(done: asyncio.Future[Any]) -> None:
     if not done.cancelled():
         done.exception()
 
 
 def without_credentials(address: str) -> str:
-    """Return an address without the user and password that may stand in it."""
+    """Return an address without what may be a credential in it: a user and password, a query."""
     return _CREDENTIALS.sub(r"\1", address)
 
 
@@ -268,19 +393,30 @@ def _make_reader(settings: ReaderSettings) -> PrometheusReader:
         cookie_jar=aiohttp.DummyCookieJar(),
         trust_env=False,
     )
+    address, authorization = (
+        settings.variables.get(name, "") for name in (_ADDRESS, _AUTHORIZATION)
+    )
+    if authorization and not address:
+        _log.warning(f"{_AUTHORIZATION} is sent nowhere, since {_ADDRESS} is not set")
     return PrometheusReader(
         session,
         clock=settings.clock,
-        default_address=settings.variables.get(_ADDRESS, ""),
-        authorization=settings.variables.get(_AUTHORIZATION, ""),
+        default_address=address,
+        authorization=authorization,
+        servers=settings.variables.get(_SERVERS, ()),
+        secret=settings.secret,
     )
+
+
+def _parse_servers(text: str) -> tuple[ServerAddress, ...]:
+    return tuple(ServerAddress.parse(part.strip()) for part in text.split(",") if part.strip())
 
 
 TRIGGER = TriggerType(
     name="prometheus",
     metadata=PrometheusMetadata,
     reader=_make_reader,
-    variables=(_ADDRESS, _AUTHORIZATION),
+    variables={_ADDRESS: str, _AUTHORIZATION: str, _SERVERS: _parse_servers},
     redactions={
         "serverAddress": lambda value: (
             without_credentials(value) if isinstance(value, str) else REDACTED

@@ -21,11 +21,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
+    from typing import TypeAlias
 
     from kubeloop.aio.clock import Clock
 
+    ReadSecret: TypeAlias = Callable[[str, str], Coroutine[Any, Any, Mapping[str, str]]]
+
 REDACTED = "(redacted)"
+
+
+class SecretUnavailable(Exception):
+    """A Secret that a trigger names cannot be read; the message says why, and what to do."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -74,16 +81,21 @@ class ReadContext:
 
     key: Hashable
     cooldown: float
+    namespace: str = ""
     pods: Callable[[], Sequence[ScrapeTarget]] = tuple
     asleep: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderSettings:
-    """What a reader is made with; `variables` are those that its type names, where they are set."""
+    """What a reader is made with; `variables` are those that its type names, where they are set.
+
+    `secret` reads one by namespace and name, and raises SecretUnavailable.
+    """
 
     clock: Clock
-    variables: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    variables: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+    secret: ReadSecret | None = None
 
 
 class TriggerReader:
@@ -123,14 +135,15 @@ class TriggerMetadata(msgspec.Struct, rename="camel", frozen=True, gc=False, kw_
 class TriggerType:
     """One type of trigger.
 
-    `variables`: the operator's environment variables that its reader needs. `redactions`: how
+    `variables`: the operator's environment variables that its reader needs, and what reads each (it
+    raises ValueError). `redactions`: how
     metadata that may hold credentials is shown to others; the rest is shown as it is.
     """
 
     name: str
     metadata: type[TriggerMetadata]
     reader: Callable[[ReaderSettings], TriggerReader]
-    variables: tuple[str, ...] = ()
+    variables: Mapping[str, Callable[[str], Any]] = dataclasses.field(default_factory=dict)
     redactions: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
 
     @property

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import structlog
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from elasti.api.types import ElastiServiceSpec, ScaleTrigger
     from elasti.operator.watch.directory import Directory
-    from elasti.triggers.registry import ScrapeTarget, TriggerReader
+    from elasti.triggers.registry import ReadSecret, ScrapeTarget, TriggerReader
     from kubeloop.aio.clock import Clock
     from kubeloop.controller.reconcile import Request
 
@@ -54,7 +54,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """One ElastiService whose triggers are to be read; `tenant`: with whom it shares the workers."""
+    """One ElastiService whose triggers are to be read; `tenant`: its namespace, which shares workers."""
 
     key: Hashable
     triggers: Sequence[ScaleTrigger]
@@ -81,12 +81,17 @@ class Evaluator:
     """Reads triggers. Used as an `async with` block, which owns the connections."""
 
     def __init__(
-        self, *, clock: Clock, stale_after: float, variables: Mapping[str, str] | None = None
+        self,
+        *,
+        clock: Clock,
+        stale_after: float,
+        variables: Mapping[str, Any] | None = None,
+        secret: ReadSecret | None = None,
     ) -> None:
         self._clock = clock
         self._stale_after = stale_after
         self._longest_round = stale_after / 3
-        self._settings = ReaderSettings(clock=clock, variables=variables or {})
+        self._settings = ReaderSettings(clock=clock, variables=variables or {}, secret=secret)
         self._records: dict[Hashable, _EvidenceRecord] = {}
         self._readers: dict[str, TriggerReader] = {}
 
@@ -203,6 +208,7 @@ class Evaluator:
         context = ReadContext(
             key=(subject.key, index),
             cooldown=subject.cooldown,
+            namespace=subject.tenant,
             pods=subject.pods,
             asleep=subject.asleep,
         )
