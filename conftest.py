@@ -17,8 +17,8 @@ from kubeloop.informer.gc_pause import PROCESS_GC
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# The real control plane, for every test that asks for it.
-pytest_plugins = ["tests.controlplane.plugin"]
+# The real control plane, for every test that asks for it, and what finds leaks.
+pytest_plugins = ["tests.controlplane.plugin", "tests.leaks"]
 
 # Examples are the same in every run, so that a failure is everybody's and not one run's luck.
 settings.register_profile("elasti", derandomize=True, deadline=None)
@@ -58,7 +58,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(autouse=True)
-def leak_guard(kubeloop_leak_guard: None) -> Iterator[None]:
+def leak_guard(leak_guards: None) -> Iterator[None]:
     """Every test is guarded; `@pytest.mark.allow_leaks` lets one off."""
     yield
     is_on = collector_comes_back()

@@ -19,7 +19,7 @@ from devkube.testing import start_cluster
 PACKAGE = Path(__file__).parents[1]
 REPOSITORY = PACKAGE.parents[1]
 # A module that only pytest can load, as its plugin.
-PYTEST_ONLY = {"kubeloop.testing.plugin", "kubeloop.testing.leak_fixtures"}
+PYTEST_ONLY = {"kubeloop.testing.plugin"}
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

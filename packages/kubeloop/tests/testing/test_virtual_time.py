@@ -131,3 +131,8 @@ def test_another_plugins_choice_of_loop_is_respected_without_the_marker(
         """)
     )
     pytester.runpytest_inprocess("-p", "no:cacheprovider").assert_outcomes(passed=2)
+
+
+def test_loading_the_plugin_does_not_load_asyncio(pytester: pytest.Pytester) -> None:
+    code = "import sys, kubeloop.testing.plugin; sys.exit('asyncio' in sys.modules)"
+    assert pytester.runpython_c(code).ret == 0

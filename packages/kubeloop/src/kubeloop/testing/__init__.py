@@ -1,1 +1,1 @@
-"""Tools for tests of code that uses kubeloop: virtual time, fake servers, leak guards. Public."""
+"""Tools for tests of code that uses kubeloop: virtual time, a fake API source. Public."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 
 import pytest
 
@@ -8,16 +9,23 @@ pytest_plugins = ["pytester"]
 # The inner runs leak on purpose, and in this process.
 pytestmark = pytest.mark.allow_leaks
 
+ROOT = Path(__file__).parents[2]
 CONFTEST = """
     import pytest
 
     @pytest.fixture(autouse=True)
-    def leak_guard(kubeloop_leak_guard): ...
+    def leak_guard(leak_guards): ...
 """
 IMPORTS = """
     import asyncio, socket, threading, warnings
     import pytest
 """
+
+
+@pytest.fixture(autouse=True)
+def plugin_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a run in a process of its own import the plugin."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
 def run(
@@ -27,7 +35,7 @@ def run(
     pytester.makeconftest(textwrap.dedent(conftest))
     pytester.makepyfile(textwrap.dedent(IMPORTS) + textwrap.dedent(test))
     runner = pytester.runpytest_subprocess if apart else pytester.runpytest_inprocess
-    return runner("-p", "no:cacheprovider")
+    return runner("-p", "no:cacheprovider", "-p", "tests.leaks")
 
 
 def test_a_task_left_running_fails_the_test_and_is_named(pytester: pytest.Pytester) -> None:
@@ -233,8 +241,3 @@ def test_the_plugin_does_nothing_until_it_is_asked(pytester: pytest.Pytester) ->
         conftest="",
     )
     result.assert_outcomes(passed=2)
-
-
-def test_loading_the_plugin_does_not_load_asyncio(pytester: pytest.Pytester) -> None:
-    code = "import sys, kubeloop.testing.plugin; sys.exit('asyncio' in sys.modules)"
-    assert pytester.runpython_c(code).ret == 0

@@ -1,8 +1,11 @@
-"""What a test may not leave behind: tasks, sockets, threads, errors that were never retrieved.
+"""A pytest plugin that fails a test which leaves something behind.
 
-The pytest plugin uses these guards; they also work by themselves. Each compares the end with the
-beginning, so that what was there before (a session's server, say) is no leak of the test, and each gives
-things that are about to end a moment to do so.
+The fixture `leak_guards` finds a running task, a thread, an unclosed socket or transport, and an
+exception that was never retrieved. `@pytest.mark.allow_leaks("tasks")` lets a test off; kinds are
+tasks, threads, resources and errors, and none named means all.
+
+Each guard notes what is there at the beginning, so that what was there before (a session's server,
+say) is no leak of the test, and each gives things that are about to end a moment to do so.
 """
 
 from __future__ import annotations
@@ -14,10 +17,20 @@ import os
 import socket
 import threading
 import time
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterable, Iterator
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+import pytest
+import pytest_asyncio
+
+# The last one checks first: tasks that still run would explain open sockets.
+_LOOP_FIXTURES = {"resources": "leak_guard_sockets", "tasks": "leak_guard_tasks"}
+_KINDS = frozenset({"tasks", "threads", "resources", "errors"})
+# A warning in a destructor cannot be raised; pytest reports it as one of the second kind.
+_RESOURCE_FILTERS = (
+    "error::ResourceWarning",
+    "error::pytest.PytestUnraisableExceptionWarning",
+    "error::pytest.PytestUnhandledThreadExceptionWarning",
+)
 
 # Turns of the loop that a cancelled task, or a closing transport, may take to end.
 _TURNS = 20
@@ -165,3 +178,62 @@ def describe_descriptor(fd: int) -> str:
 
 def _listed(what: str, lines: Iterable[str]) -> str:
     return f"the test left {what} behind:\n" + "\n".join(f"  {line}" for line in lines)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker."""
+    config.addinivalue_line(
+        "markers", "allow_leaks(*kinds): what the test may leave behind; none named means all"
+    )
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Make warnings about resources errors where the guard is used."""
+    if "leak_guards" in getattr(item, "fixturenames", ()) and "resources" in _guarded(item):
+        for entry in _RESOURCE_FILTERS:
+            # First, so that the test's own filters come later and win.
+            item.add_marker(pytest.mark.filterwarnings(entry), append=False)
+
+
+@pytest.fixture
+def leak_guards(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail the test where it leaves something behind."""
+    guarded = _guarded(request.node)
+    if pytest_asyncio.is_async_test(request.node):
+        for kind, fixture in _LOOP_FIXTURES.items():
+            if kind in guarded:
+                request.getfixturevalue(fixture)
+    threads = ThreadGuard() if "threads" in guarded else None
+    errors = ErrorGuard() if "errors" in guarded else None
+    yield
+    for guard in (threads, errors):
+        if guard is not None:
+            guard.check()
+
+
+@pytest_asyncio.fixture
+async def leak_guard_tasks() -> AsyncIterator[None]:
+    """Fail the test where a task of its loop still runs when all its other fixtures are gone."""
+    guard = TaskGuard()
+    yield
+    await guard.check()
+
+
+@pytest_asyncio.fixture
+async def leak_guard_sockets() -> AsyncIterator[None]:
+    """Fail the test where a socket of its loop is still open when its other fixtures are gone."""
+    guard = SocketGuard()
+    yield
+    await guard.check()
+
+
+def _guarded(item: pytest.Item) -> frozenset[str]:
+    marker = item.get_closest_marker("allow_leaks")
+    if marker is None:
+        return _KINDS
+    unknown = set(marker.args) - _KINDS
+    if unknown:
+        raise pytest.UsageError(
+            f"{item.nodeid}: allow_leaks knows {', '.join(sorted(_KINDS))}; not {unknown.pop()!r}"
+        )
+    return _KINDS - set(marker.args) if marker.args else frozenset()
