@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kubeloop.client.auth.credentials import StaticToken
+from kubeloop.client.auth.credentials import Anonymous
 from kubeloop.client.auth.identity import Impersonation
 from kubeloop.client.client import Client
 from kubeloop.client.config.client_config import ClientConfig
@@ -236,9 +236,14 @@ async def test_the_servers_version_is_told(client):
     assert (await client.server_version()).startswith("v1.")
 
 
+class WrongToken(Anonymous):
+    async def headers(self) -> dict[str, str]:
+        return {"Authorization": "Bearer not-a-token"}
+
+
 async def test_a_wrong_token_is_unauthorized(controlplane):
     trusting = ssl.create_default_context(cafile=controlplane.ca_file)
-    config = as_config(controlplane, credentials=StaticToken("not-a-token", trusting))
+    config = as_config(controlplane, credentials=WrongToken(trusting))
     async with Client(config) as client:
         with pytest.raises(Unauthorized):
             await client.resource("v1/nodes").get("x")
@@ -260,7 +265,7 @@ async def test_an_impersonated_user_is_that_user_with_all_groups(controlplane):
 
 
 async def test_an_untrusted_server_is_told(controlplane):
-    stranger = StaticToken("x", ssl.create_default_context())
+    stranger = WrongToken(ssl.create_default_context())
     async with Client(as_config(controlplane, credentials=stranger)) as client:
         nodes = client.resource("v1/nodes")
         for refused in (nodes.get("x"), nodes.list(ListOptions())):

@@ -38,7 +38,7 @@ async def test_a_hundred_wishes_are_one_watch():
     heard: list[str] = []
     for number in range(100):
         manager.add(watch(f"web-{number}", heard, f"es-{number}"))
-    assert manager.informer_count == 1
+    assert manager.counts() == {str(DEPLOYMENTS): 1}
     source = client.sources[str(DEPLOYMENTS), ""]
     source.create("web-7", namespace="default")
     source.create("stranger", namespace="default")

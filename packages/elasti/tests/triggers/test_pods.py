@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter, generate_latest
 
 from elasti.triggers.pods import CounterState, PodsMetadata, PodsReader, rate
 from elasti.triggers.registry import ReadContext, ScrapeTarget, read_metadata
-from kubeloop.metrics.reader import MetricSum, NotExposition, metric_sum, samples
+from kubeloop.metrics.reader import MetricSum, NotExposition, samples
 
 COUNTER = PodsMetadata(metric="requests_total", threshold=1.0)
 
@@ -47,6 +47,12 @@ def test_what_the_official_client_writes_is_read(labels, value):
     (found,) = samples(text, "requests_total")
     assert found[0] == labels
     assert found[1] == pytest.approx(value)
+
+
+def metric_sum(text: str, metric: str, labels: dict[str, str]) -> float | None:
+    summed = MetricSum(metric, lambda found: labels.items() <= found.items())
+    summed.feed(text.encode())
+    return summed.result()
 
 
 @pytest.mark.parametrize(

@@ -51,9 +51,7 @@ from kubeloop.controller.queue.priority_queue import PriorityQueue as PriorityQu
 from kubeloop.controller.queue.priority_queue import RateLimitedQueue as RateLimitedQueue
 from kubeloop.controller.queue.ratelimiters import BucketLimiter as BucketLimiter
 from kubeloop.controller.queue.ratelimiters import ExponentialLimiter as ExponentialLimiter
-from kubeloop.controller.queue.ratelimiters import FastSlowLimiter as FastSlowLimiter
 from kubeloop.controller.queue.ratelimiters import MaxOfLimiter as MaxOfLimiter
-from kubeloop.controller.queue.ratelimiters import MaxWaitLimiter as MaxWaitLimiter
 from kubeloop.controller.queue.ratelimiters import RateLimiter as RateLimiter
 from kubeloop.controller.queue.ratelimiters import default_limiter as default_limiter
 from kubeloop.controller.queue.workqueue import QueueShutDown as QueueShutDown

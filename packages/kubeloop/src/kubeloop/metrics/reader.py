@@ -79,13 +79,6 @@ class MetricSum:
                 self._sum = value + (self._sum or 0.0)
 
 
-def metric_sum(text: str, metric: str, labels: Mapping[str, str]) -> float | None:
-    """Return the sum of a whole text's samples that have these labels."""
-    summed = MetricSum(metric, lambda found: labels.items() <= found.items())
-    summed.feed(text.encode())
-    return summed.result()
-
-
 def samples(text: str, metric: str) -> Iterator[tuple[dict[str, str], float]]:
     """Iterate over the samples of one metric, as labels and value. Raises NotExposition."""
     for line in text.split("\n"):  # other line ends may stand in labels

@@ -8,7 +8,6 @@ from kubeloop.client.auth.credentials import (
     Anonymous,
     FileToken,
     FixedHeaders,
-    StaticToken,
     basic,
     bearer,
 )
@@ -154,11 +153,6 @@ async def test_fixed_credentials_stay_after_a_401():
     fixed = FixedHeaders(basic("me", "pä:ss"))
     fixed.invalidate()
     assert await fixed.headers() == {"Authorization": "Basic bWU6cMOkOnNz"}
-    token = StaticToken("abc")
-    token.invalidate({"Authorization": "Bearer abc"})
-    assert await token.headers() == of("abc")
-    assert await token.ssl_context() is None
-    assert "abc" not in repr(token)
     nobody = Anonymous()
     nobody.invalidate()
     assert await nobody.headers() == {}

@@ -7,9 +7,7 @@ import pytest
 from kubeloop.controller.queue.ratelimiters import (
     BucketLimiter,
     ExponentialLimiter,
-    FastSlowLimiter,
     MaxOfLimiter,
-    MaxWaitLimiter,
     RateLimiter,
     default_limiter,
 )
@@ -40,32 +38,15 @@ def test_exponential_does_not_overflow_after_thousands_of_failures(cap):
 
 
 @pytest.mark.spec("W9")
-def test_fast_slow_is_fast_for_the_first_failures_only():
-    limiter = FastSlowLimiter[str](fast=0.005, slow=10, fast_tries=3)
-    assert answers(limiter, "a", 5) == [0.005, 0.005, 0.005, 10, 10]
-    limiter.forget("a")
-    assert limiter.when("a") == 0.005
-
-
-@pytest.mark.spec("W9")
 def test_max_of_takes_the_longest_and_the_highest_count():
     limiter = MaxOfLimiter[str](
-        FastSlowLimiter(fast=5, slow=3, fast_tries=3), ExponentialLimiter(base=1, cap=60)
+        ExponentialLimiter(base=5, cap=5), ExponentialLimiter(base=1, cap=60)
     )
     assert answers(limiter, "a", 5) == [5, 5, 5, 8, 16]
     assert limiter.retries("a") == 5
     limiter.forget("a")
     assert limiter.when("a") == 5
     assert limiter.retries("b") == 0
-
-
-@pytest.mark.spec("W9")
-def test_max_wait_shortens_long_answers():
-    limiter = MaxWaitLimiter[str](ExponentialLimiter(base=1, cap=1000), longest=5)
-    assert answers(limiter, "a", 5) == [1, 2, 4, 5, 5]
-    assert limiter.retries("a") == 5
-    limiter.forget("a")
-    assert limiter.when("a") == 1
 
 
 @pytest.mark.virtual_time

@@ -174,11 +174,6 @@ class Manager:
         self._running = False
         self._synced = asyncio.Event()
 
-    @property
-    def informer_count(self) -> int:
-        """How many watches there are."""
-        return sum(len(scope.informers) for scope in self._scopes)
-
     def counts(self) -> dict[str, int]:
         """Return how many watches there are, by what they are of."""
         counts: dict[str, int] = {}

@@ -68,28 +68,6 @@ class Anonymous:
         return "Anonymous()"
 
 
-class StaticToken:
-    """A bearer token that never changes; for tests and for callers that manage their own."""
-
-    def __init__(self, token: str, context: ssl.SSLContext | None = None) -> None:
-        self._headers = bearer(token, origin="token")
-        self._context = context
-
-    async def headers(self) -> Mapping[str, str]:
-        """Return the bearer header."""
-        return self._headers
-
-    async def ssl_context(self) -> ssl.SSLContext | None:
-        """Return the context given."""
-        return self._context
-
-    def invalidate(self, refused: Mapping[str, str] | None = None) -> None:
-        """Nothing can be renewed."""
-
-    def __repr__(self) -> str:
-        return "StaticToken(***)"
-
-
 def bearer(token: str, *, origin: str) -> Mapping[str, str]:
     """Make the Authorization header; raises where the token could not be one header's value."""
     if not token or not all(0x21 <= ord(char) <= 0x7E for char in token):

@@ -68,20 +68,6 @@ class ExponentialLimiter(FailureCounts[K]):
         return min(self._base * 2.0**exponent, self._cap)
 
 
-class FastSlowLimiter(FailureCounts[K]):
-    """Waits `fast` for an item's first `fast_tries` failures and `slow` after them."""
-
-    __slots__ = ("_fast", "_fast_tries", "_slow")
-
-    def __init__(self, *, fast: float, slow: float, fast_tries: int) -> None:
-        super().__init__()
-        self._fast, self._slow, self._fast_tries = fast, slow, fast_tries
-
-    def when(self, item: K) -> float:
-        """Count a failure of the item and return the seconds to wait."""
-        return self._fast if self.count(item) < self._fast_tries else self._slow
-
-
 class BucketLimiter(Generic[K]):
     """A token bucket for all items together: `burst` at once, then `rate` per second.
 
@@ -139,28 +125,6 @@ class MaxOfLimiter(Generic[K]):
     def retries(self, item: K) -> int:
         """The highest count among the limiters."""
         return max(limiter.retries(item) for limiter in self._limiters)
-
-
-class MaxWaitLimiter(Generic[K]):
-    """Another limiter's answers, none longer than `longest`."""
-
-    __slots__ = ("_limiter", "_longest")
-
-    def __init__(self, limiter: RateLimiter[K], *, longest: float) -> None:
-        self._limiter = limiter
-        self._longest = longest
-
-    def when(self, item: K) -> float:
-        """Count a failure of the item and return the seconds to wait."""
-        return min(self._limiter.when(item), self._longest)
-
-    def forget(self, item: K) -> None:
-        """Start over for an item."""
-        self._limiter.forget(item)
-
-    def retries(self, item: K) -> int:
-        """How many failures are counted for the item."""
-        return self._limiter.retries(item)
 
 
 def default_limiter() -> RateLimiter[object]:
