@@ -19,10 +19,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 
 def lazy_attributes(package: str, exports: Mapping[str, str]) -> Callable[[str], Any]:

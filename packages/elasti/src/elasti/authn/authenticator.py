@@ -20,20 +20,16 @@ from typing import TYPE_CHECKING, assert_never
 
 import structlog
 
-from elasti.authn.jwks import ClusterKeySource, FileKeySource, JwksVerifier
-from elasti.authn.settings import AuthenticationMode
+from elasti.authn.jwks import ClusterKeySource, FileKeySource, JwksVerifier, KeySource
+from elasti.authn.settings import AuthenticationMode, AuthnSettings
 from elasti.authn.token_review import TokenReviewForbidden, TokenReviewVerifier
-from elasti.authn.tokens import MAX_TOKEN_BYTES, VerifierUnavailable
+from elasti.authn.tokens import MAX_TOKEN_BYTES, TokenDecision, TokenVerifier, VerifierUnavailable
 from kubeloop.aio.backoff import Backoff
-from kubeloop.aio.clock import SystemClock
+from kubeloop.aio.clock import Clock, SystemClock
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from elasti.authn.jwks import KeySource
-    from elasti.authn.settings import AuthnSettings
-    from elasti.authn.tokens import TokenDecision, TokenVerifier
-    from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
 
 

@@ -14,12 +14,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import TYPE_CHECKING
 
-from elasti.api.parsing import SettingsError, parse_list
-
-if TYPE_CHECKING:
-    from elasti.api.parsing import Variables
+from elasti.api.parsing import SettingsError, Variables, parse_list
 
 
 class AuthenticationMode(enum.Enum):

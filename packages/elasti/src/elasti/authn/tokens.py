@@ -16,16 +16,14 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from collections.abc import Collection
+from typing import Any, Protocol, TypeAlias
 
 import jwt
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt.algorithms import ECAlgorithm, RSAAlgorithm
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -19,13 +19,12 @@ from elasti.api.types import ElastiService
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.running import is_not_installed, not_installed
 from kubeloop.client.errors import Forbidden, KubeError, NotFound, Unauthorized
-from kubeloop.informer import Deleted, SharedInformerFactory, Updated
+from kubeloop.informer import Deleted, Notification, SharedInformerFactory, Updated
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from kubeloop.client import Client, Resource
-    from kubeloop.informer import Notification
     from kubeloop.objects.patches import Patch
 
 

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from elasti.cli.options import cluster_options, namespace_option
+from elasti.cli.options import AccessOptions, cluster_options, namespace_option
 from elasti.cli.rendering import echo
 
 if TYPE_CHECKING:
     import asyncio
 
-    from elasti.cli.options import AccessOptions
     from kubeloop.informer import Notification
     from kubeloop.objects.meta import PartialObjectMetadata
 

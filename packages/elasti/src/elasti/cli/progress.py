@@ -6,15 +6,12 @@ On a terminal the last line moves; anywhere else there is a line for every chang
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
 from rich.console import Console
 from rich.markup import escape
 
 from elasti.cli.rendering import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 
 def markup_free(text: str) -> str:

@@ -6,16 +6,14 @@ move the cursor, set the window's title or hide a line. None of them leaves as i
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import click
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterable, Sequence
 
 NOTHING = "-"
 _GAP = "   "

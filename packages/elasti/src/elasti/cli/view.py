@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
-from typing import TYPE_CHECKING
 
 from elasti.api.conditions import Obstacle
 from elasti.api.names import GROUP
-from elasti.api.view import moment
+from elasti.api.view import ElastiServiceRow, moment
 from elasti.cli.rendering import NOTHING, ago, duration
-
-if TYPE_CHECKING:
-    import datetime as dt
-
-    from elasti.api.view import ElastiServiceRow
-
 
 HEADS = ("NAME", "SERVICE", "STATE", "TARGET", "REPLICAS", "HELD", "LAST WAKE", "WHY NOT ASLEEP")
 WIDE = ("READY", "COOLDOWN")

@@ -15,7 +15,7 @@ from elasti.authn.authenticator import authenticator_for
 from elasti.operator.autoscalers import AUTOSCALERS
 from elasti.operator.autoscalers.base import Autoscalers
 from elasti.operator.dependencies import Dependencies
-from elasti.operator.handover.resolver_client import HttpResolverClient
+from elasti.operator.handover.resolver_client import HttpResolverClient, ResolverClientFactory
 from elasti.operator.leader import Leader
 from elasti.operator.metrics import OperatorMetrics
 from elasti.operator.report.events import EventReporter
@@ -25,7 +25,7 @@ from elasti.operator.wake import TargetWaker
 from elasti.operator.watch.caches import OperatorCaches
 from elasti.operator.watch.directory import Directory
 from elasti.operator.watch.targets import KindWarmer, known_scale
-from kubeloop.aio.clock import SystemClock
+from kubeloop.aio.clock import Clock, SystemClock
 from kubeloop.controller import (
     ApiEventSink,
     ElectionConfig,
@@ -45,9 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from elasti.api.types import ElastiService
-    from elasti.operator.handover.resolver_client import ResolverClientFactory
     from elasti.operator.settings import OperatorSettings
-    from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
     from kubeloop.informer.handlers import Notification
 

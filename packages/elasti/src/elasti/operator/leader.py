@@ -14,7 +14,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from elasti.api.defaults import stale_after
-from elasti.operator.dependencies import LeaderDependencies
+from elasti.operator.dependencies import Dependencies, LeaderDependencies
 from elasti.operator.handover.finalize import OrphanSweeper
 from elasti.operator.handover.ports import PortBook
 from elasti.operator.handover.quarantine import PortQuarantine, recover_ports
@@ -34,7 +34,6 @@ from kubeloop.controller.controller import Controller
 from kubeloop.controller.queue.priority_queue import PriorityQueue
 
 if TYPE_CHECKING:
-    from elasti.operator.dependencies import Dependencies
     from elasti.operator.handover.resolver_client import ResolverClient, ResolverClientFactory
     from kubeloop.client.client import Client
     from kubeloop.controller.reconcile import Request, Result

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from elasti.operator.handover.machine import HOLDS
+from elasti.operator.handover.machine import HOLDS, State
 from kubeloop.metrics.library import LibraryMetrics
 from kubeloop.metrics.text import OwnedSeries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from elasti.operator.handover.machine import State
     from kubeloop.controller.reconcile import Request
 
 _SUCCESS = "success"

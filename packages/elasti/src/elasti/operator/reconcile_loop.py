@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from kubeloop.controller.reconcile import Request
+from kubeloop.controller.reconcile import Request, Result
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from elasti.operator.dependencies import LeaderDependencies
     from elasti.operator.handover.reconciler import ElastiServiceReconciler
     from elasti.operator.pacing import BoundedRequeue
-    from kubeloop.controller.reconcile import Result
 
 _log = structlog.get_logger(__name__)
 

@@ -26,20 +26,18 @@ from elasti.api.wire import (
     IncomingRequest,
     WakeOutcome,
 )
-from elasti.authn.authenticator import AccessDenied
+from elasti.authn.authenticator import AccessDenied, CallerAuthenticator
 from kubeloop.aio.tasks import TimeBudget
-from kubeloop.http.server import HardenedServer
+from kubeloop.http.server import ConnectionLimits, HardenedServer
 from kubeloop.metrics.text import CONTENT_TYPE
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from elasti.authn.authenticator import CallerAuthenticator
     from elasti.operator.metrics import OperatorMetrics
     from elasti.operator.wake import TargetWaker
     from elasti.operator.watch.directory import Directory
     from kubeloop.http.health import HealthChecks
-    from kubeloop.http.server import ConnectionLimits
 
 _MAX_BYTES = 64 * 1024
 _RETRY_AFTER = {"Retry-After": "1"}

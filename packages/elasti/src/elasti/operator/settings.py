@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from elasti.api.defaults import (
     ENGAGE_SETTLE,
@@ -29,9 +30,6 @@ from elasti.api.parsing import (
 )
 from elasti.authn.settings import AUTHN_VARIABLES, AuthenticationMode, AuthnSettings
 from elasti.triggers.registry import trigger_types
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class OnResolverLoss(enum.Enum):

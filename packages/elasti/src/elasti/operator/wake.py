@@ -11,7 +11,7 @@ status afterwards, without keeping the caller.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import structlog
 
@@ -19,7 +19,7 @@ from elasti.api.defaults import cooldown_of
 from elasti.api.names import ELASTISERVICES, FIELD_MANAGER
 from elasti.api.wire import IncomingReply, WakeOutcome
 from elasti.operator.pacing import DeferredWork
-from elasti.operator.scale_handler import NotScalable, ScaleTarget, ScaleUp
+from elasti.operator.scale_handler import NotScalable, ScaleHandler, ScaleTarget, ScaleUp, ScaleView
 from kubeloop.aio.fairness import FairSemaphore
 from kubeloop.aio.tasks import BackgroundTasks
 from kubeloop.client.errors import KubeError
@@ -29,11 +29,9 @@ from kubeloop.objects.times import format_time
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from types import TracebackType
-    from typing import Self
 
     from elasti.operator.autoscalers.base import Autoscalers
     from elasti.operator.metrics import OperatorMetrics
-    from elasti.operator.scale_handler import ScaleHandler, ScaleView
     from elasti.operator.watch.directory import CRDDetails, Directory
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client

@@ -19,7 +19,7 @@ import msgspec
 from aiohttp import web
 
 from elasti.api.wire import ACTIVITY_PATH
-from elasti.authn.authenticator import AccessDenied
+from elasti.authn.authenticator import AccessDenied, CallerAuthenticator
 from elasti.resolver.projections import ServiceKey
 from elasti.resolver.workers import WorkerUnreachable
 from kubeloop.http.server import ConnectionLimits, HardenedServer
@@ -28,7 +28,6 @@ from kubeloop.metrics.text import CONTENT_TYPE
 if TYPE_CHECKING:
     from aiohttp.typedefs import Handler
 
-    from elasti.authn.authenticator import CallerAuthenticator
     from elasti.resolver.metrics import AdminView
 
 

@@ -18,7 +18,7 @@ import structlog
 
 from elasti.api.types import WakeSpec
 from elasti.api.wire import RESOLVER_AUDIENCE
-from elasti.authn.authenticator import authenticator_for
+from elasti.authn.authenticator import CallerAuthenticator, authenticator_for
 from elasti.resolver.admin import AdminServer
 from elasti.resolver.drain import drain
 from elasti.resolver.metrics import WorkerView
@@ -43,7 +43,6 @@ from kubeloop.metrics.library import LibraryMetrics
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Coroutine, Sequence
 
-    from elasti.authn.authenticator import CallerAuthenticator
     from elasti.resolver.projections import ServiceKey
     from elasti.resolver.settings import ResolverSettings
 

@@ -10,7 +10,8 @@ probe and are about to go.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
@@ -19,10 +20,6 @@ from elasti.api.types import ProbeResponse, ResolverPort, WakeSpec
 from elasti.resolver.proxy.upstream.interface import UpstreamAddress
 from kubeloop.objects.core import SERVICE_LABEL, EndpointConditions, EndpointPort, ServicePort
 from kubeloop.objects.meta import LabeledMeta, SlimMeta
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 ELASTI_SERVICES = f"{GROUP}/{VERSION}/{PLURAL}"
 

@@ -8,7 +8,8 @@ Everything wrong is reported at once, each with the variable, the value and what
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from elasti.api.defaults import (
     ENGAGE_SETTLE,
@@ -27,9 +28,6 @@ from elasti.api.parsing import (
     read_variables,
 )
 from elasti.authn.settings import AUTHN_VARIABLES, AuthenticationMode, AuthnSettings
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

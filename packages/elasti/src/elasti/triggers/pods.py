@@ -19,22 +19,26 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Annotated, Any, Literal
 
 import aiohttp
 import msgspec
 from msgspec import Meta
 from yarl import URL
 
-from elasti.triggers.registry import TriggerMetadata, TriggerReader, TriggerReading, TriggerType
+from elasti.triggers.registry import (
+    ReadContext,
+    ReaderSettings,
+    ScrapeTarget,
+    TriggerMetadata,
+    TriggerReader,
+    TriggerReading,
+    TriggerType,
+)
 from elasti.triggers.responses import ResponseTooLong, body_chunks
 from kubeloop.aio.tasks import TimeBudget, parallelize_until
 from kubeloop.metrics.reader import MetricSum, NotExposition
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
-
-    from elasti.triggers.registry import ReadContext, ReaderSettings, ScrapeTarget
 
 _TIMEOUT = 5.0
 _TOGETHER = 10.0

@@ -17,11 +17,8 @@ import asyncio
 import contextlib
 import dataclasses
 from collections import Counter, OrderedDict, deque
-from typing import TYPE_CHECKING, Generic, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Hashable
-
+from collections.abc import AsyncIterator, Hashable
+from typing import Generic, TypeVar
 
 # More at once would open connections that cost more than they gain: each begins with a TLS handshake.
 _AT_ONCE = 32

@@ -10,11 +10,8 @@ import asyncio
 import contextlib
 import socket
 import struct
-from typing import TYPE_CHECKING, cast
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
+from collections.abc import Callable
+from typing import cast
 
 _NO_GOODBYE = struct.pack("ii", 1, 0)
 

@@ -26,13 +26,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeAlias, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Coroutine, Iterable, Iterator
-    from types import TracebackType
-
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from types import TracebackType
+from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 T = TypeVar("T")
 TaskReport: TypeAlias = Callable[[str, BaseException], None]

@@ -12,12 +12,9 @@ import inspect
 import logging
 import random
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from kubeloop.aio.backoff import Random, jittered
-
-if TYPE_CHECKING:
-    from kubeloop.aio.backoff import Backoff
+from kubeloop.aio.backoff import Backoff, Random, jittered
 
 Action: TypeAlias = Callable[[], Awaitable[object] | object]
 Condition: TypeAlias = Callable[[], Awaitable[bool] | bool]

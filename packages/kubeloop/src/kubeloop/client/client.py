@@ -18,8 +18,8 @@ from kubeloop.client.config.client_config import ClientConfig
 from kubeloop.client.discovery import DiscoveryClient
 from kubeloop.client.mapper import RestMapper
 from kubeloop.client.pipeline import RequestPipeline
-from kubeloop.client.ratelimit import TokenBucket
-from kubeloop.client.request import ResourceScope
+from kubeloop.client.ratelimit import RateLimit, TokenBucket
+from kubeloop.client.request import Request, ResourceScope
 from kubeloop.client.resource import Resource
 from kubeloop.client.wire.streams import StreamTransport
 from kubeloop.client.wire.transport import HttpTransport, Timeouts
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from kubeloop.client.ratelimit import RateLimit
-    from kubeloop.client.request import Request
     from kubeloop.client.responses import Response
     from kubeloop.client.retry import RetryPolicy
     from kubeloop.objects.meta import JsonObject

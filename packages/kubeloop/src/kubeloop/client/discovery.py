@@ -12,21 +12,16 @@ one document for every group and version. `parse_root` and `parse_resources` are
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
 
 import msgspec
 
 from kubeloop.aio.tasks import parallelize_until
 from kubeloop.client import request as requests
 from kubeloop.client.errors import Forbidden, KubeError, NotFound
-from kubeloop.client.pipeline import decode
+from kubeloop.client.pipeline import RequestPipeline, decode
 from kubeloop.objects.gvk import GroupVersion, GroupVersionKind, GroupVersionResource
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from kubeloop.client.pipeline import RequestPipeline
-
 
 S = TypeVar("S")
 

@@ -7,13 +7,10 @@ Every message names the file or URL, the field and the remedy where there is one
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 _TOO_LARGE = "Too large resource version"
 

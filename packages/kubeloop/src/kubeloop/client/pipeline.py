@@ -18,21 +18,18 @@ from typing import TYPE_CHECKING, Generic, TypedDict, TypeVar
 
 import msgspec
 
-from kubeloop.aio.clock import SystemClock
+from kubeloop.aio.clock import Clock, SystemClock
 from kubeloop.client.errors import KubeError
-from kubeloop.client.request import write_query
-from kubeloop.client.responses import WarningLog, error_from_response, undecodable
+from kubeloop.client.request import Request, write_query
+from kubeloop.client.responses import Response, WarningLog, error_from_response, undecodable
 from kubeloop.client.retry import Retries, RetryPolicy
 from kubeloop.objects.list_watch import DecodeError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from kubeloop.aio.clock import Clock
     from kubeloop.client.auth.identity import AuthContext, Identity
     from kubeloop.client.ratelimit import TokenBucket
-    from kubeloop.client.request import Request
-    from kubeloop.client.responses import Response
     from kubeloop.client.wire.transport import Transport
     from kubeloop.objects.codec import Codec
 

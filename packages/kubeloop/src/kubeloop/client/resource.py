@@ -14,24 +14,20 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from kubeloop.client import request as requests
 from kubeloop.client.pager import Pager
-from kubeloop.client.pipeline import ObjectCalls, WriteOptions, decode, query_from
+from kubeloop.client.pipeline import ObjectCalls, RequestPipeline, WriteOptions, decode, query_from
 from kubeloop.client.request import DeleteOptions, Preconditions, Propagation, delete
 from kubeloop.client.subresource import Subresource
-from kubeloop.objects.codec import codec_for
-from kubeloop.objects.list_watch import ListOptions, WatchOptions
-from kubeloop.objects.selectors import LabelSelector
+from kubeloop.objects.codec import Codec, codec_for
+from kubeloop.objects.list_watch import ListOptions, Page, WatchOptions
+from kubeloop.objects.selectors import LabelSelector, SelectorLike
 
 if TYPE_CHECKING:
-    from kubeloop.client.pipeline import RequestPipeline
     from kubeloop.client.request import Request, ResourceScope
     from kubeloop.client.wire.streams import StreamTransport
     from kubeloop.client.wire.watch import WireWatch
-    from kubeloop.objects.codec import Codec
     from kubeloop.objects.gvk import GroupVersionResource
-    from kubeloop.objects.list_watch import Page
     from kubeloop.objects.meta import JsonObject, MetaAccess
     from kubeloop.objects.patches import Patch
-    from kubeloop.objects.selectors import SelectorLike
 
 T = TypeVar("T")
 S = TypeVar("S")

@@ -18,16 +18,12 @@ import datetime as dt
 import email.utils
 import logging
 import re
+from collections.abc import Iterable
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from kubeloop.client.errors import KubeError, ProtocolError, Status, error_from_status
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 _EXCERPT = 200
 _HTML = re.compile(rb"\s*<(!doctype|html|head|body|\?xml)", re.IGNORECASE)

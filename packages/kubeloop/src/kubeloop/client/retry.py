@@ -17,11 +17,10 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from kubeloop.aio.backoff import Backoff
+from kubeloop.aio.backoff import Backoff, DelaySequence
 from kubeloop.client.errors import ApiError, ConnectionLost, ConnectionRefused, ProtocolError
 
 if TYPE_CHECKING:
-    from kubeloop.aio.backoff import DelaySequence
     from kubeloop.client.errors import KubeError
     from kubeloop.client.request import Request
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
 
 from kubeloop.client import request as requests
-from kubeloop.client.pipeline import ObjectCalls, WriteOptions, query_from
+from kubeloop.client.pipeline import ObjectCalls, RequestPipeline, WriteOptions, query_from
 
 if TYPE_CHECKING:
-    from kubeloop.client.pipeline import RequestPipeline
     from kubeloop.client.request import ResourceScope
     from kubeloop.objects.codec import Codec
     from kubeloop.objects.patches import Patch

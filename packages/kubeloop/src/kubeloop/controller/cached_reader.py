@@ -20,10 +20,10 @@ import dataclasses
 import random
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
-from kubeloop.objects.fields import FieldSelector
+from kubeloop.objects.fields import FieldSelector, FieldSelectorLike
 from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.lazy import LazyObject
-from kubeloop.objects.selectors import LabelSelector
+from kubeloop.objects.selectors import LabelSelector, SelectorLike
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     from kubeloop.informer.reflector.events import Transform
     from kubeloop.informer.shared_informer import SharedInformer
     from kubeloop.informer.store import IndexFunction
-    from kubeloop.objects.fields import FieldSelectorLike
     from kubeloop.objects.meta import JsonObject, Key
-    from kubeloop.objects.selectors import SelectorLike
 
 
 _TEN_HOURS = 36_000.0

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from kubeloop.aio.tasks import TimeBudget, finish
 from kubeloop.client.errors import KubeError
@@ -36,7 +36,6 @@ from kubeloop.controller.sources import EventSource, InformerFactory, Mapping, S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
     from kubeloop.controller.predicates import Predicate
     from kubeloop.controller.queue.ratelimiters import RateLimiter

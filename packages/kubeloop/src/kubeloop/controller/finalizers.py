@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from kubeloop.objects.meta import access_for
 from kubeloop.objects.patches import JsonPatch, pointer
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 T = TypeVar("T")
 Finalize: TypeAlias = Callable[[T], Awaitable[object] | object]

@@ -21,15 +21,13 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from kubeloop.client.errors import KubeError
 from kubeloop.controller.reconcile import Request
-from kubeloop.informer.handlers import Added, Deleted, Notification, Updated
-from kubeloop.objects.meta import access_for, split_key
+from kubeloop.informer.handlers import Added, Deleted, Notification, OnEvent, Updated
+from kubeloop.objects.meta import MetaAccess, OwnerReference, access_for, split_key
 from kubeloop.objects.owners import is_of_kind
 
 if TYPE_CHECKING:
     from kubeloop.controller.predicates import Predicate
-    from kubeloop.informer.handlers import OnEvent
     from kubeloop.objects.gvk import GroupVersionKind
-    from kubeloop.objects.meta import MetaAccess, OwnerReference
 
 
 T = TypeVar("T")

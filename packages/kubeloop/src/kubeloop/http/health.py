@@ -13,18 +13,14 @@ import asyncio
 import dataclasses
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-from kubeloop.http.server import HardenedServer
+from kubeloop.http.server import ConnectionLimits, HardenedServer
 from kubeloop.metrics.text import CONTENT_TYPE
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
-
     from aiohttp import web
-
-    from kubeloop.http.server import ConnectionLimits
 
 
 Check: TypeAlias = Callable[[], Awaitable[object] | object]

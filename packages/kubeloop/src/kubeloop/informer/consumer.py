@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kubeloop.aio.tasks import TimeBudget
 from kubeloop.informer.handlers import Added, Deleted, Notification, Updated
-from kubeloop.informer.queue import Bookmark, Changes, QueueEntry, ReplacedAll, SyncAll
+from kubeloop.informer.queue import Bookmark, Changes, DeltaQueue, QueueEntry, ReplacedAll, SyncAll
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from kubeloop.informer.dispatch import Dispatcher
     from kubeloop.informer.metrics import InformerMetrics
-    from kubeloop.informer.queue import DeltaQueue
     from kubeloop.informer.reflector.events import Delta
     from kubeloop.informer.store import Store
     from kubeloop.objects.meta import Key, MetaAccess

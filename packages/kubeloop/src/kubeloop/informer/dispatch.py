@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
 from kubeloop.aio.tasks import finish
 from kubeloop.informer.handlers import Notification
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from kubeloop.informer.listener import ProcessorListener
 
 T = TypeVar("T")

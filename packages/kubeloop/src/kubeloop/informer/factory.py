@@ -18,32 +18,25 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, TypeVar, overload
 
 from kubeloop.aio.tasks import Interruptible, finish
 from kubeloop.informer.gc_pause import GcGuard
 from kubeloop.informer.metrics import MetricsProvider, NoMetrics
-from kubeloop.informer.reflector.events import drop_managed_fields
+from kubeloop.informer.reflector.events import Transform, drop_managed_fields
 from kubeloop.informer.reflector.source import Expectation, ReflectorOptions, TrimmableSource
 from kubeloop.informer.shared_informer import SharedInformer, State
-from kubeloop.informer.sync import wait_for_gates
-from kubeloop.objects.fields import FieldSelector
-from kubeloop.objects.gvk import GroupVersionResource
+from kubeloop.informer.sync import SyncResult, wait_for_gates
+from kubeloop.objects.fields import FieldSelector, FieldSelectorLike
+from kubeloop.objects.gvk import GroupVersionKind, GroupVersionResource
 from kubeloop.objects.lazy import LazyObject
 from kubeloop.objects.meta import PartialObjectMetadata
-from kubeloop.objects.selectors import LabelSelector
+from kubeloop.objects.selectors import LabelSelector, SelectorLike
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from kubeloop.informer.mutation_detector import MutationDetector
-    from kubeloop.informer.reflector.events import Transform
     from kubeloop.informer.reflector.source import ListWatch
-    from kubeloop.informer.sync import SyncResult
-    from kubeloop.objects.fields import FieldSelectorLike
-    from kubeloop.objects.gvk import GroupVersionKind
-    from kubeloop.objects.selectors import SelectorLike
 
 
 _log = logging.getLogger(__name__)

@@ -33,11 +33,8 @@ import asyncio
 import contextlib
 import gc
 import threading
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+from collections.abc import Iterator
+from typing import Protocol
 
 _LONGEST_PAUSE = 10.0
 

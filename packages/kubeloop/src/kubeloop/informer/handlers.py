@@ -18,19 +18,15 @@ missed. What a handler returns is ignored, unless it can be awaited.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from kubeloop.objects.meta import Key
-
-if TYPE_CHECKING:
-    import contextlib
-    from concurrent.futures import Executor
-
 
 T = TypeVar("T")
 

@@ -19,14 +19,13 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from kubeloop.aio.wait import rest
-from kubeloop.informer.handlers import Added
+from kubeloop.informer.handlers import Added, Deliver, Notification
 from kubeloop.informer.metrics import InformerMetrics, NoMetrics
 from kubeloop.informer.sync import SyncGate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from kubeloop.informer.handlers import Deliver, Notification
     from kubeloop.objects.meta import Key
 
 

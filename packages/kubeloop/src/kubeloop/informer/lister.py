@@ -5,21 +5,14 @@ Objects are the stored ones, shared by all: treat them as read-only.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, TypeVar
 
 from kubeloop.client.errors import NotFound, Status, StatusDetails
-from kubeloop.informer.store import NAMESPACE
-from kubeloop.objects.fields import FieldSelector, read_field
-from kubeloop.objects.meta import make_key, split_key
-from kubeloop.objects.selectors import LabelSelector
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from kubeloop.informer.store import StoreView
-    from kubeloop.objects.fields import FieldSelectorLike
-    from kubeloop.objects.meta import Key, MetaAccess
-    from kubeloop.objects.selectors import SelectorLike
+from kubeloop.informer.store import NAMESPACE, StoreView
+from kubeloop.objects.fields import FieldSelector, FieldSelectorLike, read_field
+from kubeloop.objects.meta import Key, MetaAccess, make_key, split_key
+from kubeloop.objects.selectors import LabelSelector, SelectorLike
 
 T = TypeVar("T")
 

@@ -12,12 +12,11 @@ import copy
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kubeloop.informer.handlers import Added, Updated
+from kubeloop.informer.handlers import Added, Notification, Updated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from kubeloop.informer.handlers import Notification
     from kubeloop.objects.meta import Key
 
 

@@ -17,11 +17,11 @@ from kubeloop.informer.listener import Handle, ProcessorListener
 from kubeloop.informer.lister import Lister
 from kubeloop.informer.metrics import InformerMetrics, NoMetrics
 from kubeloop.informer.queue import DeltaQueue
-from kubeloop.informer.reflector.events import ObjectPreparer
-from kubeloop.informer.reflector.reflector import Reflector
-from kubeloop.informer.reflector.source import ReflectorOptions
+from kubeloop.informer.reflector.events import ObjectPreparer, Transform
+from kubeloop.informer.reflector.reflector import ErrorHandler, Reflector
+from kubeloop.informer.reflector.source import ListWatch, ReflectorOptions
 from kubeloop.informer.reflector.supervisor import ReflectorSupervisor
-from kubeloop.informer.store import Store, StoreView
+from kubeloop.informer.store import IndexFunction, Store, StoreView
 from kubeloop.informer.sync import SyncGate
 
 if TYPE_CHECKING:
@@ -30,10 +30,6 @@ if TYPE_CHECKING:
 
     from kubeloop.informer.handlers import Filter, OnEvent, OnObject, OnUpdate
     from kubeloop.informer.mutation_detector import MutationDetector
-    from kubeloop.informer.reflector.events import Transform
-    from kubeloop.informer.reflector.reflector import ErrorHandler
-    from kubeloop.informer.reflector.source import ListWatch
-    from kubeloop.informer.store import IndexFunction
     from kubeloop.objects.meta import MetaAccess
 
 T = TypeVar("T")

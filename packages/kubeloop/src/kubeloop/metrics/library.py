@@ -14,16 +14,12 @@ cluster. Counting is an addition to a plain number; names and labels come in onl
 from __future__ import annotations
 
 import contextlib
+import enum
 from collections import Counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
-from kubeloop.metrics.text import Histogram, MetricFamily
-
-if TYPE_CHECKING:
-    import enum
-    from collections.abc import Mapping
-
-    from kubeloop.metrics.text import MetricKind
+from kubeloop.metrics.text import Histogram, MetricFamily, MetricKind
 
 # client-go's and controller-runtime's, thinned out: every bound is a series.
 _QUEUE_BOUNDS = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0, 60.0)

@@ -8,10 +8,7 @@ nothing is matched twice (possessive repetitions).
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 _SAMPLE = re.compile(
     r"(?P<name>[a-zA-Z_:][a-zA-Z0-9_:]*+)(?:[ \t]*+\{(?P<labels>.*)\})?[ \t]++(?P<value>\S++)"

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 import msgspec
 
@@ -37,12 +38,7 @@ from kubeloop.objects.list_watch import (
     WatchEvent,
     check_is_list,
 )
-from kubeloop.objects.meta import MetaAccess, PartialObjectMetadata, access_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.meta import JsonObject, MetaAccess, PartialObjectMetadata, access_for
 
 T = TypeVar("T")
 S = TypeVar("S")

@@ -7,15 +7,13 @@ reason or the message: it answers "since when".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, TypeAlias
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from kubeloop.objects.times import format_time
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterable, Sequence
 
 ConditionStatus: TypeAlias = Literal["True", "False", "Unknown"]
 

@@ -18,12 +18,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import msgspec
 
-from kubeloop.objects.list_watch import NO_TYPE
-from kubeloop.objects.meta import ObjectMeta
-
-if TYPE_CHECKING:
-    from kubeloop.objects.list_watch import ItemType
-    from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.list_watch import NO_TYPE, ItemType
+from kubeloop.objects.meta import JsonObject, ObjectMeta
 
 S = TypeVar("S")
 

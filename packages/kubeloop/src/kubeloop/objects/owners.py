@@ -8,15 +8,13 @@ delete the object.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
 from kubeloop.objects.gvk import GroupVersion, GroupVersionKind
 from kubeloop.objects.meta import OwnerReference, access_for
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
 
 
 class ObjectReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):

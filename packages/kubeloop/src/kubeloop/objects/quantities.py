@@ -11,11 +11,8 @@ import dataclasses
 import enum
 import functools
 import re
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _NANO = 10**9
 _QUANTITY = re.compile(

@@ -18,11 +18,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 import re
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
 
 _TOKEN = re.compile(r"[ \t\r\n]*(?:(?P<symbol>==|!=|[=!(),<>])|(?P<word>[^ \t\r\n=!(),<>]+))?")
 _OPERATOR_TOKENS = frozenset({"=", "==", "!=", "<", ">", "in", "notin"})

@@ -19,20 +19,14 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+from collections.abc import Callable
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
-from kubeloop.client.errors import ConnectionRefused, KubeError
-from kubeloop.objects.list_watch import ADDED, ERROR, Page, WatchEvent
-from kubeloop.objects.meta import DICT_ACCESS, Key, MetaAccess, make_key
+from kubeloop.client.errors import ConnectionRefused, KubeError, Status
+from kubeloop.objects.list_watch import ADDED, ERROR, ListOptions, Page, WatchEvent, WatchOptions
+from kubeloop.objects.meta import DICT_ACCESS, JsonObject, Key, MetaAccess, make_key
 from kubeloop.testing.fake_errors import gone, status_object, too_large
 from kubeloop.testing.fake_watch import FakeWatch, LogEntry, matches
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kubeloop.client.errors import Status
-    from kubeloop.objects.list_watch import ListOptions, WatchOptions
-    from kubeloop.objects.meta import JsonObject
 
 T = TypeVar("T")
 

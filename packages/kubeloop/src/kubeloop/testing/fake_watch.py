@@ -16,13 +16,12 @@ from kubeloop.objects.list_watch import (
     MODIFIED,
     WatchEvent,
 )
-from kubeloop.objects.meta import DICT_ACCESS, ObjectMeta, PartialObjectMetadata
+from kubeloop.objects.meta import DICT_ACCESS, JsonObject, Key, ObjectMeta, PartialObjectMetadata
 from kubeloop.objects.selectors import LabelSelector
 
 if TYPE_CHECKING:
     from kubeloop.client.errors import KubeError
     from kubeloop.objects.list_watch import ListOptions, WatchOptions
-    from kubeloop.objects.meta import JsonObject, Key
     from kubeloop.testing.fake_source import FakeSource
 
 

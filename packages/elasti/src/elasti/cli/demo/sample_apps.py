@@ -15,12 +15,9 @@ import contextlib
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 from aiohttp import web
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 
 class SampleApp:

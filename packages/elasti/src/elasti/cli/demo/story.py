@@ -12,7 +12,7 @@ import contextlib
 import statistics
 from typing import TYPE_CHECKING, NamedTuple
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
@@ -25,8 +25,6 @@ from kubeloop.aio.wait import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-
-    from rich.console import RenderableType
 
     from elasti.cli.demo.load import RequestResult
 

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 from elasti.api.names import API_VERSION, PLURAL, resolver_slice_name
 from elasti.api.view import STATES, state_word
 from elasti.cli.demo.manifests import NAMESPACE
-from elasti.cli.demo.story import AppState
-from kubeloop.informer import Added, Deleted, SharedInformerFactory, Updated
+from elasti.cli.demo.story import AppState, Story
+from kubeloop.informer import Added, Deleted, Notification, SharedInformerFactory, Updated
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from elasti.cli.demo.story import Story
     from kubeloop.client import Client
-    from kubeloop.informer import Notification
     from kubeloop.objects.meta import JsonObject
 
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from elasti.cli import options
 from elasti.cli.completion import complete_names
 from elasti.cli.options import (
+    AccessOptions,
     cluster_options,
     elasti_namespace_option,
     namespace_option,
     output_option,
 )
 from elasti.cli.rendering import echo, render
-
-if TYPE_CHECKING:
-    from elasti.cli.options import AccessOptions
 
 
 @click.command("describe")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from elasti.api.defaults import cooldown_of
 from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.api.view import moment, why_of
-from elasti.cli.describe.model import Unreadable
+from elasti.cli.describe.model import Description, MaybeTarget, Unreadable
 from elasti.cli.rendering import NOTHING, ago, duration, one_line, table
 from elasti.cli.view import with_time_left
 from elasti.triggers.registry import redacted_metadata
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from elasti.api.types import ElastiServiceSpec, ScaleTrigger
-    from elasti.cli.describe.model import Description, MaybeTarget
 
 _INDENT = "  "
 _LABEL = 16

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from elasti.cli.options import (
+    AccessOptions,
     cluster_options,
     elasti_namespace_option,
     namespace_option,
     output_option,
 )
 from elasti.cli.rendering import echo, render
-
-if TYPE_CHECKING:
-    from elasti.cli.options import AccessOptions
 
 
 @click.command("doctor")

@@ -8,11 +8,10 @@ import click
 
 from elasti.api.names import NAMESPACE
 from elasti.cli.install.flags import choices_of, install_options, merged, written
-from elasti.cli.options import cluster_options, timeout_option
+from elasti.cli.options import AccessOptions, cluster_options, timeout_option
 
 if TYPE_CHECKING:
     from elasti.cli.install.choices import InstallOptions
-    from elasti.cli.options import AccessOptions
 
 
 @click.command("install")

@@ -19,7 +19,7 @@ from elasti.api.defaults import (
     RESOLVER_SHARED_PORT,
 )
 from elasti.api.names import AGGREGATE_LABEL, OPERATOR, OPERATOR_SERVICE, RESOLVER_SERVICE
-from elasti.cli.install.choices import Manifest, Program, account, metadata, selector
+from elasti.cli.install.choices import Choices, Manifest, Program, account, metadata, selector
 from elasti.operator import rbac as operator
 from elasti.resolver import rbac as resolver
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from elasti.api.rbac import PolicyRule
-    from elasti.cli.install.choices import Choices
     from kubeloop.objects.meta import JsonObject
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import difflib
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import click
 
@@ -26,9 +26,6 @@ from elasti.cli.install.choices import (
     Program,
     read_toleration,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
 
 _TOGETHER = frozenset({"ELASTI_TOKEN_KEYS_FILE", "ELASTI_TOKEN_ISSUERS"})
 _NEAR = 0.85

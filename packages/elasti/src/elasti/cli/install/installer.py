@@ -16,7 +16,7 @@ from elasti.api.names import API_VERSION, GROUP, KIND, OPERATOR_SERVICE, PLURAL
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.install.apply import AppliedObject, ApplyOutcome, ServerSideApplier
 from elasti.cli.install.bundle import bundle
-from elasti.cli.install.choices import Program
+from elasti.cli.install.choices import Choices, Program
 from elasti.cli.install.inventory import (
     installed_operator,
     installed_operators,
@@ -29,7 +29,6 @@ from elasti.cli.install.rollout import definition_served, programs_available
 from kubeloop.client.errors import Forbidden, NoMatch, NotFound
 
 if TYPE_CHECKING:
-    from elasti.cli.install.choices import Choices
     from elasti.cli.install.inventory import InstalledObject, InstalledOperator
     from elasti.cli.progress import Progress
     from kubeloop.client import Client

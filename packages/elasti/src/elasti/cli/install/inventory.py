@@ -22,13 +22,12 @@ from elasti.cli.install.choices import (
     installation,
 )
 from kubeloop.client.errors import Forbidden, NotFound
-from kubeloop.objects.meta import PartialObjectMetadata
+from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 
     from kubeloop.client import Client
-    from kubeloop.objects.meta import JsonObject
 
 
 _RBAC = "rbac.authorization.k8s.io/v1"

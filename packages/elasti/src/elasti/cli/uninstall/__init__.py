@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
 from elasti.api.names import NAMESPACE
 from elasti.cli.exits import ExitCode, Failure
-from elasti.cli.options import cluster_options, namespace_option, timeout_option
-
-if TYPE_CHECKING:
-    from elasti.cli.options import AccessOptions
+from elasti.cli.options import AccessOptions, cluster_options, namespace_option, timeout_option
 
 
 @click.command("uninstall")

@@ -10,22 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import structlog
 
 from elasti.api.parsing import SettingsError
 from elasti.operator.app import OperatorApp
 from elasti.operator.settings import OperatorSettings
-from kubeloop.client import Client
+from kubeloop.client import Client, ClientConfig
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
-    from typing import Self
 
     from elasti.api.wire import ActivityReport
     from elasti.cli.uninstall.survey import UninstallSurvey
-    from kubeloop.client import ClientConfig
 
 _IDENTITY = "elasti-uninstall"
 _SETTLES = ("ELASTI_ENGAGE_SETTLE", "ELASTI_RELEASE_SETTLE")

@@ -14,8 +14,8 @@ from elasti.cli.install.inventory import RESOURCE, is_held, key_of, list_elastis
 from kubeloop.aio.clock import SystemClock
 from kubeloop.client.errors import Conflict, Invalid, NotFound
 from kubeloop.controller.finalizers import remove_finalizers
-from kubeloop.objects.meta import PartialObjectMetadata
-from kubeloop.objects.patches import MergePatch
+from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
+from kubeloop.objects.patches import MergePatch, Patch
 from kubeloop.objects.times import format_time
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from elasti.cli.progress import Progress
     from elasti.cli.uninstall.survey import UninstallSurvey
     from kubeloop.client import Client
-    from kubeloop.objects.meta import JsonObject
-    from kubeloop.objects.patches import Patch
 
 _AWAKE = "Serve"
 _POLL_INTERVAL = 1.0

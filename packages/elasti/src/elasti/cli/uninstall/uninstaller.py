@@ -21,18 +21,16 @@ from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.install.choices import Program, account, selector
 from elasti.cli.install.inventory import name_some
 from elasti.cli.uninstall.standin import standin_operator
-from elasti.cli.uninstall.survey import DEFINITION, DEFINITIONS
+from elasti.cli.uninstall.survey import DEFINITION, DEFINITIONS, UninstallSurvey
 from elasti.cli.uninstall.targets import UninstallTargets
 from kubeloop.client.errors import Forbidden, NotFound
-from kubeloop.objects.meta import PartialObjectMetadata
+from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from elasti.cli.progress import Progress
-    from elasti.cli.uninstall.survey import UninstallSurvey
     from kubeloop.client import Client
-    from kubeloop.objects.meta import JsonObject
 
 _DEPLOYMENTS = "apps/v1/deployments"
 _POLL_INTERVAL = 0.5

@@ -14,13 +14,12 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from elasti.api.types import is_object_name
+from elasti.api.types import ElastiServiceSpec, is_object_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from elasti.api.rbac import PolicyRule
-    from elasti.api.types import ElastiServiceSpec
     from elasti.operator.report.conditions import Finding
     from kubeloop.client.client import Client
 

@@ -14,7 +14,7 @@ foreground cannot remove them before the target is awake.
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -30,9 +30,6 @@ from kubeloop.objects.core import (
     ServiceSpec,
 )
 from kubeloop.objects.meta import ObjectMeta, OwnerReference
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 APP_MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 FAMILIES = ("IPv4", "IPv6")

@@ -19,7 +19,7 @@ from elasti.api.types import ElastiService
 from elasti.operator.report.status import port_statuses
 from kubeloop.client.errors import Conflict, Invalid, NotFound
 from kubeloop.controller.finalizers import add_finalizers
-from kubeloop.objects.patches import JsonPatch, MergePatch, pointer
+from kubeloop.objects.patches import JsonPatch, MergePatch, Patch, pointer
 from kubeloop.objects.times import format_time
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from kubeloop.client.client import Client
     from kubeloop.client.resource import Resource
     from kubeloop.client.subresource import Subresource
-    from kubeloop.objects.patches import Patch
 
 _log = structlog.get_logger(__name__)
 

@@ -21,7 +21,7 @@ from elasti.operator.idleness.decide import Verdict
 from elasti.operator.scale_handler import ScaleDown, ScaleUp
 from elasti.operator.watch.targets import target_of
 from kubeloop.client.errors import AlreadyExists, KubeError
-from kubeloop.objects.core import SERVICES, Service
+from kubeloop.objects.core import SERVICES, Service, ServiceEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from elasti.operator.handover.scale_conflicts import ScaleConflicts
     from elasti.operator.handover.state import ServiceState
     from kubeloop.controller.reconcile import Request
-    from kubeloop.objects.core import ServiceEndpoint
 
 _log = structlog.get_logger(__name__)
 

@@ -18,7 +18,7 @@ from elasti.operator.handover.children import adopted, resolver_slices, slice_di
 from elasti.operator.handover.machine import State
 from kubeloop.client.errors import AlreadyExists, NotFound
 from kubeloop.client.request import Preconditions
-from kubeloop.objects.core import MANAGED_BY_LABEL, SLICES, EndpointSlice
+from kubeloop.objects.core import MANAGED_BY_LABEL, SLICES, EndpointSlice, ServiceEndpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from elasti.operator.dependencies import LeaderDependencies
     from elasti.operator.handover.observe import Facts
     from elasti.operator.handover.state import ServiceState
-    from kubeloop.objects.core import ServiceEndpoint
 
 _log = structlog.get_logger(__name__)
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from elasti.operator.handover.children import uncovered
 from elasti.operator.handover.machine import Activity, Observation, State
 from elasti.operator.idleness.decide import Decision, Verdict
-from elasti.operator.report.conditions import refusal, service_findings
-from elasti.operator.settings import OnResolverLoss
+from elasti.operator.report.conditions import Finding, refusal, service_findings
+from elasti.operator.settings import OnResolverLoss, OperatorSettings
 from kubeloop.controller.reconcile import Request
 
 if TYPE_CHECKING:
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from elasti.api.types import ElastiService
     from elasti.operator.autoscalers.base import AutoscalerRef
     from elasti.operator.handover.state import ServiceState
-    from elasti.operator.report.conditions import Finding
-    from elasti.operator.settings import OperatorSettings
     from elasti.operator.watch.targets import UpdateObjInfo
     from kubeloop.objects.core import EndpointSlice, Service, ServiceEndpoint
 

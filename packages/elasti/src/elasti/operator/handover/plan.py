@@ -16,14 +16,12 @@ import msgspec
 
 from elasti.operator.handover.children import adopted, private_differs, private_service
 from elasti.operator.handover.machine import HOLDS, Replicas, State
-from elasti.operator.handover.state import AWAKE
-from elasti.operator.settings import OnResolverLoss
+from elasti.operator.handover.state import AWAKE, ServiceState
+from elasti.operator.settings import OnResolverLoss, OperatorSettings
 
 if TYPE_CHECKING:
     from elasti.operator.autoscalers.base import AutoscalerRef
     from elasti.operator.handover.observe import Facts
-    from elasti.operator.handover.state import ServiceState
-    from elasti.operator.settings import OperatorSettings
     from kubeloop.objects.core import Service
 
 

@@ -19,7 +19,7 @@ import structlog
 
 from elasti.api.names import FIELD_MANAGER, QUARANTINE_CONFIG_MAP
 from elasti.operator.handover.children import published_ports, slice_names
-from elasti.operator.handover.ports import QUARANTINE, port_owner
+from elasti.operator.handover.ports import QUARANTINE, PortBook, port_owner
 from kubeloop.aio.backoff import Backoff
 from kubeloop.client.errors import AlreadyExists, Forbidden, KubeError, NotFound
 from kubeloop.objects.patches import MergePatch
@@ -28,7 +28,6 @@ from kubeloop.objects.times import format_time, parse_time
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from elasti.operator.handover.ports import PortBook
     from elasti.operator.watch.caches import OperatorCaches
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client

@@ -23,14 +23,14 @@ from elasti.operator.handover.execute import HandoverExecutor
 from elasti.operator.handover.finalize import Finalizer
 from elasti.operator.handover.listing import SlicePublisher
 from elasti.operator.handover.machine import Park, State, derive, step
-from elasti.operator.handover.observe import observation_of
+from elasti.operator.handover.observe import Facts, observation_of
 from elasti.operator.handover.observer import Observer
 from elasti.operator.handover.plan import requeue_after
 from elasti.operator.handover.scale_conflicts import ScaleConflicts
-from elasti.operator.handover.state import AWAKE
+from elasti.operator.handover.state import AWAKE, ServiceState
 from elasti.operator.idleness.decisions import TriggerJudgement, trigger_health
 from elasti.operator.report.status import absences, status_of, status_patch
-from elasti.operator.watch.targets import TargetWatcher, target_of
+from elasti.operator.watch.targets import TargetWatcher, WatchedTarget, target_of
 from kubeloop.controller.reconcile import Request, Result
 
 if TYPE_CHECKING:
@@ -38,10 +38,7 @@ if TYPE_CHECKING:
 
     from elasti.api.types import ElastiService
     from elasti.operator.dependencies import LeaderDependencies
-    from elasti.operator.handover.observe import Facts
-    from elasti.operator.handover.state import ServiceState
     from elasti.operator.idleness.decide import Evidence
-    from elasti.operator.watch.targets import WatchedTarget
 
 _MAX_STEPS = 8
 

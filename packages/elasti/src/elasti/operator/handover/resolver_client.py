@@ -11,7 +11,8 @@ import contextlib
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from types import TracebackType
+from typing import Protocol, Self, TypeAlias
 
 import aiohttp
 import msgspec
@@ -24,10 +25,6 @@ from elasti.api.wire import (
     probe_request,
     read_probe_answer,
 )
-
-if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
 
 _TIMEOUT = 1.0
 _ANSWER_LIMIT = 65536

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import structlog
 
@@ -37,7 +37,6 @@ from kubeloop.aio.tasks import TimeBudget
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
     from types import TracebackType
-    from typing import Self
 
     from elasti.api.types import ElastiServiceSpec, ScaleTrigger
     from elasti.operator.watch.directory import Directory

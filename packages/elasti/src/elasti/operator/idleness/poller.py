@@ -20,7 +20,7 @@ from elasti.api.defaults import cooldown_of
 from elasti.api.names import private_service_name
 from elasti.operator.handover.machine import State
 from elasti.operator.idleness.decide import Verdict
-from elasti.operator.idleness.evaluator import EvidenceKey, Subject, evidence_key
+from elasti.operator.idleness.evaluator import Evaluator, EvidenceKey, Subject, evidence_key
 from elasti.operator.watch.caches import BY_SERVICE
 from elasti.triggers.registry import ScrapeTarget
 from kubeloop.aio.backoff import jittered
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from elasti.api.types import ElastiService
     from elasti.operator.handover.state import ServiceState, StateStore
     from elasti.operator.idleness.decisions import Decisions, TriggerJudgement
-    from elasti.operator.idleness.evaluator import Evaluator
     from elasti.operator.watch.informer_manager import Scope
     from kubeloop.objects.core import EndpointSlice
 

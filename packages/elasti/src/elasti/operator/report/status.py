@@ -20,10 +20,10 @@ from elasti.api.conditions import (
     TRIGGERS_HEALTHY,
     Reason,
 )
-from elasti.api.types import ElastiServiceStatus, ResolverPort
+from elasti.api.types import ElastiService, ElastiServiceStatus, ResolverPort, StatusCondition
 from elasti.operator.handover.children import uncovered
 from elasti.operator.handover.machine import HOLDS, State
-from elasti.operator.idleness.decide import obstacle_of
+from elasti.operator.idleness.decide import Evidence, obstacle_of
 from elasti.operator.report import conditions
 from elasti.operator.report.events import contested_text
 from kubeloop.objects.times import format_time
@@ -33,10 +33,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from elasti.api.conditions import Obstacle
-    from elasti.api.types import ElastiService, StatusCondition
     from elasti.operator.handover.observe import Facts
     from elasti.operator.handover.state import ServiceState
-    from elasti.operator.idleness.decide import Evidence
     from kubeloop.objects.core import Service
 
 _UNREAD = frozenset({Reason.NOT_READ_YET, Reason.TRIGGERS_UNREAD})

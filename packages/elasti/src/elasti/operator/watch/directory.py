@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from elasti.api.validation import problems_of
+from elasti.api.validation import SpecProblem, problems_of
 from elasti.operator.handover.requests import unix_seconds
 from elasti.operator.watch.targets import target_of
 from elasti.triggers.registry import redacted_metadata
@@ -21,7 +21,6 @@ from kubeloop.informer import Deleted, Updated
 
 if TYPE_CHECKING:
     from elasti.api.types import ElastiService, ElastiServiceSpec, ElastiServiceStatus
-    from elasti.api.validation import SpecProblem
     from elasti.operator.scale_handler import ScaleTarget
     from kubeloop.informer.handlers import Notification
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from elasti.api.names import PLURAL
 from elasti.operator.handover.machine import State
-from elasti.operator.watch.informer_manager import is_news
+from elasti.operator.watch.informer_manager import Scope, is_news
 from kubeloop.controller.reconcile import Request
-from kubeloop.controller.sources import map_func
+from kubeloop.controller.sources import Mapping, map_func
 from kubeloop.informer import Deleted
 
 if TYPE_CHECKING:
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from elasti.api.types import ElastiService
     from elasti.operator.dependencies import LeaderDependencies
     from elasti.operator.pacing import BoundedRequeue
-    from elasti.operator.watch.informer_manager import Scope
     from kubeloop.controller.controller import Controller
-    from kubeloop.controller.sources import Mapping
     from kubeloop.informer.handlers import Notification
     from kubeloop.objects.core import EndpointSlice, Service
 

@@ -15,22 +15,19 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from kubeloop.aio.wait import until
 from kubeloop.informer import Added, SharedInformerFactory, Updated
 from kubeloop.informer.reflector.source import FAST_BACKOFF, ReflectorOptions
 from kubeloop.objects.gvk import GroupVersionResource
-from kubeloop.objects.meta import make_key
+from kubeloop.objects.meta import MetaAccess, make_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from kubeloop.informer import Handle, IndexFunction, MetricsProvider, SharedInformer
     from kubeloop.informer.factory import ResourceClient
     from kubeloop.informer.handlers import Notification, OnEvent
-    from kubeloop.objects.meta import MetaAccess
 
 T = TypeVar("T")
 OnObject: TypeAlias = Callable[["Notification[Any]"], None]

@@ -16,8 +16,8 @@ import msgspec
 import structlog
 
 from elasti.api.names import AGGREGATE_LABEL
-from elasti.operator.scale_handler import NotScalable, ScaleTarget, ScaleView
-from elasti.operator.watch.informer_manager import KeyParams, RequestWatch
+from elasti.operator.scale_handler import NotScalable, ScaleHandler, ScaleTarget, ScaleView
+from elasti.operator.watch.informer_manager import KeyParams, Manager, OnObject, RequestWatch, Scope
 from kubeloop.client.errors import Forbidden, KubeError, NoMatch, NotFound
 from kubeloop.controller.reconcile import Request
 from kubeloop.informer import Added
@@ -29,9 +29,7 @@ if TYPE_CHECKING:
 
     from elasti.api.types import ElastiService
     from elasti.operator.dependencies import Dependencies
-    from elasti.operator.scale_handler import ScaleHandler
     from elasti.operator.watch.directory import Directory
-    from elasti.operator.watch.informer_manager import Manager, OnObject, Scope
     from kubeloop.client.client import Client
     from kubeloop.informer.handlers import Notification
     from kubeloop.objects.gvk import GroupVersionResource

@@ -15,13 +15,9 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Container
 
 from elasti.resolver.projections import ServiceKey
-
-if TYPE_CHECKING:
-    from collections.abc import Container
-
 
 _LABEL = r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?"
 _LONGEST = 512

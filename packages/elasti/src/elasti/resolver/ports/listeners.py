@@ -24,7 +24,7 @@ from elasti.resolver.ports.listening_socket import (
     stop_new_handshakes,
 )
 from elasti.resolver.ports.ownership_probe import OwnershipProbeConnection
-from elasti.resolver.proxy.upstream.interface import PortProtocol
+from elasti.resolver.proxy.upstream.interface import PortProtocol, Upstream
 
 if TYPE_CHECKING:
     import socket
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from elasti.resolver.projections import ServiceKey
     from elasti.resolver.proxy.port_handler import DataPath, PortHandler
     from elasti.resolver.proxy.transport import BufferedClientProtocol
-    from elasti.resolver.proxy.upstream.interface import Upstream
 
 
 BACKLOG = 4096

@@ -24,9 +24,9 @@ from elasti.resolver.proxy.h2.frames import PREFACE, H2Error
 from elasti.resolver.proxy.h2.held import H2Request, HeldFrames
 from elasti.resolver.proxy.http1.heads import MAX_HEAD, HeadError, parse_request, refuse_or_wait
 from elasti.resolver.proxy.http1.writer import refusal_response
-from elasti.resolver.proxy.quota import PAGE
-from elasti.resolver.proxy.transport import BufferedClientProtocol
-from elasti.resolver.proxy.upstream.interface import PortProtocol, Refusal
+from elasti.resolver.proxy.quota import PAGE, QuotaShare
+from elasti.resolver.proxy.transport import BufferedClientProtocol, ReadBuffer
+from elasti.resolver.proxy.upstream.interface import PortProtocol, Refusal, RequestFacts
 
 if TYPE_CHECKING:
     import socket
@@ -36,11 +36,6 @@ if TYPE_CHECKING:
     from elasti.resolver.projections import ServiceKey
     from elasti.resolver.proxy.deadlines import DeadlineSweeper
     from elasti.resolver.proxy.port_handler import DataPath, PortHandler
-    from elasti.resolver.proxy.quota import QuotaShare
-    from elasti.resolver.proxy.transport import ReadBuffer
-    from elasti.resolver.proxy.upstream.interface import (
-        RequestFacts,
-    )
     from elasti.resolver.services.registry import ServiceRegistry
     from elasti.resolver.services.service import WakeablePort
 

@@ -8,13 +8,10 @@ never sets a timer.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator
+from typing import Protocol
 
 import structlog
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 PERIOD = 1.0
 _PER_TURN = 500

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Hashable
+from typing import cast
 
 from elasti.resolver.proxy.deadlines import DeadlineSweeper
 from elasti.resolver.proxy.http1.connection import ClientConnection
@@ -26,15 +27,9 @@ from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.proxy.quota import ServiceQuotas
 from elasti.resolver.proxy.tcp import TcpConnection
 from elasti.resolver.proxy.transport import BufferedClientProtocol, ReadBuffer
-from elasti.resolver.proxy.upstream.interface import PortProtocol, Refusal
+from elasti.resolver.proxy.upstream.interface import PortProtocol, Refusal, RequestFacts, Upstream
 from elasti.resolver.proxy.upstream.pool import UpstreamPool
 from kubeloop.aio.relay import end_writing
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Hashable
-
-    from elasti.resolver.proxy.upstream.interface import RequestFacts, Upstream
-
 
 _ANSWER = refusal_response(Refusal.BUSY.status, Refusal.BUSY.message, retry=True)
 _PATIENCE_TICKS = 1

@@ -23,7 +23,7 @@ from elasti.resolver.proxy.transport import (
     shorten_keepalive,
     tunnel,
 )
-from elasti.resolver.proxy.upstream.interface import PortProtocol
+from elasti.resolver.proxy.upstream.interface import PortProtocol, Refusal, UpstreamAddress
 from elasti.resolver.proxy.upstream.search import UpstreamSearch
 from kubeloop.aio.relay import reset
 
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from elasti.resolver.proxy.port_handler import PortHandler
-    from elasti.resolver.proxy.upstream.interface import Refusal, UpstreamAddress
     from elasti.resolver.proxy.upstream.pod_connection import PodConnection
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from elasti.resolver.readiness.checks import Reachability
+from elasti.resolver.readiness.checks import PodChecks, Reachability
 from elasti.resolver.readiness.plan import ProbePlan
 from elasti.resolver.readiness.policy import ReadinessFacts, ReadinessStep, next_step
 from kubeloop.aio.tasks import finish
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from elasti.resolver.projections import PodName
     from elasti.resolver.proxy.upstream.interface import UpstreamAddress
-    from elasti.resolver.readiness.checks import PodChecks
     from elasti.resolver.readiness.policy import ReadinessPolicy
 
 

@@ -15,17 +15,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import OrderedDict
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 import structlog
 
-from elasti.resolver.proxy.upstream.interface import Refusal
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from elasti.resolver.proxy.upstream.interface import HeldConnection, UpstreamAddress
-
+from elasti.resolver.proxy.upstream.interface import HeldConnection, Refusal, UpstreamAddress
 
 BATCH = 64
 PAUSE = 0.004

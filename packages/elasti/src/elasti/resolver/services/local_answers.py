@@ -16,13 +16,12 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from elasti.api.safe_regex import ExpressionCompiler
-from elasti.resolver.proxy.upstream.interface import LocalAnswer
+from elasti.resolver.proxy.upstream.interface import LocalAnswer, RequestFacts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from elasti.api.types import NamedMatch, PathMatch, ProbeResponse
-    from elasti.resolver.proxy.upstream.interface import RequestFacts
 
 
 # Expressions see no more than this of a value; longer ones match nothing.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from elasti.api.names import MANAGED_BY, PRIVATE_LABEL, private_service_name
-from elasti.resolver.ports.claims import PortClaim
+from elasti.resolver.ports.claims import PortClaim, PortClaims
 from elasti.resolver.projections import (
     ELASTI_SERVICES,
     ElastiView,
@@ -24,22 +24,18 @@ from elasti.resolver.projections import (
     SliceView,
     endpoints_of,
 )
-from elasti.resolver.proxy.upstream.interface import PortProtocol
-from elasti.resolver.services.service import WakeableService
+from elasti.resolver.proxy.upstream.interface import PortProtocol, UpstreamAddress
+from elasti.resolver.services.service import ServiceDeps, WakeablePort, WakeableService
 from kubeloop.aio.tasks import finish
-from kubeloop.informer import Deleted, SharedInformerFactory, Updated
+from kubeloop.informer import Deleted, Notification, SharedInformerFactory, Updated
 from kubeloop.objects.core import MANAGED_BY_LABEL, SERVICES, SLICES, ServicePort
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from elasti.api.types import WakeSpec
-    from elasti.resolver.ports.claims import PortClaims
     from elasti.resolver.ports.listeners import ServicePortListeners
     from elasti.resolver.projections import ListedEndpoint
-    from elasti.resolver.proxy.upstream.interface import UpstreamAddress
-    from elasti.resolver.services.service import ServiceDeps, WakeablePort
-    from kubeloop.informer import Notification
 
 
 _BY_SERVICE = "service"

@@ -19,19 +19,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from elasti.api.types import WakeSpec
+from elasti.api.types import ProbeResponse, WakeSpec
 from elasti.api.wire import PROBE_PATH, ProbeIdentity
 from elasti.resolver.proxy.statistics import TrafficStatistics
 from elasti.resolver.proxy.upstream.interface import LocalAnswer, Refusal
-from elasti.resolver.readiness.prober import Prober, ProbeTarget
+from elasti.resolver.readiness.prober import PodReader, Prober, ProbeTarget
 from elasti.resolver.services.hold import Hold, HoldCapacity
 from elasti.resolver.services.local_answers import LocalAnswerRules
-from elasti.resolver.services.wake import WakeLoop
+from elasti.resolver.services.wake import DurableWakeRequest, WakeClient, WakeLoop
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from elasti.api.types import ProbeResponse
     from elasti.resolver.projections import ListedEndpoint, ServiceKey
     from elasti.resolver.proxy.upstream.interface import (
         HeldConnection,
@@ -39,8 +38,6 @@ if TYPE_CHECKING:
         UpstreamAddress,
     )
     from elasti.resolver.readiness.checks import PodChecks
-    from elasti.resolver.readiness.prober import PodReader
-    from elasti.resolver.services.wake import DurableWakeRequest, WakeClient
 
 
 # Nothing is probed while no connection is held; a pod that refused is then tried again after this time.

@@ -22,7 +22,7 @@ from elasti.api.names import WAKE_ANNOTATION
 from elasti.api.wire import INCOMING_PATH, IncomingReply, IncomingRequest, WakeOutcome
 from elasti.resolver.projections import ELASTI_SERVICES, ServiceKey
 from kubeloop.aio.backoff import Backoff
-from kubeloop.aio.clock import SystemClock
+from kubeloop.aio.clock import Clock, SystemClock
 from kubeloop.aio.tasks import finish
 from kubeloop.client.errors import KubeError
 from kubeloop.objects.patches import MergePatch
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
-    from kubeloop.aio.clock import Clock
     from kubeloop.client import Client as KubeClient
 
 

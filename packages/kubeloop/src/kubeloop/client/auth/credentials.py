@@ -14,7 +14,7 @@ from __future__ import annotations
 import base64
 from typing import TYPE_CHECKING, Protocol
 
-from kubeloop.client.auth.tls import ClientKeyPair
+from kubeloop.client.auth.tls import ClientKeyPair, PemSource, TlsContexts
 from kubeloop.client.auth.watched_file import WatchedFile
 from kubeloop.client.errors import CredentialError
 
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Mapping
     from pathlib import Path
-
-    from kubeloop.client.auth.tls import PemSource, TlsContexts
 
 
 class Credentials(Protocol):

@@ -20,16 +20,12 @@ import os
 import re
 import ssl
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kubeloop.client.auth.watched_file import WatchedFile
 from kubeloop.client.errors import ConfigError, CredentialError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 _CERTIFICATE = re.compile(
     rb"-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----.+?-----END (?:X509 |TRUSTED )?CERTIFICATE-----",

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from kubeloop.aio.clock import SystemClock
+from kubeloop.aio.clock import Clock, SystemClock
 from kubeloop.client.auth.credentials import (
     Anonymous,
     ComposedCredentials,
@@ -46,7 +46,6 @@ from kubeloop.client.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from kubeloop.aio.clock import Clock
     from kubeloop.client.auth.identity import Impersonation
 
 

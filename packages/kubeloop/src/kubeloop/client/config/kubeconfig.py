@@ -14,17 +14,14 @@ Reading blocks: the files are small, local and read once, before any request.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from pathlib import Path
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from kubeloop.client.errors import ConfigError, CredentialError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
-
 
 T = TypeVar("T")
 

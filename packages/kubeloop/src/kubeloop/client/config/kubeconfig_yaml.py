@@ -7,14 +7,12 @@ then means what its JSON form means to kubectl.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import yaml
 
 from kubeloop.client.errors import ConfigError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
 

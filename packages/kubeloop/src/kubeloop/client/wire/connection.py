@@ -11,12 +11,14 @@ the peer left; `complete` tells which, and `error` why, for those who care.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
-from kubeloop.client.wire.framing import ResponseFramingError, ResponseHeadReader
-
-if TYPE_CHECKING:
-    from kubeloop.client.wire.framing import BodyFraming, HttpResponseHead
+from kubeloop.client.wire.framing import (
+    BodyFraming,
+    HttpResponseHead,
+    ResponseFramingError,
+    ResponseHeadReader,
+)
 
 _BUFFER = 128 * 1024
 QUEUE_LIMIT = 1024 * 1024

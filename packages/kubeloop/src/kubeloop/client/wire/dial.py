@@ -27,12 +27,11 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from kubeloop.client.errors import TransportError
 from kubeloop.client.wire.errors import proxy_error
-from kubeloop.client.wire.framing import ResponseHeadReader
+from kubeloop.client.wire.framing import HttpResponseHead, ResponseHeadReader
 
 if TYPE_CHECKING:
     from kubeloop.client.config.endpoint import Endpoint
     from kubeloop.client.wire.connection import Connection
-    from kubeloop.client.wire.framing import HttpResponseHead
 
 HeaderLines: TypeAlias = tuple[tuple[str, str], ...]
 

@@ -21,12 +21,12 @@ from kubeloop.aio.tasks import TimeBudget
 from kubeloop.client.errors import ProtocolError
 from kubeloop.client.responses import Response, error_from_response, not_kubernetes
 from kubeloop.client.wire.connection import Connection
-from kubeloop.client.wire.dial import dial, request_bytes
+from kubeloop.client.wire.dial import HeaderLines, dial, request_bytes
 from kubeloop.client.wire.errors import lost, timed_out, transport_error
 from kubeloop.client.wire.framing import ResponseFramingError
 from kubeloop.client.wire.list_decoder import BATCH, PageDecoder
 from kubeloop.client.wire.watch import WireWatch
-from kubeloop.objects.list_watch import DecodeError
+from kubeloop.objects.list_watch import DecodeError, Page
 
 if TYPE_CHECKING:
     import ssl
@@ -36,10 +36,8 @@ if TYPE_CHECKING:
     from kubeloop.client.config.endpoint import Endpoint
     from kubeloop.client.pipeline import RequestPipeline
     from kubeloop.client.request import Request
-    from kubeloop.client.wire.dial import HeaderLines
     from kubeloop.client.wire.transport import Timeouts
     from kubeloop.objects.codec import Codec
-    from kubeloop.objects.list_watch import Page
 
 
 T = TypeVar("T")

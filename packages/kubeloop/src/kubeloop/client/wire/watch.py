@@ -13,12 +13,11 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from kubeloop.client.errors import ProtocolError
 from kubeloop.client.wire.errors import transport_error
 from kubeloop.client.wire.framing import ResponseFramingError
-from kubeloop.objects.list_watch import DecodeError
+from kubeloop.objects.list_watch import DecodeError, WatchEvent
 
 if TYPE_CHECKING:
     from kubeloop.client.wire.connection import Connection
     from kubeloop.objects.codec import Codec, Line
-    from kubeloop.objects.list_watch import WatchEvent
 
 
 # etcd takes objects of 1.5 MiB; aggregated API servers may take more, none takes this.

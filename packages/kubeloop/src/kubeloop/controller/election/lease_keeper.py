@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from kubeloop.client.errors import KubeError, NotFound
@@ -28,8 +28,6 @@ from kubeloop.controller.election.lease import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
     from kubeloop.controller.election.thread import LeaseFactory

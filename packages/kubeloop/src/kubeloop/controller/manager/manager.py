@@ -22,7 +22,8 @@ import dataclasses
 import enum
 import logging
 import signal
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, Protocol, TypeAlias, runtime_checkable
 
 from kubeloop.aio.tasks import BackgroundTasks, finish
 from kubeloop.controller.election.elector import Election, LeaderCallbacks
@@ -35,10 +36,6 @@ from kubeloop.controller.manager.runnables import (
     RunnableLike,
     Shutdown,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
 
 OnLost: TypeAlias = Literal["exit", "standby"]
 

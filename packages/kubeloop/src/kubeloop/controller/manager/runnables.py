@@ -19,14 +19,12 @@ import asyncio
 import dataclasses
 import enum
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from kubeloop.aio.tasks import finish
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from kubeloop.informer.factory import SharedInformerFactory
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -29,13 +29,10 @@ from kubeloop.objects.list_watch import (
     MODIFIED,
     WatchEvent,
 )
-from kubeloop.objects.meta import DICT_ACCESS, STRUCT_ACCESS, Key
+from kubeloop.objects.meta import DICT_ACCESS, STRUCT_ACCESS, Key, MetaAccess
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from kubeloop.informer.metrics import InformerMetrics
-    from kubeloop.objects.meta import MetaAccess
 
 
 T = TypeVar("T")

@@ -31,14 +31,13 @@ from kubeloop.informer.reflector.events import (
     Rejected,
 )
 from kubeloop.informer.reflector.timers import StreamGuard
-from kubeloop.objects.list_watch import ListOptions, WatchOptions
+from kubeloop.objects.list_watch import ListOptions, WatchEvent, WatchOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from kubeloop.informer.metrics import InformerMetrics
     from kubeloop.informer.reflector.source import ListWatch, ReflectorOptions, WatchStream
-    from kubeloop.objects.list_watch import WatchEvent
     from kubeloop.objects.meta import Key
 
 

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Generic, TypeAlias, TypeVar
 
 from kubeloop.aio.backoff import QuietResetBackoff
 from kubeloop.client.errors import (
@@ -48,24 +48,18 @@ from kubeloop.informer.reflector.listing import (
     WatchList,
     is_unavailable,
 )
-from kubeloop.informer.reflector.source import ListFailed, ReflectorOptions, WatchFailed
+from kubeloop.informer.reflector.source import ListFailed, ListWatch, ReflectorOptions, WatchFailed
 from kubeloop.informer.reflector.states import (
     Listing,
     ReflectorState,
     Resting,
+    Sink,
     Starting,
     Streaming,
     Watching,
 )
 from kubeloop.informer.reflector.timers import ResyncTimer, RetryWindow, SilentWatch, StreamGuard
-from kubeloop.objects.list_watch import WatchOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kubeloop.informer.reflector.source import ListWatch
-    from kubeloop.informer.reflector.states import Sink
-    from kubeloop.objects.list_watch import WatchEvent
+from kubeloop.objects.list_watch import WatchEvent, WatchOptions
 
 T = TypeVar("T")
 

@@ -12,12 +12,11 @@ import dataclasses
 import random
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
-from kubeloop.aio.backoff import Backoff
+from kubeloop.aio.backoff import Backoff, Random
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from kubeloop.aio.backoff import Random
     from kubeloop.objects.gvk import GroupVersionKind
     from kubeloop.objects.list_watch import ListOptions, Page, WatchEvent, WatchOptions
     from kubeloop.objects.meta import MetaAccess

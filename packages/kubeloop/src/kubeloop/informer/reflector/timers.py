@@ -13,14 +13,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
 
 from kubeloop.aio.tasks import Interruptible
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from types import TracebackType
-
 
 _log = logging.getLogger(__name__)
 

@@ -7,9 +7,10 @@ and `encode_block` writes one that needs no table.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
-from hpack import NeverIndexedHeaderTuple
+from hpack import HeaderTuple, NeverIndexedHeaderTuple
 
 from elasti.resolver.proxy.h2.frames import (
     CONTINUATION,
@@ -27,11 +28,6 @@ from elasti.resolver.proxy.h2.frames import (
     header_at,
 )
 from elasti.resolver.proxy.h2.header_fields import literal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from hpack import HeaderTuple
 
 
 class HeaderBlock(NamedTuple):

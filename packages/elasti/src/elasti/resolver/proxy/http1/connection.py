@@ -26,13 +26,11 @@ from elasti.resolver.proxy.http1.heads import (
 )
 from elasti.resolver.proxy.http1.writer import HeadForwarder, plain_response
 from elasti.resolver.proxy.transport import BufferedClientProtocol, is_reset
-from elasti.resolver.proxy.upstream.interface import Refusal
+from elasti.resolver.proxy.upstream.interface import LocalAnswer, Refusal
 from elasti.resolver.proxy.upstream.pod_connection import body_of
 
 if TYPE_CHECKING:
     import asyncio
-
-    from elasti.resolver.proxy.upstream.interface import LocalAnswer
 
 _NO_BODY = Framing.NONE
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\n"

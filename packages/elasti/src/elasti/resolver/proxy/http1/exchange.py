@@ -14,9 +14,9 @@ import abc
 from typing import TYPE_CHECKING, ClassVar
 
 from elasti.resolver.proxy.http1.heads import Framing, Http1RequestHead, Http1ResponseHead
-from elasti.resolver.proxy.http1.writer import refusal_response, response_head
+from elasti.resolver.proxy.http1.writer import HeadForwarder, refusal_response, response_head
 from elasti.resolver.proxy.transport import tunnel
-from elasti.resolver.proxy.upstream.interface import Refusal
+from elasti.resolver.proxy.upstream.interface import Refusal, UpstreamAddress
 from elasti.resolver.proxy.upstream.search import UpstreamSearch
 from kubeloop.aio.relay import end_writing, reset
 
@@ -25,9 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from elasti.resolver.proxy.http1.bodies import BodyReader
-    from elasti.resolver.proxy.http1.writer import HeadForwarder
     from elasti.resolver.proxy.port_handler import PortHandler
-    from elasti.resolver.proxy.upstream.interface import UpstreamAddress
     from elasti.resolver.proxy.upstream.pod_connection import PodConnection
 
 

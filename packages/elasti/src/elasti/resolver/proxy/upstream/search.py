@@ -10,14 +10,12 @@ from __future__ import annotations
 import abc
 from typing import TYPE_CHECKING, ClassVar
 
-from elasti.resolver.proxy.quota import PAGE
+from elasti.resolver.proxy.quota import PAGE, QuotaShare
 from elasti.resolver.proxy.statistics import LEFT
-from elasti.resolver.proxy.upstream.interface import Refusal
+from elasti.resolver.proxy.upstream.interface import Refusal, UpstreamAddress
 
 if TYPE_CHECKING:
     from elasti.resolver.proxy.port_handler import PortHandler
-    from elasti.resolver.proxy.quota import QuotaShare
-    from elasti.resolver.proxy.upstream.interface import UpstreamAddress
     from elasti.resolver.proxy.upstream.pod_connection import PodConnection
 
 
