@@ -399,10 +399,17 @@ async def test_a_single_object_path_is_not_watched(kube: Kube) -> None:
     assert answer.json == made
 
 
-@behaviour("watch.deprecated-path", "The old path /watch/ still watches")
+@behaviour(
+    "watch.deprecated-path",
+    "The old path /watch/ still watches",
+    devcluster="404: every client of today asks for `?watch=true`.",
+)
 async def test_the_old_watch_path(kube: Kube) -> None:
     await kube.maps.create(labelled("a"))
     path = f"/api/v1/watch/namespaces/{kube.namespace}/configmaps"
+    if kube.is_dev:
+        assert (await kube.raw.get(path)).status == 404
+        return
     async with kube.raw.lines(path, labelSelector=SELECT, timeoutSeconds="10") as lines:
         event = await anext(lines)
     assert (event["type"], event["object"]["metadata"]["name"]) == ("ADDED", "a")

@@ -42,7 +42,7 @@ def command(
     """Return what starts a proxy for a node; kube-proxy is left at its defaults where it can be."""
     if kind is ProxyKind.OURS:
         module = "tests.serviceproxy.inside"
-        return [*PYTHON, module, str(kubeconfig), node]
+        return [*PYTHON, module, str(kubeconfig)]
     return [
         binaries.path("kube-proxy"),
         f"--kubeconfig={kubeconfig}",

@@ -6,8 +6,7 @@ number that is held by an abstract socket, so that the kernel gives it back howe
 
     slot n: Services 127.(96+n).0.0/16, nodes and pods 127.(160+n).0.0/16, a node's pods in a /24 there
 
-In a network namespace of its own (`netns`) a cluster has private ranges, always the same ones. Each pod
-has an address of its own from its node's pool, which uses a freed one again as late as possible.
+Each pod has an address of its own from its node's pool, which uses a freed one again as late as possible.
 """
 
 from __future__ import annotations
@@ -53,16 +52,6 @@ class AddressRanges:
             services=f"127.{_SERVICES + slot}.0.0/16",
             prefix=f"127.{_PODS + slot}",
         )
-
-    @classmethod
-    def private(cls) -> Self:
-        """Return the ranges of a network namespace."""
-        return cls(name="private", services="10.201.0.0/16", prefix="10.200")
-
-    @property
-    def server(self) -> str:
-        """Where the API server is, in a network namespace."""
-        return f"{self.prefix}.0.254"
 
     def node(self, number: int) -> str:
         """Return the address of a node, counted from 1."""

@@ -20,15 +20,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import errno
 import logging
 import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Self
 
-from devkube import addresses, datadir, netns
-from devkube.addresses import AddressRanges
+from devkube import addresses, datadir
 from devkube.apiserver.auth import ADMIN_GROUP
 from devkube.apiserver.registry import admission
 from devkube.apiserver.server import ApiServer
@@ -45,18 +43,17 @@ from kubeloop.controller.events.event_types import Reporter
 from kubeloop.controller.events.recorder import ApiEventSink, EventRecorder
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Callable, Coroutine
     from pathlib import Path
     from typing import Any
 
+    from devkube.addresses import AddressRanges
     from devkube.kubeconfig import ClusterAccess
     from devkube.kubelet.kubelet import Kubelet
     from kubeloop.aio.clock import Clock
 
 
 _log = logging.getLogger(__name__)
-_PORT_INSIDE = 6443
 
 
 class ImagePrograms(Mapping[str, tuple[str, ...]]):
@@ -114,9 +111,7 @@ class DevCluster:
 
     With a `data_dir` everything that was acknowledged survives the process; without, nothing does.
     Where an image would say: `environment` is what every container inherits, `entrypoints` what runs
-    for an image (see `images`). `outside` is for a process in a network namespace of its own: a socket that
-    listens outside of it, in place of host and port.
-    Raises PortInUse, DirectoryInUse or NoAddresses when it cannot start.
+    for an image (see `ImagePrograms`). Raises PortInUse, DirectoryInUse or NoAddresses when it cannot start.
     """
 
     def __init__(
@@ -128,7 +123,6 @@ class DevCluster:
         nodes: int = 1,
         environment: Mapping[str, str] | None = None,
         entrypoints: Mapping[str, tuple[str, ...]] | None = None,
-        outside: socket.socket | None = None,
         clock: Clock | None = None,
     ) -> None:
         if not 0 <= nodes <= addresses.MOST_NODES:
@@ -139,7 +133,6 @@ class DevCluster:
         self._clock = clock or SystemClock()
         self._environment = environment or {}
         self._programs = ImagePrograms(entrypoints or {})
-        self._outside = outside
         self.node_names = tuple(f"node-{number}" for number in range(1, nodes + 1))
         self.propagation = PropagationDelay()
         self._running = contextlib.AsyncExitStack()
@@ -168,17 +161,14 @@ class DevCluster:
 
     @property
     def url(self) -> str:
-        """Where the API server is reached from outside."""
-        if self._outside is None:
-            return self.server.url
-        host, port = self._outside_name
-        return f"https://{host}:{port}"
+        """Where the API server listens."""
+        return self.server.url
 
     def access(
         self, user: str = "dev-admin", groups: tuple[str, ...] = (ADMIN_GROUP,)
     ) -> ClusterAccess:
         """Return what a kubeconfig needs, for an administrator or any other user."""
-        return dataclasses.replace(self.server.access(user, groups), server=self.url)
+        return self.server.access(user, groups)
 
     async def wait_ready(self) -> None:
         """Wait until every node is ready. Raises ComponentFailed."""
@@ -200,22 +190,17 @@ class DevCluster:
 
     def _reserve(self, stack: contextlib.AsyncExitStack) -> AddressRanges:
         if self._data_dir is None:
-            return self._take_ranges(stack, "")
+            return stack.enter_context(addresses.reserved())
         stack.enter_context(datadir.locked(self._data_dir))
-        ranges = self._take_ranges(stack, datadir.read_ranges(self._data_dir))
+        preferred = datadir.read_ranges(self._data_dir)
+        ranges = stack.enter_context(addresses.reserved(preferred=preferred))
         datadir.keep_ranges(self._data_dir, ranges.name)
         return ranges
 
-    def _take_ranges(self, stack: contextlib.AsyncExitStack, preferred: str) -> AddressRanges:
-        if self._outside is not None:
-            return AddressRanges.private()
-        return stack.enter_context(addresses.reserved(preferred=preferred))
-
     def _make_server(self) -> ApiServer:
-        inside = self._outside is not None
         return ApiServer(
-            host=self.ranges.server if inside else self._host,
-            port=_PORT_INSIDE if inside else self._port,
+            host=self._host,
+            port=self._port,
             hosts=("localhost", "127.0.0.1"),
             data_dir=self._data_dir,
             clock=self._clock,
@@ -234,10 +219,6 @@ class DevCluster:
             if error.errno != errno.EADDRINUSE:
                 raise
             raise PortInUse(self._host, self._port) from error
-        if self._outside is not None:
-            self._outside_name = self._outside.getsockname()
-            inside = (self.server.host, self.server.port)
-            await stack.enter_async_context(netns.relaying(self._outside, inside))
 
     async def _start_components(self, stack: contextlib.AsyncExitStack) -> None:
         controllers, proxy = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import datetime as dt
 import random
 import shutil
@@ -29,6 +30,7 @@ from devkube.apiserver.storage import ObjectStore, StorageFailed
 from devkube.auth.jwt import SigningKey
 from devkube.certificates import CertificateAuthority
 from devkube.datadir import DamagedFile
+from kubeloop.objects.meta import JsonObject
 
 WRITER = """
 import asyncio, sys
@@ -235,18 +237,24 @@ def make_room(database: Database) -> None:
     database._connection.execute("PRAGMA max_page_count=1000000")
 
 
-async def test_a_full_disk_leaves_reads_alone(tmp_path, monkeypatch):
-    opened_ones = []
+@pytest.fixture
+def databases(monkeypatch) -> list[Database]:
+    """The databases that servers open."""
+    found: list[Database] = []
     recover_plainly = Database.recover
 
     def remember(database, store):
-        opened_ones.append(database)
+        found.append(database)
         recover_plainly(database, store)
 
     monkeypatch.setattr(Database, "recover", remember)
+    return found
+
+
+async def test_a_full_disk_leaves_reads_alone(tmp_path, databases):
     async with ApiServer(data_dir=tmp_path) as server, connected(server) as kube:
         await kube.create(CONFIG_MAPS, config_map("a"))
-        fill(opened_ones[0])
+        fill(databases[0])
         large = {**config_map("b"), "data": {"x": "x" * 200_000}}
         refused, listed = await asyncio.gather(
             kube.create(CONFIG_MAPS, large), kube.get(CONFIG_MAPS)
@@ -255,8 +263,40 @@ async def test_a_full_disk_leaves_reads_alone(tmp_path, monkeypatch):
         assert "full; make room" in refused["message"]
         assert (listed.code, len(listed["items"])) == (200, 1)
         assert (await kube.get(f"{CONFIG_MAPS}/b")).code == 404
-        make_room(opened_ones[0])
+        make_room(databases[0])
         assert (await kube.create(CONFIG_MAPS, large)).code == 201
+
+
+def described(made: JsonObject, **properties: JsonObject) -> JsonObject:
+    """Return a definition that takes more than a page, with more properties of `spec`."""
+    made = copy.deepcopy(made)
+    schema = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["description"] = "x" * 100_000
+    schema["properties"]["spec"]["properties"] |= properties
+    return made
+
+
+async def test_a_definition_that_a_full_disk_refuses_is_not_served(tmp_path, databases):
+    async with ApiServer(data_dir=tmp_path) as server, connected(server) as kube:
+        fill(databases[0])
+        assert (await kube.create(DEFINITIONS, described(definition()))).code == 500
+        assert (await kube.get(WIDGETS)).code == 404
+        assert (await kube.get("/apis/example.com/v1")).code == 404
+        make_room(databases[0])
+        assert (await kube.create(DEFINITIONS, described(definition()))).code == 201
+        assert (await kube.get(WIDGETS)).code == 200
+
+
+async def test_a_schema_that_a_full_disk_refuses_has_no_effect(tmp_path, databases):
+    color = {"type": "string", "default": "red"}
+    async with ApiServer(data_dir=tmp_path) as server, connected(server) as kube:
+        await kube.create(DEFINITIONS, definition())
+        await kube.create(WIDGETS, widget())
+        fill(databases[0])
+        path = f"{DEFINITIONS}/widgets.example.com"
+        wanted = described((await kube.get(path)).body, color=color)
+        assert (await kube.update(path, wanted)).code == 500
+        assert "color" not in (await kube.get(f"{WIDGETS}/w"))["spec"]
 
 
 @pytest.mark.parametrize("name", ["ca.key", "ca.crt", "sa.key"])

@@ -182,7 +182,6 @@ def requests(draw):
         "/status",
         "/scale",
         "/binding",
-        "/eviction",
         "/finalize",
         "/token",
         "/nonsense",

@@ -28,7 +28,6 @@ CONTAINER = TYPES.type("io.k8s.api.core.v1.Container")
         ("GET", "/api/v1/pods", {}, ("list", "", "v1", "pods", "", "", "")),
         ("GET", "/api/v1/namespaces/a/pods/b", {}, ("get", "", "v1", "pods", "", "a", "b")),
         ("GET", "/api/v1/pods", {"watch": "1"}, ("watch", "", "v1", "pods", "", "", "")),
-        ("GET", "/api/v1/watch/pods", {}, ("watch", "", "v1", "pods", "", "", "")),
         ("GET", "/api/v1/namespaces/a", {}, ("get", "", "v1", "namespaces", "", "a", "a")),
         (
             "PUT",

@@ -20,8 +20,6 @@ from tests.auth.support import (
     user,
 )
 
-from devkube.auth.policy import read_rules, uncovered
-
 
 async def test_a_refusal_says_who_may_not_do_what_and_where(cluster):
     async with cluster.user("x") as x:
@@ -166,71 +164,6 @@ async def test_custom_resources_join_the_usual_roles_by_label(cluster):
     assert await cluster.may("x", "get", "widgets", **widgets)
 
 
-# Escalation
-
-
-async def test_nobody_writes_a_role_with_more_than_they_have(cluster):
-    await cluster.bind("admin", user("x"))
-    await cluster.admin.create(
-        CLUSTER_ROLES, role("roles", rule("*", "clusterroles", group="rbac.authorization.k8s.io"))
-    )
-    async with cluster.user("x") as x:
-        allowed = await x.create(ROLES, role("small", rule("get", "pods")))
-        assert allowed.code == 201, allowed
-        refused = await x.create(ROLES, role("big", rule("get delete", "nodes")))
-        assert refused.code == 403
-        assert refused["message"] == (
-            'roles.rbac.authorization.k8s.io "big" is forbidden: user "x"'
-            ' (groups=["system:authenticated"]) is attempting to grant RBAC permissions not'
-            ' currently held:\n{APIGroups:[""], Resources:["nodes"], Verbs:["get" "delete"]}'
-        )
-        grown = await x.merge(f"{ROLES}/small", {"rules": [rule("get", "nodes")]})
-        assert grown.code == 403
-        labelled = await x.merge(f"{ROLES}/small", {"metadata": {"labels": {"a": "b"}}})
-        assert labelled.code == 200
-
-
-async def test_nobody_binds_a_role_with_more_than_they_have(cluster):
-    await cluster.bind("admin", user("x"))
-    async with cluster.user("x") as x:
-        assert (await x.create(ROLE_BINDINGS, binding("v", "view", user("y")))).code == 201
-        refused = await x.create(ROLE_BINDINGS, binding("c", "cluster-admin", user("y")))
-        assert refused.code == 403
-        assert '{APIGroups:["*"], Resources:["*"], Verbs:["*"]}' in refused["message"]
-        assert '{NonResourceURLs:["*"], Verbs:["*"]}' in refused["message"]
-        missing = await x.create(ROLE_BINDINGS, binding("m", "missing", user("y")))
-        assert missing.code == 404
-
-
-async def test_the_verbs_escalate_and_bind_lift_the_check(cluster):
-    group = "rbac.authorization.k8s.io"
-    for name, verbs in (("plain", "create"), ("bold", "create escalate bind")):
-        await cluster.admin.create(
-            CLUSTER_ROLES, role(name, rule(verbs, "roles rolebindings clusterroles", group=group))
-        )
-        await cluster.bind(name, user(name), name=name)
-    for name, code in (("plain", 403), ("bold", 201)):
-        async with cluster.user(name) as caller:
-            assert (await caller.create(ROLES, role("r", rule("get", "nodes")))).code == code
-            bound = await caller.create(ROLE_BINDINGS, binding("b", "cluster-admin", user("y")))
-            assert bound.code == code
-
-
-async def test_only_administrators_aggregate(cluster):
-    group = "rbac.authorization.k8s.io"
-    await cluster.admin.create(
-        CLUSTER_ROLES, role("w", rule("create", "clusterroles", group=group))
-    )
-    await cluster.bind("w", user("x"))
-    async with cluster.user("x") as x:
-        refused = await x.create(
-            CLUSTER_ROLES,
-            {"metadata": {"name": "all"}, "aggregationRule": {"clusterRoleSelectors": [{}]}},
-        )
-        assert refused.code == 403
-        assert "must have cluster-admin privileges to use an aggregationRule" in refused["message"]
-
-
 # Impersonation
 
 
@@ -310,24 +243,6 @@ async def test_roles_are_made_once_and_changes_to_them_stay(tmp_path):
         assert after["metadata"]["uid"] == before["metadata"]["uid"]
         assert await second.may("x", "list", "pods")
         assert (await second.admin.get(CLUSTER_ROLE_BINDINGS)).code == 200
-
-
-async def test_what_was_taken_from_the_usual_roles_comes_back_unless_it_is_kept_out(tmp_path):
-    basic, discovery = f"{CLUSTER_ROLES}/system:basic-user", f"{CLUSTER_ROLES}/system:discovery"
-    mine = rule("get", "widgets", group="example.com")
-    frozen = {"rbac.authorization.kubernetes.io/autoupdate": "false"}
-    async with guarded(data_dir=tmp_path) as first:
-        wanted = (await first.admin.get(basic))["rules"]
-        await first.admin.merge(basic, {"rules": [mine]})
-        await first.admin.merge(discovery, {"rules": [], "metadata": {"annotations": frozen}})
-        await first.admin.merge(f"{CLUSTER_ROLE_BINDINGS}/system:basic-user", {"subjects": []})
-    async with guarded(data_dir=tmp_path) as second:
-        found = (await second.admin.get(basic))["rules"]
-        assert found[0] == mine
-        assert not uncovered(read_rules({"rules": found}), read_rules({"rules": wanted}))
-        assert (await second.admin.get(discovery))["rules"] == []
-        bound = await second.admin.get(f"{CLUSTER_ROLE_BINDINGS}/system:basic-user")
-        assert [subject["name"] for subject in bound["subjects"]] == ["system:authenticated"]
 
 
 async def test_the_policy_survives_compaction(cluster):

@@ -1,6 +1,6 @@
 """A service proxy as a process of its own, for the network namespace of a real control plane.
 
-python -m tests.serviceproxy.inside KUBECONFIG NODE
+python -m tests.serviceproxy.inside KUBECONFIG
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def raise_descriptor_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, max(hard, DESCRIPTORS)))
 
 
-async def main(kubeconfig: str, node: str) -> None:
+async def main(kubeconfig: str) -> None:
     raise_descriptor_limit()
     async with Client.from_kubeconfig([Path(kubeconfig)]) as client:
-        await ServiceProxy(client, node=node).run()
+        await ServiceProxy(client).run()
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ def proxy_command(rig: ControlPlane, which: str) -> list[str]:
     kubeconfig = rig.kubeconfig_for("system:kube-proxy", inside=True)
     if which == "ours":
         module = "tests.serviceproxy.inside"
-        return [sys.executable, "-m", module, str(kubeconfig), NODE]
+        return [sys.executable, "-m", module, str(kubeconfig)]
     if shutil.which("nft") is None:
         missing = pytest.fail if os.environ.get("CI") else pytest.skip
         missing("kube-proxy needs nft: install nftables")

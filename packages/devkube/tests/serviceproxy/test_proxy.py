@@ -14,11 +14,10 @@ import msgspec
 import pytest
 
 from devkube.serviceproxy.proxy import PropagationDelay, ServiceProxy
-from devkube.serviceproxy.routing import ProxiedService
 from kubeloop.aio.tasks import BackgroundTasks
 from kubeloop.controller.events.event_types import Reporter
 from kubeloop.controller.events.recorder import EventRecorder
-from kubeloop.objects.core import EndpointSlice
+from kubeloop.objects.core import EndpointSlice, Service
 from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import STRUCT_ACCESS, JsonObject
 from kubeloop.objects.patches import Patch
@@ -42,18 +41,16 @@ class Cluster:
         number = next(_octet)
         self.cluster_ip = f"127.90.{number}.1"
         self.pod_ip = f"127.91.{number}.1"
-        self.services = fake(ProxiedService)
+        self.services = fake(Service)
         self.slices = fake(EndpointSlice)
 
     def resource(
         self, resource: GroupVersionResource, kind: type[Any], *, namespace: str = ""
     ) -> FakeSource[Any]:
-        return self.services if kind is ProxiedService else self.slices
+        return self.services if kind is Service else self.slices
 
     def create_service(self, *, port: int = 8080) -> None:
-        self.services.create(
-            "web", spec={"clusterIPs": [self.cluster_ip], "ports": [{"port": port}]}
-        )
+        self.services.create("web", spec={"clusterIP": self.cluster_ip, "ports": [{"port": port}]})
 
     def publish(self, port: int, *, ready: bool = True, name: str = "web-1") -> None:
         endpoints = [{"addresses": [self.pod_ip], "conditions": {"ready": ready}}]

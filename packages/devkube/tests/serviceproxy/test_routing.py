@@ -5,26 +5,20 @@ from typing import Any
 import msgspec
 import pytest
 
-from devkube.serviceproxy.routing import (
-    Backend,
-    Frontend,
-    ProxiedService,
-    backends,
-    frontends,
-)
-from kubeloop.objects.core import EndpointSlice
+from devkube.serviceproxy.routing import Backend, Frontend, backends, frontends
+from kubeloop.objects.core import EndpointSlice, Service
 
 
-def service(**spec: Any) -> ProxiedService:
+def service(**spec: Any) -> Service:
     ports = [{"port": 80, "name": "http"}]
-    body = {"clusterIPs": ["127.1.0.1"], "ports": ports, **spec}
+    body = {"clusterIP": "127.1.0.1", "ports": ports, **spec}
     return msgspec.convert(
-        {"metadata": {"name": "web", "namespace": "shop"}, "spec": body}, ProxiedService
+        {"metadata": {"name": "web", "namespace": "shop"}, "spec": body}, Service
     )
 
 
 def endpoint(address: str, **conditions: bool) -> dict[str, Any]:
-    return {"addresses": [address], "conditions": conditions, "nodeName": "one"}
+    return {"addresses": [address], "conditions": conditions}
 
 
 def piece(
@@ -42,11 +36,8 @@ def piece(
     return msgspec.convert(body, EndpointSlice)
 
 
-def routes(
-    *slices: EndpointSlice, of: ProxiedService | None = None, node: str = "one"
-) -> list[Backend]:
-    owner = of or service()
-    return backends(owner, owner.tcp_ports[0], slices, family=4, node=node)
+def routes(*slices: EndpointSlice) -> list[Backend]:
+    return backends(service().tcp_ports[0], slices)
 
 
 def test_ready_endpoints_of_all_slices_are_used_each_with_its_own_port():
@@ -75,12 +66,6 @@ def test_ports_are_matched_by_name_and_families_by_address():
     assert routes(piece(endpoint("::1"), addressType="IPv6")) == []
 
 
-def test_local_traffic_stays_on_its_node():
-    local = service(internalTrafficPolicy="Local")
-    assert routes(piece(endpoint("127.2.0.1")), of=local, node="two") == []
-    assert routes(piece(endpoint("127.2.0.1")), of=local) == [Backend("127.2.0.1", 8080)]
-
-
 def test_the_same_endpoint_in_two_slices_counts_once():
     assert routes(piece(endpoint("127.2.0.1")), piece(endpoint("127.2.0.1"))) == [
         Backend("127.2.0.1", 8080)
@@ -91,8 +76,8 @@ def test_the_same_endpoint_in_two_slices_counts_once():
     ("spec", "expected"),
     [
         ({}, [Frontend("127.1.0.1", 80)]),
-        ({"clusterIPs": ["None"]}, []),
-        ({"type": "ExternalName", "clusterIPs": []}, []),
+        ({"clusterIP": "None"}, []),
+        ({"type": "ExternalName", "clusterIP": ""}, []),
         ({"ports": [{"port": 53, "protocol": "UDP"}]}, []),
     ],
 )

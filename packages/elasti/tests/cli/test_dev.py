@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -194,98 +193,3 @@ async def test_an_image_can_be_a_program_of_this_machine(tmp_path: Path) -> None
             return await kubectl("logs", "h") == "hello world\n"
 
         await eventually(greeted)
-
-
-# A network namespace of its own
-
-ASK = """
-import os, sys, urllib.request
-host = os.environ["TARGET"]
-for attempt in range(200):
-    try:
-        body = urllib.request.urlopen(f"http://{host}:80", timeout=2).read()
-        sys.exit(0 if body == b"hello" else 1)
-    except OSError:
-        import time
-        time.sleep(0.05)
-sys.exit(2)
-"""
-SERVE = """
-import http.server, os
-class Handler(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b"hello")
-http.server.HTTPServer((os.environ["POD_IP"], 80), Handler).serve_forever()
-"""
-
-
-def pod(name: str, code: str, *, restarts: str = "Never", **env: str) -> dict[str, Any]:
-    own = {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-    container = {
-        "name": "main",
-        "image": "none",
-        "command": [sys.executable, "-c", code],
-        "env": [own, *({"name": key, "value": value} for key, value in env.items())],
-    }
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "labels": {"app": name}},
-        "spec": {"restartPolicy": restarts, "containers": [container]},
-    }
-
-
-@pytest.mark.usefixtures("namespaces")
-async def test_a_network_of_its_own_has_private_addresses_and_low_ports(tmp_path: Path) -> None:
-    async with dev(tmp_path, "--netns") as running:
-        said = await running.said("enters it")
-        assert f"nsenter -t {running.process.pid} " in said
-        kubectl = running.kubectl
-        nodes = await kubectl("get", "nodes", "-o", "wide")
-        assert "10.200.0.1" in nodes
-        await kubectl("apply", "-f", "-", stdin=pod("web", SERVE))
-        await kubectl("expose", "pod", "web", "--port=80")
-        address = await kubectl("get", "svc", "web", "-o", "jsonpath={.spec.clusterIP}")
-        assert address.startswith("10.201.")
-        await kubectl("apply", "-f", "-", stdin=pod("ask", ASK, TARGET=address))
-        done = "--for=jsonpath={.status.phase}=Succeeded"
-        await kubectl("wait", done, "pod/ask", "--timeout=30s")
-        slices = await kubectl("get", "endpointslices", "-o", "yaml")
-        assert "10.200.1." in slices
-        # The private endpoint is still for this machine's administrator.
-        assert "connected" in await kubectl("get", "--raw", "/_dev/nodes")
-        assert await running.stop() == ""
-        assert running.process.returncode == 0
-
-
-@pytest.mark.usefixtures("namespaces")
-async def test_a_directory_may_change_its_kind_of_network(tmp_path: Path) -> None:
-    data = str(tmp_path / "data")
-    show = ["get", "svc", "web", "-o", "jsonpath={.spec.clusterIP}"]
-    async with dev(tmp_path, "--data-dir", data) as running:
-        await running.said("Ctrl-C")
-        await running.kubectl("apply", "-f", "-", stdin=pod("web", SERVE, restarts="Always"))
-        await running.kubectl("expose", "pod", "web", "--port=80")
-        assert (await running.kubectl(*show)).startswith("127.")
-        await running.stop()
-    async with dev(tmp_path, "--data-dir", data, "--netns") as running:
-        await running.said("Ctrl-C")
-        address = await running.kubectl(*show)
-        assert address.startswith("10.201.")
-        # The pod was started anew, where it can be reached.
-        await running.kubectl("apply", "-f", "-", stdin=pod("ask", ASK, TARGET=address))
-        done = "--for=jsonpath={.status.phase}=Succeeded"
-        await running.kubectl("wait", done, "pod/ask", "--timeout=30s")
-
-
-@pytest.mark.usefixtures("namespaces")
-async def test_a_port_in_use_is_told_with_a_network_of_its_own_too(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        async with dev(tmp_path, "--netns", "--port", port) as running:
-            assert running.process.stdout is not None
-            said = (await running.process.stdout.read()).decode()
-            assert await running.process.wait() == 1
-    assert said.startswith(f"Error: port {port} on 127.0.0.1 is in use")

@@ -15,7 +15,7 @@ from elasti.cli.main import main
 ROOT = Path(__file__).parents[4]
 
 
-@pytest.mark.parametrize("call", [["dev"], ["dev", "--netns"], ["demo"], ["demo", "--keep"]])
+@pytest.mark.parametrize("call", [["dev"], ["dev", "--nodes", "2"], ["demo"], ["demo", "--keep"]])
 def test_one_sentence_says_what_to_install(call: list[str], monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, "devkube", None)
     result = CliRunner().invoke(main, call)

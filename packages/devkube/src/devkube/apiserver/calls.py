@@ -96,12 +96,11 @@ def read_attributes(method: str, path: str, query: Mapping[str, str]) -> Attribu
 def _resource(
     method: str, path: str, query: Mapping[str, str], place: GroupVersion, parts: list[str]
 ) -> Attributes:
-    old_path = parts[0] == "watch" and len(parts) > 1
-    namespace, rest = _split_namespace(parts[1:] if old_path else parts)
+    namespace, rest = _split_namespace(parts)
     resource = rest[0]
     name = rest[1] if len(rest) > 1 else ""
-    # One object is watched by a field selector, or by the old path; its own path is only read.
-    watching = old_path or (not name and _is_true(query.get("watch")))
+    # One object is watched by a field selector; its own path is only read.
+    watching = not name and _is_true(query.get("watch"))
     return Attributes(
         verb=_verb(method, name, watching=watching),
         path=path,
@@ -317,20 +316,3 @@ def refusal(error: StatusError) -> ApiResponse:
     return ApiResponse(
         body=msgspec.json.encode(error.status), code=error.code, retry_after=error.retry_after
     )
-
-
-def finished(call: Call, answer: ApiResponse) -> ApiResponse:
-    """Return an answer as its call wants it: as YAML, or broken into lines, or as it is."""
-    if call.served.warning:
-        answer = dataclasses.replace(answer, warnings=[call.served.warning, *answer.warnings])
-    if call.accepted.yaml:
-        return as_yaml(answer)
-    if flag(call.query, "pretty") and answer.content_type == "application/json":
-        return dataclasses.replace(answer, body=msgspec.json.format(answer.body, indent=2) + b"\n")
-    return answer
-
-
-def as_yaml(answer: ApiResponse) -> ApiResponse:
-    """Return a JSON answer as YAML."""
-    text = yaml.dump(msgspec.json.decode(answer.body), Dumper=yaml.CSafeDumper, sort_keys=False)
-    return dataclasses.replace(answer, body=text.encode(), content_type="application/yaml")

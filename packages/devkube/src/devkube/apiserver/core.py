@@ -27,7 +27,6 @@ from devkube.apiserver.registry.catalog import builtin_registry
 from devkube.apiserver.registry.subresources import (
     NamespaceFinalize,
     PodBinding,
-    PodEviction,
     ScaleSubresource,
 )
 from devkube.apiserver.registry.verbs import ResourceVerbs
@@ -63,13 +62,14 @@ VERSION = {
     "compiler": "",
     "platform": "linux/python",
 }
-# kubectl looks a kind up here that version 3 does not have, and only in protobuf: an empty document
-# (swagger "2.0", a title, a version) lets it say itself that there is no such kind.
+# kubectl looks a kind up in version 2 that version 3 does not have, and only in protobuf: an empty
+# document (swagger "2.0", a title, a version) lets it say itself that there is no such kind.
 _DOCUMENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _EMPTY_DOCUMENT = b"\n\x032.0\x12\x13\n\nKubernetes\x12\x05v1.36"
 _HEALTH = ("/healthz", "/livez", "/readyz")
 # What a real cluster has and this one has not; the remedy, where it is not plain.
 _NOT_HERE = {
+    "eviction": "delete the pod: disruption budgets are stored and not counted",
     "exec": "a pod is a process of this machine: run the command here",
     "attach": "a pod is a process of this machine; its output is in its log",
     "portforward": "connect to the pod's address itself: it is one of this machine's",
@@ -120,20 +120,18 @@ class NonResourcePaths:
                 body=msgspec.json.encode({"paths": ["/api", "/apis", "/openapi/v3"]})
             )
         if path.startswith("/openapi/"):
-            return self._schema(path, request.headers.get("Accept", ""))
+            return self._schema(path)
         accept = ",".join(request.headers.getall("Accept", ()))
         document = self._discovery.document(path, accept, request.host)
         if document is None:
             return None
         return ApiResponse(body=msgspec.json.encode(document[0]), content_type=document[1])
 
-    def _schema(self, path: str, accept: str) -> ApiResponse | None:
+    def _schema(self, path: str) -> ApiResponse | None:
         if path == "/openapi/v3":
             return ApiResponse(body=msgspec.json.encode(self._openapi.index()))
         if path == "/openapi/v2":
-            if "json" not in accept and "*/*" not in accept and accept:
-                return ApiResponse(body=_EMPTY_DOCUMENT, content_type=_DOCUMENT_TYPE)
-            return ApiResponse(body=self._openapi.v2())
+            return ApiResponse(body=_EMPTY_DOCUMENT, content_type=_DOCUMENT_TYPE)
         body = self._openapi.v3(path.removeprefix("/openapi/v3/"))
         return ApiResponse(body=body) if body is not None else None
 
@@ -209,7 +207,6 @@ class Core:
         self._subresources: dict[str, Callable[[Call], ApiResponse]] = {
             "scale": ScaleSubresource(self.writer).answer,
             "binding": PodBinding(self.writer).answer,
-            "eviction": PodEviction(self.writer).answer,
             "finalize": NamespaceFinalize(self.writer).answer,
             "token": _no_tokens,
         }
@@ -218,6 +215,7 @@ class Core:
             writer=self.writer, registry=self.registry, types=self.types
         )
         self.observers: list[Callable[[Call, WriteResult], None]] = [self.definitions.observe]
+        store.taken_back = self.definitions.restore
 
     def serve(self, subresource: str, handler: Callable[[Call], ApiResponse]) -> None:
         """Answer a subresource with a handler, in place of the one before."""

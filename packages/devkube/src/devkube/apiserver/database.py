@@ -130,6 +130,9 @@ class Database:
             collection.undo(change)
         self._changes.clear()
         self._work.clear()
+        # A definition that was undone may have given objects defaults: they are as stored again.
+        self._load_objects(self._store)
+        self._store.taken_back()
         for batch in (self._writing, self._next):
             if batch is not None:
                 batch.set_exception(error)
@@ -166,6 +169,15 @@ class Database:
         (verdict,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise DamagedFile(self._path, verdict)
+        self._load_objects(store)
+        (last,) = self._connection.execute("SELECT max(version) FROM state").fetchone()
+        acknowledged = os.pread(self._acknowledged, 20, 0) or b"0"
+        if not acknowledged.isdigit() or int(acknowledged) > (last or 0):
+            why = f"it ends at version {last}, and {acknowledged.decode(errors='replace')} was acknowledged"
+            raise DamagedFile(self._path, why)
+        return int(last or 0)
+
+    def _load_objects(self, store: ObjectStore) -> None:
         for row in self._connection.execute("SELECT * FROM objects"):
             name, key, version, data, fields, checksum = row
             if _checksum(*row[:-1]) != checksum:
@@ -174,12 +186,6 @@ class Database:
             labels = metadata.get("labels") or {}
             loaded = StoredObject(key, version, data, labels, msgspec.json.decode(fields))
             store.collection(name).load(loaded)
-        (last,) = self._connection.execute("SELECT max(version) FROM state").fetchone()
-        acknowledged = os.pread(self._acknowledged, 20, 0) or b"0"
-        if not acknowledged.isdigit() or int(acknowledged) > (last or 0):
-            why = f"it ends at version {last}, and {acknowledged.decode(errors='replace')} was acknowledged"
-            raise DamagedFile(self._path, why)
-        return int(last or 0)
 
     def _close(self) -> None:
         self._connection.close()

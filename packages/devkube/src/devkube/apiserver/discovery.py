@@ -1,13 +1,13 @@
 """Discovery and OpenAPI: documents about what is served, made when they are asked for.
 
 Discovery has two forms, a document for each group version and one that aggregates them; OpenAPI v3 is
-by group version, v2 is one document for everything. They are remembered until the registry changes.
+by group version. They are remembered until the registry changes.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _KINDS = {
     "scale": ("autoscaling", "v1", "Scale"),
-    "eviction": ("policy", "v1", "Eviction"),
     "token": ("authentication.k8s.io", "v1", "TokenRequest"),
     "binding": ("", "v1", "Binding"),
 }
-_CREATED = ("eviction", "token", "binding")
+_CREATED = ("token", "binding")
+_REFERENCE = "#/components/schemas/"
 _READ = ("log",)
 _VERSION = "v1.36.0"
 _WRITE = ("dryRun", "fieldManager", "fieldValidation")
@@ -246,27 +246,22 @@ class OpenApiDocuments:
         found = self._registry.in_version(group, version)
         if not found or len(parts) != (2 if parts[0] == "api" else 3):
             return None
-        return self._remember(f"v3/{path}", lambda: self._document(found, "#/components/schemas/"))
-
-    def v2(self) -> bytes:
-        """Return `/openapi/v2`, everything in one."""
-        return self._remember("v2", self._swagger)
-
-    def _remember(self, name: str, make: Any) -> bytes:
         if self._revision != self._registry.revision:
             self._documents.clear()
             self._revision = self._registry.revision
-        if name not in self._documents:
-            self._documents[name] = msgspec.json.encode(make())
-        return self._documents[name]
+        if path not in self._documents:
+            self._documents[path] = msgspec.json.encode(self._document(found))
+        return self._documents[path]
 
-    def _document(
-        self, found: list[tuple[ServedResource, ServedVersion]], prefix: str
-    ) -> JsonObject:
+    def _document(self, found: list[tuple[ServedResource, ServedVersion]]) -> JsonObject:
         schemas: JsonObject = {}
         paths: JsonObject = {}
         for resource, served in found:
-            self._add_schema(schemas, resource, served, prefix)
+            if resource.custom:
+                self._add(schemas, OBJECT_META)
+                schemas[served.definition] = _custom_schema(resource, served)
+            else:
+                self._add(schemas, served.definition)
             paths |= dict(_paths(resource, served))
         return {
             "openapi": "3.0.0",
@@ -275,40 +270,17 @@ class OpenApiDocuments:
             "components": {"schemas": schemas},
         }
 
-    def _swagger(self) -> JsonObject:
-        definitions: JsonObject = {}
-        paths: JsonObject = {}
-        for resource in self._registry:
-            for served in resource.versions:
-                self._add_schema(definitions, resource, served, "#/definitions/")
-                paths |= dict(_paths(resource, served))
-        return {
-            "swagger": "2.0",
-            "info": {"title": "Kubernetes", "version": _VERSION},
-            "paths": paths,
-            "definitions": definitions,
-        }
-
-    def _add_schema(
-        self, schemas: JsonObject, resource: ServedResource, served: ServedVersion, prefix: str
-    ) -> None:
-        if resource.custom:
-            self._add(schemas, OBJECT_META, prefix)
-            schemas[served.definition] = _custom_schema(resource, served, prefix)
-        else:
-            self._add(schemas, served.definition, prefix)
-
-    def _add(self, schemas: JsonObject, name: str, prefix: str) -> None:
+    def _add(self, schemas: JsonObject, name: str) -> None:
         if name in schemas:
             return
         schemas[name] = {}
         pending: list[str] = []
-        schemas[name] = _referenced(self._types.definition(name), prefix, pending)
+        schemas[name] = _referenced(self._types.definition(name), pending)
         for reference in pending:
-            self._add(schemas, reference, prefix)
+            self._add(schemas, reference)
 
 
-def _referenced(schema: JsonObject, prefix: str, pending: list[str]) -> JsonObject:
+def _referenced(schema: JsonObject, pending: list[str]) -> JsonObject:
     """Write references in full, and note them."""
     result: JsonObject = {}
     for key, value in schema.items():
@@ -317,25 +289,24 @@ def _referenced(schema: JsonObject, prefix: str, pending: list[str]) -> JsonObje
                 continue
             case "$ref":
                 pending.append(value)
-                target = {"$ref": prefix + value}
-                if not schema.keys() - {"$ref", "x-zero"} or prefix == "#/definitions/":
-                    result["$ref"] = target["$ref"]
+                if schema.keys() - {"$ref", "x-zero"}:
+                    result["allOf"] = [{"$ref": _REFERENCE + value}]
                 else:
-                    result["allOf"] = [target]
+                    result["$ref"] = _REFERENCE + value
             case "properties":
-                result[key] = {n: _referenced(child, prefix, pending) for n, child in value.items()}
+                result[key] = {n: _referenced(child, pending) for n, child in value.items()}
             case "items" | "additionalProperties" if isinstance(value, dict):
-                result[key] = _referenced(value, prefix, pending)
+                result[key] = _referenced(value, pending)
             case _:
                 result[key] = value
     return result
 
 
-def _custom_schema(resource: ServedResource, served: ServedVersion, prefix: str) -> JsonObject:
+def _custom_schema(resource: ServedResource, served: ServedVersion) -> JsonObject:
     schema = dict(served.schema or {"type": "object", "x-kubernetes-preserve-unknown-fields": True})
     text = {"type": "string"}
     properties = {"apiVersion": text, "kind": text, **(schema.get("properties") or {})}
-    properties["metadata"] = {"$ref": prefix + OBJECT_META}
+    properties["metadata"] = {"$ref": _REFERENCE + OBJECT_META}
     schema["properties"] = properties
     gvk = {"group": resource.group, "version": served.version, "kind": resource.kind}
     schema["x-kubernetes-group-version-kind"] = [gvk]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from asyncio import sslproto
 from typing import TYPE_CHECKING
@@ -23,14 +24,7 @@ from aiohttp import web
 
 from devkube.apiserver import status
 from devkube.apiserver.auth import RequestCredentials
-from devkube.apiserver.calls import (
-    ApiResponse,
-    Call,
-    WatchResponse,
-    finished,
-    read_attributes,
-    refusal,
-)
+from devkube.apiserver.calls import ApiResponse, Call, WatchResponse, read_attributes, refusal
 from devkube.apiserver.registry.serialization import negotiate
 from devkube.apiserver.schema import protobuf
 from devkube.apiserver.storage import StorageFailed
@@ -112,7 +106,10 @@ class RequestHandler:
                     raise
                 # What it may have read was taken back: read again.
                 continue
-            return _response(finished(call, answer))
+            if call.served.warning:
+                warnings = [call.served.warning, *answer.warnings]
+                answer = dataclasses.replace(answer, warnings=warnings)
+            return _response(answer)
 
     async def _call(self, request: web.BaseRequest, attributes: Attributes, user: UserInfo) -> Call:
         resource, served = self._core.registry.find(
@@ -121,7 +118,7 @@ class RequestHandler:
         body = await request.read() if request.method != "GET" else b""
         media = request.headers.get("Content-Type", "").partition(";")[0].strip().lower()
         if media == protobuf.MEDIA_TYPE and body:
-            body, media = encode(self._protobuf.decode(body)), "application/json"
+            body, media = msgspec.json.encode(self._protobuf.decode(body)), "application/json"
         return Call(
             attributes=attributes,
             resource=resource,
@@ -192,8 +189,3 @@ def make_request(*arguments: object) -> web.BaseRequest:
         asyncio.get_running_loop(),
         client_max_size=BODY_LIMIT,
     )
-
-
-def encode(document: object) -> bytes:
-    """Encode a document as JSON."""
-    return msgspec.json.encode(document)

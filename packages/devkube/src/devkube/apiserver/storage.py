@@ -226,6 +226,8 @@ class Collection:
 
     def __init__(self, name: str, *, window: HistoryWindow, compacted: int) -> None:
         self.name = name
+        self.revision = 0
+        """How often its objects changed; also when a write was taken back."""
         self.log: EventLog = EventLog(window=window, compacted=compacted)
         self._records: dict[str, StoredObject] = {}
         self._keys: list[str] = []
@@ -277,12 +279,14 @@ class Collection:
         if previous is None:
             insort(self._keys, record.key)
         self._records[record.key] = record
+        self.revision += 1
         return previous
 
     def _unset(self, key: str) -> StoredObject | None:
         previous = self._records.pop(key, None)
         if previous is not None:
             del self._keys[bisect_left(self._keys, key)]
+            self.revision += 1
         return previous
 
 
@@ -292,6 +296,8 @@ class ObjectStore:
     def __init__(self, *, window: HistoryWindow | None = None) -> None:
         self.version = 1
         self.window = window or HistoryWindow()
+        self.taken_back: Callable[[], None] = lambda: None
+        """Called after writes that could not be made durable were undone."""
         self._database: Database | None = None
         self._collections: dict[str, Collection] = {}
         self._compacted = 0

@@ -2,8 +2,7 @@
 
 The table of roles is Kubernetes' own, derived by `hack/derive_rbac_roles.py`. Ours besides: one process
 runs every controller and the scheduler under one name, so that name gets what theirs have together. What
-is missing is made, and what a user took out of a role or binding is put back, unless its annotation
-`autoupdate` says no; what a user added stays.
+is missing is made; what is there stays as its users changed it.
 
 Rules of a ClusterRole with an `aggregationRule` are kept in step with the roles that it selects, inside
 the write itself: when a role has been written, those made of it are up to date before the response.
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from devkube.apiserver.auth import AdminAuthorizer
-from devkube.auth.admission import EscalationCheck, ServiceAccountAdmission
+from devkube.auth.admission import ServiceAccountAdmission
 from devkube.auth.gate import NodeAuthorizer, RbacAuthorizer, RbacGate, ServiceAccountAuthenticator
 from devkube.auth.policy import (
     CLUSTER_ROLE_BINDINGS,
@@ -27,9 +26,6 @@ from devkube.auth.policy import (
     ROLE_BINDINGS,
     ROLES,
     RbacPolicy,
-    compact,
-    read_rules,
-    uncovered,
 )
 from devkube.auth.reviews import RbacReviews
 from devkube.auth.service_accounts import IssuerDocuments, ServiceAccountTokens
@@ -61,37 +57,20 @@ _OURS = "elasti-dev:controller-manager"
 
 
 def bootstrap(store: ObjectStore, stamps: Stamps) -> None:
-    """Make every role and binding that is not there, and complete those that are."""
+    """Make every role and binding that is not there."""
     table = read_table()
     for row in (*table, *_own(table)):
         namespace, name = row.get("namespace", ""), row["name"]
         key = f"{namespace}/{name}" if namespace else name
         collection = store.collection(_COLLECTIONS[row["kind"]])
-        record = collection.get(key)
-        if record is None:
+        if collection.get(key) is None:
             store.put(collection, key, _object(row, stamps))
-        elif _complete(found := record.decode(), row):
-            store.put(collection, key, found)
 
 
 def read_table() -> list[JsonObject]:
     """Return the derived table."""
     text = importlib.resources.files("devkube.auth").joinpath("data/roles.json")
     return msgspec.json.decode(text.read_bytes(), type=list[dict[str, Any]])
-
-
-def _complete(found: JsonObject, row: JsonObject) -> bool:
-    """Put back what is missing in a stored object; whether that changed it."""
-    if (found["metadata"].get("annotations") or {}).get(_AUTOUPDATE) == "false":
-        return False
-    missing = compact(uncovered(read_rules(found), read_rules(row)))
-    if missing:
-        found["rules"] = [*(found.get("rules") or ()), *(rule.to_json() for rule in missing)]
-    mine = found.get("subjects") or []
-    absent = [subject for subject in row.get("subjects", ()) if subject not in mine]
-    if absent:
-        found["subjects"] = [*mine, *absent]
-    return bool(missing or absent)
 
 
 def _own(table: list[JsonObject]) -> Iterator[JsonObject]:
@@ -208,10 +187,7 @@ def install(core: Core, *, key: SigningKey) -> InstalledAuth:
     core.gate = gate
     reviews = RbacReviews(gate, tokens)
     core.reviews = dict.fromkeys(reviews.kinds, reviews.answer)
-    core.admission += [
-        ServiceAccountAdmission(store=core.store, stamps=core.stamps),
-        EscalationCheck(rbac),
-    ]
+    core.admission.append(ServiceAccountAdmission(store=core.store, stamps=core.stamps))
     core.observers.append(aggregation.observe)
     requests = TokenRequests(store=core.store, stamps=core.stamps, tokens=tokens)
     core.serve("token", requests.answer)

@@ -1,22 +1,21 @@
 """RBAC rules, and roles and bindings indexed by their subjects.
 
-The index follows the store's own logs of changes: before it answers, it takes in what was written
-since the last time, which is nothing at all for nearly every request. So a permission counts from
-the very write that gives or takes it, and nothing has to notify the index.
+Before it answers, the index looks whether roles or bindings were written since it was made, and is made
+again where they were: that is rare, and there are few. So a permission counts from the very write that
+gives or takes it, and nothing has to notify the index.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from devkube.apiserver.auth import UserInfo
     from devkube.apiserver.calls import Attributes
-    from devkube.apiserver.storage import ObjectStore, StoredObject
+    from devkube.apiserver.storage import ObjectStore
     from kubeloop.objects.meta import JsonObject
 
 
@@ -75,32 +74,6 @@ class RbacRule:
         resource = f"{attributes.resource}/{subresource}" if subresource else attributes.resource
         return _resource_covers(self.resources, resource)
 
-    def pieces(self) -> Iterator[RbacRule]:
-        """Break the rule into rules of one verb on one thing each."""
-        names: tuple[tuple[str, ...], ...] = tuple((name,) for name in self.names) or ((),)
-        for group, resource, verb, name in itertools.product(
-            self.groups, self.resources, self.verbs, names
-        ):
-            yield RbacRule(verbs=(verb,), groups=(group,), resources=(resource,), names=name)
-        for url, verb in itertools.product(self.urls, self.verbs):
-            yield RbacRule(verbs=(verb,), urls=(url,))
-
-    def covers(self, piece: RbacRule) -> bool:
-        """Whether everything that a piece allows is allowed by this rule as well."""
-        return (
-            _has(self.verbs, piece.verbs)
-            and _has(self.groups, piece.groups)
-            and all(_resource_covers(self.resources, resource) for resource in piece.resources)
-            and (not self.names or (bool(piece.names) and set(piece.names) <= set(self.names)))
-            and all(any(_path_covers(mine, url) for mine in self.urls) for url in piece.urls)
-        )
-
-
-EVERYTHING = (
-    RbacRule(verbs=(ALL,), groups=(ALL,), resources=(ALL,)),
-    RbacRule(verbs=(ALL,), urls=(ALL,)),
-)
-
 
 def read_rules(role: JsonObject) -> tuple[RbacRule, ...]:
     """Return the rules of a Role or ClusterRole."""
@@ -110,51 +83,10 @@ def read_rules(role: JsonObject) -> tuple[RbacRule, ...]:
     return tuple(RbacRule.from_json(rule) for rule in rules if isinstance(rule, dict))
 
 
-def uncovered(owned: Iterable[RbacRule], wanted: Iterable[RbacRule]) -> list[RbacRule]:
-    """Return the pieces of the wanted rules that no owned rule covers."""
-    mine = list(owned)
-    return [
-        piece
-        for rule in wanted
-        for piece in rule.pieces()
-        if not any(rule.covers(piece) for rule in mine)
-    ]
-
-
-def compact(pieces: Iterable[RbacRule]) -> list[RbacRule]:
-    """Join pieces that differ in their verb only."""
-    verbs: dict[RbacRule, list[str]] = {}
-    for piece in pieces:
-        verbs.setdefault(dataclasses.replace(piece, verbs=()), []).extend(piece.verbs)
-    return [dataclasses.replace(rule, verbs=tuple(found)) for rule, found in verbs.items()]
-
-
-def describe(rule: RbacRule) -> str:
-    """Write a rule the way Kubernetes' refusals do."""
-    parts = {
-        "APIGroups": rule.groups,
-        "Resources": rule.resources,
-        "ResourceNames": rule.names,
-        "NonResourceURLs": rule.urls,
-        "Verbs": rule.verbs,
-    }
-    shown = [f"{name}:{go_list(values)}" for name, values in parts.items() if values]
-    return "{" + ", ".join(shown) + "}"
-
-
-def go_list(values: Iterable[str]) -> str:
-    """Write strings as Go prints a quoted list."""
-    return "[" + " ".join(f'"{value}"' for value in values) + "]"
-
-
 def _texts(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
         return ()
     return tuple(item for item in value if isinstance(item, str))
-
-
-def _has(mine: tuple[str, ...], wanted: tuple[str, ...]) -> bool:
-    return ALL in mine or set(wanted) <= set(mine)
 
 
 def _resource_covers(resources: tuple[str, ...], wanted: str) -> bool:
@@ -201,12 +133,12 @@ class RbacPolicy:
 
     def __init__(self, store: ObjectStore) -> None:
         self.revision = 0
-        self._store = store
-        self._seen = -1
+        names = (ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS)
+        self._collections = [store.collection(name) for name in names]
+        self._seen: list[int] = []
         self._rules: dict[tuple[str, str], tuple[RbacRule, ...]] = {}
-        self._bound: dict[tuple[str, str], list[tuple[str, RoleGrant]]] = {}
-        # By subject (`user NAME` or `group NAME`), then by namespace ("" is the whole cluster).
-        self._grants: dict[str, dict[str, list[RoleGrant]]] = {}
+        # By subject (`user NAME` or `group NAME`) and namespace ("" is the whole cluster).
+        self._grants: dict[tuple[str, str], list[RoleGrant]] = {}
 
     def grants(self, user: UserInfo, namespace: str) -> Iterator[RoleGrant]:
         """Yield what is granted to a user: in the whole cluster first, then in the namespace."""
@@ -214,7 +146,7 @@ class RbacPolicy:
         subjects = [f"user {user.name}", *(f"group {group}" for group in user.groups)]
         for place in ("", namespace) if namespace else ("",):
             for subject in subjects:
-                yield from self._grants.get(subject, {}).get(place, ())
+                yield from self._grants.get((subject, place), ())
 
     def rules_of(self, grant: RoleGrant) -> tuple[RbacRule, ...] | None:
         """Return the rules that a grant gives; None where its role does not exist."""
@@ -225,11 +157,6 @@ class RbacPolicy:
         self.refresh()
         return self._rules.get((CLUSTER_ROLES, name))
 
-    def role(self, namespace: str, name: str) -> tuple[RbacRule, ...] | None:
-        """Return a Role's rules; None where it does not exist."""
-        self.refresh()
-        return self._rules.get((ROLES, f"{namespace}/{name}"))
-
     def rules_for(self, user: UserInfo, namespace: str) -> list[RbacRule]:
         """Return every rule that holds for a user in a namespace."""
         return [
@@ -237,52 +164,22 @@ class RbacPolicy:
         ]
 
     def refresh(self) -> None:
-        """Take in what was written since the last time."""
-        version = self._store.version
-        if version == self._seen:
+        """Make the index again where a role or binding was written since."""
+        seen = [collection.revision for collection in self._collections]
+        if seen == self._seen:
             return
-        for name in (ROLES, CLUSTER_ROLES, ROLE_BINDINGS, CLUSTER_ROLE_BINDINGS):
-            self._follow(name)
-        self._seen = version
-
-    def _follow(self, name: str) -> None:
-        collection = self._store.collection(name)
-        if self._seen < collection.log.compacted:
-            self._reread(name)
-            return
-        for change in collection.log.after(self._seen):
-            self._take(name, change.record, deleted=change.deleted)
-
-    def _reread(self, name: str) -> None:
-        """The log does not reach back far enough, or nothing was read yet."""
-        for key in [key for key in (*self._rules, *self._bound) if key[0] == name]:
-            self._forget(key)
-        for record in self._store.collection(name).scan():
-            self._take(name, record, deleted=False)
-
-    def _take(self, name: str, record: StoredObject, *, deleted: bool) -> None:
+        self._seen = seen
         self.revision += 1
-        key = (name, record.key)
-        self._forget(key)
-        if deleted:
-            return
-        obj = record.decode()
-        if name in (ROLES, CLUSTER_ROLES):
-            self._rules[key] = read_rules(obj)
-            return
-        self._bound[key] = list(_read_grants(obj, record.namespace))
-        for subject, grant in self._bound[key]:
-            self._grants.setdefault(subject, {}).setdefault(grant.namespace, []).append(grant)
-
-    def _forget(self, key: tuple[str, str]) -> None:
-        self._rules.pop(key, None)
-        for subject, grant in self._bound.pop(key, ()):
-            places = self._grants[subject]
-            places[grant.namespace].remove(grant)
-            if not places[grant.namespace]:
-                del places[grant.namespace]
-            if not places:
-                del self._grants[subject]
+        self._rules.clear()
+        self._grants.clear()
+        for collection in self._collections:
+            for record in collection.scan():
+                obj = record.decode()
+                if collection.name in (ROLES, CLUSTER_ROLES):
+                    self._rules[collection.name, record.key] = read_rules(obj)
+                    continue
+                for subject, grant in _read_grants(obj, record.namespace):
+                    self._grants.setdefault((subject, grant.namespace), []).append(grant)
 
 
 def _read_grants(binding: JsonObject, namespace: str) -> Iterator[tuple[str, RoleGrant]]:

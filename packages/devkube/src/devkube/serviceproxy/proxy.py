@@ -1,11 +1,11 @@
-"""The proxy of one node: Services and slices in, listening sockets out.
+"""The service proxy: Services and slices in, listening sockets out.
 
 Handlers only note which Service changed; one task works through the notes and brings that Service's
 listeners to what routing says. So there is one writer, however fast the changes come.
 
 A userspace proxy can refuse a connection only by not listening. So a socket is opened when the
 first backend appears and closed when the last one goes; connections that run are left alone, as
-kube-proxy leaves them. Session affinity keeps a client address at the same endpoint for a while.
+kube-proxy leaves them.
 
 Real nodes see endpoint changes after a delay, and not all in the same order. For tests a
 `PropagationDelay` keeps each change back for its delay plus a random part of its jitter; changes to the
@@ -22,22 +22,16 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from devkube.serviceproxy.routing import (
-    Frontend,
-    ProxiedService,
-    backends,
-    family_of,
-    frontends,
-)
+from devkube.serviceproxy.routing import Frontend, backends, frontends
 from kubeloop.aio.relay import RelayEnd
 from kubeloop.informer import SharedInformerFactory
-from kubeloop.objects.core import SERVICES, SLICES, EndpointSlice
+from kubeloop.objects.core import SERVICES, SLICES, EndpointSlice, Service
 from kubeloop.objects.gvk import GroupVersionKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from devkube.serviceproxy.routing import Backend, ProxiedServiceSpec
+    from devkube.serviceproxy.routing import Backend
     from kubeloop.controller.events.recorder import EventRecorder
     from kubeloop.informer import Notification
     from kubeloop.informer.factory import ResourceClient
@@ -46,7 +40,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 _BACKLOG = 4096
 _FIRST_PORT = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
-_DEFAULT_SECONDS = 10_800
 _SERVICE = GroupVersionKind("", "v1", "Service")
 
 
@@ -95,12 +88,10 @@ class PortListener:
         self,
         frontend: Frontend,
         *,
-        affinity: SessionAffinity,
         complain: Callable[[str], None] = _log.warning,
         choose: Callable[[Sequence[Backend]], Backend] = random.choice,
     ) -> None:
         self.frontend = frontend
-        self._affinity = affinity
         self._complain = complain
         self._choose = choose
         self._backends: list[Backend] = []
@@ -139,7 +130,7 @@ class PortListener:
         except PermissionError:
             self._complain(
                 f"nothing listens on {host}:{port}: ports below {_unprivileged()} take a privilege"
-                " here; give the Service a higher port, start the cluster with --netns, or as root"
+                " here; give the Service a higher port, or start the cluster as root"
             )
         except OSError as error:
             self._complain(f"nothing listens on {host}:{port}: {error}")
@@ -152,14 +143,11 @@ class PortListener:
     def _forget(self, end: RelayEnd) -> None:
         self._open.discard(end)
 
-    def _accepted(self, client: RelayEnd, peer: str) -> None:
-        backend = self._affinity.of(peer, self._backends) or (
-            self._choose(self._backends) if self._backends else None
-        )
-        if backend is None:
+    def _accepted(self, client: RelayEnd) -> None:
+        if not self._backends:
             client.abort()
             return
-        self._affinity.remember(peer, backend)
+        backend = self._choose(self._backends)
         task = asyncio.get_running_loop().create_task(self._join(client, backend))
         self._joining.add(task)
         task.add_done_callback(self._joining.discard)
@@ -189,48 +177,14 @@ class _ClientEnd(RelayEnd):
     __slots__ = ("_accepted",)
 
     def __init__(
-        self,
-        accepted: Callable[[RelayEnd, str], None],
-        lost: Callable[[RelayEnd], None],
+        self, accepted: Callable[[RelayEnd], None], lost: Callable[[RelayEnd], None]
     ) -> None:
         super().__init__(lambda: lost(self))
         self._accepted = accepted
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
-        peer = transport.get_extra_info("peername")
-        self._accepted(self, peer[0] if peer else "")
-
-
-class SessionAffinity:
-    """Remembers where each client went; forgets after `seconds`, or at once where that is 0."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._last: dict[str, tuple[Backend, float]] = {}
-
-    @classmethod
-    def for_service(cls, spec: ProxiedServiceSpec) -> SessionAffinity:
-        """Return what the Service asks for."""
-        if spec.session_affinity != "ClientIP":
-            return cls(0)
-        config = spec.session_affinity_config
-        if config is None or config.client_ip is None:
-            return cls(_DEFAULT_SECONDS)
-        return cls(config.client_ip.timeout_seconds)
-
-    def of(self, client: str, backends: Sequence[Backend]) -> Backend | None:
-        """Return where the client went last, where that is still to be had."""
-        backend, until = self._last.get(client, (None, 0.0))
-        if backend in backends and asyncio.get_running_loop().time() < until:
-            return backend
-        return None
-
-    def remember(self, client: str, backend: Backend) -> None:
-        """Note where the client goes now."""
-        if self._seconds:
-            until = asyncio.get_running_loop().time() + self._seconds
-            self._last[client] = (backend, until)
+        self._accepted(self)
 
 
 class ServiceProxy:
@@ -240,17 +194,15 @@ class ServiceProxy:
         self,
         client: ResourceClient,
         *,
-        node: str = "",
         propagation: PropagationDelay | None = None,
         recorder: EventRecorder | None = None,
     ) -> None:
-        self._factory = SharedInformerFactory(client, name=f"service proxy {node}")
-        self._services = self._factory.informer(SERVICES, ProxiedService)
+        self._factory = SharedInformerFactory(client, name="service proxy")
+        self._services = self._factory.informer(SERVICES, Service)
         self._slices = self._factory.informer(SLICES, EndpointSlice)
-        self._node = node
         self._recorder = recorder
         self.propagation = propagation or PropagationDelay()
-        self._seen_services: dict[str, ProxiedService] = {}
+        self._seen_services: dict[str, Service] = {}
         self._seen_slices: dict[str, dict[str, EndpointSlice]] = {}
         self._slice_owners: dict[str, str] = {}
         self._listeners: dict[str, dict[Frontend, PortListener]] = {}
@@ -272,7 +224,7 @@ class ServiceProxy:
 
     # What the cluster says, as late as this node hears of it
 
-    def _service_event(self, note: Notification[ProxiedService]) -> None:
+    def _service_event(self, note: Notification[Service]) -> None:
         obj = self._services.store.get(note.key)
         self.propagation.pass_on(f"service {note.key}", lambda: self._see_service(note.key, obj))
 
@@ -280,7 +232,7 @@ class ServiceProxy:
         obj = self._slices.store.get(note.key)
         self.propagation.pass_on(f"slice {note.key}", lambda: self._see_slice(note.key, obj))
 
-    def _see_service(self, key: str, service: ProxiedService | None) -> None:
+    def _see_service(self, key: str, service: Service | None) -> None:
         if service is None:
             self._seen_services.pop(key, None)
         else:
@@ -313,16 +265,11 @@ class ServiceProxy:
         for frontend, port in wanted.items():
             if frontend not in listeners:
                 listeners[frontend] = PortListener(
-                    frontend,
-                    affinity=SessionAffinity.for_service(service.spec),
-                    complain=functools.partial(self._complain, service),
+                    frontend, complain=functools.partial(self._complain, service)
                 )
-            family = family_of(frontend.host)
-            await listeners[frontend].route_to(
-                backends(service, port, slices, family=family, node=self._node)
-            )
+            await listeners[frontend].route_to(backends(port, slices))
 
-    def _complain(self, service: ProxiedService, message: str) -> None:
+    def _complain(self, service: Service, message: str) -> None:
         meta = service.metadata
         _log.warning("Service %s/%s: %s", meta.namespace, meta.name, message)
         if self._recorder is not None:

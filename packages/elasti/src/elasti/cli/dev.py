@@ -12,7 +12,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
@@ -21,12 +21,10 @@ from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.rendering import echo
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import Iterator, Mapping, Sequence
 
     from devkube.cluster import DevCluster
 
-_HOST = "127.0.0.1"
 _START_SECONDS = 60.0
 _OWN_IMAGES = {
     "elasti": ("elasti",),
@@ -66,11 +64,6 @@ _OWN_IMAGES = {
     multiple=True,
     help="What runs for an image where a container names no command; may be repeated.",
 )
-@click.option(
-    "--netns",
-    is_flag=True,
-    help="Give the cluster a network namespace of its own: private addresses, low ports.",
-)
 def command(
     *,
     port: int,
@@ -78,7 +71,6 @@ def command(
     data_dir: Path | None,
     kubeconfig: Path | None,
     programs: tuple[str, ...],
-    netns: bool,
 ) -> None:
     """Run a development cluster until Ctrl-C: an API server, controllers, pods as local processes.
 
@@ -90,14 +82,13 @@ def command(
       elasti dev
       elasti dev --nodes 3 --data-dir ~/.local/share/elasti-dev
       elasti dev --port 0 --kubeconfig ~/.kube/config
-      elasti dev --run 'nginx=python3 -m http.server --bind $(POD_IP) 80'
+      elasti dev --run 'nginx=python3 -m http.server --bind $(POD_IP) 8080'
     """
     with _collector_off():
         need_devkube("elasti dev")
         from elasti.cli.running import fast_loop, run_until_interrupted
 
         entrypoints = read_programs(programs)
-        outside = enter_network_namespace(port) if netns else None
         run_until_interrupted(
             lambda: _run(
                 port=port,
@@ -105,7 +96,6 @@ def command(
                 data_dir=data_dir.expanduser() if data_dir else None,
                 kubeconfig=(kubeconfig or Path("~/.kube/elasti-dev.yaml")).expanduser(),
                 entrypoints=entrypoints,
-                outside=outside,
             ),
             loop_factory=fast_loop(),
         )
@@ -142,7 +132,6 @@ async def _run(
     data_dir: Path | None,
     kubeconfig: Path,
     entrypoints: Mapping[str, tuple[str, ...]],
-    outside: NamespaceAccess | None,
 ) -> None:
     """Run a cluster until cancelled. Raises ClickException with one line where it cannot."""
     from devkube import kubeconfig as kubeconfigs
@@ -157,14 +146,11 @@ async def _run(
             data_dir=data_dir,
             environment=container_environment(os.environ),
             entrypoints=entrypoints,
-            outside=outside.socket if outside else None,
         ) as cluster:
             current = kubeconfigs.write(kubeconfig, cluster.access())
             await _ready(cluster)
             for line in startup_message(cluster.url, nodes, data_dir, kubeconfig, current=current):
                 echo(line)
-            if outside is not None:
-                echo(f"Pods and Services are in a network of their own: {outside.enter} enters it.")
             # What the start left is garbage, or here to stay: not to be scanned again.
             gc.collect()
             gc.freeze()
@@ -192,34 +178,6 @@ async def _ready(cluster: DevCluster) -> None:
             f"the nodes are not ready after {_START_SECONDS:.0f} s; is the machine out of memory,"
             " or very busy?"
         ) from None
-
-
-class NamespaceAccess(NamedTuple):
-    """The way into the cluster of a process in a network namespace."""
-
-    socket: socket.socket
-    enter: str
-    """The command that runs a shell where the pods are."""
-
-
-def enter_network_namespace(port: int) -> NamespaceAccess:
-    """Listen, then move this process into a network namespace. Raises ClickException."""
-    import errno
-
-    from devkube import netns
-    from devkube.cluster import PortInUse
-
-    user = "" if os.geteuid() == 0 else " -U --preserve-credentials"
-    try:
-        listening = netns.listen(_HOST, port)
-        netns.enter()
-    except netns.NamespaceRefused as error:
-        raise click.ClickException(str(error)) from error
-    except OSError as error:
-        if error.errno == errno.EADDRINUSE:
-            raise click.ClickException(str(PortInUse(_HOST, port))) from error
-        raise click.ClickException(f"cannot listen on {_HOST}:{port}: {error}") from error
-    return NamespaceAccess(listening, f"nsenter -t {os.getpid()}{user} -n")
 
 
 def read_programs(given: Sequence[str]) -> dict[str, tuple[str, ...]]:

@@ -83,7 +83,9 @@ class DefinitionController:
         self._deleter = Deleter(writer)
 
     def restore(self) -> None:
-        """Serve what the database brought back."""
+        """Serve what is stored and nothing else: after a start, and after writes were undone."""
+        for resource in [resource for resource in self._registry if resource.custom]:
+            self._registry.remove(resource.group, resource.plural)
         for record in self._writer.store.collection(DEFINITIONS).scan():
             self._serve(record.decode())
 

@@ -3,7 +3,7 @@
 A plugin may change the object or refuse it. Plugins run in order, after decoding and before defaults
 and validation, and without awaiting: a write is one step.
 
-Cluster addresses and node ports are allocated as Services are written. What is taken is read off the
+Cluster addresses are allocated as Services are written. What is taken is read off the
 stored Services each time: one truth, nothing to repair after a crash. A cluster that starts with
 other address ranges than last time moves the stored Services to them.
 """
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
 NAMESPACES = "/namespaces"
 _SERVICES = "/services"
-_NODE_PORTS = range(30000, 32768)
-_WITH_NODE_PORTS = ("NodePort", "LoadBalancer")
 _ADDRESS_FIELD = "spec.clusterIP"
 _API_SERVER = "default/kubernetes"
 
@@ -112,7 +110,7 @@ def _terminating(resource: ServedResource, name: str, namespace: str) -> status.
 
 
 class ServiceAddresses:
-    """Gives Services their cluster addresses and node ports."""
+    """Gives Services their cluster addresses."""
 
     def __init__(self, store: ObjectStore, *, network: str) -> None:
         self._store = store
@@ -130,8 +128,6 @@ class ServiceAddresses:
             return
         spec.setdefault("ipFamilyPolicy", "SingleStack")
         self._address(review, spec)
-        if spec.get("type") in _WITH_NODE_PORTS:
-            self._node_ports(review, spec)
 
     def _address(self, review: AdmissionReview, spec: JsonObject) -> None:
         old = (review.old or {}).get("spec") or {}
@@ -149,7 +145,7 @@ class ServiceAddresses:
             wanted = self._free(taken)
         spec["clusterIP"] = wanted
         spec["clusterIPs"] = [wanted]
-        spec.setdefault("ipFamilies", ["IPv6" if ":" in wanted else "IPv4"])
+        spec.setdefault("ipFamilies", ["IPv4"])
 
     def _claim(self, review: AdmissionReview, wanted: str, taken: set[str]) -> None:
         name = review.obj["metadata"].get("name", "")
@@ -171,7 +167,7 @@ class ServiceAddresses:
 
     def _taken(self) -> Iterator[str]:
         for record in self._store.collection(_SERVICES).scan():
-            address = record.fields.get("spec.clusterIP")
+            address = record.fields.get(_ADDRESS_FIELD)
             if address:
                 yield address
 
@@ -185,63 +181,22 @@ class ServiceAddresses:
                 return address
         raise status.failure(500, "InternalError", "failed to allocate a serviceIP: range is full")
 
-    def _node_ports(self, review: AdmissionReview, spec: JsonObject) -> None:
-        if spec.get("allocateLoadBalancerNodePorts") is False:
-            return
-        old = (review.old or {}).get("spec") or {}
-        mine = {port.get("nodePort") for port in old.get("ports") or []}
-        taken = self._taken_ports() - mine
-        known = {
-            (p.get("port"), p.get("protocol", "TCP")): p.get("nodePort")
-            for p in old.get("ports") or []
-        }
-        for index, port in enumerate(spec.get("ports") or []):
-            wanted = port.get("nodePort") or known.get(
-                (port.get("port"), port.get("protocol", "TCP"))
-            )
-            if wanted and (why := _unusable(wanted, taken)):
-                error = status.invalid(f"spec.ports[{index}].nodePort", wanted, why)
-                raise review.resource.invalid(review.obj["metadata"].get("name", ""), [error])
-            port["nodePort"] = wanted or next(free for free in _NODE_PORTS if free not in taken)
-            taken.add(port["nodePort"])
-
-    def _taken_ports(self) -> set[int]:
-        taken = set()
-        for record in self._store.collection(_SERVICES).scan():
-            if record.fields.get("spec.type") in _WITH_NODE_PORTS:
-                ports = (record.decode().get("spec") or {}).get("ports") or []
-                taken |= {port["nodePort"] for port in ports if port.get("nodePort")}
-        return taken
-
-
-def _unusable(port: int, taken: set[int]) -> str:
-    """Say what keeps a node port from being used; nothing where it is free."""
-    if port not in _NODE_PORTS:
-        return (
-            "provided port is not in the valid range. The range of valid ports is"
-            f" {_NODE_PORTS[0]}-{_NODE_PORTS[-1]}"
-        )
-    return "provided port is already allocated" if port in taken else ""
-
 
 def move_services(store: ObjectStore, *, network: str) -> None:
     """Give Services whose address is of another range the same place in this one.
 
-    A cluster's ranges may be taken when it starts again, or it starts in another kind of network.
+    A cluster's range may be taken when it starts again; all ranges have the same size.
     """
-    here = ipaddress.IPv4Network(network)
+    here = ipaddress.ip_network(network)
     services = store.collection(_SERVICES)
-    addresses = {record.key: record.fields.get(_ADDRESS_FIELD, "") for record in services.scan()}
-    taken = {address for address in addresses.values() if _is_in(address, here)}
-    for key, address in addresses.items():
-        record = services.get(key)
-        if record is None or address in ("", "None") or ":" in address or _is_in(address, here):
+    for record in list(services.scan()):
+        address = record.fields.get(_ADDRESS_FIELD, "")
+        if address in ("", "None") or ipaddress.ip_address(address) in here:
             continue
-        found = _address_in(address, here, taken)
-        taken.add(found)
+        moved = str(here[int(ipaddress.ip_address(address)) % here.num_addresses])
         service = record.decode()
-        _set_address(service, found)
-        store.put(services, key, service, fields={**record.fields, _ADDRESS_FIELD: found})
+        service["spec"] |= {"clusterIP": moved, "clusterIPs": [moved]}
+        store.put(services, record.key, service, fields={**record.fields, _ADDRESS_FIELD: moved})
 
 
 def make_server_reachable(store: ObjectStore, *, port: int) -> None:
@@ -267,28 +222,3 @@ def may_listen(address: str, port: int) -> bool:
         except OSError:
             return True
     return True
-
-
-def _is_in(address: str, network: ipaddress.IPv4Network) -> bool:
-    try:
-        return ipaddress.ip_address(address) in network
-    except ValueError:
-        return False
-
-
-def _address_in(address: str, network: ipaddress.IPv4Network, taken: set[str]) -> str:
-    """Return the address at the same distance from the network's beginning, or the next free one."""
-    size = network.num_addresses
-    first = int(ipaddress.IPv4Address(address)) % size
-    for step in range(size):
-        found = str(network[(first + step) % size])
-        if found not in taken:
-            return found
-    raise ValueError(f"more Services than addresses in {network}")
-
-
-def _set_address(service: JsonObject, address: str) -> None:
-    spec = service["spec"]
-    spec["clusterIP"] = address
-    others = [other for other in spec.get("clusterIPs") or () if ":" in other]
-    spec["clusterIPs"] = [address, *others]

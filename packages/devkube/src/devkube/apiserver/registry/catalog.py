@@ -1,9 +1,8 @@
 """The catalogue of Kubernetes' own resources: discovery's table joined with types and rules.
 
 Kinds without rules are stored as their type allows. Two kinds live in more than one version:
-HorizontalPodAutoscalers are stored in v2 and shown in v1 with what v1 knows; events are stored in the
-core group and shown in events.k8s.io under its names. Both ways keep what the other shape cannot say
-where it can be kept.
+HorizontalPodAutoscalers are stored in v2 and shown in v1, which `kubectl autoscale` writes, with the CPU
+utilisation that v1 knows; events are stored in the core group and shown in events.k8s.io under its names.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from devkube.apiserver.validation.strategy import BuiltinStrategy, KindRules
 from kubeloop.objects.gvk import GroupVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from kubeloop.objects.meta import JsonObject
 
@@ -46,7 +45,7 @@ _PACKAGES = {
     "apiextensions.k8s.io": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions",
 }
 # What is served below a resource. Streams to a node are the kubelet's to register.
-_SUBRESOURCES = ("binding", "eviction", "finalize", "scale", "status", "token")
+_SUBRESOURCES = ("binding", "finalize", "scale", "status", "token")
 _LEFT_OUT = ("bindings", "componentstatuses")
 
 
@@ -104,11 +103,6 @@ KIND_RULES: Mapping[str, KindRules] = {
         validate=workloads.validate_selected,
         validate_update=workloads.stateful_update,
         generation=True,
-    ),
-    "ReplicationController": KindRules(
-        default=workloads.default_replica_set,
-        generation=True,
-        selectable=_paths("status.replicas"),
     ),
     "Service": KindRules(
         default=services.default_service,
@@ -173,81 +167,38 @@ KIND_RULES: Mapping[str, KindRules] = {
         validate_update=simple_kinds.binding_update,
         name_rule=names.path_segment,
     ),
-    "PodDisruptionBudget": KindRules(
-        default=simple_kinds.default_budget, generation=True, blind_update=False
-    ),
-    "PersistentVolumeClaim": KindRules(default=simple_kinds.default_claim),
+    "PodDisruptionBudget": KindRules(generation=True, blind_update=False),
     "LimitRange": KindRules(check_required=False),
     "Ingress": KindRules(generation=True),
     "NetworkPolicy": KindRules(generation=True),
 }
 
 
-def conversions_of(
-    group: str, version: str, kind: str
-) -> tuple[Callable[[JsonObject], JsonObject], Callable[[JsonObject], JsonObject]]:
-    """Return (from the stored form, to the stored form) of a kind in a version."""
-    match group, version, kind:
-        case "autoscaling", "v1", "HorizontalPodAutoscaler":
-            return autoscaler_to_v1, autoscaler_from_v1
-        case "events.k8s.io", "v1", "Event":
-            return event_to_new, event_from_new
-        case _:
-            return no_conversion, no_conversion
-
-
 def autoscaler_to_v1(obj: JsonObject) -> JsonObject:
     """Show a v2 autoscaler as v1: the CPU utilisation, if that is a metric, is all it has."""
-    result = {**obj, "apiVersion": "autoscaling/v1"}
     spec = dict(obj.get("spec") or {})
-    metrics = spec.pop("metrics", None) or []
     spec.pop("behavior", None)
-    for metric in metrics:
-        target = (metric.get("resource") or {}).get("target") or {}
-        if _is_cpu(metric) and "averageUtilization" in target:
+    for metric in spec.pop("metrics", None) or []:
+        resource = metric.get("resource") or {}
+        target = resource.get("target") or {}
+        if resource.get("name") == "cpu" and "averageUtilization" in target:
             spec["targetCPUUtilizationPercentage"] = target["averageUtilization"]
-    result["spec"] = spec
-    if "status" in obj:
-        result["status"] = _status_to_v1(obj["status"])
-    return result
-
-
-def _status_to_v1(status: JsonObject) -> JsonObject:
-    result = {
+    status = {
         name: value
-        for name, value in status.items()
+        for name, value in (obj.get("status") or {}).items()
         if name not in ("currentMetrics", "conditions")
     }
-    for metric in status.get("currentMetrics") or []:
-        current = (metric.get("resource") or {}).get("current") or {}
-        if _is_cpu(metric) and "averageUtilization" in current:
-            result["currentCPUUtilizationPercentage"] = current["averageUtilization"]
-    return result
-
-
-def _is_cpu(metric: JsonObject) -> bool:
-    return metric.get("type") == "Resource" and (metric.get("resource") or {}).get("name") == "cpu"
+    return {**obj, "apiVersion": "autoscaling/v1", "spec": spec, "status": status}
 
 
 def autoscaler_from_v1(obj: JsonObject) -> JsonObject:
     """Store a v1 autoscaler as v2."""
-    result = {**obj, "apiVersion": "autoscaling/v2"}
     spec = dict(obj.get("spec") or {})
     percentage = spec.pop("targetCPUUtilizationPercentage", None)
     if percentage is not None:
         target = {"type": "Utilization", "averageUtilization": percentage}
         spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
-    result["spec"] = spec
-    status = dict(obj.get("status") or {})
-    current = status.pop("currentCPUUtilizationPercentage", None)
-    if current is not None:
-        value = {"averageUtilization": current, "averageValue": "0"}
-        status["currentMetrics"] = [
-            {"type": "Resource", "resource": {"name": "cpu", "current": value}}
-        ]
-    if status:
-        result["status"] = status
-    return result
+    return {**obj, "apiVersion": "autoscaling/v2", "spec": spec}
 
 
 def event_to_new(obj: JsonObject) -> JsonObject:
@@ -262,6 +213,13 @@ def event_from_new(obj: JsonObject) -> JsonObject:
     """Store an events.k8s.io event as a core one."""
     names = {new: core for core, new in _EVENT_NAMES}
     return {names.get(name, name): value for name, value in obj.items()} | {"apiVersion": "v1"}
+
+
+# From the stored form, and to it.
+_CONVERSIONS = {
+    ("autoscaling", "v1", "HorizontalPodAutoscaler"): (autoscaler_to_v1, autoscaler_from_v1),
+    ("events.k8s.io", "v1", "Event"): (event_to_new, event_from_new),
+}
 
 
 def builtin_registry(types: BuiltinTypes) -> ResourceRegistry:
@@ -302,7 +260,7 @@ def _resource(
 ) -> ServedResource:
     kind = entry["kind"]
     definition = definition_name(group, version, kind)
-    load, store = conversions_of(group, version, kind)
+    load, store = _CONVERSIONS.get((group, version, kind), (no_conversion, no_conversion))
     served = ServedVersion(
         version=version,
         type=types.type(definition),

@@ -1,7 +1,7 @@
 """From a request's body to an object of its kind, and from a stored object to a response.
 
 A body is decoded to the kind that the path names: types, unknown fields, identity. A client chooses the
-representation of a response: whole objects, a table for people, or metadata only; JSON or YAML.
+representation of a response: whole objects, a table for people, or metadata only; always JSON.
 """
 
 from __future__ import annotations
@@ -41,48 +41,35 @@ class Representation(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Accepted:
-    """The representation chosen, in which version of its own, and whether as YAML."""
+    """The representation chosen, and in which version of its own."""
 
     shape: Representation = Representation.WHOLE
-    yaml: bool = False
     meta_version: str = "meta.k8s.io/v1"
-
-    @property
-    def content_type(self) -> str:
-        """The response's content type."""
-        return "application/yaml" if self.yaml else "application/json"
 
 
 def negotiate(header: str) -> Accepted:
     """Choose the first offer that is served; 406 where there is none."""
-    offers = list(_offers(header or "*/*"))
-    for media, parameters in offers:
+    for media, parameters in _offers(header or "*/*"):
         chosen = _choose(media, parameters)
         if chosen is not None:
             return chosen
-    served = "application/json, application/yaml"
-    if any(media == "application/json" for media, _ in offers):
-        raise status.failure(
-            406, "NotAcceptable", f"only the following media types are accepted: {served}"
-        )
     raise status.failure(
-        406, "NotAcceptable", f"406: Not Acceptable\n\nAvailable representations: {served}"
+        406, "NotAcceptable", "only the following media types are accepted: application/json"
     )
 
 
 def _choose(media: str, parameters: Mapping[str, str]) -> Accepted | None:
-    yaml = media in ("application/yaml", "application/x-yaml", "text/yaml")
-    if not yaml and media not in ("application/json", "application/*", "*/*", "text/plain"):
+    if media not in ("application/json", "application/*", "*/*", "text/plain"):
         return None
     wanted = parameters.get("as", "")
     if not wanted:
-        return Accepted(yaml=yaml)
+        return Accepted()
     version = f"{parameters.get('g')}/{parameters.get('v')}"
     if version not in _META_VERSIONS:
         return None
     if wanted not in [shape.value for shape in Representation if shape is not Representation.WHOLE]:
         return None
-    return Accepted(Representation(wanted), yaml, version)
+    return Accepted(Representation(wanted), version)
 
 
 def _offers(header: str) -> Iterator[tuple[str, dict[str, str]]]:

@@ -1,13 +1,12 @@
 """Subresources that are more than a part of an object.
 
-Scale shows the replicas of any workload under one shape. Bindings put pods on nodes, evictions delete
-them, finalize ends a namespace.
+Scale shows the replicas of any workload under one shape. Bindings put pods on nodes, finalize ends a
+namespace.
 """
 
 from __future__ import annotations
 
 import copy
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,7 +15,6 @@ from devkube.apiserver import calls, status
 from devkube.apiserver.calls import ApiResponse
 from devkube.apiserver.patch import patching
 from devkube.apiserver.registry.resources import dig
-from devkube.apiserver.registry.verbs import Deleter, DeletionRequest
 from devkube.apiserver.status import invalid
 from devkube.apiserver.tables.cells import selector as show_selector
 
@@ -122,11 +120,7 @@ def _shown(call: Call, obj: JsonObject, paths: ScalePaths) -> JsonObject:
 
 
 def _selector_text(found: Any) -> str:
-    if not isinstance(found, dict) or not found:
-        return ""
-    if "matchLabels" not in found and "matchExpressions" not in found:
-        found = {"matchLabels": found}  # a ReplicationController's selector is a plain map
-    return show_selector(found)
+    return show_selector(found) if isinstance(found, dict) and found else ""
 
 
 def _number(value: Any) -> int:
@@ -176,32 +170,6 @@ class PodBinding:
         since = self._writer.stamps.now()
         condition = {"type": "PodScheduled", "status": "True", "lastTransitionTime": since}
         state["conditions"] = [*others, condition]
-
-
-class PodEviction:
-    """Answers `pods/eviction`: a deletion, whatever disruption budgets say."""
-
-    def __init__(self, writer: ObjectWriter) -> None:
-        self._writer = writer
-        self._deleter = Deleter(writer)
-
-    def answer(self, call: Call) -> ApiResponse:
-        """Delete the pod."""
-        if call.attributes.verb != "create":
-            raise status.method_not_allowed()
-        record = self._writer.existing(call)
-        options = _options(calls.read_body(call))
-        if options.dry_run:
-            call = dataclasses.replace(call, query={**call.query, "dryRun": "All"})
-        self._deleter.delete(call, record, options)
-        return ApiResponse(body=msgspec.json.encode(_DONE), code=201)
-
-
-def _options(body: JsonObject) -> DeletionRequest:
-    try:
-        return msgspec.convert(body.get("deleteOptions") or {}, DeletionRequest)
-    except msgspec.ValidationError as error:
-        raise status.bad_request(f"eviction: deleteOptions cannot be read: {error}") from error
 
 
 class NamespaceFinalize:

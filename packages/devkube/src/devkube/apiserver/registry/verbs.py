@@ -354,10 +354,3 @@ class ResourceVerbs:
             details["group"] = call.resource.group
         details["uid"] = metadata.get("uid", "")
         return ApiResponse(body=_encode(status.success(details)))
-
-    def delete(self, call: Call, record_key: str) -> WriteResult:
-        """Delete an object on behalf of another subresource, with the call's own options."""
-        record = self._writer.collection(call).get(record_key)
-        if record is None:
-            raise call.resource.not_found(call.name)
-        return self._deleter.delete(call, record, read_delete_options(call))

@@ -1,6 +1,6 @@
 """The tables of Kubernetes' own kinds, as data: a title, and a path or a function for the cell.
 
-Kinds that no controller of the dev cluster works on have the columns that can be read off a field.
+Kinds that no controller of the dev cluster works on show their name and age.
 """
 
 from __future__ import annotations
@@ -164,21 +164,6 @@ def _slice_addresses(obj: JsonObject, _now: dt.datetime) -> str:
     return _some([a for item in endpoints for a in item.get("addresses") or []], "<unset>")
 
 
-def _endpoints(obj: JsonObject, _now: dt.datetime) -> str:
-    pairs = [
-        f"{address.get('ip')}:{port.get('port')}"
-        for subset in obj.get("subsets") or []
-        for port in subset.get("ports") or []
-        for address in subset.get("addresses") or []
-    ]
-    return _some(pairs, NONE)
-
-
-def _hosts(obj: JsonObject, _now: dt.datetime) -> str:
-    rules = get(obj, "spec", "rules", default=[])
-    return ",".join(rule.get("host") or "*" for rule in rules) or "*"
-
-
 _NAME = _col("Name", "metadata.name", format="name")
 _AGE = _col("Age", created)
 PLAIN = (_NAME, _AGE)
@@ -227,16 +212,7 @@ KINDS: Mapping[str, tuple[PrintedColumn, ...]] = {
         *_WIDE,
     ),
     "ReplicaSet": _REPLICA_SET,
-    "ReplicationController": _REPLICA_SET,
     "StatefulSet": (_NAME, _col("Ready", _ready), _AGE, *_WIDE[:2]),
-    "DaemonSet": (_NAME, _number("Desired", "status.desiredNumberScheduled"), _AGE, *_WIDE),
-    "Job": (_NAME, _number("Succeeded", "status.succeeded"), _AGE, *_WIDE),
-    "CronJob": (
-        _NAME,
-        _col("Schedule", "spec.schedule"),
-        _col("Suspend", "spec.suspend", default=False, type="boolean"),
-        _AGE,
-    ),
     "ControllerRevision": (_NAME, _number("Revision", "revision"), _AGE),
     "Service": (
         _NAME,
@@ -252,19 +228,6 @@ KINDS: Mapping[str, tuple[PrintedColumn, ...]] = {
         _col("AddressType", "addressType"),
         _col("Ports", _slice_ports),
         _col("Endpoints", _slice_addresses),
-        _AGE,
-    ),
-    "Endpoints": (_NAME, _col("Endpoints", _endpoints), _AGE),
-    "Ingress": (
-        _NAME,
-        _col("Class", "spec.ingressClassName", NONE),
-        _col("Hosts", _hosts),
-        _col("Address", lambda obj, _now: _load_balancer(obj)),
-        _AGE,
-    ),
-    "NetworkPolicy": (
-        _NAME,
-        _col("Pod-Selector", lambda obj, _now: selector(get(obj, "spec", "podSelector"))),
         _AGE,
     ),
     "Node": (
@@ -324,11 +287,4 @@ KINDS: Mapping[str, tuple[PrintedColumn, ...]] = {
     "ClusterRole": _CREATED_AT,
     "RoleBinding": _BINDING,
     "ClusterRoleBinding": _BINDING,
-    "PodDisruptionBudget": (
-        _NAME,
-        _col("Min Available", "spec.minAvailable", "N/A"),
-        _col("Max Unavailable", "spec.maxUnavailable", "N/A"),
-        _AGE,
-    ),
-    "PersistentVolumeClaim": (_NAME, _STATUS, _col("Volume", "spec.volumeName"), _AGE),
 }

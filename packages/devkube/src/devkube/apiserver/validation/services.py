@@ -61,29 +61,6 @@ def prepare_update(new: JsonObject, old: JsonObject) -> None:
     for name in ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy"):
         if not after.get(name) and before.get(name):
             after[name] = before[name]
-    if after.get("type") in ("NodePort", "LoadBalancer"):
-        _keep_node_ports(after.get("ports") or [], before.get("ports") or [])
-    elif before.get("type") in ("NodePort", "LoadBalancer"):
-        _drop_node_ports(after, before)
-
-
-def _drop_node_ports(after: JsonObject, before: JsonObject) -> None:
-    """Forget what the old type had and the new one has no use for, unless it was changed."""
-    known = {port.get("nodePort") for port in before.get("ports") or []}
-    for port in after.get("ports") or []:
-        if port.get("nodePort") in known:
-            port.pop("nodePort", None)
-    if after.get("externalTrafficPolicy") == before.get("externalTrafficPolicy"):
-        after.pop("externalTrafficPolicy", None)
-    after.pop("allocateLoadBalancerNodePorts", None)
-
-
-def _keep_node_ports(after: list[JsonObject], before: list[JsonObject]) -> None:
-    known = {(port.get("port"), port.get("protocol")): port.get("nodePort") for port in before}
-    for port in after:
-        node_port = known.get((port.get("port"), port.get("protocol", "TCP")))
-        if not port.get("nodePort") and node_port:
-            port["nodePort"] = node_port
 
 
 def validate_service(obj: JsonObject) -> Iterator[FieldError]:

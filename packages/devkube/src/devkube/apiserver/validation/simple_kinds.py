@@ -220,16 +220,3 @@ def binding_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
     """Refuse another role."""
     if new.get("roleRef") != old.get("roleRef"):
         yield invalid("roleRef", new.get("roleRef"), "cannot change roleRef")
-
-
-def default_budget(obj: JsonObject) -> None:
-    """Fill in a PodDisruptionBudget."""
-    spec = obj.setdefault("spec", {})
-    if "minAvailable" not in spec and "maxUnavailable" not in spec:
-        spec["minAvailable"] = 1
-
-
-def default_claim(obj: JsonObject) -> None:
-    """Fill in a PersistentVolumeClaim."""
-    obj.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
-    obj.setdefault("status", {}).setdefault("phase", "Pending")

@@ -1,4 +1,4 @@
-"""Deployments, ReplicaSets, StatefulSets, DaemonSets and Jobs: defaults, validation, immutability."""
+"""Deployments, ReplicaSets and StatefulSets: defaults, validation, immutability."""
 
 from __future__ import annotations
 
@@ -49,11 +49,10 @@ def default_pod_template(obj: JsonObject) -> None:
 
 
 def default_replica_set(obj: JsonObject) -> None:
-    """Fill in a ReplicaSet or a ReplicationController."""
+    """Fill in a ReplicaSet."""
     spec = obj.setdefault("spec", {})
     spec.setdefault("replicas", 1)
-    if "template" in spec or obj.get("kind") == "ReplicaSet":
-        pods.default_template(spec.setdefault("template", {}))
+    pods.default_template(spec.setdefault("template", {}))
 
 
 def default_stateful_set(obj: JsonObject) -> None:
