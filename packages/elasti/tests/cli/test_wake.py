@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from tests.cli.environment import CommandEnvironment
 
-from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
+from elasti.api.names import KEEP_AWAKE_ANNOTATION, SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef, StatusCondition
 from elasti.api.types import ElastiServiceStatus as Status
 from elasti.api.wire import ActivityReport
 from elasti.cli.wake import RequestKind, RequestProgress, progress_of
 from kubeloop.objects.meta import JsonObject, ObjectMeta
+from kubeloop.objects.patches import MergePatch
 
 # The judgement
 
@@ -102,6 +103,52 @@ def test_without_wait_it_only_asks(environment: CommandEnvironment):
     said = environment.ok("wake", "asked")
     assert said == "asked: asked to wake; elasti get shows what comes of it\n"
     environment.call(environment.rig.becomes("Serve", "asked"))
+
+
+def test_it_is_kept_awake_suspended_and_resumed(environment: CommandEnvironment):
+    web(environment, "kept", 0, "Proxy", cooldownPeriod=1)
+    environment.ok("wake", "kept", "--for", "3h", "--wait", "--timeout", "50")
+    assert KEEP_AWAKE_ANNOTATION in annotations_of(environment, "kept")
+    result = environment.run("sleep", "kept", "--wait", "--timeout", "50")
+    assert result.exit_code == 1
+    assert "kept awake until" in result.stderr
+    assert environment.ok("suspend", "kept") == "kept is suspended\n"
+    assert environment.ok("resume", "kept") == "kept is resumed: it may sleep again\n"
+    assert KEEP_AWAKE_ANNOTATION not in annotations_of(environment, "kept")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "one of the three"),
+        (("web", "--all"), "one of the three"),
+        (("web", "--for", "3h", "--until", "18:00"), "not both"),
+        (("web", "--for", "tomorrow"), "is not a duration"),
+        (("web", "--for", "-3h"), "is past"),
+        (("web", "--for", "99999999999h"), ""),
+        (("web", "--until", "2020-01-31T18:00:00Z"), "is past"),
+        (("web", "--until", "25:00"), "is no time"),
+        (("web", "--until", "soon"), "is no time"),
+    ],
+)
+def test_a_wrong_choice_or_time_is_a_usage_error(
+    environment: CommandEnvironment, arguments: tuple[str, ...], words: str
+):
+    result = environment.run("wake", *arguments)
+    assert result.exit_code == 2, result.output
+    assert words in result.stderr
+
+
+def test_labels_choose(environment: CommandEnvironment):
+    web(environment, "labelled", 0, "Proxy")
+    body = MergePatch({"metadata": {"labels": {"team": "shop"}}})
+    environment.call(environment.rig.elastiservices.patch("labelled", body))
+    assert (
+        environment.ok("resume", "-l", "team=shop") == "labelled is resumed: it may sleep again\n"
+    )
+    result = environment.run("resume", "-l", "team=none")
+    assert result.exit_code == 3, result.output
+    assert "there is no ElastiService with team=none" in result.stderr
 
 
 def test_several_are_waited_for_together(environment: CommandEnvironment):

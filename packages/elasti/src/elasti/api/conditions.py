@@ -36,6 +36,7 @@ class Reason(enum.StrEnum):
     NO_READINESS_PROBE = "NoReadinessProbe"
     HPA_SCALES_TO_ZERO = "HPAScalesToZero"
     DEFINITION_OUTDATED = "DefinitionOutdated"
+    KEEP_AWAKE_IGNORED = "KeepAwakeIgnored"
     # TargetFound, ServiceFound
     FOUND = "Found"
     NOT_FOUND = "NotFound"
@@ -56,6 +57,8 @@ class Reason(enum.StrEnum):
     WAKING = "Waking"
     NOT_IN_ORDER = "NotInOrder"
     CONTESTED = "Contested"
+    SUSPENDED = "Suspended"
+    KEPT_AWAKE = "KeptAwake"
     OUTSIDE_PERIOD = "OutsidePeriod"
     NO_TRIGGERS = "NoTriggers"
     TRIGGERS_UNREAD = "TriggersUnread"

@@ -111,6 +111,13 @@ class WakeSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, 
     timeout_seconds: Annotated[int, Meta(ge=1, le=86400)] = 600
     max_held: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
     probe: Literal["Auto", "Ready", "TCP"] = "Auto"
+    replicas: Annotated[
+        Literal["Minimum", "Previous"],
+        Meta(
+            description="Scale up to spec.minTargetReplicas, or to what the target had before it"
+            " slept. A target with spec.autoscaler always wakes with the minimum."
+        ),
+    ] = "Minimum"
 
 
 class ElastiServiceSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
@@ -126,6 +133,13 @@ class ElastiServiceSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaul
     probe_response: Annotated[tuple[ProbeResponse, ...], Meta(max_length=32)] = ()
     wake: WakeSpec = WakeSpec()
     deletion_policy: Literal["ScaleUp", "Leave"] = "ScaleUp"
+    suspend: Annotated[
+        bool,
+        Meta(
+            description="Wake the target once, take the resolver out of its traffic, and then leave"
+            " both alone until this is false."
+        ),
+    ] = False
 
 
 class StatusCondition(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -158,6 +172,12 @@ class ElastiServiceStatus(
     observed_generation: int = 0
     state: str = ""
     replicas: int = 0
+    previous_replicas: Annotated[
+        int,
+        Meta(
+            description="What the target had before it slept, where spec.wake.replicas asks for it."
+        ),
+    ] = 0
     resolver_ports: tuple[ResolverPort, ...] = ()
     conditions: tuple[StatusCondition, ...] = ()
 

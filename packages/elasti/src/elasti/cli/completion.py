@@ -1,6 +1,6 @@
 """`elasti completion`: the script for a shell, and what it offers after a Tab.
 
-Contexts come from the kubeconfig, ElastiServices from the cluster. A shell waits while this runs, so it ends
+Contexts come from the kubeconfig, namespaces and ElastiServices from the cluster. A shell waits while this runs, so it ends
 after a second, whatever it is waiting for, and prints no error: the command itself will.
 """
 
@@ -37,7 +37,23 @@ def complete_contexts(ctx: click.Context, param: click.Parameter, incomplete: st
 
 def complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Offer the names of ElastiServices that are not on the line yet."""
+    from elasti.cli.elastiservices import RESOURCE
+
     assert param.name is not None
+    named = ctx.params.get(param.name) or ()
+    found = _names_in_time(ctx, RESOURCE, ctx.params.get("namespace"))
+    return [name for name in found if name.startswith(incomplete) and name not in named]
+
+
+def complete_namespaces(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Offer the namespaces of the cluster."""
+    del param
+    return [
+        name for name in _names_in_time(ctx, "v1/namespaces", "") if name.startswith(incomplete)
+    ]
+
+
+def _names_in_time(ctx: click.Context, resource: str, namespace: str | None) -> list[str]:
     # A resolver library that hangs cannot be cancelled, and an exit would wait for its thread.
     signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
     signal.setitimer(signal.ITIMER_REAL, PATIENCE)
@@ -47,27 +63,24 @@ def complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) 
         access = AccessOptions(
             context=ctx.params.get("context"), kubeconfig=ctx.params.get("kubeconfig")
         )
-        named = ctx.params.get(param.name) or ()
-        found = names_from(access, ctx.params.get("namespace"))
+        return names_from(access, resource, namespace)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    return [name for name in found if name.startswith(incomplete) and name not in named]
 
 
-def names_from(access: AccessOptions, namespace: str | None) -> list[str]:
-    """Return the names of ElastiServices; none where they cannot be had."""
+def names_from(access: AccessOptions, resource: str, namespace: str | None) -> list[str]:
+    """Return the names of objects; none where they cannot be had."""
     import asyncio
     import logging
 
-    from elasti.cli.elastiservices import RESOURCE
     from elasti.cli.running import config_for
     from kubeloop.client import Client, KubeError, RetryPolicy
     from kubeloop.objects.meta import PartialObjectMetadata
 
     async def ask() -> list[str]:
         async with Client(config_for(access), retry=RetryPolicy.never()) as client:
-            where = namespace or client.namespace
-            pager = client.resource(RESOURCE, PartialObjectMetadata).items(namespace=where)
+            where = client.namespace if namespace is None else namespace
+            pager = client.resource(resource, PartialObjectMetadata).items(namespace=where)
             return sorted([item.metadata.name async for item in pager])
 
     logging.disable()

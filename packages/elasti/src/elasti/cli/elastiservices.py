@@ -24,6 +24,7 @@ from kubeloop.informer import Deleted, Notification, SharedInformerFactory, Upda
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
+    from elasti.cli.options import Choice
     from kubeloop.client import Client, Resource
     from kubeloop.objects.patches import Patch
 
@@ -46,10 +47,10 @@ class ElastiServices:
         """The resource itself, for watches."""
         return self._objects
 
-    async def all(self) -> list[ElastiService]:
-        """Return all, by namespace and name. Raises Failure or KubeError."""
+    async def all(self, selector: str = "") -> list[ElastiService]:
+        """Return all, or those with these labels, by namespace and name. Raises Failure or KubeError."""
         with definition_needed():
-            found = [item async for item in self._objects.items()]
+            found = [item async for item in self._objects.items(selector=selector)]
         return sorted(found, key=lambda es: (es.metadata.namespace, es.metadata.name))
 
     async def get(self, name: str) -> ElastiService:
@@ -76,6 +77,20 @@ class ElastiServices:
                     raise
                 missing.append(failure)
         return found, missing
+
+    async def chosen(self, choice: Choice) -> list[str]:
+        """Return the names of those chosen; there is at least one. Raises Failure or KubeError."""
+        if choice.names:
+            return list(dict.fromkeys(choice.names))
+        found = [es.metadata.name for es in await self.all(choice.selector)]
+        if not found:
+            having = f" with {choice.selector}" if choice.selector else ""
+            raise Failure(
+                ExitCode.NOT_FOUND,
+                f"there is no ElastiService{having} in namespace {self.namespace}",
+                remedy="See what there is: elasti get -A",
+            )
+        return found
 
     async def patch(self, name: str, patch: Patch) -> ElastiService:
         """Change one. Raises Failure or KubeError."""

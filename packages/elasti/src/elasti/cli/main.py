@@ -44,6 +44,8 @@ _SECTIONS = {
         "describe": _Entry("describe", "Describe one ElastiService, with advice."),
         "wake": _Entry("wake", "Wake targets, as traffic would.", "wake"),
         "sleep": _Entry("wake", "Put targets to sleep now.", "sleep"),
+        "suspend": _Entry("wake", "Wake targets, and leave them alone from then on.", "suspend"),
+        "resume": _Entry("wake", "Let targets sleep again.", "resume"),
     },
     "A cluster": {
         "install": _Entry("install", "Install or upgrade Elasti in a cluster."),

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import click
 
 from elasti.api.names import GROUP, NAMESPACE
-from elasti.cli.completion import complete_contexts, complete_names
+from elasti.cli.completion import complete_contexts, complete_names, complete_namespaces
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -93,13 +93,43 @@ def names_argument(*, required: bool) -> Callable[[F], F]:
     )
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Choice:
+    """Which ElastiServices of a namespace a command is about; all of them where nothing is given."""
+
+    names: tuple[str, ...] = ()
+    selector: str = ""
+
+
+def choice_options(function: Callable[..., T]) -> Callable[..., T]:
+    """Add names, `-l` and `--all`, of which one is needed; the command gets them as one `choice`."""
+
+    @functools.wraps(function)
+    def called(*, names: tuple[str, ...], selector: str, everything: bool, **others: Any) -> T:
+        if [bool(names), bool(selector), everything].count(True) != 1:
+            raise click.UsageError("give names, -l with labels, or --all: one of the three")
+        return function(choice=Choice(names, selector), **others)
+
+    called = click.option("--all", "everything", is_flag=True, help="All of the namespace.")(called)
+    called = click.option(
+        "-l", "--selector", default="", help="Those with these labels, such as team=shop."
+    )(called)
+    return names_argument(required=False)(called)
+
+
 def namespace_option(
     text: str = "The namespace; the context's by default.", default: str | None = None
 ) -> Callable[[F], F]:
     """Add `-n`."""
     shown = bool(default)
     return click.option(
-        "-n", "--namespace", type=namespace, default=default, show_default=shown, help=text
+        "-n",
+        "--namespace",
+        type=namespace,
+        default=default,
+        show_default=shown,
+        shell_complete=complete_namespaces,
+        help=text,
     )
 
 

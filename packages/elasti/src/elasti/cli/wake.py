@@ -1,7 +1,8 @@
-"""`elasti wake` and `elasti sleep`: ask the operator, and wait until it is done.
+"""`elasti wake`, `sleep`, `suspend` and `resume`: ask the operator, and wait until it is done.
 
-The request is an annotation, as the resolver's own: durable, so that the leader of the moment acts on it,
-and removed by the operator when it is carried out. Nothing is scaled from here.
+A request is an annotation, as the resolver's own: durable, so that the leader of the moment acts on it,
+and removed by the operator when it is carried out. `suspend` is a field, since it lasts. Nothing is scaled
+from here.
 """
 
 from __future__ import annotations
@@ -14,15 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
+from elasti.api.names import KEEP_AWAKE_ANNOTATION, SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.cli.exits import ExitCode, Failure
-from elasti.cli.options import cluster_options, names_argument, namespace_option, timeout_option
+from elasti.cli.options import choice_options, cluster_options, namespace_option, timeout_option
 from elasti.cli.rendering import echo
 
 if TYPE_CHECKING:
     from elasti.api.types import ElastiService
     from elasti.cli.elastiservices import ElastiServices, ElastiServiceWatch
-    from elasti.cli.options import AccessOptions
+    from elasti.cli.options import AccessOptions, Choice
     from kubeloop.client import Client
 
 
@@ -46,33 +47,94 @@ class RequestKind(enum.Enum):
         return "asleep" if self is RequestKind.SLEEP else "awake"
 
 
+def _duration(_ctx: click.Context, _param: click.Parameter, text: str | None) -> dt.datetime | None:
+    from elasti.api.parsing import parse_duration
+
+    try:
+        seconds = parse_duration(text) if text is not None else None
+        ahead = dt.timedelta(seconds=seconds) if seconds is not None else None
+        return dt.datetime.now(dt.UTC) + ahead if ahead is not None else None
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter(str(error)) from error
+
+
+def _moment(_ctx: click.Context, _param: click.Parameter, text: str | None) -> dt.datetime | None:
+    from kubeloop.objects.times import parse_time
+
+    if text is None:
+        return None
+    now = dt.datetime.now().astimezone()
+    try:
+        at = dt.time.fromisoformat(text) if ":" in text[:3] else None
+    except ValueError:
+        at = None
+    try:
+        if at is None:
+            return parse_time(text)
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{text!r} is no time; write 18:00, or 2030-01-31T18:00:00Z"
+        ) from error
+    today = dt.datetime.combine(now.date(), at).astimezone()
+    tomorrow = dt.datetime.combine(now.date() + dt.timedelta(days=1), at).astimezone()
+    return today if today > now else tomorrow
+
+
 @click.command("wake")
-@names_argument(required=True)
+@choice_options
 @namespace_option()
+@click.option(
+    "--for",
+    "duration",
+    metavar="DURATION",
+    callback=_duration,
+    help="Keep it awake so long, such as 3h or 90m, whatever its triggers say.",
+)
+@click.option(
+    "--until",
+    metavar="TIME",
+    callback=_moment,
+    help="Keep it awake until then: 18:00, the next one here, or 2030-01-31T18:00:00Z.",
+)
 @click.option("--wait", is_flag=True, help="Wait until an endpoint is ready.")
 @timeout_option(300.0)
 @cluster_options
-def wake(*, names: tuple[str, ...], access: AccessOptions, **options: Any) -> None:
+def wake(
+    *,
+    choice: Choice,
+    access: AccessOptions,
+    duration: dt.datetime | None,
+    until: dt.datetime | None,
+    **options: Any,
+) -> None:
     """Wake the targets of ElastiServices, as traffic would.
 
     The request is an annotation on the ElastiService: it survives a change of leaders, and the operator
-    takes it away when an endpoint is ready. A target that is up stays up for another cooldown.
+    takes it away when an endpoint is ready. A target that is up stays up for another cooldown, and with
+    --for or --until at least until then; elasti resume ends that earlier.
 
     \b
     Examples:
       elasti wake web
       elasti wake web api -n shop --wait --timeout 60
+      elasti wake web --for 3h
+      elasti wake -l team=shop --until 18:00
     """
-    _call(RequestKind.WAKE, names, access, options)
+    if duration and until:
+        raise click.UsageError("give --for or --until, not both")
+    kept = duration or until
+    if kept is not None and kept <= dt.datetime.now(dt.UTC):
+        raise click.UsageError("the time to keep it awake until is past; name a later one")
+    _call(RequestKind.WAKE, choice, access, options | {"kept_until": kept})
 
 
 @click.command("sleep")
-@names_argument(required=True)
+@choice_options
 @namespace_option()
 @click.option("--wait", is_flag=True, help="Wait until it is asleep, or refused.")
 @timeout_option(120.0)
 @cluster_options
-def sleep(*, names: tuple[str, ...], access: AccessOptions, **options: Any) -> None:
+def sleep(*, choice: Choice, access: AccessOptions, **options: Any) -> None:
     """Put the targets of ElastiServices to sleep now.
 
     The rest of the cooldown is skipped, and the triggers are not asked, this once. Everything else stays:
@@ -88,15 +150,70 @@ def sleep(*, names: tuple[str, ...], access: AccessOptions, **options: Any) -> N
       elasti sleep web
       elasti sleep web -n shop --wait
     """
-    _call(RequestKind.SLEEP, names, access, options)
+    _call(RequestKind.SLEEP, choice, access, options)
 
 
-def _call(
-    kind: RequestKind, names: tuple[str, ...], access: AccessOptions, options: dict[str, Any]
+@click.command("suspend")
+@choice_options
+@namespace_option()
+@cluster_options
+def suspend(*, choice: Choice, access: AccessOptions, namespace: str | None) -> None:
+    """Wake targets once, and then leave them alone until `elasti resume`.
+
+    The resolver leaves their traffic, and nothing is scaled any more: not by requests, not by triggers.
+    It needs the right to update the ElastiService.
+
+    \b
+    Examples:
+      elasti suspend web
+      elasti suspend --all -n shop
+    """
+    _change(choice, access, namespace, {"spec": {"suspend": True}}, "suspended")
+
+
+@click.command("resume")
+@choice_options
+@namespace_option()
+@cluster_options
+def resume(*, choice: Choice, access: AccessOptions, namespace: str | None) -> None:
+    """End `elasti suspend`, and what `elasti wake --for` and `--until` asked for.
+
+    \b
+    Examples:
+      elasti resume web
+    """
+    ended = {
+        "metadata": {"annotations": {KEEP_AWAKE_ANNOTATION: None}},
+        "spec": {"suspend": None},
+    }
+    _change(choice, access, namespace, ended, "resumed: it may sleep again")
+
+
+def _change(
+    choice: Choice, access: AccessOptions, namespace: str | None, body: dict[str, Any], done: str
 ) -> None:
     from elasti.cli.running import run_to_end
 
-    run_to_end(lambda: _request(kind, names, access, **options))
+    async def change() -> None:
+        from elasti.cli.elastiservices import ElastiServices
+        from elasti.cli.running import connected
+        from kubeloop.objects.patches import MergePatch
+
+        async with connected(access) as client:
+            objects = ElastiServices(client, namespace or client.namespace)
+            for name in await objects.chosen(choice):
+                await objects.patch(name, MergePatch(body))
+                echo(f"{name} is {done}")
+
+    run_to_end(change)
+
+
+def _call(
+    kind: RequestKind, choice: Choice, access: AccessOptions, options: dict[str, Any]
+) -> None:
+    from elasti.cli.running import run_to_end
+
+    run_to_end(lambda: _request(kind, choice, access, **options))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -114,6 +231,10 @@ def progress_of(kind: RequestKind, es: ElastiService) -> RequestProgress:
     pending = kind.value in (es.metadata.annotations or {})
     state = es.status.state
     match kind:
+        case RequestKind.WAKE if es.spec.suspend and not es.status.replicas:
+            return RequestProgress(
+                over=True, refused="it is suspended, so nothing scales it; elasti resume ends that"
+            )
         case RequestKind.WAKE if es.status.conditions and not state:
             return RequestProgress(
                 over=True, refused=f"{why_of(es)}; the request stays until it can be met"
@@ -132,12 +253,13 @@ def progress_of(kind: RequestKind, es: ElastiService) -> RequestProgress:
 
 async def _request(
     kind: RequestKind,
-    names: tuple[str, ...],
+    choice: Choice,
     access: AccessOptions,
     *,
     namespace: str | None,
     wait: bool,
     timeout: float,
+    kept_until: dt.datetime | None = None,
 ) -> None:
     """Ask for each, and wait for all of them where wanted. Raises Failure."""
     import asyncio
@@ -147,7 +269,8 @@ async def _request(
 
     async with connected(access) as client:
         objects = ElastiServices(client, namespace or client.namespace)
-        asked = [await _ask(kind, objects, name) for name in dict.fromkeys(names)]
+        names = await objects.chosen(choice)
+        asked = [await _ask(kind, objects, name, kept_until) for name in names]
         if not wait:
             for es in asked:
                 echo(f"{es.metadata.name}: asked to {kind.verb}; elasti get shows what comes of it")
@@ -157,13 +280,17 @@ async def _request(
             await _RequestWait(kind, es).until_over(client, until)
 
 
-async def _ask(kind: RequestKind, objects: ElastiServices, name: str) -> ElastiService:
+async def _ask(
+    kind: RequestKind, objects: ElastiServices, name: str, kept_until: dt.datetime | None
+) -> ElastiService:
     from kubeloop.objects.patches import MergePatch
-    from kubeloop.objects.times import format_micro_time
+    from kubeloop.objects.times import format_micro_time, format_time
 
     annotations: dict[str, str | None] = {kind.value: format_micro_time(dt.datetime.now(dt.UTC))}
     if kind is RequestKind.WAKE:
         annotations[SLEEP_ANNOTATION] = None
+    if kept_until is not None:
+        annotations[KEEP_AWAKE_ANNOTATION] = format_time(kept_until)
     return await objects.patch(name, MergePatch({"metadata": {"annotations": annotations}}))
 
 

@@ -18,6 +18,7 @@ import structlog
 from elasti.api.defaults import cooldown_of
 from elasti.api.names import ELASTISERVICES, FIELD_MANAGER
 from elasti.api.wire import IncomingReply, WakeOutcome
+from elasti.operator.handover.plan import wake_replicas
 from elasti.operator.pacing import DeferredWork
 from elasti.operator.scale_handler import NotScalable, ScaleHandler, ScaleTarget, ScaleUp, ScaleView
 from kubeloop.aio.fairness import FairSemaphore
@@ -155,7 +156,9 @@ class TargetWaker:
         try:
             async with asyncio.timeout(_TIMEOUT), self._wake_slots.slot(details.namespace):
                 outcome, view = await self._scales.scale_up(
-                    target, details.spec.min_target_replicas, seen=await self._known(target)
+                    target,
+                    wake_replicas(details.spec, details.status),
+                    seen=await self._known(target),
                 )
         except (KubeError, NotScalable, TimeoutError) as error:
             self._metrics.scaled(details.request, details.spec.service, target.name, error)

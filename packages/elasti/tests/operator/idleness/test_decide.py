@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from elasti.api.conditions import Reason
 from elasti.operator.idleness.decide import (
     Evidence,
     Situation,
@@ -40,6 +41,43 @@ def situation(**changes: Any) -> Situation:
         now=1000, cooldown=COOLDOWN, created_at=0, triggers=(quiet_until(1000),), stale_after=60
     )
     return dataclasses.replace(base, **changes)
+
+
+# Who is heard before whom, the first in force decides; what each says when it does.
+PRECEDENCE = (
+    ("suspended", {"suspended": True}, Verdict.STAY, Reason.SUSPENDED),
+    ("kept awake", {"keep_awake_until": 1001.0}, Verdict.WAKE, Reason.KEPT_AWAKE),
+    ("outside the period", {"enabled": False}, Verdict.WAKE, Reason.OUTSIDE_PERIOD),
+    ("asked to sleep", {"asked": True}, Verdict.SLEEP, None),
+    (
+        "in use",
+        {"triggers": (watched([(990, TriggerReading(2.0))]),)},
+        Verdict.WAKE,
+        Reason.IN_USE,
+    ),
+    ("traffic", {"last_traffic": 950}, Verdict.STAY, Reason.COOLDOWN),
+    ("idle", {}, Verdict.SLEEP, None),
+)
+
+
+def test_precedence_holds_in_every_combination():
+    for present in itertools.product([True, False], repeat=len(PRECEDENCE) - 1):
+        rows = [row for row, there in zip(PRECEDENCE, (*present, True), strict=True) if there]
+        changes: dict[str, Any] = {}
+        for _, change, _, _ in rows:
+            changes |= change
+        name, _, verdict, reason = rows[0]
+        if name == "in use" and "last_traffic" in changes:
+            reason = Reason.COOLDOWN  # the obstacle names the traffic; the verdict is the same
+        found = decide(situation(**changes))
+        assert found.verdict is verdict, changes
+        assert (found.obstacle.reason if found.obstacle else None) == reason, changes
+
+
+def test_no_override_lets_a_target_sleep():
+    busy = situation(last_traffic=950)
+    for override in ({"suspended": True}, {"keep_awake_until": 1e9}, {"keep_awake_until": 999.0}):
+        assert decide(dataclasses.replace(busy, **override)).verdict is not Verdict.SLEEP
 
 
 def test_a_target_quiet_for_the_cooldown_may_sleep():

@@ -33,9 +33,10 @@ def parse_time(text: str) -> dt.datetime:
     *parts, fraction, sign, hours, minutes = match.groups()
     try:
         moment = dt.datetime(*map(int, parts), tzinfo=_zone(sign, hours, minutes))  # type: ignore[misc, arg-type]  # the pattern has exactly six numbers
-    except ValueError as error:
+        utc = moment.astimezone(dt.UTC)
+    except (ValueError, OverflowError) as error:
         raise ValueError(f"time {text!r} does not exist: {error}") from error
-    return moment.astimezone(dt.UTC).replace(microsecond=int((fraction or "0")[:6].ljust(6, "0")))
+    return utc.replace(microsecond=int((fraction or "0")[:6].ljust(6, "0")))
 
 
 def _zone(sign: str | None, hours: str, minutes: str) -> dt.timezone:

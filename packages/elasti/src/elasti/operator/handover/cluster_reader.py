@@ -19,6 +19,7 @@ from elasti.operator.handover.machine import State
 from elasti.operator.handover.observe import ClusterSnapshot, can_have_ports
 from elasti.operator.handover.pod_liveness import PodLiveness
 from elasti.operator.handover.ports import port_owner
+from elasti.operator.handover.requests import keep_awake_complaint
 from elasti.operator.report.warnings import findings_of
 from elasti.operator.scale_handler import NotScalable
 from elasti.operator.watch.caches import BY_SELECTOR, BY_SERVICE
@@ -72,7 +73,7 @@ class ClusterReader:
             ready = await self._ready(found, state)
             soon = not ready and bool(self._private_ready(found))
             found = dataclasses.replace(found, ready=ready, ready_soon=soon)
-        return await self._with_findings(found)
+        return await self._with_findings(found, state)
 
     # The target
 
@@ -187,7 +188,7 @@ class ClusterReader:
 
     # What is wrong
 
-    async def _with_findings(self, found: ClusterSnapshot) -> ClusterSnapshot:
+    async def _with_findings(self, found: ClusterSnapshot, state: ServiceState) -> ClusterSnapshot:
         warnings: tuple[Finding, ...] = ()
         if found.service is not None:
             with contextlib.suppress(KubeError):
@@ -201,6 +202,9 @@ class ClusterReader:
             owner=owner.name if owner is not None and not _is_of(owner, found.es) else "",
             outdated=self._deps.definition.finding,
             shared_with=self._services_on_same_pods(found),
+            keep_awake=keep_awake_complaint(
+                found.es.metadata.annotations, state, self._deps.clock.now().timestamp()
+            ),
         )
         return dataclasses.replace(
             found,

@@ -11,11 +11,13 @@ from elasti.api.names import (
     ELASTISERVICES,
     FIELD_MANAGER,
     FINALIZER,
+    KEEP_AWAKE_ANNOTATION,
     PAUSED_OBJECTS_ANNOTATION,
     SLEEP_ANNOTATION,
     WAKE_ANNOTATION,
 )
 from elasti.api.types import ElastiService
+from elasti.operator.handover.requests import unix_seconds
 from elasti.operator.report.status import port_statuses
 from kubeloop.client.errors import Conflict, Invalid, NotFound
 from kubeloop.controller.finalizers import add_finalizers
@@ -63,6 +65,21 @@ class ElastiServiceWriter:
         """Take a durable request to sleep away once it is over."""
         if state.requests.sleep is None:
             await self._clear(es, SLEEP_ANNOTATION)
+
+    async def clear_keep_awake(self, es: ElastiService, state: ServiceState) -> None:
+        """Take the time to keep it awake until away once it is past."""
+        kept = state.requests.kept_text
+        is_it = kept and (es.metadata.annotations or {}).get(KEEP_AWAKE_ANNOTATION) == kept
+        if is_it and unix_seconds(kept) <= self._clock.now().timestamp():
+            await self._clear(es, KEEP_AWAKE_ANNOTATION)
+
+    async def note_previous_replicas(
+        self, es: ElastiService, state: ServiceState, replicas: int
+    ) -> None:
+        """Write down what the target has, before it is scaled to zero, where a wake-up needs it."""
+        wanted = es.spec.wake.replicas == "Previous" and es.spec.autoscaler is None
+        if wanted and es.status.previous_replicas != replicas:
+            await self.patch_status(es, state, {"previousReplicas": replicas})
 
     async def note_paused(self, es: ElastiService, state: ServiceState) -> None:
         """Write down which autoscalers are paused, before they are.

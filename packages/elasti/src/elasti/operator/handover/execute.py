@@ -174,6 +174,7 @@ class HandoverExecutor:
                 if why := await self._deps.autoscalers.pause(facts.namespace, facts.autoscaler):
                     return why
             seen = state.handover.decided_on or facts.target.view
+            await self._writer.note_previous_replicas(facts.es, state, seen.replicas)
             outcome, view = await self._deps.scales.park(target_of(facts.es), seen)
         except KubeError as error:
             self._count(facts, error)

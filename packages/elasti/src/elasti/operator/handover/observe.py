@@ -77,8 +77,8 @@ class ClusterSnapshot:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the target cannot sleep at all, as things are."""
-        return refusal(self.findings) is not None
+        """Whether the target cannot sleep at all, as things are, or its user wants us out of it."""
+        return self.es.spec.suspend or refusal(self.findings) is not None
 
 
 UNDECIDED = Decision(Verdict.STAY, "not decided")

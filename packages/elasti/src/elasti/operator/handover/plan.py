@@ -20,6 +20,7 @@ from elasti.operator.handover.state import AWAKE, ServiceState
 from elasti.operator.settings import OnResolverLoss, OperatorSettings
 
 if TYPE_CHECKING:
+    from elasti.api.types import ElastiServiceSpec, ElastiServiceStatus
     from elasti.operator.autoscalers.base import AutoscalerRef
     from elasti.operator.handover.observe import Facts
     from kubeloop.objects.core import Service
@@ -87,9 +88,11 @@ def companions(facts: Facts) -> tuple[Write, ...]:
 
 
 def _replicas(wanted: Replicas, facts: Facts) -> list[Write]:
-    minimum = facts.es.spec.min_target_replicas
     if facts.target is None:
         return []
+    # Whoever scaled it up meant that many: what it had before is for a target at zero.
+    spec, status = facts.es.spec, facts.es.status
+    minimum = wake_replicas(spec, status) if facts.at_zero else spec.min_target_replicas
     match wanted:
         case Replicas.ZERO if not facts.at_zero:
             return [ParkTarget()]
@@ -97,6 +100,13 @@ def _replicas(wanted: Replicas, facts: Facts) -> list[Write]:
             return [Wake(minimum)]
         case _:
             return []
+
+
+def wake_replicas(spec: ElastiServiceSpec, status: ElastiServiceStatus) -> int:
+    """Return what a target that sleeps is scaled up to."""
+    # An autoscaler knows better than a number from before the sleep.
+    previous = spec.wake.replicas == "Previous" and spec.autoscaler is None
+    return max(spec.min_target_replicas, status.previous_replicas if previous else 0)
 
 
 def _owed(current: State | None, facts: Facts, state: ServiceState) -> tuple[AutoscalerRef, ...]:

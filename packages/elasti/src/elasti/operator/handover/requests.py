@@ -3,7 +3,8 @@
 A durable request is an annotation, so that it survives a change of leaders. A request to sleep
 stands for the rest of the cooldown and for the triggers, and for nothing else: the resolver is put
 in rotation and settles, it is asked for traffic, autoscalers are paused and every ElastiService on
-the same target must agree, as always. It is tried once. A wake-up is stronger.
+the same target must agree, as always. It is tried once. A wake-up is stronger, and so is the time
+until which a user wants the target awake.
 
 Once the target sleeps the request goes on quieting the triggers until they have calmed down by
 themselves, since metrics lag behind; after a cooldown it is over in any case. Then the annotation is
@@ -16,7 +17,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
+from elasti.api.names import KEEP_AWAKE_ANNOTATION, SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.operator.handover.machine import Activity, State
 from elasti.operator.report.status import obstacle
 from kubeloop.objects.times import parse_time
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 _MIN_LIFETIME = 120.0
 """A request is good for a cooldown, but for so many seconds at least: a hand-over takes its time."""
+_SHOWN = 40
+"""Of a value that a user wrote, in a message."""
 
 
 def unix_seconds(text: str | None) -> float:
@@ -57,12 +60,14 @@ class RequestState:
     """The requests for one target, and the times that decide about its sleep. Written here alone.
 
     Times are seconds since 1970. `last_attempt` is when an attempt to sleep last ended early.
+    `kept_text` is the time to keep it awake until that was last in force, as it was written.
     """
 
     wake: bool = False
     wake_text: str = ""
     sleep: SleepRequest | None = None
     sleep_text: str = ""
+    kept_text: str = ""
     last_traffic: float = -math.inf
     last_scaled_up: float = -math.inf
     last_attempt: float = -math.inf
@@ -77,6 +82,9 @@ class RequestState:
         if sleep != self.sleep_text:
             self.sleep_text = sleep
             self.sleep = SleepRequest(now, fulfilled=asleep) if sleep else None
+        kept = found.get(KEEP_AWAKE_ANNOTATION, "")
+        if now < unix_seconds(kept):
+            self.kept_text = kept
         wake = found.get(WAKE_ANNOTATION)
         if wake is not None and wake != self.wake_text:
             self.wake_text = wake
@@ -113,6 +121,28 @@ class RequestState:
     def end_sleep(self) -> None:
         """A request to sleep is over."""
         self.sleep = None
+
+
+def keep_awake_complaint(
+    annotations: Mapping[str, str] | None, state: ServiceState, now: float
+) -> str:
+    """Return why the time to keep a target awake until has no effect; "" where it has, or had."""
+    text = (annotations or {}).get(KEEP_AWAKE_ANNOTATION)
+    if text is None or (text and text == state.requests.kept_text):
+        return ""
+    try:
+        parse_time(text)
+    except ValueError:
+        return (
+            f"the annotation {KEEP_AWAKE_ANNOTATION} is {text[:_SHOWN]!r}, which is no time, so it"
+            " keeps nothing awake; write it like 2030-01-31T18:00:00Z"
+        )
+    if now < unix_seconds(text):
+        return ""
+    return (
+        f"the annotation {KEEP_AWAKE_ANNOTATION} is {text}, which is past, so it keeps nothing"
+        " awake; write a later time, or remove it"
+    )
 
 
 def is_in_force(state: ServiceState) -> bool:

@@ -39,7 +39,7 @@ AWAKE = (State.SERVE, State.RELEASING, State.WAKING)
 class HandoverState:
     """Where the hand-over is. Written here alone.
 
-    `refused`: the Service or the spec cannot be handed over at all. `engaged_at`: since when our
+    `refused`: the Service or the spec cannot be handed over at all, or is suspended. `engaged_at`: since when our
     slice is beside the pods'. `parked_here`: this leader parked the target, and has not seen it up
     since. `decided_on`: the scale that the decision to park was made about. `loss_slot`: when it is
     this target's turn to be woken for want of a resolver. `sliced_at`: when a slice of ours was last

@@ -103,6 +103,7 @@ class Situation:
 
     `attempt_ended`: why the last attempt to park it ended. `asked`: a person asked for the
     target to sleep now, which stands for the cooldown and for the triggers, and for nothing else.
+    `suspended`, `keep_awake_until`: a person asked for it to be left alone, or awake until then.
     """
 
     now: float
@@ -113,6 +114,8 @@ class Situation:
     last_attempt: float = -math.inf
     attempt_ended: str = ""
     asked: bool = False
+    suspended: bool = False
+    keep_awake_until: float = -math.inf
     enabled: bool = True
     triggers: Sequence[Evidence] = ()
     stale_after: float = 120.0
@@ -133,12 +136,9 @@ def is_quiet(value: float, threshold: float) -> bool:
 
 
 def decide(seen: Situation) -> Decision:
-    """Weigh the evidence."""
-    if not seen.enabled:
-        outside = "it is outside of spec.enabledPeriod, when targets stay up"
-        return Decision(
-            Verdict.WAKE, "outside the enabled period", Obstacle(Reason.OUTSIDE_PERIOD, outside)
-        )
+    """Weigh the evidence. The order is the precedence: people, then the schedule, then use."""
+    if (said := _override(seen)) is not None:
+        return said
     if seen.asked:
         return Decision(Verdict.SLEEP, "asked to sleep")
     found = next(_obstacles(seen), None)
@@ -147,6 +147,21 @@ def decide(seen: Situation) -> Decision:
     if any(trigger.is_active() for trigger in seen.triggers):
         return Decision(Verdict.WAKE, "a trigger is at or above its threshold", found)
     return Decision(Verdict.STAY, found.message, found)
+
+
+def _override(seen: Situation) -> Decision | None:
+    if seen.suspended:
+        alone = "spec.suspend is true, so it is left alone; elasti resume ends that"
+        return Decision(Verdict.STAY, "suspended", Obstacle(Reason.SUSPENDED, alone))
+    if seen.now < seen.keep_awake_until:
+        kept = f"it is kept awake until {format_moment(seen.keep_awake_until)}, as was asked for"
+        return Decision(Verdict.WAKE, "kept awake", Obstacle(Reason.KEPT_AWAKE, kept))
+    if not seen.enabled:
+        outside = "it is outside of spec.enabledPeriod, when targets stay up"
+        return Decision(
+            Verdict.WAKE, "outside the enabled period", Obstacle(Reason.OUTSIDE_PERIOD, outside)
+        )
+    return None
 
 
 def _obstacles(seen: Situation) -> Iterator[Obstacle]:

@@ -121,7 +121,8 @@ class Decisions:
     def _standing(self, details: CRDDetails) -> ServiceState | Obstacle:
         """Return what is known of one that may be decided about at all, or why it may not."""
         state = self._states.find(details.request)
-        if state is None or state.handover.refused:
+        # One that is suspended is refused as well, and has its own obstacle.
+        if state is None or (state.handover.refused and not details.spec.suspend):
             return Obstacle(
                 Reason.NOT_IN_ORDER, f"{details.name} is not in order; its condition Ready says why"
             )
@@ -149,6 +150,8 @@ class Decisions:
             last_attempt=state.requests.last_attempt,
             attempt_ended=state.requests.attempt_ended,
             asked=is_in_force(state),
+            suspended=details.spec.suspend,
+            keep_awake_until=details.keep_awake_until,
             enabled=is_enabled(details.spec.enabled_period, now),
             triggers=self._evidence(details.request) or _unread(details.spec),
             stale_after=self._stale_after,

@@ -63,10 +63,12 @@ def findings_of(
     owner: str,
     outdated: Finding | None,
     shared_with: Sequence[str],
+    keep_awake: str,
 ) -> tuple[Finding, ...]:
     """Return what is wrong with an ElastiService and what it names, refusals and warnings.
 
-    `owner` is the ElastiService that owns its Service, where that is another.
+    `owner` is the ElastiService that owns its Service, where that is another; `keep_awake` says why the
+    time to keep it awake until has no effect.
     """
     es, found = snapshot.es, []
     if problems:
@@ -81,6 +83,8 @@ def findings_of(
         )
     if outdated is not None:
         found.append(outdated)
+    if keep_awake:
+        found.append(Finding(Reason.KEEP_AWAKE_IGNORED, keep_awake, refuses=False))
     if snapshot.service is None:
         return tuple(found)
     found += service_findings(snapshot.service)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from elasti.api.names import KEEP_AWAKE_ANNOTATION
 from elasti.api.validation import SpecProblem, problems_of
 from elasti.operator.handover.requests import unix_seconds
 from elasti.operator.watch.targets import target_of
@@ -43,6 +44,7 @@ class CRDDetails:
     problems: tuple[SpecProblem, ...] = ()
     created_at: float = -math.inf
     last_scaled_up: float = -math.inf
+    keep_awake_until: float = -math.inf
 
     @property
     def request(self) -> Request:
@@ -118,6 +120,7 @@ class Directory:
             found,
             unix_seconds(created),
             unix_seconds(obj.status.last_scaled_up_time),
+            unix_seconds((meta.annotations or {}).get(KEEP_AWAKE_ANNOTATION)),
         )
 
     def _is_known_good(self, obj: ElastiService, present: CRDDetails | None) -> bool:
