@@ -44,7 +44,7 @@ def situation(**changes: Any) -> Situation:
 
 
 # Who is heard before whom, the first in force decides; what each says when it does.
-PRECEDENCE = (
+PRECEDENCE: tuple[tuple[str, dict[str, Any], Verdict, Reason | None], ...] = (
     ("suspended", {"suspended": True}, Verdict.STAY, Reason.SUSPENDED),
     ("kept awake", {"keep_awake_until": 1001.0}, Verdict.WAKE, Reason.KEPT_AWAKE),
     ("outside the period", {"enabled": False}, Verdict.WAKE, Reason.OUTSIDE_PERIOD),
