@@ -80,6 +80,7 @@ charttools: ## Build Helm, the chart's tools and actionlint once, into a cache (
 realcluster: $(READY) ## Build real nodes' programs and images once, into a cache; COMPONENTS=all: more
 	hack/realcluster/cluster build $(COMPONENTS)
 
+realcluster-test: COMPONENTS = all
 realcluster-test: realcluster ## Run our image on two real nodes; build/realcluster/report.md has the figures
 	$(BIN)/pytest tests/realcluster $(REALCLUSTER_ARGS)
 

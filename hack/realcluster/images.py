@@ -1,8 +1,9 @@
 """The images of a real cluster, made without any registry, as archives that containerd imports.
 
 `stock` makes those that only the pins decide, into the cache: the pods' pause, CoreDNS, an app that can
-sleep, and under the name python:3.13-slim a stand-in for that image, which an offline machine cannot
-pull: Debian trixie (what the real one is based on) with Debian's own Python 3.13. Its label says so.
+sleep, servers of Debian's (PostgreSQL, Redis, gRPC), and under the name python:3.13-slim a stand-in for
+that image, which an offline machine cannot pull: Debian trixie (what the real one is based on) with
+Debian's own Python 3.13. Its label says so.
 `project` builds the project's image from its own Dockerfile on that stand-in, into the tree's `build`.
 
 Everything is kept under a digest of what it is made of, and appears by a rename.
@@ -40,16 +41,31 @@ APP = "localhost/app:dev"
 PROJECT = "localhost/elasti:dev"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 PACKAGES = "ca-certificates,python3,python3-venv,python3-pip,curl,iproute2"
+SERVERS = "localhost/servers:dev"
+SERVER_PACKAGES = "postgresql,redis,python3-grpcio,python3-aiohttp,curl"
 UNNEEDED = ("doc", "man", "locale")
-BOOTSTRAP = (
-    "mmdebstrap",
-    "--quiet",
-    "--variant=minbase",
-    f"--include={PACKAGES}",
-    '--aptopt=Acquire::Languages "none"',
-    *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in UNNEEDED),
-    "trixie",
-)
+
+
+def bootstrap(packages: str, *more: str) -> tuple[str, ...]:
+    """The command that makes a root file system of Debian's packages; its last word is to follow."""
+    return (
+        "mmdebstrap",
+        "--quiet",
+        "--variant=minbase",
+        f"--include={packages}",
+        '--aptopt=Acquire::Languages "none"',
+        *(f"--dpkgopt=path-exclude=/usr/share/{name}/*" for name in UNNEEDED),
+        *more,
+        "trixie",
+    )
+
+
+BOOTSTRAP = bootstrap(PACKAGES)
+# PostgreSQL refuses a user without a name.
+SERVER_USER = '--customize-hook=echo app:x:65532:65532::/tmp:/bin/sh >> "$1/etc/passwd"'
+# A compiler for queries, as large as everything else together.
+NO_JIT = "--dpkgopt=path-exclude=/usr/lib/*/libLLVM*"
+SERVER_BOOTSTRAP = bootstrap(SERVER_PACKAGES, SERVER_USER, NO_JIT)
 BASE_FILE = """\
 FROM scratch
 ADD rootfs.tar /
@@ -60,7 +76,17 @@ CMD ["python3"]
 PROGRAM_FILE = 'FROM scratch\nCOPY {0} /{0}\nUSER 65532:65532\nENTRYPOINT ["/{0}"]\n'
 # As root, with no capability but the one that its port needs: its pod says so.
 COREDNS_FILE = 'FROM scratch\nCOPY coredns /coredns\nENTRYPOINT ["/coredns"]\n'
-APP_FILE = f'FROM {BASE}\nCOPY app.py /app.py\nUSER 65532:65532\nCMD ["python3", "-u", "/app.py"]\n'
+APP_LINES = """\
+COPY app /app
+WORKDIR /app
+ENV PYTHONDONTWRITEBYTECODE=1
+USER 65532:65532
+CMD ["python3", "-m", "tests.e2e.app"]
+"""
+APP_FILE = f"FROM {BASE}\n{APP_LINES}"
+SERVERS_FILE = f"FROM scratch\nADD rootfs.tar /\nENV LANG=C.UTF-8\n{APP_LINES}"
+# The app that the end-to-end tests count requests with.
+APP_SOURCES = ("tests/e2e/app.py", "tests/e2e/prober/__init__.py", "tests/e2e/prober/contract.py")
 
 say = speaker("realcluster: images")
 
@@ -82,28 +108,36 @@ class Stock:
     name: str
     tag: str
     containerfile: str
-    source: Path
-    """The one file that it adds to what it stands on."""
+    sources: tuple[tuple[str, Path], ...]
+    """The files that it adds to what it stands on, by their names in the context."""
+    rootfs: tuple[str, ...] = ()
+    """The command that makes its rootfs.tar, where it has one."""
 
 
 def stock_images(env: Mapping[str, str]) -> list[Stock]:
     """Those that every node imports."""
-    tools = {name: toolsets()[name].directory(env) / name for name in ("pause", "coredns")}
+    tools = {n: ((n, toolsets()[n].directory(env) / n),) for n in ("pause", "coredns")}
+    app = tuple((f"app/{name}", ROOT / name) for name in APP_SOURCES)
     return [
         Stock("pause", PAUSE, PROGRAM_FILE.format("pause"), tools["pause"]),
         Stock("coredns", coredns_tag(), COREDNS_FILE, tools["coredns"]),
-        Stock("app", APP, APP_FILE, HERE / "app" / "app.py"),
+        Stock("app", APP, APP_FILE, app),
     ]
 
 
 def extra_images(env: Mapping[str, str]) -> list[Stock]:
-    """Those of programs that somebody has asked for, and that are imported where they are used."""
+    """Those that are imported where they are used: servers, and programs that were asked for."""
     names = [name for name in toolsets() if name not in ESSENTIAL]
     built = {name: toolsets()[name].directory(env) / name for name in names}
+    app = tuple((f"app/{name}", ROOT / name) for name in APP_SOURCES)
+    servers = (*app, ("app/echo.py", HERE / "servers" / "echo.py"))
     return [
-        Stock(name, program_tag(name), PROGRAM_FILE.format(name), path)
-        for name, path in built.items()
-        if path.exists()
+        Stock("servers", SERVERS, SERVERS_FILE, servers, SERVER_BOOTSTRAP),
+        *(
+            Stock(name, program_tag(name), PROGRAM_FILE.format(name), ((name, path),))
+            for name, path in built.items()
+            if path.exists()
+        ),
     ]
 
 
@@ -123,10 +157,11 @@ def base_directory(env: Mapping[str, str]) -> Path:
 
 def archive(image: Stock, env: Mapping[str, str]) -> Path:
     """The file that an image is (or would be) in."""
-    # A built program's directory has its version in its name; our own file has its text.
-    origin = image.source.read_bytes() if image.name == "app" else str(image.source)
+    # A built program's directory has its version in its name; our own files have their texts.
+    origins = [p.read_bytes() if p.suffix == ".py" else str(p) for _, p in image.sources]
     base = base_directory(env)
-    return base / f"{image.name}-{digest(base.name, image.tag, image.containerfile, origin)}.tar"
+    name = digest(base.name, image.tag, image.containerfile, *image.rootfs, *origins)
+    return base / f"{image.name}-{name}.tar"
 
 
 def command(*words: str) -> None:
@@ -157,16 +192,23 @@ def save(storage: Path, tag: str, target: Path) -> None:
     half.rename(target)
 
 
+def link_rootfs(bootstrapping: tuple[str, ...], where: Path, context: Path) -> None:
+    """Put a root file system of Debian's packages into a context; it is made once."""
+    rootfs = where / f"rootfs-{digest(*bootstrapping)}.tar"
+    if not rootfs.exists():
+        say("making a root file system from Debian's packages")
+        half = rootfs.with_suffix(".half.tar")
+        half.unlink(missing_ok=True)
+        command(*bootstrapping, str(half))
+        half.rename(rootfs)
+    os.link(rootfs, context / "rootfs.tar")
+
+
 def make_base(where: Path, tmp: Path) -> None:
     """The stand-in, in the storage."""
-    rootfs = where / "rootfs.tar"
-    if not rootfs.exists():
-        say("making the base image's stand-in from Debian's packages")
-        command(*BOOTSTRAP, str(tmp / "rootfs.tar"))
-        (tmp / "rootfs.tar").rename(rootfs)
     context = tmp / "base"
     context.mkdir()
-    os.link(rootfs, context / "rootfs.tar")
+    link_rootfs(BOOTSTRAP, where, context)
     (context / "Dockerfile").write_text(BASE_FILE)
     buildah(where, "bud", "--quiet", "--pull-never", "--tag", BASE, str(context))
     (where / ".made").touch()
@@ -195,8 +237,12 @@ def make(image: Stock, target: Path, storage: Path, tmp: Path) -> None:
     """Build one stock image and write its archive."""
     context = tmp / f"context-{image.name}"
     context.mkdir()
-    (context / image.source.name).write_bytes(image.source.read_bytes())
-    (context / image.source.name).chmod(0o755)
+    for name, source in image.sources:
+        (context / name).parent.mkdir(parents=True, exist_ok=True)
+        (context / name).write_bytes(source.read_bytes())
+        (context / name).chmod(0o755)
+    if image.rootfs:
+        link_rootfs(image.rootfs, storage, context)
     (context / "Dockerfile").write_text(image.containerfile)
     buildah(storage, "bud", "--quiet", "--pull-never", "--tag", image.tag, str(context))
     save(storage, image.tag, target)
@@ -260,6 +306,14 @@ def project(env: Mapping[str, str]) -> Path:
     size = target.stat().st_size / 1e6
     say(f"built {PROJECT} in {time.monotonic() - began:.0f} s, {size:.0f} MB with its base")
     return target
+
+
+def extra_archive(name: str, env: Mapping[str, str]) -> Path:
+    """The archive of an image that no node imports by itself; or ProgramsMissing."""
+    found = [archive(image, env) for image in extra_images(env) if image.name == name]
+    if not found or not found[0].exists():
+        raise ProgramsMissing(f"no image {name}: run `make realcluster COMPONENTS=all`")
+    return found[0]
 
 
 def ready(env: Mapping[str, str]) -> list[Path]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -165,14 +166,25 @@ def state_of(directory: Path) -> State | None:
 
 def load(state: State, archive: Path) -> None:
     """Import an archive of images into every node; ClusterError where one refuses it."""
+    _images(state, "import", "--local", str(archive))
+
+
+def tag(state: State, image: str, name: str) -> None:
+    """Give an image another name on every node."""
+    _images(state, "tag", "--force", image, name)
+
+
+def _images(state: State, *words: str) -> None:
     ctr = str(Programs.locate(os.environ).containerd / "ctr")
-    words = [ctr, "--namespace=k8s.io", "images", "import", "--local", str(archive)]
     for place in state.nodes_places:
         done = subprocess.run(
-            inside(state, place.name, words), check=False, capture_output=True, text=True
+            inside(state, place.name, [ctr, "--namespace=k8s.io", "images", *words]),
+            check=False,
+            capture_output=True,
+            text=True,
         )
         if done.returncode != 0:
-            raise ClusterError(f"{place.name}: {archive} was not imported: {done.stderr[-500:]}")
+            raise ClusterError(f"{place.name}: {shlex.join(words)} failed: {done.stderr[-500:]}")
 
 
 def inside(state: State, place: str, argv: Sequence[str]) -> list[str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
+GATEWAY_API = "gateway-api.yaml"
 CONTAINERD = "github.com/containerd/containerd/v2"
 # Daemons need no path that the user's shell has, but users often lack the sbin directories.
 TOOL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -85,6 +87,12 @@ def toolsets() -> dict[str, Toolset]:
             "/cmd/metrics-server",
             stamp="k8s.io/client-go/pkg/version.gitVersion",
         ),
+        "traefik": _toolset(
+            "traefik",
+            "github.com/traefik/traefik/v3",
+            "/cmd/traefik",
+            stamp="github.com/traefik/traefik/v3/pkg/version.Version",
+        ),
     }
 
 
@@ -142,3 +150,23 @@ def build(names: tuple[str, ...], env: Mapping[str, str]) -> None:
     """Build what the cache lacks of these toolsets."""
     for name in names:
         gobuild.build(toolsets()[name], env, gobuild.speaker(f"realcluster: {name}"))
+    if "traefik" in names:
+        copy_gateway_api(toolsets()["traefik"].directory(env))
+
+
+def copy_gateway_api(where: Path) -> None:
+    """Put the Gateway API's definitions, of the release that Traefik is built with, beside it."""
+    target = where / GATEWAY_API
+    if target.exists():
+        return
+    found = subprocess.run(
+        ["go", "list", "-mod=readonly", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/gateway-api"],
+        cwd=HERE / "traefik",
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    files = sorted(Path(found.stdout.strip(), "config", "crd", "standard").glob("*.yaml"))
+    half = target.with_suffix(".half")
+    half.write_text("---\n".join(path.read_text() for path in files))
+    half.rename(target)

@@ -72,6 +72,8 @@ def apiserver(keys: Keyring) -> list[str]:
         # For aggregated APIs; without it the other components complain every few milliseconds.
         f"--requestheader-client-ca-file={keys['ca.crt']}",
         "--requestheader-allowed-names=front-proxy-client",
+        f"--proxy-client-cert-file={keys['front-proxy.crt']}",
+        f"--proxy-client-key-file={keys['front-proxy.key']}",
         "--requestheader-username-headers=X-Remote-User",
         "--requestheader-group-headers=X-Remote-Group",
         "--requestheader-extra-headers-prefix=X-Remote-Extra-",

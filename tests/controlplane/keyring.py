@@ -28,6 +28,9 @@ class Keyring:
         # What the API server shows to a kubelet when it fetches logs.
         to_kubelet = self._authority.client("kube-apiserver-kubelet-client", MASTERS)
         self._write("kubelet-client.crt", "kubelet-client.key", to_kubelet)
+        # And to an aggregated API, which believes it who the user is.
+        front_proxy = self._authority.client("front-proxy-client", ())
+        self._write("front-proxy.crt", "front-proxy.key", front_proxy)
 
     def __getitem__(self, name: str) -> str:
         return str(self.directory / name)

@@ -99,7 +99,7 @@ async def main() -> None:
             await asyncio.sleep(0.05)
     host, port = os.environ["POD_IP"], int(os.environ.get("PORT", "8080"))
     server = await loop.create_server(lambda: Conversation(app), host, port, backlog=4096)
-    print(f"serving on {host}:{port}", flush=True)
+    print(f"{time.time():.4f} listening", flush=True)
     await stop.wait()
     app.leaving = True
     await asyncio.sleep(linger)

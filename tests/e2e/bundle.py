@@ -43,6 +43,7 @@ __all__ = [
 class Installation:
     """How one installation differs from another; times in seconds."""
 
+    repository: str = "elasti"
     version: str = "one"
     operators: int = 2
     resolvers: int = 2
@@ -59,7 +60,7 @@ class Installation:
         }
         resolver = {"ELASTI_OPERATOR_URL": f"http://{operator_address}:{OPERATOR_PORT}"}
         return Choices(
-            image=f"elasti:{self.version}",
+            image=f"{self.repository}:{self.version}",
             operator_replicas=self.operators,
             resolver_replicas=self.resolvers,
             variables={

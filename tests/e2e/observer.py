@@ -42,7 +42,8 @@ class Observer:
         self.now: dict[tuple[str, str], str] = {}
         for resource, hear in (
             (f"{API_VERSION}/{PLURAL}", self._service),
-            ("apps/v1/deployments", self._deployment),
+            ("apps/v1/deployments", self._workload),
+            ("apps/v1/statefulsets", self._workload),
             ("v1/pods", self._pod),
             ("discovery.k8s.io/v1/endpointslices", self._slice),
         ):
@@ -87,7 +88,7 @@ class Observer:
         state = "" if isinstance(note, Deleted) else obj.get("status", {}).get("state", "")
         await self._note("state", obj["metadata"]["name"], state or "none")
 
-    async def _deployment(self, note: Notification[JsonObject]) -> None:
+    async def _workload(self, note: Notification[JsonObject]) -> None:
         obj = _newest(note)
         gone = isinstance(note, Deleted)
         replicas = 0 if gone else obj["spec"].get("replicas", 1)

@@ -23,15 +23,20 @@ class Lost(AssertionError):
 
 
 async def run(
-    environment: Environment, scenario: Scenario, settings: Settings, directory: Path
+    environment: Environment,
+    scenario: Scenario,
+    settings: Settings,
+    directory: Path,
+    *,
+    kind: type[Trial] = Trial,
 ) -> None:
     """Trial a scenario, keep its result, and raise AssertionError where it did not go well.
 
     A run in which the prober lagged says nothing; it is played again, once.
     """
-    result = await _trial(environment, scenario, settings, directory / "first")
+    result = await _trial(environment, scenario, settings, directory / "first", kind)
     if result.verdict == "invalid":
-        result = await _trial(environment, scenario, settings, directory / "second")
+        result = await _trial(environment, scenario, settings, directory / "second", kind)
     if result.verdict == "passed":
         return
     if result.verdict == "invalid":
@@ -50,13 +55,17 @@ def not_here(
 
 
 async def _trial(
-    environment: Environment, scenario: Scenario, settings: Settings, folder: Path
+    environment: Environment,
+    scenario: Scenario,
+    settings: Settings,
+    folder: Path,
+    kind: type[Trial],
 ) -> Result:
     blank = blank_result(environment, scenario, settings, "failed: it did not come to its end")
     try:
         if environment.installed != scenario.installation:
             await environment.install(scenario.installation)
-        async with Trial(environment, settings.length, _made(folder)) as trial:
+        async with kind(environment, settings.length, _made(folder)) as trial:
             result = await _played(trial, scenario, blank, settings)
     except BaseException:
         # Whatever it did to the installation was not undone.

@@ -34,6 +34,8 @@ class App:
     max_held: int = 20_000
     look_every: int = 1
     """How often its readiness is looked at, in seconds."""
+    kind: str = "Deployment"
+    wake_timeout: int = 600
 
     def but(self, **more: Any) -> App:
         """Return it with some choices changed."""
@@ -41,22 +43,33 @@ class App:
 
     def objects(self) -> list[JsonObject]:
         """Return everything, in the order in which it is applied."""
-        return [self.deployment(), self.service(), self.elasti_service()]
+        return [self.workload(), self.service(), self.elasti_service()]
 
-    def deployment(self) -> JsonObject:
-        """Return the workload."""
+    def workload(self) -> JsonObject:
+        """Return what sleeps."""
         labels = {"app": self.name}
-        pod = {"containers": [self._container()], "terminationGracePeriodSeconds": 20}
         return {
             "apiVersion": "apps/v1",
-            "kind": "Deployment",
+            "kind": self.kind,
             "metadata": self._metadata(),
             "spec": {
                 "replicas": self.replicas,
                 "selector": {"matchLabels": labels},
-                "template": {"metadata": {"labels": labels}, "spec": pod},
+                "template": {"metadata": {"labels": labels}, "spec": self.pod()},
             },
         }
+
+    def pod(self) -> JsonObject:
+        """Return a pod's spec: a process of this machine's Python."""
+        container = {
+            "name": "app",
+            "image": "app",
+            "command": [sys.executable, "-m", "tests.e2e.app"],
+            "env": self.variables(PYTHONPATH=PYTHONPATH, EXECUTED=str(self.executed)),
+            "ports": [{"containerPort": PORT}],
+            "readinessProbe": self.readiness_probe(),
+        }
+        return {"containers": [container], "terminationGracePeriodSeconds": 20}
 
     def service(self) -> JsonObject:
         """Return the Service."""
@@ -78,37 +91,34 @@ class App:
                 "service": self.name,
                 "scaleTargetRef": {
                     "apiVersion": "apps/v1",
-                    "kind": "Deployment",
+                    "kind": self.kind,
                     "name": self.name,
                 },
                 "cooldownPeriod": self.cooldown,
                 "triggers": [{"type": "pods", "metadata": self.trigger}],
-                "wake": {"maxHeld": self.max_held},
+                "wake": {"maxHeld": self.max_held, "timeoutSeconds": self.wake_timeout},
             },
         }
 
     def _metadata(self) -> JsonObject:
         return {"name": self.name, "namespace": self.namespace}
 
-    def _container(self) -> JsonObject:
+    def variables(self, **more: str) -> list[JsonObject]:
+        """Return the environment of the app's process."""
         variables = {
-            "PYTHONPATH": PYTHONPATH,
             "START_SECONDS": str(self.start),
             "START_WHEN": str(self.start_when or ""),
             "LINGER_SECONDS": str(self.linger),
-            "EXECUTED": str(self.executed),
             "PORT": str(PORT),
+            **more,
         }
         environment: list[JsonObject] = [{"name": k, "value": v} for k, v in variables.items()]
         for name, path in (("POD_NAME", "metadata.name"), ("POD_IP", "status.podIP")):
             environment.append({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}})
+        return environment
+
+    def readiness_probe(self) -> JsonObject:
+        """Return the probe that finds out whether it serves."""
         # An app that is slow to answer because the machine is busy is not one that leaves.
         probe = {"httpGet": {"path": "/healthz", "port": PORT}, "timeoutSeconds": 10}
-        return {
-            "name": "app",
-            "image": "app",
-            "command": [sys.executable, "-m", "tests.e2e.app"],
-            "env": environment,
-            "ports": [{"containerPort": PORT}],
-            "readinessProbe": {**probe, "periodSeconds": self.look_every, "failureThreshold": 1},
-        }
+        return {**probe, "periodSeconds": self.look_every, "failureThreshold": 1}

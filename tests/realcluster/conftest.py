@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import time
 from pathlib import Path
@@ -11,9 +12,12 @@ import pytest
 
 from hack.realcluster import lifecycle, machine
 from hack.realcluster.cluster import Options
-from hack.realcluster.images import PROJECT
 from hack.realcluster.programs import ROOT
 from tests.controlplane.plugin import give_up
+from tests.e2e.report import PAGE, forget
+from tests.e2e.settings import FULL, SHORT
+from tests.e2e.settings import Settings as ScenarioSettings
+from tests.realcluster.nodes import HASTY, install
 from tests.realcluster.report import Report
 from tests.realcluster.rig import Rig
 
@@ -24,8 +28,11 @@ if TYPE_CHECKING:
 
 # Not the one that `hack/realcluster/cluster up` uses: a developer's cluster is none of ours.
 DIRECTORY = ROOT / "build" / "realcluster-test"
-# Endpoints reach two nodes of one machine at once; the default is for real networks.
-SETTLE = "ELASTI_ENGAGE_SETTLE=2s"
+# Two cores carry the cluster, the apps and their load.
+LENGTHS = {
+    "short": dataclasses.replace(SHORT, rate=50, load=10, cycles=4, moments=3),
+    "full": dataclasses.replace(FULL, rate=50, load=60, cycles=20, moments=12),
+}
 
 
 @pytest.fixture(scope="session")
@@ -38,22 +45,38 @@ def suitable(controlplane_settings: Settings, namespaces: None) -> None:
 
 
 @pytest.fixture(scope="session")
-def report() -> Iterator[Report]:
-    """What the tests measured; written when they have all run."""
+def lengths() -> ScenarioSettings:
+    """How long scenarios are, and where their report goes; an earlier report is removed."""
+    name = os.environ.get("ELASTI_REALCLUSTER") or SHORT.name
+    if name not in LENGTHS:
+        raise ValueError(f"ELASTI_REALCLUSTER: {name!r} is neither 'short' nor 'full'")
+    output = ROOT / "build" / "realcluster"
+    forget(output)
+    return ScenarioSettings(LENGTHS[name], output)
+
+
+@pytest.fixture(scope="session")
+def report(lengths: ScenarioSettings) -> Iterator[Report]:
+    """What the tests measured; written when they have all run, with what the scenarios lost."""
     collected = Report()
     yield collected
-    collected.write(ROOT / "build" / "realcluster" / "report.md")
+    collected.write(lengths.output / PAGE)
 
 
 @pytest.fixture(scope="session")
 def realcluster(suitable: None, report: Report) -> Iterator[Rig]:
-    """Two nodes for the whole session: use a Namespace of your own."""
+    """Two nodes for the whole session: use a Namespace of your own.
+
+    One that is up already in `DIRECTORY` is used, and left up: so one can be kept between runs.
+    """
+    kept = lifecycle.state_of(DIRECTORY) is not None
     state = lifecycle.up(DIRECTORY, Options(nodes=2), beneficiary=os.getpid())
     try:
         report.note("Two nodes Ready, DNS answers", f"{state.seconds:.1f} s after `up`")
         yield Rig(state, DIRECTORY)
     finally:
-        lifecycle.down(DIRECTORY)
+        if not kept:
+            lifecycle.down(DIRECTORY)
 
 
 @pytest.fixture(scope="session")
@@ -61,12 +84,7 @@ def installed(realcluster: Rig, report: Report) -> Rig:
     """The cluster, with Elasti from the image of this tree, under Pod Security `restricted`."""
     realcluster.namespace("elasti")
     began = time.monotonic()
-    realcluster.elasti(
-        "install",
-        f"--image={PROJECT}",
-        f"--env=operator:{SETTLE}",
-        f"--env=resolver:{SETTLE}",
-    )
+    install(realcluster, HASTY)
     report.note("`elasti install`, operator and resolver available", seconds_since(began))
     return realcluster
 

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+STAGES = ("created", "scheduled", "started", "listening", "answered", "ready")
+WIDTH = 60
 GOALS = "goal: p50 ≤ 30 ms, p99 ≤ 100 ms"
 
 
@@ -38,12 +40,41 @@ def percentile(values: Sequence[float], share: float) -> float:
     return sorted(values)[max(math.ceil(share * len(values)) - 1, 0)]
 
 
+def summary(measured: Sequence[WakeUp]) -> str:
+    """What they came to."""
+    releases = [wake_up.release * 1000 for wake_up in measured]
+    middle, most = statistics.median(releases), percentile(releases, 0.99)
+    return f"release p50 {middle:.0f} ms, p99 {most:.0f} ms of {len(releases)} ({GOALS})."
+
+
+def middle_of(measured: Sequence[WakeUp]) -> WakeUp:
+    """The one whose release is the median."""
+    return sorted(measured, key=lambda wake_up: wake_up.release)[len(measured) // 2]
+
+
+def picture(wake_up: WakeUp) -> list[str]:
+    """The stages of one wake-up as bars: each from the stage before it to its own moment."""
+    moments = [(stage, getattr(wake_up, stage)) for stage in STAGES if stage != "ready"]
+    end = max(at for _, at in moments)
+    lines, before = ["```text"], 0.0
+    for stage, at in moments:
+        first = min(round(before / end * WIDTH), WIDTH - 1)
+        width = max(round((at - before) / end * WIDTH), 1)
+        bar = " " * first + "█" * width
+        lines.append(
+            f"{stage:<10} {bar:<{WIDTH + 1}} {at * 1000:5.0f} ms (+{(at - before) * 1000:.0f})"
+        )
+        before = max(at, before)
+    return [*lines, f"ready, says the kubelet: {wake_up.ready * 1000:.0f} ms", "```"]
+
+
 @dataclass(slots=True)
 class Report:
     """Collects while tests run."""
 
     notes: list[tuple[str, str]] = field(default_factory=list)
-    wake_ups: list[WakeUp] = field(default_factory=list)
+    wake_ups: dict[int, list[WakeUp]] = field(default_factory=dict)
+    """By how often, in seconds, the kubelet looks whether the app is ready."""
 
     def note(self, what: str, value: str) -> None:
         self.notes.append((what, value))
@@ -56,24 +87,23 @@ class Report:
         return "\n".join(lines) + "\n"
 
     def _wake_ups(self) -> list[str]:
-        stages = ("created", "scheduled", "started", "listening", "answered", "ready")
-        releases = [wake_up.release for wake_up in self.wake_ups]
         lines = [
             "## One request wakes a sleeping Deployment",
             "",
             "Seconds after the request, which a process on node-1 sends to the ClusterIP. `started` and",
             "`ready` are when the API told; `release` is from `listening` to `answered`, in milliseconds.",
-            "",
-            f"| | {' | '.join(stages)} | release |",
-            "|---" * (len(stages) + 2) + "|",
         ]
-        for number, wake_up in enumerate(self.wake_ups, start=1):
-            cells = " | ".join(f"{getattr(wake_up, stage):.2f}" for stage in stages)
-            lines.append(f"| {number} | {cells} | {wake_up.release * 1000:.0f} |")
-        middle, most = statistics.median(releases) * 1000, percentile(releases, 0.99) * 1000
-        summary = f"Release: p50 {middle:.0f} ms, p99 {most:.0f} ms of {len(releases)} ({GOALS})."
-        return [*lines, "", summary]
+        for period, measured in sorted(self.wake_ups.items()):
+            lines += ["", f"Readiness period {period} s: {summary(measured)}", ""]
+            lines += [f"| | {' | '.join(STAGES)} | release |", "|---" * (len(STAGES) + 2) + "|"]
+            for number, wake_up in enumerate(measured, start=1):
+                cells = " | ".join(f"{getattr(wake_up, stage):.2f}" for stage in STAGES)
+                lines.append(f"| {number} | {cells} | {wake_up.release * 1000:.0f} |")
+            lines += ["", *picture(middle_of(measured))]
+        return lines
 
     def write(self, path: Path) -> None:
+        """Write the page; what the scenarios wrote there follows."""
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(self.text())
+        scenarios = path.read_text() if path.exists() else ""
+        path.write_text(f"{self.text()}\n{scenarios}")

@@ -41,13 +41,14 @@ def test_a_directory_is_owned_as_long_as_somebody_has_the_lock(tmp_path: Path) -
 def test_the_report_shows_what_elasti_adds() -> None:
     report = Report()
     report.note("up", "17 s")
-    report.wake_ups = [
+    report.wake_ups[5] = [
         WakeUp(0.1, 0.1, 0.6, 0.7, 0.7 + added, ready=5.0) for added in (0.01, 0.02, 0.09)
     ]
     text = report.text()
     assert "| up | 17 s |" in text
     assert "| 3 | 0.10 | 0.10 | 0.60 | 0.70 | 0.79 | 5.00 | 90 |" in text
-    assert "Release: p50 20 ms, p99 90 ms of 3" in text
+    assert "Readiness period 5 s: release p50 20 ms, p99 90 ms of 3" in text
+    assert "720 ms (+20)" in text
 
 
 def test_a_percentile_is_one_of_the_values() -> None:

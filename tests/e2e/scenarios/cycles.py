@@ -55,7 +55,7 @@ async def _last_moments(trial: Trial, app: App) -> None:
         engaged = trial.observer.last("state", app.name, "Engaging")
         offset = _EARLIEST + (_LATEST - _EARLIEST) * turn / max(count - 1, 1)
         await asyncio.sleep(settle + offset)
-        await _burst(trial, app, probe)
+        await burst(trial, app, probe)
         zero = trial.observer.last("replicas", app.name, "0")
         if zero > engaged:
             parked += 1
@@ -89,14 +89,14 @@ async def _cycles(trial: Trial, app: App) -> None:
     app = await trial.sleeping_app(app)
     probe = await trial.load(app, rate=0)
     for _ in range(trial.length.cycles):
-        await _burst(trial, app, probe)
+        await burst(trial, app, probe)
         await trial.asleep(app)
         if not app.linger:
             # Nodes may still know the pod that is dead; whoever comes later is not excused.
             await trial.flow(NODE_LAG)
 
 
-async def _burst(trial: Trial, app: App, probe: Probe) -> None:
+async def burst(trial: Trial, app: App, probe: Probe) -> None:
     """Send for a while, and until the traffic goes to the pods."""
     await probe.rate(trial.length.rate)
     await trial.flow(_BURST)

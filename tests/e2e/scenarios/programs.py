@@ -86,7 +86,7 @@ async def upgrade(trial: Trial) -> None:
         )
         for container in pod["spec"]["containers"]
     }
-    assert images == {f"elasti:{newer.version}"}
+    assert images == {newer.choices().image}
     await _old_pods_are_gone(trial, bundle.RESOLVER_SELECTOR)
 
 

@@ -211,7 +211,7 @@ async def test_the_apps_books_agree_with_the_answers(tmp_path: Path, unused_tcp_
     )
     try:
         assert app.stdout is not None
-        assert b"serving" in await app.stdout.readline()
+        assert b"listening" in await app.stdout.readline()
         summary, records = await probe(tmp_path, ("127.0.0.1", unused_tcp_port), limit=40)
     finally:
         app.terminate()
