@@ -147,7 +147,7 @@ class SharedInformerFactory:
     ) -> None:
         self._client = client
         self._resync = resync
-        self._namespace = namespace
+        self.namespace = namespace
         self._transform = transform
         self._tweak = tweak
         self._options = options or ReflectorOptions()
@@ -231,7 +231,7 @@ class SharedInformerFactory:
         key = self._key(
             gvr,
             PartialObjectMetadata if metadata_only else kind,
-            namespace=self._namespace if namespace is None else namespace,
+            namespace=self.namespace if namespace is None else namespace,
             selection=Selection.parse(label_selector, field_selector),
             transform=transform or self._transform,
         )

@@ -6,7 +6,10 @@ nothing that a profile would show.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class InformerMetrics(Protocol):
@@ -14,6 +17,9 @@ class InformerMetrics(Protocol):
 
     def listed(self, *, items: int, seconds: float) -> None:
         """A list, or the initial phase of a streaming list, was complete."""
+
+    def observe(self, *, doubt: Callable[[], str]) -> None:
+        """Whenever the figures are shown, `doubt` returns why the store may be behind, or nothing."""
 
     def watch_opened(self) -> None:
         """The server accepted a watch."""
@@ -64,6 +70,7 @@ class NoMetrics:
         return self
 
     def listed(self, *, items: int, seconds: float) -> None: ...
+    def observe(self, *, doubt: Callable[[], str]) -> None: ...
     def watch_opened(self) -> None: ...
     def watch_ended(self, *, reason: str) -> None: ...
     def backed_off(self, *, seconds: float) -> None: ...

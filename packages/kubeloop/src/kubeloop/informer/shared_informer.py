@@ -109,6 +109,7 @@ class SharedInformer(Generic[T]):
         self._fail_fast = fail_fast
         self._stop_grace = stop_grace
         self._metrics = metrics or NoMetrics()
+        self._metrics.observe(doubt=lambda: self.doubt)
         self._detector = mutation_detector
         self._collector = collector or GcGuard(enabled=False)
         self._state = State.NEW
@@ -173,6 +174,11 @@ class SharedInformer(Generic[T]):
     def last_heard(self) -> float | None:
         """The loop's time of the server's last word, bookmarks included; None before the first."""
         return self._reflector.last_heard if self._reflector is not None else None
+
+    @property
+    def doubt(self) -> str:
+        """Why the store may be behind the server; empty while its watch runs as it should."""
+        return self._reflector.doubt if self._reflector is not None else ""
 
     def relist(self, reason: str) -> None:
         """List again, for a caller that has reason to believe that the store is wrong or the watch stuck."""
@@ -311,6 +317,7 @@ class SharedInformer(Generic[T]):
 
     def _finish(self) -> None:
         self._state = State.STOPPED
+        self._metrics.observe(doubt=str)
         self._gate.stop()
         self._queue.close()
         self._dispatcher.close()

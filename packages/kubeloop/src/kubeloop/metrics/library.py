@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import enum
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from kubeloop.metrics.text import Histogram, MetricFamily, MetricKind
@@ -85,6 +85,7 @@ _INFORMERS = (
     _Metric("histogram", "reflector_list_duration_seconds", "lists", "Duration of complete lists."),
     _Metric("counter", "reflector_watches_total", "watches", "Watches that the server accepted."),
     _Metric("counter", "reflector_watches_ended_total", "ended", "Ends of watches.", "reason"),
+    _Metric("gauge", "reflector_watch_doubted", "doubted", "1 while the store may be behind."),
     _Metric("counter", "reflector_backoff_seconds_total", "backoff", "Seconds of backoff."),
     _Metric("gauge", "reflector_last_resource_version", "version", "resourceVersion of the store."),
     _Metric("gauge", "informer_objects", "objects", "Objects in the store."),
@@ -222,10 +223,19 @@ class InformerCounts:
         self.notifications: Counter[str] = Counter()
         self.handler_seconds: dict[str, float] = {}
         self.handler_errors: Counter[str] = Counter()
+        self._doubt: Callable[[], str] = str
 
     def listed(self, *, items: int, seconds: float) -> None:
         del items  # the store's size says it
         self.lists.add(seconds)
+
+    def observe(self, *, doubt: Callable[[], str]) -> None:
+        self._doubt = doubt
+
+    @property
+    def doubted(self) -> int:
+        """1 while the informer's store may be behind the server."""
+        return 1 if self._doubt() else 0
 
     def watch_opened(self) -> None:
         self.watches += 1

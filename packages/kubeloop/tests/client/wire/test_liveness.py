@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import socket
-import stat
-from collections.abc import Iterator
-from pathlib import Path
+from tests.client.connections import connections_to, seconds_to_notice
 
 from tests.testing.scripted_answers import reply
 from tests.testing.scripted_server import ScriptedServer
@@ -19,32 +15,6 @@ from kubeloop.client.wire.transport import HttpTransport
 from kubeloop.objects.codec import codec_for
 
 PODS = "/api/v1/pods"
-
-
-def connections_to(port: int) -> Iterator[socket.socket]:
-    """Yield this process's TCP connections to a port, each a copy."""
-    for entry in Path("/proc/self/fd").iterdir():
-        try:
-            copied = os.dup(int(entry.name))
-        except OSError:
-            continue
-        if not stat.S_ISSOCK(os.fstat(copied).st_mode):
-            os.close(copied)
-            continue
-        with socket.socket(fileno=copied) as sock:
-            try:
-                peer = sock.getpeername()
-            except OSError:
-                continue
-            if isinstance(peer, tuple) and peer[1] == port:
-                yield sock
-
-
-def seconds_to_notice(sock: socket.socket) -> tuple[int, ...]:
-    options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
-    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
-    found = [sock.getsockopt(socket.IPPROTO_TCP, option) for option in options]
-    return *found, sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) // 1000
 
 
 async def test_a_request_and_a_watch_notice_silence_within_45_seconds():

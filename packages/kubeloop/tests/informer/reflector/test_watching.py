@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 from tests.informer.support import (
     EXACT,
+    STREAMING,
     RecordingMetrics,
     ScriptedSource,
     ScriptedStream,
     added,
     bookmark,
     deleted,
+    end_bookmark,
     modified,
     pod,
     reflecting,
@@ -488,10 +490,61 @@ async def test_events_postpone_the_verdict_of_silence():
     async with reflecting(source):
         for version in range(6, 16):
             await asyncio.sleep(200)
-            stream.push(bookmark(version))
+            stream.push(added("a", version))
         assert len(source.watches) == 1
         await asyncio.sleep(305.1)
         assert source.watch_versions == ["5", "15"]
+
+
+@pytest.mark.spec("R39")
+async def test_a_watch_with_bookmarks_is_dead_after_three_minutes_of_silence():
+    stream = ScriptedStream(ends=False)
+    source = ScriptedSource([Page([], "5")], [stream])
+    async with reflecting(source) as (reflector, _):
+        for version in range(6, 16):
+            await asyncio.sleep(75)
+            stream.push(bookmark(version))
+        await asyncio.sleep(119)
+        assert reflector.doubt == ""
+        await asyncio.sleep(2)
+        assert reflector.doubt == "no byte in 121 s"
+        assert len(source.watches) == 1
+        await asyncio.sleep(59.1)
+        assert source.watch_versions == ["5", "15"]
+        assert source.watch_times[1] == pytest.approx(750 + 180)
+        assert reflector.doubt == ""
+        await asyncio.sleep(180.1)
+        assert source.watch_versions == ["5", "15", "15"], "a server that sends them owes them"
+        assert len(source.lists) == 1
+
+
+@pytest.mark.spec("R39")
+async def test_bookmark_of_the_streamed_list_alone_ends_one_silent_watch():
+    source = ScriptedSource(
+        [], [ScriptedStream([end_bookmark(5)], ends=False)], supports_watch_list=True
+    )
+    async with reflecting(source, options=STREAMING):
+        await asyncio.sleep(1000)
+        assert source.watch_times == pytest.approx([0, 180, 180 + 305, 180 + 610])
+
+
+async def test_doubt_lasts_from_a_failed_watch_or_a_requested_list_to_their_success():
+    stream = ScriptedStream(ends=False)
+    source = ScriptedSource(
+        [Page([], "5"), api_error(500, "InternalError"), Page([], "9")],
+        [TransportError("no route"), stream],
+    )
+    async with reflecting(source, on_error=lambda _: None) as (reflector, _):
+        await settle()
+        assert "no route" in reflector.doubt
+        await asyncio.sleep(1)
+        assert reflector.doubt == ""
+        reflector.relist(RuntimeError("a live read differs"))
+        assert reflector.doubt == "a live read differs"
+        await asyncio.sleep(3)
+        assert "InternalError" in reflector.doubt
+        await asyncio.sleep(10)
+        assert (len(source.lists), reflector.doubt) == (3, "")
 
 
 @pytest.mark.spec("R40")

@@ -58,7 +58,13 @@ from kubeloop.informer.reflector.states import (
     Streaming,
     Watching,
 )
-from kubeloop.informer.reflector.timers import ResyncTimer, RetryWindow, SilentWatch, StreamGuard
+from kubeloop.informer.reflector.timers import (
+    BookmarkPatience,
+    ResyncTimer,
+    RetryWindow,
+    SilentWatch,
+    StreamGuard,
+)
 from kubeloop.objects.list_watch import WatchEvent, WatchOptions
 
 T = TypeVar("T")
@@ -124,12 +130,26 @@ class Reflector(Generic[T]):
             on_error=self.relist,
         )
         self._no_streams_until = 0.0
+        self._patience = BookmarkPatience(self._options.bookmark_silence)
         self._guard: StreamGuard | None = None
         self._relist: RelistRequested | None = None
+        self._doubt = ""
+
+    @property
+    def doubt(self) -> str:
+        """Why what was learned may be out of date; empty while a watch runs as it should.
+
+        Before the first list nothing was learned.
+        """
+        if self._guard is not None and not self._doubt:
+            silent = self._guard.silent_for
+            return f"no byte in {silent:.0f} s" if self._patience.is_overdue(silent) else ""
+        return self._doubt
 
     def relist(self, reason: Exception) -> None:
         """Give up the current watch and list again, because what was learned so far may be lost."""
         self._relist = RelistRequested(reason)
+        self._doubt = str(reason)
         if self._guard is not None:
             self._guard.interrupt(self._relist)
 
@@ -187,6 +207,7 @@ class Reflector(Generic[T]):
         except (KubeError, StreamCutShort, SilentWatch) as error:
             return self._after_failed_stream(error)
         self._metrics.watch_opened()
+        self._patience.seen(periodic=False)
         self._pager.version_unavailable = False
         self._replace(snapshot, reader.version, began)
         return Watching(opened)
@@ -219,6 +240,7 @@ class Reflector(Generic[T]):
         self._sink.replace(snapshot.items, version)
         self.last_version = version
         self.last_heard = asyncio.get_running_loop().time()
+        self._doubt = ""
         seconds = self.last_heard - began
         self._metrics.listed(items=len(snapshot.items), seconds=seconds)
 
@@ -261,6 +283,8 @@ class Reflector(Generic[T]):
         )
         stream = await self._source.watch(request)
         self._metrics.watch_opened()
+        if self._relist is None:
+            self._doubt = ""
         silence = request.timeout_seconds + self._options.silence_grace
         return OpenStream(stream, iter(()), silence)
 
@@ -269,7 +293,7 @@ class Reflector(Generic[T]):
         loop = asyncio.get_running_loop()
         stream, events = opened.stream, opened.unread
         try:
-            async with StreamGuard(silence=opened.silence) as guard:
+            async with StreamGuard(silence=self._patience.silence(opened.silence)) as guard:
                 self._guard = guard
                 if self._relist is not None:
                     guard.interrupt(self._relist)
@@ -277,6 +301,7 @@ class Reflector(Generic[T]):
                     self._feed(events, reader)
                     await self._sink.wait_for_room()
                     guard.heard()
+                    guard.limit(self._patience.silence(opened.silence))
                     batch = await stream.read()
                     if not batch:
                         return
@@ -295,6 +320,7 @@ class Reflector(Generic[T]):
                 case None:
                     return
                 case BookmarkSeen():
+                    self._patience.seen(periodic=True)
                     self._sink.bookmark(special.version)
                 case ErrorSeen():
                     raise special.error
@@ -328,6 +354,7 @@ class Reflector(Generic[T]):
         match error:
             case SilentWatch():
                 _log.info("%s: watch taken for closed: %s", self.name, error)
+                self._patience.exhausted()
                 return self._ended("silent", self._resumed())
             case Gone():
                 _log.info("%s: watch expired at version %s", self.name, self.last_version)
@@ -357,6 +384,7 @@ class Reflector(Generic[T]):
             self._resync.stop()
         if (trouble := state.error or state.because) is not None:
             self._on_trouble(trouble)
+            self._doubt = str(trouble)
         if state.error is not None:
             self._report(state.error)
         delay = max(self._backoff.next_delay(), state.at_least)

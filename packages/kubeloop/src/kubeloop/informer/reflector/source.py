@@ -123,6 +123,8 @@ class ReflectorOptions:
     skip_rejected: leave a list's poison objects out instead of failing the list.
     survive_defects: replace a reflector that a defect ended, instead of ending the informer with it.
     self_check: after a streamed list, list again at exactly its version and compare (for tests).
+    bookmark_silence: seconds without a byte after which a watch with bookmarks is taken for dead; API
+        servers send one every minute, give or take a quarter.
     """
 
     label_selector: str = ""
@@ -140,6 +142,7 @@ class ReflectorOptions:
     )
     backoff_reset: float = 120.0
     silence_grace: float = 5.0
+    bookmark_silence: float = 180.0
     rand: Random = random.random
 
     def watch_timeout(self) -> int:

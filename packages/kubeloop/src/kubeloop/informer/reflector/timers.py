@@ -3,6 +3,8 @@
 - `StreamGuard` bounds the silence of an open watch. A server closes every watch after its timeout
   at the latest; one that is silent for longer is dead, whatever TCP believes. (The connection has
   an idle timeout of its own; this one holds for any `ListWatch`.)
+- `BookmarkPatience` shortens that where bookmarks come: a server that sends one a minute is dead, or
+  something on the way to it is, after three minutes without any.
 - `ResyncTimer` makes handlers see every object again. It runs only while a watch does, from the
   end of a list to the next one: a list repeats everything anyway.
 - `RetryWindow` says for how long a failing request may be repeated at once (client-go's
@@ -35,13 +37,24 @@ class StreamGuard(Interruptible):
 
     def __init__(self, *, silence: float) -> None:
         super().__init__()
-        self._silence = silence
+        self.silence = silence
         self._timer: asyncio.TimerHandle | None = None
         self._heard_at = self._loop.time()
 
     def heard(self) -> None:
         """Note that the peer is alive, or that we did not listen until now."""
         self._heard_at = self._loop.time()
+
+    @property
+    def silent_for(self) -> float:
+        """Seconds since the peer was heard last."""
+        return self._loop.time() - self._heard_at
+
+    def limit(self, silence: float) -> None:
+        """Change how long the peer may be silent."""
+        if silence != self.silence:
+            self.silence = silence
+            self._check_silence()
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
@@ -59,11 +72,45 @@ class StreamGuard(Interruptible):
         await super().__aexit__(kind, error, trace)
 
     def _check_silence(self) -> None:
-        due = self._heard_at + self._silence
+        if self._timer is not None:
+            self._timer.cancel()
+        due = self._heard_at + self.silence
         if self._loop.time() >= due:
-            self.interrupt(SilentWatch(f"no byte in {self._silence:g} s"))
+            self.interrupt(SilentWatch(f"no byte in {self.silence:g} s"))
         else:
             self._timer = self._loop.call_at(due, self._check_silence)
+
+
+class BookmarkPatience:
+    """How long a watch may be silent, by what the server has shown of its bookmarks.
+
+    A server need not send any: one that never did is given the watch's whole life. The bookmark that ends
+    a streamed list proves less than those that come by the minute: after it, silence ends one watch, and
+    where the next one is as silent, this server sends no others.
+    """
+
+    __slots__ = ("_expected", "_limit", "_periodic")
+
+    def __init__(self, limit: float) -> None:
+        self._limit = limit
+        self._expected = self._periodic = False
+
+    def seen(self, *, periodic: bool) -> None:
+        """A bookmark came."""
+        self._expected = True
+        self._periodic = self._periodic or periodic
+
+    def exhausted(self) -> None:
+        """A watch was ended for its silence."""
+        self._expected = self._periodic
+
+    def silence(self, longest: float) -> float:
+        """Return how long a watch may be silent that ends after `longest` at the latest."""
+        return min(longest, self._limit) if self._expected else longest
+
+    def is_overdue(self, silent_for: float) -> bool:
+        """Whether at least one bookmark is missing, whatever the server's jitter."""
+        return self._expected and silent_for > self._limit * 2 / 3
 
 
 class ResyncTimer:
