@@ -24,6 +24,7 @@ from elasti.api.wire import ACTIVITY_PATH, OPERATOR_AUDIENCE, RESOLVER_AUDIENCE,
 from elasti.authn.authenticator import authenticator_for
 from elasti.authn.settings import AuthenticationMode, AuthnSettings
 from elasti.resolver.admin import AdminServer
+from elasti.resolver.metrics import Readiness
 from elasti.resolver.projections import ServiceKey
 from kubeloop.client import Client, Forbidden, request
 from tests.controlplane.rig import ControlPlane
@@ -111,8 +112,8 @@ class View:
     async def activity(self, key: ServiceKey) -> ActivityReport | None:
         return ActivityReport(held=1, open=2) if key.service == "web" else None
 
-    async def unready(self) -> str:
-        return ""
+    async def readiness(self) -> Readiness:
+        return Readiness(ok=True, text="ok")
 
     async def metrics(self) -> bytes:
         return b""

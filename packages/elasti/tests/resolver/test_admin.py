@@ -12,6 +12,7 @@ from elasti.api.wire import RESOLVER_AUDIENCE, ActivityReport
 from elasti.authn.authenticator import CallerAuthenticator
 from elasti.authn.tokens import TokenDecision, VerifierUnavailable
 from elasti.resolver.admin import CONNECTIONS, AdminServer
+from elasti.resolver.metrics import Readiness
 from elasti.resolver.projections import ServiceKey
 from elasti.resolver.workers import AggregateView, WorkerUnreachable, add_metrics, add_reports
 from kubeloop.aio.clock import SystemClock
@@ -26,8 +27,8 @@ class View:
             return None
         return ActivityReport(held=self.held, open=3, last_arrival_age=1.5)
 
-    async def unready(self):
-        return self.why
+    async def readiness(self):
+        return Readiness(not self.why, self.why or "ok\ndoubted: slices: no byte in 130 s")
 
     async def metrics(self):
         return b"# HELP a b\n# TYPE a counter\na_total 1.0\n"
@@ -83,7 +84,7 @@ async def test_what_is_open_to_every_client():
     view = View()
     async with asking(view) as ask:
         assert await ask("/healthz") == (200, b"ok")
-        assert await ask("/readyz") == (200, b"ok")
+        assert await ask("/readyz") == (200, b"ok\ndoubted: slices: no byte in 130 s")
         assert await ask("/metrics") == (200, await view.metrics())
         assert await ask(f"/queue-status{WEB}") == (200, b'{"queueStatus":1}')
         view.held = 0
@@ -134,7 +135,7 @@ async def test_several_workers_are_shown_as_one(tmp_path):
     async with serving(View(held=1), path=paths[0]):
         with pytest.raises(WorkerUnreachable):
             await summed.activity(ServiceKey("shop", "web"))
-        assert "worker 1" in await summed.unready()
+        assert "worker 1" in (await summed.readiness()).text
         async with asking(summed) as ask:
             assert (await ask(f"/activity{WEB}"))[0] == 503
         other = View(held=5)
@@ -142,10 +143,10 @@ async def test_several_workers_are_shown_as_one(tmp_path):
             report = await summed.activity(ServiceKey("shop", "web"))
             assert report == ActivityReport(held=6, open=6, last_arrival_age=1.5)
             assert await summed.activity(ServiceKey("a", "b")) is None
-            assert await summed.unready() == ""
+            assert await summed.readiness() == (True, "ok\ndoubted: slices: no byte in 130 s")
             assert b"a_total 2.0" in await summed.metrics()
             other.why = "shutting down"
-            assert await summed.unready() == "worker 1: shutting down"
+            assert await summed.readiness() == (False, "worker 1: shutting down")
 
 
 async def test_silent_connections_make_room_for_others():

@@ -175,7 +175,7 @@ async def test_draining_serves_what_still_comes_and_what_is_held(monkeypatch):
     ):
         early = asyncio.create_task(get(port))
         await poll(lambda: held(resolver) == 1, 0.005, timeout=40)
-        assert await resolver.view.unready() == ""
+        assert await resolver.view.readiness() == (True, "ok")
         is_listed, listed_checks = resolver.is_listed, 0
 
         def counted() -> bool:
@@ -186,7 +186,7 @@ async def test_draining_serves_what_still_comes_and_what_is_held(monkeypatch):
         monkeypatch.setattr(resolver, "is_listed", counted)
         leaving = asyncio.create_task(resolver.leave())
         await poll(lambda: resolver._deps.leaving, 0.005, timeout=40)
-        assert await resolver.view.unready() == "shutting down"
+        assert await resolver.view.readiness() == (False, "shutting down")
         # Longer than the settle: a slice still lists it, so it goes on accepting.
         await poll(lambda: listed_checks > 4, 0.005, timeout=40)
         late = asyncio.create_task(get(port))

@@ -79,8 +79,8 @@ class AdminServer:
         return web.Response(text="ok")
 
     async def _readyz(self, _: web.Request) -> web.Response:
-        why = await self._view.unready()
-        return web.Response(text=why or "ok", status=503 if why else 200)
+        found = await self._view.readiness()
+        return web.Response(text=found.text, status=200 if found.ok else 503)
 
     async def _metrics(self, _: web.Request) -> web.Response:
         return web.Response(body=await self._view.metrics(), headers={"Content-Type": CONTENT_TYPE})

@@ -30,6 +30,7 @@ from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.proxy.port_handler import DataPath
 from elasti.resolver.readiness.checks import NetworkChecks
 from elasti.resolver.readiness.pods import KubePods
+from elasti.resolver.services.cache_check import CacheCheck
 from elasti.resolver.services.registry import ServiceRegistry
 from elasti.resolver.services.service import ServiceDeps
 from elasti.resolver.services.wake import OperatorClient, WakeAnnotation
@@ -85,6 +86,7 @@ class Worker:
             claims=claims,
             bounds=_wake_bounds(settings),
         )
+        self._cache_check = CacheCheck(client, self.registry)
         reuse = settings.workers > 1
         self.listeners = ServicePortListeners(
             path=self.path,
@@ -131,6 +133,8 @@ class Worker:
             for factory in self._factories:
                 await stack.enter_async_context(factory.running())
             await _unless_stopped(stop, self._get_ready())
+            checking = asyncio.create_task(self._cache_check.run(), name="cache check")
+            stack.push_async_callback(finish, [checking])
             yield self
 
     async def _get_ready(self) -> None:

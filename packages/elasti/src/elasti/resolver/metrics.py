@@ -8,7 +8,7 @@ can create one. The library's own metrics (watches, lists) follow.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from elasti.api.wire import ActivityReport
 from kubeloop.metrics.text import MetricFamily, exposition
@@ -29,14 +29,21 @@ _PREFIX = "elasti_resolver_"
 _SUCCESS, _FAILED = "success", "failed"
 
 
+class Readiness(NamedTuple):
+    """Whether a resolver serves, and why not, or what is doubtful although it does."""
+
+    ok: bool
+    text: str
+
+
 class AdminView(Protocol):
     """What the admin port shows."""
 
     async def activity(self, key: ServiceKey) -> ActivityReport | None:
         """Return what is seen of a Service; None where it has no ElastiService here."""
 
-    async def unready(self) -> str:
-        """Return why this resolver is not ready; empty where it is."""
+    async def readiness(self) -> Readiness:
+        """Return whether this resolver is ready, and what to know about it."""
 
     async def metrics(self) -> bytes:
         """Return the metrics in Prometheus' text format."""
@@ -70,9 +77,16 @@ class WorkerView:
         in_use = service.statistics.in_use
         return ActivityReport(held=service.held, open=in_use, last_arrival_age=age)
 
-    async def unready(self) -> str:
-        """Return why this worker is not ready."""
-        return self._unready()
+    async def readiness(self) -> Readiness:
+        """Return whether this worker is ready.
+
+        It is while its watches are doubted: it serves what it knows and reads live what is waited for, and
+        other resolvers hear of the cluster from the same API server.
+        """
+        if why := self._unready():
+            return Readiness(ok=False, text=why)
+        doubts = self._registry.doubts()
+        return Readiness(ok=True, text="\n".join(["ok", *(f"doubted: {d}" for d in doubts)]))
 
     async def metrics(self) -> bytes:
         """Return the metrics."""

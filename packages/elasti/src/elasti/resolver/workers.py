@@ -23,6 +23,7 @@ import msgspec
 import structlog
 
 from elasti.api.wire import ACTIVITY_PATH, ActivityReport
+from elasti.resolver.metrics import Readiness
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -126,16 +127,19 @@ class AggregateView:
         # Caches may differ for a moment: it is there if one worker knows it.
         return add_reports(reports) if reports else None
 
-    async def unready(self) -> str:
-        """Return why some worker is not ready."""
+    async def readiness(self) -> Readiness:
+        """Return whether every worker is ready; what one of them doubts is reported once."""
+        lines: dict[str, None] = {}
         for number, path in enumerate(self._sockets):
             try:
                 status, body = await self._get(path, "/readyz", {})
             except WorkerUnreachable as error:
-                return f"worker {number}: {error}"
+                return Readiness(ok=False, text=f"worker {number}: {error}")
+            text = body.decode(errors="replace")
             if status != 200:
-                return f"worker {number}: {body.decode(errors='replace')}"
-        return ""
+                return Readiness(ok=False, text=f"worker {number}: {text}")
+            lines |= dict.fromkeys(text.splitlines())
+        return Readiness(ok=True, text="\n".join(lines))
 
     async def metrics(self) -> bytes:
         """Add up the workers' metrics. Raises WorkerUnreachable."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tests.client.connections import connections_to, seconds_to_notice
-
 from tests.testing.scripted_answers import reply
 from tests.testing.scripted_server import ScriptedServer
 

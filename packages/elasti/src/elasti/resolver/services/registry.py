@@ -10,7 +10,7 @@ not matter.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -27,7 +27,7 @@ from elasti.resolver.projections import (
 from elasti.resolver.proxy.upstream.interface import PortProtocol, UpstreamAddress
 from elasti.resolver.services.service import ServiceDeps, WakeablePort, WakeableService
 from kubeloop.aio.tasks import finish
-from kubeloop.informer import Deleted, Notification, SharedInformerFactory, Updated
+from kubeloop.informer import Deleted, Notification, SharedInformer, SharedInformerFactory, Updated
 from kubeloop.objects.core import MANAGED_BY_LABEL, SERVICES, SLICES, ServicePort
 
 if TYPE_CHECKING:
@@ -119,6 +119,34 @@ class ServiceRegistry:
             for endpoint in endpoint_slice.endpoints or ()
         )
 
+    # Whether the watches tell the truth
+
+    def unserved(self) -> list[ServiceKey]:
+        """Return the Services for which connections wait while no pod serves."""
+        return [key for key, service in self._services.items() if service.unserved]
+
+    def pods_heard_at(self, namespace: str) -> float | None:
+        """Return the loop's time at which the watch of a namespace's pods was heard last."""
+        return max((c.endpoints.last_heard or 0.0 for c in self._in(namespace)), default=None)
+
+    def relist(self, namespace: str, reason: str) -> None:
+        """End the watches of a namespace and list again, because they have missed something."""
+        for informers in self._in(namespace):
+            for informer in informers.all:
+                informer.relist(reason)
+
+    def doubts(self) -> list[str]:
+        """Return which watches may be behind, each with the reason."""
+        return [
+            f"{informer.name}: {informer.doubt}"
+            for informers in self._informers
+            for informer in informers.all
+            if informer.doubt
+        ]
+
+    def _in(self, namespace: str) -> list[_Informers]:
+        return [c for c in self._informers if c.namespace in ("", namespace)]
+
     async def aclose(self) -> None:
         """Close every Service."""
         for service in self._services.values():
@@ -185,7 +213,7 @@ class ServiceRegistry:
         self, service: WakeableService
     ) -> dict[str, dict[UpstreamAddress, ListedEndpoint]]:
         """Return the pods by port; a port that was asked for by number has those of its name."""
-        found = endpoints_of(self._private_slices(service.key))
+        found = endpoints_of(self.private_slices(service.key))
         ports = self._service_ports(service.key)
         for waiting in service.port_names:
             if waiting.startswith(_PLACEHOLDER):
@@ -261,7 +289,8 @@ class ServiceRegistry:
                 return found.ports
         return ()
 
-    def _private_slices(self, key: ServiceKey) -> list[SliceView]:
+    def private_slices(self, key: ServiceKey) -> list[SliceView]:
+        """Return the slices that list a Service's pods, as the cache has them."""
         private = ServiceKey(key.namespace, private_service_name(key.service))
         return [
             p
@@ -294,6 +323,13 @@ class _Informers:
         self.endpoints = factory.informer(SLICES, SliceView, label_selector=f"{PRIVATE_LABEL}=true")
         self.published = factory.informer(
             SLICES, SliceView, label_selector=f"{MANAGED_BY_LABEL}={MANAGED_BY}"
+        )
+        self.namespace = factory.namespace
+        self.all: tuple[SharedInformer[Any], ...] = (
+            self.objects,
+            self.private,
+            self.endpoints,
+            self.published,
         )
         for slices in (self.endpoints, self.published):
             slices.add_indexers({_BY_SERVICE: lambda endpoint_slice: [str(endpoint_slice.owner)]})

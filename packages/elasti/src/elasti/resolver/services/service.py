@@ -91,7 +91,7 @@ class WakeableService:
             key,
             operator=deps.operator,
             durable=deps.durable,
-            waiting=self._unserved_count,
+            waiting=lambda: self.unserved,
         )
 
     def __repr__(self) -> str:
@@ -149,7 +149,9 @@ class WakeableService:
             await port.aclose()
         await self.waker.aclose()
 
-    def _unserved_count(self) -> int:
+    @property
+    def unserved(self) -> int:
+        """How many connections wait for a pod while none serves them."""
         return sum(len(port.hold) for port in self._ports.values() if not port.serving)
 
 
