@@ -13,8 +13,14 @@ from elasti.resolver.proxy.upstream.interface import PortProtocol
 A, B = ServiceKey("x", "a"), ServiceKey("x", "b")
 
 
-def claim(key, age="1"):
-    return PortClaim(key=key, port_name="http", protocol=PortProtocol.HTTP, age=(age, f"uid-{key}"))
+def claim(key, age="1", *, reported=True):
+    return PortClaim(
+        key=key,
+        port_name="http",
+        protocol=PortProtocol.HTTP,
+        age=(age, f"uid-{key}"),
+        reported=reported,
+    )
 
 
 def owner(claims, port, now=0.0):
@@ -56,6 +62,7 @@ def test_a_freed_port_is_its_old_owners_while_a_slice_points_at_it_and_until_tha
 
 def test_a_port_has_no_owner_while_another_services_slice_points_at_it():
     claims = PortClaims(settle=15)
+    claims.claim(A, {20000: claim(A, "2")})
     claims.publish(A, frozenset({20000}), now=0)
     claims.claim(B, {20000: claim(B)})
     assert claims.decide(20000, now=1) == (None, None)
@@ -109,11 +116,43 @@ def test_a_service_that_goes_while_it_moves_keeps_what_nodes_may_still_use():
 
 def test_a_slice_that_comes_back_starts_the_settling_anew():
     claims = PortClaims(settle=15)
+    claims.claim(A, {20000: claim(A, "2")})
     claims.publish(A, frozenset({20000}), now=0)
     claims.publish(A, frozenset(), now=10)
     claims.publish(A, frozenset({20000}), now=12)
     claims.claim(B, {20000: claim(B)})
     assert owner(claims, 20000, now=30) is None
+
+
+@pytest.mark.parametrize("age", ["0", "2"], ids=["older", "younger"])
+def test_a_slice_alone_takes_no_port_from_its_owner(age):
+    claims = PortClaims(settle=15)
+    claims.claim(A, {20000: claim(A, "1")})
+    claims.publish(A, frozenset({20000}), now=0)
+    # Another tenant writes a slice with the port's number, with and without an ElastiService.
+    claims.publish(B, frozenset({20000}), now=1)
+    assert owner(claims, 20000, now=1) == A
+    claims.claim(B, {20000: claim(B, age, reported=False)})
+    assert owner(claims, 20000, now=2) == A
+    claims.publish(B, frozenset(), now=3)
+    claims.claim(B, {})
+    assert claims.decide(20000, now=3) == (claim(A), None)
+
+
+def test_a_port_that_only_a_slice_names_is_open_where_no_other_claims_it():
+    claims = PortClaims(settle=15)
+    claims.claim(A, {20000: claim(A, reported=False)})
+    claims.publish(A, frozenset({20000}), now=0)
+    assert owner(claims, 20000) == A
+
+
+def test_a_port_that_status_named_stays_claimed_while_the_slice_has_it():
+    claims = PortClaims(settle=15)
+    claims.claim(A, {20000: claim(A)})
+    claims.publish(A, frozenset({20000}), now=0)
+    claims.claim(A, {20000: claim(A, reported=False), 20001: claim(A)})
+    claims.claim(B, {20000: claim(B, "0")})
+    assert owner(claims, 20000, now=1) is None
 
 
 STEPS = st.lists(
@@ -132,18 +171,27 @@ def test_no_port_is_ever_given_away_while_anothers_traffic_may_come(steps):
     claims, now = PortClaims(settle=15), 0.0
     pointed: dict[tuple[ServiceKey, int], float] = {}
     published: dict[ServiceKey, frozenset[int]] = {}
+    claimed: dict[ServiceKey, frozenset[int]] = {}
+    kept: set[tuple[ServiceKey, int]] = set()
     for what, key, ports, passed in steps:
         now += passed
         for owner_key, shown in published.items():
             pointed |= {(owner_key, port): now for port in shown}
         if what == "claim":
             claims.claim(key, {port: claim(key, "1" if key == A else "2") for port in ports})
+            claimed[key] = ports
+            kept |= {(key, port) for port in ports}
         else:
             claims.publish(key, ports, now=now)
             published[key] = ports
             pointed |= {(key, port): now for port in ports}
+        kept = {
+            (who, port)
+            for who, port in kept
+            if port in claimed[who] or now - pointed.get((who, port), -15.0) < 15
+        }
         for port in (1, 2, 3):
             found = owner(claims, port, now)
             other = B if found == A else A
-            if found is not None and (other, port) in pointed:
+            if found is not None and (other, port) in pointed and (other, port) in kept:
                 assert now - pointed[other, port] >= 15

@@ -9,9 +9,11 @@ from tests.resolver.cluster import FakeCluster, endpoint
 from tests.resolver.registry_rig import refuses, rig
 from tests.resolver.support import free_port
 
+from elasti.api.names import MANAGED_BY
 from elasti.api.types import WakeSpec
 from elasti.resolver.projections import ServiceKey
 from elasti.resolver.proxy.upstream.interface import PortProtocol
+from kubeloop.objects.core import MANAGED_BY_LABEL, SERVICE_LABEL
 
 
 async def test_ports_are_bound_and_closed_as_objects_come_and_go():
@@ -193,3 +195,29 @@ async def test_a_service_without_connections_has_no_share():
         for writer in (again, clients[0][1]):
             writer.close()
         await made.until(lambda: len(shares._holders) == 0)
+
+
+async def test_a_slice_of_another_name_or_of_an_unclaimed_port_closes_none():
+    """An account that may write slices in one namespace closes no other Service's port."""
+    cluster, port, own = FakeCluster(), free_port(), free_port()
+    cluster.elasti_service("alice", ("http", port))
+    cluster.elasti_service("bob", ("http", own))
+    async with rig(cluster) as made:
+        await made.until(lambda: made.owner(port) == "alice" and made.owner(own) == "bob")
+        cluster.publish("alice", {"http": port})
+        labels = {MANAGED_BY_LABEL: MANAGED_BY, SERVICE_LABEL: "bob"}
+        ports = [{"name": "http", "port": port, "protocol": "TCP"}]
+        cluster.slices.put(
+            cluster.slices.build(
+                "bobs", labels=labels, ports=ports, endpoints=[endpoint("1.1.1.1")]
+            )
+        )
+        cluster.publish("bob", {"http": own, "more": port})
+        await made.until(lambda: made.service("bob").published)
+        await made.listeners.settled()
+        assert made.owner(port) == "alice"
+        assert not refuses(port)
+        cluster.unpublish("bob")
+        await made.until(lambda: not made.service("bob").published)
+        await made.listeners.settled()
+        assert made.owner(port) == "alice"

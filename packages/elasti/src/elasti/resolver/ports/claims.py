@@ -3,9 +3,12 @@
 A connection's port is all that identifies its Service, so a port must not change its owner while a node
 may still send the old owner's traffic there:
 
-- Of several objects that claim a port the oldest owns it.
-- While a slice of another Service points at a port, and for a settling time after it is gone, the port has
-  no owner: connections are refused, which a client can retry, and not delivered to the wrong Service.
+- Of several objects that claim a port the oldest owns it; one whose status names it comes before one of which
+  only a slice says so.
+- While the slice of another Service that claims it, too, points at a port, and for a settling time after it is
+  gone, the port has no owner: connections are refused, which a client can retry, and not delivered to the
+  wrong Service. A slice alone proves nothing: whoever may write slices in one namespace could close every
+  port by it.
 - A Service that moves to another port, or whose ElastiService is deleted, keeps the old port for that time,
   before all others: nodes that are behind still send its traffic there.
 """
@@ -24,12 +27,13 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PortClaim:
-    """A Service wants a port; `age` sorts older objects first."""
+    """A Service wants a port; `age` sorts older objects first. `reported`: status names the port."""
 
     key: ServiceKey
     port_name: str
     protocol: PortProtocol
     age: tuple[str, str]
+    reported: bool = True
 
 
 class PortDecision(NamedTuple):
@@ -61,14 +65,17 @@ class PortClaims:
         """Replace the claims of a Service; returns the ports to decide about again."""
         changed = set(self._claimed_by.get(key, frozenset()) - wanted.keys())
         for port in changed:
-            if key in self._pointing.get(port, {}):
+            if key in self._pointing.get(port, {}) and self._claims[port][key].reported:
                 self._left.add((port, key))
             else:
                 self._drop(port, key)
         for port, claim in wanted.items():
             self._left.discard((port, key))
             claims = self._claims.setdefault(port, {})
-            if claims.get(key) != claim:
+            before = claims.get(key)
+            if before is not None and before.reported and not claim.reported:
+                continue  # The operator named it, and names another now; traffic still comes here.
+            if before != claim:
                 claims[key] = claim
                 changed.add(port)
         if wanted:
@@ -108,7 +115,11 @@ class PortClaims:
         if not claims:
             return PortDecision(None)
         first = min(claims.values(), key=lambda claim: self._rank(port, claim))
-        others = {k: gone for k, gone in self._pointing.get(port, {}).items() if k != first.key}
+        others = {
+            key: gone
+            for key, gone in self._pointing.get(port, {}).items()
+            if key != first.key and key in claims and claims[key].reported
+        }
         if not others:
             return PortDecision(first, self._leaves_at(port, first.key))
         times = [gone for gone in others.values() if gone is not None]
@@ -116,9 +127,9 @@ class PortClaims:
             return PortDecision(None)
         return PortDecision(None, max(times) + self._settle)
 
-    def _rank(self, port: int, claim: PortClaim) -> tuple[bool, tuple[str, str]]:
+    def _rank(self, port: int, claim: PortClaim) -> tuple[bool, bool, tuple[str, str]]:
         # No other Service can have it before that one has left for good.
-        return ((port, claim.key) not in self._left, claim.age)
+        return ((port, claim.key) not in self._left, not claim.reported, claim.age)
 
     def _leaves_at(self, port: int, key: ServiceKey) -> float | None:
         gone = self._pointing[port][key] if (port, key) in self._left else None

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from elasti.api.names import MANAGED_BY, PRIVATE_LABEL, private_service_name
+from elasti.api.names import (
+    MANAGED_BY,
+    PRIVATE_LABEL,
+    private_service_name,
+    resolver_slice_name,
+)
 from elasti.resolver.ports.claims import PortClaim, PortClaims
 from elasti.resolver.projections import (
     ELASTI_SERVICES,
@@ -253,6 +258,7 @@ class ServiceRegistry:
         """
         by_name = {port.name: port for port in self._service_ports(view.key)}
         reported = [(port.name, port.resolver_port) for port in view.status.resolver_ports]
+        numbers = {number for _, number in reported}
         claims = {}
         for name, number in (*reported, *self._published_ports(view.key)):
             known = by_name.get(name)
@@ -260,7 +266,11 @@ class ServiceRegistry:
                 app_protocol=known.app_protocol if known else None, name=name
             )
             claims[number] = PortClaim(
-                key=view.key, port_name=name, protocol=protocol, age=view.age
+                key=view.key,
+                port_name=name,
+                protocol=protocol,
+                age=view.age,
+                reported=number in numbers,
             )
         return claims
 
@@ -299,8 +309,13 @@ class ServiceRegistry:
         ]
 
     def _published_slices(self, key: ServiceKey) -> list[SliceView]:
+        """Return the slices that the operator made: others may carry its label, never two its name."""
+        name = resolver_slice_name(key.service)
         return [
-            p for c in self._informers for p in c.published.store.by_index(_BY_SERVICE, str(key))
+            found
+            for informers in self._informers
+            for found in informers.published.store.by_index(_BY_SERVICE, str(key))
+            if found.metadata.name in (name, f"{name}-ipv6")
         ]
 
     def _published_ports(self, key: ServiceKey) -> list[tuple[str, int]]:
