@@ -56,6 +56,32 @@ def test_ports_outside_the_range_are_not_claimed(port):
     assert book.held_by(OLD) == {}
 
 
+BOB = PortOwner("2030-01-02T00:00:00Z", "b", "bob")
+CAROL = PortOwner("2030-01-03T00:00:00Z", "c", "carol")
+
+
+def test_changing_one_services_ports_takes_none_from_other_namespaces():
+    book = PortBook()
+
+    def edit_often() -> None:
+        for edit in range(100):
+            first = 1 + edit % 2 * 1000
+            book.assign(BOB, "bob/web", range(first, first + 100), edit * 0.37)
+
+    with pytest.raises(PortsExhausted, match=r"namespace bob has given back 500 resolver ports"):
+        edit_often()
+    assert len(book.assign(CAROL, "carol/web", range(1, 101), 37.0)) == 100
+    assert len(book.assign(BOB, "bob/web", range(1, 101), 37.0 + QUARANTINE)) == 100
+
+
+def test_a_namespace_has_at_most_half_of_the_ports():
+    book = PortBook(20000, 20999)
+    book.assign(BOB, "bob/web", range(1, 501), 0.0)
+    with pytest.raises(PortsExhausted, match="namespace bob has its share of 500"):
+        book.assign(PortOwner("2030-01-04T00:00:00Z", "d", "bob"), "bob/more", [80], 0.0)
+    assert book.assign(CAROL, "carol/web", [80], 0.0)
+
+
 def test_a_freed_port_rests_and_the_longest_rested_comes_first():
     book = PortBook(20000, 20001)
     first = book.assign(OLD, "a", [80], 0.0)[80]

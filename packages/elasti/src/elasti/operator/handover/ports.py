@@ -8,6 +8,8 @@ its meaning while any node may still send old traffic there. Three rules see to 
 - Where two objects claim one port, the older keeps it and the other gets a new one.
 - A freed port is quarantined for an hour. Then the one freed longest ago is used first; ports that
   were not used since the start come before all of them.
+- A namespace has at most half of the ports, and may have freed at most a twentieth of them within the last
+  hour: edits of one Service cost ports for an hour, and must not cost other tenants theirs.
 
 Pure: the caller says what time it is. The book is rebuilt from the cluster after a restart: what is in
 use first, then what is quarantined (`quarantine`). A Service's first choice is by the hash of its name, so that a
@@ -16,6 +18,7 @@ stranger is unlikely to be given what another Service has left, even where nothi
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import hashlib
 from typing import TYPE_CHECKING
@@ -28,23 +31,27 @@ if TYPE_CHECKING:
     from elasti.api.types import ElastiService
 
 QUARANTINE = 3600.0
+# Below this a share is no use to anybody.
+_LEAST_SHARE = 100
 
 
 class PortsExhausted(Exception):
-    """Every resolver port is taken or quarantined."""
+    """Every resolver port is taken or quarantined, or a namespace has had its share."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, order=True)
 class PortOwner:
-    """An ElastiService that holds ports; sorts by age."""
+    """An ElastiService that holds ports; sorts by age. Without a namespace it has no share to keep to."""
 
     created: str
     uid: str
+    namespace: str = dataclasses.field(default="", compare=False)
 
 
 def port_owner(es: ElastiService) -> PortOwner:
     """Return who holds an ElastiService's resolver ports."""
-    return PortOwner(es.metadata.creation_timestamp or "", es.metadata.uid)
+    meta = es.metadata
+    return PortOwner(meta.creation_timestamp or "", meta.uid, meta.namespace)
 
 
 class PortBook:
@@ -56,6 +63,8 @@ class PortBook:
         self._owners: dict[int, PortOwner] = {}
         self._held: dict[PortOwner, dict[int, int]] = {}
         self._freed: dict[int, float] = {}
+        self._freed_by: dict[int, str] = {}
+        self._used: collections.Counter[str] = collections.Counter()
         self.unwritten: set[int] = set()
         """Ports that were freed and are not written down as resting; the caller's to empty."""
 
@@ -100,6 +109,7 @@ class PortBook:
             self._free(owner, held[service_port], now)
         for service_port in ports:
             if service_port not in held:
+                self._check_share(owner.namespace, now)
                 self._take(owner, service_port, self._choose(f"{service}:{service_port}", now))
         return dict(held)
 
@@ -125,15 +135,41 @@ class PortBook:
     def _take(self, owner: PortOwner, service_port: int, port: int) -> None:
         self._owners[port] = owner
         self._held[owner][service_port] = port
+        self._used[owner.namespace] += 1
         self._freed.pop(port, None)
+        self._freed_by.pop(port, None)
 
     def _free(self, owner: PortOwner, port: int, now: float) -> None:
         self._drop(owner, port)
         self._freed[port] = now
+        self._freed_by[port] = owner.namespace
         self.unwritten.add(port)
+
+    def _check_share(self, namespace: str, now: float) -> None:
+        """Refuse one port more to a namespace that has its share. Raises PortsExhausted."""
+        if not namespace:
+            return
+        most, most_resting = (max(self._size // part, _LEAST_SHARE) for part in (2, 20))
+        resting = 0
+        if len(self._freed_by) >= most_resting:
+            resting = sum(
+                freed_by == namespace and now - self._freed[port] < QUARANTINE
+                for port, freed_by in self._freed_by.items()
+            )
+        if resting >= most_resting:
+            raise PortsExhausted(
+                f"namespace {namespace} has given back {resting} resolver ports within an hour, which"
+                " rest for so long; change the ports of its Services less often"
+            )
+        if self._used[namespace] + resting >= most:
+            raise PortsExhausted(
+                f"namespace {namespace} has its share of {most} resolver ports; delete ElastiServices"
+                " that are not needed, or spread them over namespaces"
+            )
 
     def _drop(self, owner: PortOwner, port: int) -> None:
         del self._owners[port]
+        self._used[owner.namespace] -= 1
         held = self._held[owner]
         del held[next(service_port for service_port, taken in held.items() if taken == port)]
 

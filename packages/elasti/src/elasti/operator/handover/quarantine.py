@@ -154,6 +154,8 @@ async def recover_ports(
         ports.quarantine(number, now - age)
     # What is published for no ElastiService may still get traffic.
     for endpoint_slice in caches.our_slices.all():
+        if endpoint_slice.metadata.name not in slice_names(endpoint_slice.service).values():
+            continue  # Others may write slices with our label.
         for port in endpoint_slice.ports or ():
             ports.abandon(port.port or 0, now)
 
