@@ -338,5 +338,5 @@ def test_the_ways_are_read_whatever_their_case():
 
 def test_keys_in_a_file_need_the_issuers_name():
     with pytest.raises(SettingsError, match="ELASTI_TOKEN_ISSUERS"):
-        AuthnSettings(keys_file="/keys.json").check()
-    AuthnSettings(keys_file="/keys.json", issuers=("https://x",)).check()
+        AuthnSettings(token_keys_file="/keys.json").check()
+    AuthnSettings(token_keys_file="/keys.json", token_issuers=("https://x",)).check()

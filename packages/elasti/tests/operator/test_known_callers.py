@@ -171,13 +171,15 @@ async def test_keys_that_an_installer_gives_need_no_server(rig: Rig, tmp_path: P
     token = await operator.token(RESOLVER_AUDIENCE)
     issuer = json.loads(_unpack(token.split(".")[1]))["iss"]
     settings = AuthnSettings(
-        authentication=AuthenticationMode.JWKS, keys_file=str(keys), issuers=(issuer,)
+        authentication=AuthenticationMode.JWKS, token_keys_file=str(keys), token_issuers=(issuer,)
     )
     async with Client(rig.config) as client:
         async with admin_port(client, settings, operator.user) as url:
             assert await ask(url, {"Authorization": f"Bearer {token}"}) == 200
         other = AuthnSettings(
-            authentication=AuthenticationMode.JWKS, keys_file=str(keys), issuers=("https://other",)
+            authentication=AuthenticationMode.JWKS,
+            token_keys_file=str(keys),
+            token_issuers=("https://other",),
         )
         async with admin_port(client, other, operator.user) as url:
             assert await ask(url, {"Authorization": f"Bearer {token}"}) == 401

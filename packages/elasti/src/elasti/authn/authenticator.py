@@ -194,7 +194,7 @@ def authenticator_for(
     reviews = TokenReviewVerifier(client, audience=audience)
     signatures = JwksVerifier(_key_source(client, settings), audience=audience, clock=clock)
     verifier: TokenVerifier
-    match settings.authentication:
+    match settings.authentication_mode:
         case AuthenticationMode.NONE:
             return None
         case AuthenticationMode.TOKEN_REVIEW:
@@ -204,11 +204,11 @@ def authenticator_for(
         case AuthenticationMode.AUTO:
             verifier = FallbackVerifier(reviews, signatures)
         case _:
-            assert_never(settings.authentication)
+            assert_never(settings.authentication_mode)
     return CallerAuthenticator(verifier, audience=audience, allowed=allowed, clock=clock)
 
 
 def _key_source(client: Client, settings: AuthnSettings) -> KeySource:
-    if settings.keys_file:
-        return FileKeySource(Path(settings.keys_file), issuers=settings.issuers)
-    return ClusterKeySource(client, issuers=settings.issuers)
+    if settings.token_keys_file:
+        return FileKeySource(Path(settings.token_keys_file), issuers=settings.token_issuers)
+    return ClusterKeySource(client, issuers=settings.token_issuers)

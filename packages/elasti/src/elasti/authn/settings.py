@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Mapping
+from typing import Any, Self
 
-from elasti.api.parsing import SettingsError, Variables, parse_list
+from elasti.api.parsing import SettingsError, Variables, parse_bool, parse_list
 
 
 class AuthenticationMode(enum.Enum):
@@ -29,15 +31,36 @@ class AuthenticationMode(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AuthnSettings:
-    """All of it."""
+    """All of it; the settings of either program have it too.
 
+    allowed_callers: users that may call, a trailing `*` for any ending.
+    """
+
+    authenticate: bool = True
     authentication: AuthenticationMode = AuthenticationMode.AUTO
-    issuers: tuple[str, ...] = ()
-    keys_file: str = ""
+    token_issuers: tuple[str, ...] = ()
+    token_keys_file: str = ""
+    allowed_callers: tuple[str, ...] = ()
+
+    @classmethod
+    def with_overrides(cls, values: Mapping[str, Any], overrides: Mapping[str, Any]) -> Self:
+        """Return settings; `overrides` (from flags) win where they are not None.
+
+        Raises SettingsError.
+        """
+        given = {name: value for name, value in overrides.items() if value is not None}
+        settings = cls(**{**values, **given})
+        settings.check()
+        return settings
+
+    @property
+    def authentication_mode(self) -> AuthenticationMode:
+        """How callers are checked; not at all where `authenticate` says so."""
+        return self.authentication if self.authenticate else AuthenticationMode.NONE
 
     def check(self) -> None:
         """Raise SettingsError for what does not go together."""
-        if self.keys_file and not self.issuers:
+        if self.token_keys_file and not self.token_issuers:
             raise SettingsError(
                 "ELASTI_TOKEN_KEYS_FILE: give ELASTI_TOKEN_ISSUERS too, the `iss` of the cluster's"
                 " tokens (kube-apiserver's --service-account-issuer)"
@@ -54,6 +77,8 @@ def parse_authentication_mode(text: str) -> AuthenticationMode:
 
 
 AUTHN_VARIABLES: Variables = {
+    "ELASTI_AUTHENTICATE": ("authenticate", parse_bool),
+    "ELASTI_ALLOWED_CALLERS": ("allowed_callers", parse_list),
     "ELASTI_AUTHENTICATION": ("authentication", parse_authentication_mode),
     "ELASTI_TOKEN_ISSUERS": ("token_issuers", parse_list),
     "ELASTI_TOKEN_KEYS_FILE": ("token_keys_file", str),

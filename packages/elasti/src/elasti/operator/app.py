@@ -106,7 +106,7 @@ class OperatorApp:
         )
         self.authenticator = authenticator_for(
             client,
-            settings.authn_settings,
+            settings,
             audience=OPERATOR_AUDIENCE,
             allowed=settings.callers,
             clock=self._clock,

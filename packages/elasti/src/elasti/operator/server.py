@@ -11,11 +11,9 @@ Connections that say nothing, or too slowly, keep no wake-up out (`kubeloop.http
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import structlog
 from aiohttp import web
 
 from elasti.api.defaults import OPERATOR_PORT
@@ -28,7 +26,7 @@ from elasti.api.wire import (
 )
 from elasti.authn.authenticator import AccessDenied, CallerAuthenticator
 from kubeloop.aio.tasks import TimeBudget
-from kubeloop.http.server import ConnectionLimits, HardenedServer
+from kubeloop.http.health import HealthChecks, HealthServer
 from kubeloop.metrics.text import CONTENT_TYPE
 
 if TYPE_CHECKING:
@@ -37,15 +35,12 @@ if TYPE_CHECKING:
     from elasti.operator.metrics import OperatorMetrics
     from elasti.operator.wake import TargetWaker
     from elasti.operator.watch.directory import Directory
-    from kubeloop.http.health import HealthChecks
+    from kubeloop.http.server import ConnectionLimits
 
-_MAX_BYTES = 64 * 1024
 _RETRY_AFTER = {"Retry-After": "1"}
 
-_log = structlog.get_logger(__name__)
 
-
-class Server:
+class Server(HealthServer):
     """A runnable for `Group.SERVERS`; ready when it listens. Port 0 takes any free one.
 
     Without an `authenticator` every client may call.
@@ -65,46 +60,31 @@ class Server:
         port: int = OPERATOR_PORT,
         limits: ConnectionLimits | None = None,
     ) -> None:
+        super().__init__(
+            healthz=healthz,
+            readyz=readyz,
+            host=host,
+            port=port,
+            limits=limits,
+            shutdown_timeout=5.0,
+        )
         self._waker = waker
         self._directory = directory
         self._authenticator = authenticator
-        self._metrics = metrics
-        self._checks = {"/healthz": healthz, "/readyz": readyz}
+        self._operator_metrics = metrics
         self._is_synced = is_synced
-        self._host = host
-        self._wanted_port = port
-        self._listening = asyncio.Event()
-        self._http_server = HardenedServer(limits)
-
-    @property
-    def port(self) -> int:
-        """The port that it listens on; known when ready."""
-        return self._http_server.port
 
     async def run(self) -> None:
         """Serve until cancelled."""
+        # Requests under way are answered before what they started is cancelled.
         async with self._waker:
-            try:
-                await self._http_server.open(
-                    self._application(), self._host, self._wanted_port, shutdown_timeout=5.0
-                )
-                self._listening.set()
-                await asyncio.get_running_loop().create_future()
-            finally:
-                # Requests under way are answered before what they started is cancelled.
-                await self._http_server.close()
+            await super().run()
 
-    async def wait_until_ready(self) -> None:
-        """Wait until it listens."""
-        await self._listening.wait()
-
-    def _application(self) -> web.Application:
-        app = web.Application(client_max_size=_MAX_BYTES)
+    def application(self) -> web.Application:
+        app = super().application()
         app.router.add_post(INCOMING_PATH, self._guarded(self._incoming))
         app.router.add_get(CRD_CACHE_PATH, self._guarded(self._crd_cache))
         app.router.add_get("/metrics", self._serve_metrics)
-        for path in self._checks:
-            app.router.add_get(path, self._health)
         return app
 
     def _guarded(
@@ -136,16 +116,12 @@ class Server:
 
     async def _serve_metrics(self, _request: web.Request) -> web.Response:
         pieces, budget = [], TimeBudget()
-        for piece in self._metrics.pieces():
+        for piece in self._operator_metrics.pieces():
             pieces.append(piece)
             if budget.spent():
                 await budget.rest()
         body = "".join(pieces).encode()
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
-
-    async def _health(self, request: web.Request) -> web.Response:
-        answer = await self._checks[request.path].run(verbose="verbose" in request.query)
-        return web.Response(status=200 if answer.ok else 500, text=answer.text)
 
 
 def _reply(reply: IncomingReply) -> web.Response:

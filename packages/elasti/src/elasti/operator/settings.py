@@ -28,7 +28,7 @@ from elasti.api.parsing import (
     parse_seconds,
     read_variables,
 )
-from elasti.authn.settings import AUTHN_VARIABLES, AuthenticationMode, AuthnSettings
+from elasti.authn.settings import AUTHN_VARIABLES, AuthnSettings
 from elasti.triggers.registry import trigger_types
 
 
@@ -40,14 +40,13 @@ class OnResolverLoss(enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorSettings:
+class OperatorSettings(AuthnSettings):
     """All settings; times in seconds.
 
     engage_settle: how long resolver and pods are both in rotation before a target is parked; longer
     than endpoints need to reach the slowest node. release_settle: how long an endpoint must have been
     ready before the resolver steps aside. watch_namespaces: empty for the whole cluster.
-    allowed_callers: users that may ask for wake-ups, a trailing `*` for any ending. trigger_variables:
-    the environment variables that triggers need; they may hold credentials.
+    trigger_variables: the environment variables that triggers need; they may hold credentials.
     """
 
     operator_namespace: str = NAMESPACE
@@ -74,11 +73,6 @@ class OperatorSettings:
     host: str | None = None
     port: int = OPERATOR_PORT
     health_port: int = HEALTH_PORT
-    authenticate: bool = True
-    authentication: AuthenticationMode = AuthenticationMode.AUTO
-    token_issuers: tuple[str, ...] = ()
-    token_keys_file: str = ""
-    allowed_callers: tuple[str, ...] = ()
     token_file: str = ""
 
     leader_elect: bool = True
@@ -98,25 +92,13 @@ class OperatorSettings:
             for name, parse in trigger.variables.items()
         }
         values["trigger_variables"] = read_variables(known, environ)
-        values |= {name: value for name, value in overrides.items() if value is not None}
-        settings = cls(**values)
-        settings.authn_settings.check()
-        return settings
+        return cls.with_overrides(values, overrides)
 
     @property
     def callers(self) -> tuple[str, ...]:
         """Who may ask for wake-ups: by default every ServiceAccount of the resolver's namespace."""
         account = f"system:serviceaccount:{self.resolver_namespace}:*"
         return self.allowed_callers or (account,)
-
-    @property
-    def authn_settings(self) -> AuthnSettings:
-        """How callers are checked."""
-        return AuthnSettings(
-            authentication=self.authentication if self.authenticate else AuthenticationMode.NONE,
-            issuers=self.token_issuers,
-            keys_file=self.token_keys_file,
-        )
 
 
 def _parse_polling_interval(text: str) -> float:
@@ -153,8 +135,6 @@ VARIABLES: Variables = {
     "ELASTI_INFORMER_HEALTH_PERIOD": ("informer_health_period", parse_seconds),
     "ELASTI_INFORMER_STUCK_AFTER": ("informer_stuck_after", parse_seconds),
     "ELASTI_WORKERS": ("workers", parse_count),
-    "ELASTI_AUTHENTICATE": ("authenticate", parse_bool),
-    "ELASTI_ALLOWED_CALLERS": ("allowed_callers", parse_list),
     "ELASTI_RESOLVER_TOKEN_FILE": ("token_file", str),
     "ELASTI_LEADER_ELECT": ("leader_elect", parse_bool),
     "ELASTI_LEASE_NAME": ("lease_name", str),

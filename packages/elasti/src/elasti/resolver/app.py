@@ -288,7 +288,7 @@ async def _callers(
 ) -> AsyncIterator[CallerAuthenticator | None]:
     """Authenticate callers of /activity; the log says how."""
     callers = authenticator_for(
-        client, settings.authn_settings, audience=RESOLVER_AUDIENCE, allowed=settings.callers
+        client, settings, audience=RESOLVER_AUDIENCE, allowed=settings.callers
     )
     async with BackgroundTasks() as tasks:
         if callers is not None:

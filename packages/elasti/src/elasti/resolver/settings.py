@@ -20,24 +20,22 @@ from elasti.api.defaults import (
 from elasti.api.names import NAMESPACE, OPERATOR_SERVICE
 from elasti.api.parsing import (
     Variables,
-    parse_bool,
     parse_count,
     parse_list,
     parse_port,
     parse_seconds,
     read_variables,
 )
-from elasti.authn.settings import AUTHN_VARIABLES, AuthenticationMode, AuthnSettings
+from elasti.authn.settings import AUTHN_VARIABLES, AuthnSettings
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ResolverSettings:
+class ResolverSettings(AuthnSettings):
     """All settings; times in seconds.
 
     engage_settle: how long after it left every slice traffic may still come; as the operator's.
     drain_timeout: after it, a draining resolver gives up on connections that do not end.
     pod_address: how slices name this resolver. watch_namespaces: empty for the whole cluster.
-    allowed_callers: users that may ask for activity, a trailing `*` for any ending.
     """
 
     operator_namespace: str = NAMESPACE
@@ -52,11 +50,6 @@ class ResolverSettings:
     shared_port: int = RESOLVER_SHARED_PORT
     admin_port: int = RESOLVER_ADMIN_PORT
     header_for_host: str = "Host"
-    authenticate: bool = True
-    authentication: AuthenticationMode = AuthenticationMode.AUTO
-    token_issuers: tuple[str, ...] = ()
-    token_keys_file: str = ""
-    allowed_callers: tuple[str, ...] = ()
     pod_address: str = ""
 
     hold_timeout: int | None = None
@@ -72,11 +65,7 @@ class ResolverSettings:
 
         Raises SettingsError with every complaint.
         """
-        values = read_variables(VARIABLES, environ)
-        values |= {name: value for name, value in overrides.items() if value is not None}
-        settings = cls(**values)
-        settings.authn_settings.check()
-        return settings
+        return cls.with_overrides(read_variables(VARIABLES, environ), overrides)
 
     @property
     def operator(self) -> str:
@@ -88,15 +77,6 @@ class ResolverSettings:
     def callers(self) -> tuple[str, ...]:
         """Who may ask for activity: by default every ServiceAccount of the operator's namespace."""
         return self.allowed_callers or (f"system:serviceaccount:{self.operator_namespace}:*",)
-
-    @property
-    def authn_settings(self) -> AuthnSettings:
-        """How callers of the admin port are checked."""
-        return AuthnSettings(
-            authentication=self.authentication if self.authenticate else AuthenticationMode.NONE,
-            issuers=self.token_issuers,
-            keys_file=self.token_keys_file,
-        )
 
 
 def without_effect(environ: Mapping[str, str]) -> list[str]:
@@ -125,8 +105,6 @@ VARIABLES: Variables = {
     "REQ_TIMEOUT": ("hold_timeout", _whole_seconds),
     "QUEUE_SIZE": ("max_held", parse_count),
     "MAX_IDLE_PROXY_CONNS_PER_HOST": ("idle_per_pod", parse_count),
-    "ELASTI_AUTHENTICATE": ("authenticate", parse_bool),
-    "ELASTI_ALLOWED_CALLERS": ("allowed_callers", parse_list),
     "ELASTI_ENGAGE_SETTLE": ("engage_settle", parse_seconds),
     "ELASTI_DRAIN_TIMEOUT": ("drain_timeout", parse_seconds),
     "POD_IP": ("pod_address", str),

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Check: TypeAlias = Callable[[], Awaitable[object] | object]
 
+_MAX_BYTES = 64 * 1024
+
 _log = logging.getLogger(__name__)
 
 
@@ -107,7 +109,8 @@ class HealthServer:
     """A runnable for `Group.SERVERS`; ready when it listens.
 
     `metrics` returns the present metrics in Prometheus' text format. Port 0 takes any free one;
-    `port` tells which. `limits` hold callers to sending something.
+    `port` tells which. `limits` hold callers to sending something; at the end, requests under way have
+    `shutdown_timeout` seconds.
     """
 
     def __init__(
@@ -119,11 +122,13 @@ class HealthServer:
         host: str | None = None,
         port: int = 8081,
         limits: ConnectionLimits | None = None,
+        shutdown_timeout: float = 60.0,
     ) -> None:
         self._checks = {"healthz": healthz, "readyz": readyz}
         self._metrics = metrics
         self._host = host
         self._wanted_port = port
+        self._shutdown_timeout = shutdown_timeout
         self._listening = asyncio.Event()
         self._http_server = HardenedServer(limits)
 
@@ -135,7 +140,12 @@ class HealthServer:
     async def run(self) -> None:
         """Serve until cancelled."""
         try:
-            await self._http_server.open(self._application(), self._host, self._wanted_port)
+            await self._http_server.open(
+                self.application(),
+                self._host,
+                self._wanted_port,
+                shutdown_timeout=self._shutdown_timeout,
+            )
             self._listening.set()
             await asyncio.get_running_loop().create_future()
         finally:
@@ -145,10 +155,11 @@ class HealthServer:
         """Wait until it listens."""
         await self._listening.wait()
 
-    def _application(self) -> web.Application:
+    def application(self) -> web.Application:
+        """Return what is served; a program may have more of it in a class of its own."""
         from aiohttp import web  # noqa: PLC0415 -- costs 100 ms, which not every program needs
 
-        app = web.Application()
+        app = web.Application(client_max_size=_MAX_BYTES)
         for name, checks in self._checks.items():
             if checks is not None:
                 _add_checks(app, name, checks)

@@ -11,7 +11,6 @@ import contextlib
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import Protocol, Self, TypeAlias
 
 import aiohttp
@@ -63,12 +62,7 @@ class HttpResolverClient:
         )
         return self
 
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         assert self._session is not None
         await self._session.close()
 

@@ -36,7 +36,6 @@ from kubeloop.aio.tasks import TimeBudget
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-    from types import TracebackType
 
     from elasti.api.types import ElastiServiceSpec, ScaleTrigger
     from elasti.operator.watch.directory import Directory
@@ -97,12 +96,7 @@ class Evaluator:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         for reader in self._readers.values():
             await reader.close()
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Literal
 
+import msgspec
+
 from elasti.api.conditions import Reason
 from elasti.api.types import StatusCondition
 
@@ -28,67 +30,42 @@ class Finding:
     refuses: bool = True
 
 
+_SERVICE_PROBLEMS = {
+    Reason.EXTERNAL_NAME_SERVICE: "is of type ExternalName: it has no endpoints that could be switched;"
+    " use a ClusterIP Service",
+    Reason.HEADLESS_SERVICE: "is headless: clients connect to the pods' own port, which no resolver"
+    " listens on; use a Service with a cluster IP",
+    Reason.INTERNAL_TRAFFIC_POLICY_LOCAL: "has internalTrafficPolicy: Local, so nodes without a resolver"
+    " would drop its traffic; set it to Cluster",
+    Reason.PUBLISH_NOT_READY_ADDRESSES: "has publishNotReadyAddresses: true, so traffic would reach pods"
+    " that are not ready; remove it",
+    Reason.NO_SELECTOR: "has no selector, so its pods cannot be found; give it one that matches the"
+    " target's pods",
+    Reason.NO_TCP_PORT: "has no TCP port to wake on",
+}
+
+
 def service_findings(service: Service) -> list[Finding]:
     """Return what is wrong with a public Service."""
     name, spec = service.metadata.name, service.spec
-    found = []
-    if spec.type == "ExternalName":
-        found.append(
-            Finding(
-                Reason.EXTERNAL_NAME_SERVICE,
-                f"Service {name} is of type ExternalName: it has no endpoints that could be switched;"
-                " use a ClusterIP Service",
-            )
-        )
-    elif spec.cluster_ip == "None":
-        found.append(
-            Finding(
-                Reason.HEADLESS_SERVICE,
-                f"Service {name} is headless: clients connect to the pods' own port, which no"
-                " resolver listens on; use a Service with a cluster IP",
-            )
-        )
-    if spec.internal_traffic_policy == "Local":
-        found.append(
-            Finding(
-                Reason.INTERNAL_TRAFFIC_POLICY_LOCAL,
-                f"Service {name} has internalTrafficPolicy: Local, so nodes without a resolver would"
-                " drop its traffic; set it to Cluster",
-            )
-        )
-    if spec.publish_not_ready_addresses:
-        found.append(
-            Finding(
-                Reason.PUBLISH_NOT_READY_ADDRESSES,
-                f"Service {name} has publishNotReadyAddresses: true, so traffic would reach pods"
-                " that are not ready; remove it",
-            )
-        )
-    return found + _port_and_selector_findings(service)
-
-
-def _port_and_selector_findings(service: Service) -> list[Finding]:
-    name, found = service.metadata.name, []
-    if not service.spec.selector and service.spec.type != "ExternalName":
-        found.append(
-            Finding(
-                Reason.NO_SELECTOR,
-                f"Service {name} has no selector, so its pods cannot be found; give it one that"
-                " matches the target's pods",
-            )
-        )
-    others = [port for port in service.spec.ports or () if port.protocol != "TCP"]
-    if not service.tcp_ports:
-        found.append(Finding(Reason.NO_TCP_PORT, f"Service {name} has no TCP port to wake on"))
-    elif others:
-        listed = ", ".join(f"{port.port}/{port.protocol}" for port in others)
-        found.append(
-            Finding(
-                Reason.PORTS_IGNORED,
-                f"Service {name}: {listed} cannot be held while the target sleeps; its TCP ports can",
-                refuses=False,
-            )
-        )
+    is_external = spec.type == "ExternalName"
+    wrong = {
+        Reason.EXTERNAL_NAME_SERVICE: is_external,
+        Reason.HEADLESS_SERVICE: spec.cluster_ip == "None" and not is_external,
+        Reason.INTERNAL_TRAFFIC_POLICY_LOCAL: spec.internal_traffic_policy == "Local",
+        Reason.PUBLISH_NOT_READY_ADDRESSES: spec.publish_not_ready_addresses,
+        Reason.NO_SELECTOR: not spec.selector and not is_external,
+        Reason.NO_TCP_PORT: not service.tcp_ports,
+    }
+    found = [
+        Finding(reason, f"Service {name} {_SERVICE_PROBLEMS[reason]}")
+        for reason, is_wrong in wrong.items()
+        if is_wrong
+    ]
+    others = [f"{port.port}/{port.protocol}" for port in spec.ports or () if port.protocol != "TCP"]
+    if others and service.tcp_ports:
+        message = f"{', '.join(others)} cannot be held while the target sleeps; its TCP ports can"
+        found.append(Finding(Reason.PORTS_IGNORED, f"Service {name}: {message}", refuses=False))
     return found
 
 
@@ -118,13 +95,8 @@ def merged(
     """Return new conditions, each with the time since when its status is what it is."""
     since = {(old.type, old.status): old.last_transition_time for old in present}
     return tuple(
-        StatusCondition(
-            type=entry.type,
-            status=entry.status,
-            reason=entry.reason,
-            message=entry.message,
-            last_transition_time=since.get((entry.type, entry.status)) or now,
-            observed_generation=entry.observed_generation,
+        msgspec.structs.replace(
+            entry, last_transition_time=since.get((entry.type, entry.status)) or now
         )
         for entry in new
     )

@@ -30,7 +30,6 @@ from kubeloop.objects.times import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
 
     from kubeloop.client import Client as KubeClient
 
@@ -194,12 +193,7 @@ class OperatorClient:
         )
         return self
 
-    async def __aexit__(
-        self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_exc: object) -> None:
         assert self._session is not None
         await self._session.close()
 
