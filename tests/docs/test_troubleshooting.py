@@ -46,8 +46,14 @@ def reasons(directory: str) -> set[str]:
     found = set()
     for path in (SOURCE / directory).rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in CALLS and node.args:
-                first = node.args[0]
+            given: list[ast.expr | None] = []
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in CALLS:
+                given += node.args[:1]
+            elif isinstance(node, ast.Dict):  # a table of texts by their reasons
+                given += [
+                    key for key in node.keys if getattr(key, "attr", "") in Reason.__members__
+                ]
+            for first in given:
                 if isinstance(first, ast.Constant) and isinstance(first.value, str):
                     found.add(first.value)
                 elif isinstance(first, ast.Attribute) and first.attr.isupper():

@@ -26,7 +26,6 @@ from elasti.cli.doctor.elastiservices import (
     judge_policies,
     judge_proxies,
     judge_services,
-    selects,
 )
 from elasti.cli.doctor.findings import DoctorFinding, FindingLevel, exit_code, lines, verdict
 from elasti.cli.doctor.installation import (
@@ -314,20 +313,6 @@ def test_policies_that_keep_the_resolver_out_are_named(found: JsonObject, warned
     targets = {"shop": [("Deployment web", {"app": "web", "tier": "front"})]}
     told = list(judge_policies([found], targets, ("elasti", {"purpose": "sleep"})))
     assert bool(told) is warned
-
-
-@pytest.mark.parametrize(
-    ("expression", "matches"),
-    [
-        ({"key": "a", "operator": "In", "values": ["1"]}, True),
-        ({"key": "a", "operator": "NotIn", "values": ["1"]}, False),
-        ({"key": "a", "operator": "Exists"}, True),
-        ({"key": "b", "operator": "DoesNotExist"}, True),
-    ],
-)
-def test_selectors_by_expression(expression: JsonObject, matches: bool):
-    assert selects({"matchExpressions": [expression]}, {"a": "1"}) is matches
-    assert selects(None, {})
 
 
 def test_who_implements_services_is_said():

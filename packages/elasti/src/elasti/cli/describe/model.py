@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import msgspec
 
 from elasti.api.view import moment
+from elasti.cli.install.rollout import pod_troubles
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -111,16 +112,10 @@ class Description:
 
     def to_json(self) -> JsonObject:
         """Return it for scripts."""
-        parts: dict[str, Any] = {
-            "target": self.target,
-            "pods": self.pods,
-            "services": self.services,
-            "slices": self.slices,
-            "events": self.events,
-        }
+        parts = ("target", "pods", "services", "slices", "events")
         return {
             "elastiService": msgspec.to_builtins(self.es),
-            **{name: _built(part) for name, part in parts.items()},
+            **{name: _built(getattr(self, name)) for name in parts},
             "held": self.held,
             "advice": list(self.advice),
         }
@@ -136,7 +131,7 @@ def pod_from(obj: JsonObject) -> PodSummary:
         ready=_condition(status, "Ready").get("status") == "True",
         restarts=sum(entry.get("restartCount", 0) for entry in containers),
         node=(obj.get("spec") or {}).get("nodeName", ""),
-        trouble=_trouble(status, containers),
+        trouble=next(pod_troubles(status), ""),
         created=moment(meta.get("creationTimestamp")),
     )
 
@@ -186,17 +181,6 @@ def event_from(obj: JsonObject) -> EventSummary:
 def _condition(status: JsonObject, kind: str) -> JsonObject:
     found = (c for c in status.get("conditions") or () if c.get("type") == kind)
     return next(found, {})
-
-
-def _trouble(status: JsonObject, containers: list[JsonObject]) -> str:
-    for entry in containers:
-        waiting = (entry.get("state") or {}).get("waiting") or {}
-        if waiting.get("reason") not in (None, "ContainerCreating", "PodInitializing"):
-            return f"{waiting['reason']}: {waiting.get('message', '')}".rstrip(": ")
-    scheduled = _condition(status, "PodScheduled")
-    if scheduled.get("status") == "False":
-        return f"{scheduled.get('reason', '')}: {scheduled.get('message', '')}".strip(": ")
-    return ""
 
 
 def _port(port: JsonObject) -> str:

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from elasti.api.defaults import cooldown_of
 from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.api.view import moment, why_of
-from elasti.cli.describe.model import Description, MaybeTarget, Unreadable
+from elasti.cli.describe.model import (
+    Description,
+    EventSummary,
+    MaybeTarget,
+    PodSummary,
+    ServiceSummary,
+    SliceSummary,
+    Unreadable,
+)
 from elasti.cli.rendering import NOTHING, ago, duration, one_line, table
 from elasti.cli.view import with_time_left
 from elasti.triggers.registry import redacted_metadata
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from elasti.api.types import ElastiServiceSpec, ScaleTrigger
 
+T = TypeVar("T")
 _INDENT = "  "
 _LABEL = 16
 
@@ -97,10 +106,8 @@ def _conditions(found: Description) -> Iterator[str]:
 
 
 def _pods(found: Description) -> Iterator[str]:
-    if isinstance(found.pods, Unreadable):
-        return _unreadable("Pods", found.pods)
-    rows = [
-        (
+    def row(pod: PodSummary) -> Sequence[str]:
+        return (
             pod.name,
             "yes" if pod.ready else "no",
             pod.phase,
@@ -109,19 +116,17 @@ def _pods(found: Description) -> Iterator[str]:
             ago(pod.created, found.now),
             pod.trouble or NOTHING,
         )
-        for pod in found.pods
-    ]
+
     heads = ("NAME", "READY", "PHASE", "RESTARTS", "NODE", "AGE", "TROUBLE")
-    return _section("Pods", heads, rows)
+    return _part("Pods", heads, found.pods, row)
 
 
 def _services(found: Description) -> Iterator[str]:
-    if isinstance(found.services, Unreadable):
-        return _unreadable("Services", found.services)
     ports = {port.port: port.resolver_port for port in found.es.status.resolver_ports}
     shown = ", ".join(f"{port} -> {resolver}" for port, resolver in ports.items())
-    rows = [
-        (
+
+    def row(service: ServiceSummary) -> Sequence[str]:
+        return (
             service.role,
             service.name,
             service.kind if service.exists else "missing",
@@ -129,44 +134,26 @@ def _services(found: Description) -> Iterator[str]:
             ", ".join(service.ports) or NOTHING,
             (shown or NOTHING) if service.role == "public" else NOTHING,
         )
-        for service in found.services
-    ]
+
     heads = ("ROLE", "NAME", "TYPE", "ADDRESS", "PORTS", "RESOLVER PORTS")
-    return _section("Services", heads, rows)
+    return _part("Services", heads, found.services, row)
 
 
 def _slices(found: Description) -> Iterator[str]:
-    if isinstance(found.slices, Unreadable):
-        return _unreadable("Endpoints", found.slices)
-    rows = [
-        (
-            endpoint_slice.service,
-            endpoint_slice.of,
-            f"{endpoint_slice.ready} of {endpoint_slice.total}",
-            ", ".join(map(str, endpoint_slice.ports)) or NOTHING,
-            endpoint_slice.name,
-        )
-        for endpoint_slice in found.slices
-    ]
-    return _section("Endpoints", ("SERVICE", "OF", "READY", "PORTS", "SLICE"), rows)
+    def row(one: SliceSummary) -> Sequence[str]:
+        ports = ", ".join(map(str, one.ports)) or NOTHING
+        return one.service, one.of, f"{one.ready} of {one.total}", ports, one.name
+
+    return _part("Endpoints", ("SERVICE", "OF", "READY", "PORTS", "SLICE"), found.slices, row)
 
 
 def _events(found: Description) -> Iterator[str]:
-    if isinstance(found.events, Unreadable):
-        return _unreadable("Events", found.events)
-    rows = [
-        (
-            ago(event.at, found.now),
-            event.kind,
-            event.reason,
-            str(event.count),
-            event.about,
-            event.message,
-        )
-        for event in found.events
-    ]
+    def row(event: EventSummary) -> Sequence[str]:
+        when, count = ago(event.at, found.now), str(event.count)
+        return when, event.kind, event.reason, count, event.about, event.message
+
     heads = ("AGE", "TYPE", "REASON", "COUNT", "ABOUT", "MESSAGE")
-    return _section("Events", heads, rows)
+    return _part("Events", heads, found.events, row)
 
 
 def _advice(found: Description) -> Iterator[str]:
@@ -185,5 +172,13 @@ def _section(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) ->
     yield table(heads, body, indent=_INDENT) if body else f"{_INDENT}none\n"
 
 
-def _unreadable(title: str, part: Unreadable) -> Iterator[str]:
-    yield f"\n{title}:\n{_INDENT}not known: {one_line(part.why)}\n"
+def _part(
+    title: str,
+    heads: Sequence[str],
+    part: tuple[T, ...] | Unreadable,
+    row: Callable[[T], Sequence[str]],
+) -> Iterator[str]:
+    """Yield a section of what was read, or why it was not."""
+    if isinstance(part, Unreadable):
+        return iter((f"\n{title}:\n{_INDENT}not known: {one_line(part.why)}\n",))
+    return _section(title, heads, map(row, part))

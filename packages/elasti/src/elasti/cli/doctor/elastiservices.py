@@ -18,6 +18,7 @@ from elasti.api.view import condition
 from elasti.cli.doctor.findings import DoctorFinding, FindingLevel, hint, ok, warning
 from elasti.operator.report.conditions import service_findings
 from kubeloop.objects.core import Service
+from kubeloop.objects.selectors import LabelSelector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -161,7 +162,7 @@ def judge_policies(
         if _admits(policy, namespace, elasti):
             continue
         for name, labels in targets.get(namespace, ()):
-            if selects((policy.get("spec") or {}).get("podSelector"), labels):
+            if _matches((policy.get("spec") or {}).get("podSelector"), labels):
                 yield warning(
                     f"NetworkPolicy {namespace}/{policy['metadata']['name']}",
                     f"it selects the pods of {name} and lets no pod in from namespace {elasti[0]}:"
@@ -190,27 +191,6 @@ def judge_proxies(daemonsets: Iterable[JsonObject]) -> DoctorFinding:
     )
 
 
-def selects(selector: JsonObject | None, labels: Mapping[str, str]) -> bool:
-    """Whether a label selector matches; an empty one matches everything."""
-    selector = selector or {}
-    if any(labels.get(k) != v for k, v in (selector.get("matchLabels") or {}).items()):
-        return False
-    return all(_matches(e, labels) for e in selector.get("matchExpressions") or ())
-
-
-def _matches(expression: JsonObject, labels: Mapping[str, str]) -> bool:
-    key, values = expression["key"], expression.get("values") or ()
-    match expression["operator"]:
-        case "In":
-            return labels.get(key) in values
-        case "NotIn":
-            return labels.get(key) not in values
-        case "Exists":
-            return key in labels
-        case _:
-            return key not in labels
-
-
 def _admits(policy: JsonObject, namespace: str, elasti: tuple[str, Mapping[str, str]]) -> bool:
     """Whether a policy says nothing about ingress, or lets pods of Elasti's namespace in."""
     spec = policy.get("spec") or {}
@@ -225,8 +205,13 @@ def _admits(policy: JsonObject, namespace: str, elasti: tuple[str, Mapping[str, 
             if "ipBlock" in peer:
                 return True  # it may well be the pods' network; not known here
             if "namespaceSelector" in peer:
-                if selects(peer["namespaceSelector"], {_NAME_LABEL: name, **labels}):
+                if _matches(peer["namespaceSelector"], {_NAME_LABEL: name, **labels}):
                     return True
             elif namespace == name:
                 return True
     return False
+
+
+def _matches(selector: JsonObject | None, labels: Mapping[str, str]) -> bool:
+    """Whether a selector matches; a policy without one selects everything."""
+    return LabelSelector.from_json(selector or {}).matches(labels)

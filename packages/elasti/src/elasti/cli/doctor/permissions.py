@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elasti.api.names import GROUP, PLURAL
 from elasti.cli.doctor.findings import DoctorFinding, ok, problem, warning
@@ -66,18 +66,9 @@ def needs(namespace: str, elasti_namespace: str) -> tuple[NeededPermission, ...]
 
 async def judge_own(client: Client, wanted: Sequence[NeededPermission]) -> list[DoctorFinding]:
     """Ask what the caller may do. Raises KubeError."""
-    reviews = client.resource(f"{_GROUP}/selfsubjectaccessreviews")
-
-    async def allowed(right: Permission) -> bool:
-        body = {
-            "apiVersion": _GROUP,
-            "kind": "SelfSubjectAccessReview",
-            "spec": {"resourceAttributes": right.attributes()},
-        }
-        return bool(((await reviews.create(body)).get("status") or {}).get("allowed"))
-
-    answers = [await allowed(need.right) for need in wanted]
-    missing = [need for need, answer in zip(wanted, answers, strict=True) if not answer]
+    missing = [
+        need for need in wanted if not await _allowed(client, "SelfSubjectAccessReview", need.right)
+    ]
     if not missing:
         return [ok("your rights", "enough for every command")]
     return [
@@ -110,19 +101,13 @@ async def judge_account(
     client: Client, program: str, account: str, rights: Sequence[Permission]
 ) -> list[DoctorFinding]:
     """Ask what a program's account may do. Raises KubeError."""
-    reviews = client.resource(f"{_GROUP}/subjectaccessreviews")
     gate = asyncio.Semaphore(_AT_ONCE)
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{account.split(':')[2]}"]
+    who = {"user": account, "groups": [*groups, "system:authenticated"]}
 
     async def allowed(right: Permission) -> bool:
-        spec = {
-            "user": account,
-            "groups": [*groups, "system:authenticated"],
-            "resourceAttributes": right.attributes(),
-        }
-        body = {"apiVersion": _GROUP, "kind": "SubjectAccessReview", "spec": spec}
         async with gate:
-            return bool(((await reviews.create(body)).get("status") or {}).get("allowed"))
+            return await _allowed(client, "SubjectAccessReview", right, **who)
 
     answers = await asyncio.gather(*map(allowed, rights))
     missing = [right for right, answer in zip(rights, answers, strict=True) if not answer]
@@ -138,6 +123,14 @@ async def judge_account(
             ),
         )
     ]
+
+
+async def _allowed(client: Client, kind: str, right: Permission, **who: Any) -> bool:
+    """Ask the API server about one right, of the caller or of who is named."""
+    spec = {"resourceAttributes": right.attributes(), **who}
+    reviews = client.resource(f"{_GROUP}/{kind.lower()}s")
+    answer = await reviews.create({"apiVersion": _GROUP, "kind": kind, "spec": spec})
+    return bool((answer.get("status") or {}).get("allowed"))
 
 
 def as_rules(rights: Iterable[Permission]) -> list[str]:

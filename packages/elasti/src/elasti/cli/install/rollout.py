@@ -66,14 +66,15 @@ def _troubles(pods: Iterable[JsonObject]) -> Iterator[str]:
     for pod in pods:
         if pod["metadata"].get("deletionTimestamp"):
             continue
-        for what in _of_pod(pod.get("status") or {}):
+        for what in pod_troubles(pod.get("status") or {}):
             yield f"pod {pod['metadata']['name']}: {what}"
 
 
-def _of_pod(status: JsonObject) -> Iterator[str]:
+def pod_troubles(status: JsonObject) -> Iterator[str]:
+    """Yield what keeps a pod from being ready, and does not end by itself."""
     for condition in status.get("conditions") or ():
         if condition["type"] == "PodScheduled" and condition["status"] == "False":
-            yield f"has no node: {condition.get('message', '')}"
+            yield f"{condition.get('reason', '')}: {condition.get('message', '')}".strip(": ")
     for container in status.get("containerStatuses") or ():
         waiting = (container.get("state") or {}).get("waiting")
         if waiting and waiting.get("reason", "") not in _PATIENT:
