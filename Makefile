@@ -18,7 +18,7 @@ SOAK_SECONDS ?= 120
 PYTHONS ?= python3.12 python3.13 python3.14
 
 .PHONY: help demo test conformance e2e soak test-pythons check lint types layers format spec image bench \
-	controlplane charttools realcluster realcluster-test lock clean
+	controlplane charttools chart chart-docs realcluster realcluster-test lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | sed 's/:.*## /\t/' | expand -t 18
@@ -33,7 +33,7 @@ demo: $(READY) ## Show the whole loop on a dev cluster: asleep, woken by request
 	$(BIN)/elasti demo
 
 test: $(READY) ## Run the tests of the three packages, the docs and the examples
-	$(BIN)/pytest --ignore=tests/conformance --ignore=tests/e2e -m 'not differential and not realcluster' \
+	$(BIN)/pytest --ignore=tests/conformance --ignore=tests/e2e --ignore=tests/chart -m 'not differential and not realcluster' \
 		$(PYTEST_ARGS)
 
 conformance: $(READY) ## Run one suite on the dev cluster (devkube) and on a real control plane
@@ -76,6 +76,13 @@ controlplane: ## Build etcd and the Kubernetes control plane once, into a cache 
 
 charttools: ## Build Helm, the chart's tools and actionlint once, into a cache (needs Go)
 	hack/charttools/build
+
+chart: $(READY) charttools ## Test the Helm chart: against `elasti manifests`, the API server and promtool
+	$(BIN)/pytest tests/chart $(CHART_ARGS)
+
+chart-docs: charttools ## Make the chart's README and definition again
+	$$(hack/charttools/build --where)/helm-docs --chart-search-root=charts/elasti --log-level=error
+	$(BIN)/elasti crd > charts/elasti/files/crd.yaml
 
 realcluster: $(READY) ## Build real nodes' programs and images once, into a cache; COMPONENTS=all: more
 	hack/realcluster/cluster build $(COMPONENTS)

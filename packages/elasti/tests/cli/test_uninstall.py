@@ -183,6 +183,20 @@ def test_kept_elastiservices_stay_without_a_finalizer(cluster: Cluster):
     assert "Nothing of Elasti" in cluster.ok("uninstall", "--keep-crd")
 
 
+def test_wake_only_stops_the_programs_and_removes_nothing_else(cluster: Cluster):
+    cluster.ok("install", "--no-wait")
+    cluster.apply(elastiservice("web", held=True))
+    before = left_of(cluster)
+    cluster.ok("uninstall", "--yes", "--wake-only")
+    found = cluster.get(RESOURCE, "web", "default")
+    assert found is not None
+    assert not found["metadata"].get("finalizers")
+    assert {*before} - {*left_of(cluster)} == {
+        item for item in before if item.startswith("Deployment ")
+    }
+    assert CRD in cluster.names(CRDS)
+
+
 def test_a_definition_that_others_need_is_not_removed(cluster: Cluster):
     cluster.apply(namespace("shop"), namespace("blog"))
     for name in ("shop", "blog"):

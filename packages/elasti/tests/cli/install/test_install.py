@@ -21,11 +21,12 @@ from elasti._version import __version__
 from elasti.api.names import API_VERSION, FINALIZER, KIND
 from elasti.cli.install.apply import differences, reference
 from elasti.cli.install.bundle import bundle
-from elasti.cli.install.choices import Choices
+from elasti.cli.install.choices import OPTIONS_ANNOTATION, Choices
 from elasti.cli.install.inventory import InstalledOperator
 from elasti.cli.install.rollout import rollout
 from elasti.cli.main import main
 from elasti.cli.progress import Progress
+from kubeloop.objects.patches import MergePatch
 
 DEPLOYMENTS = "apps/v1/deployments"
 RBAC = "rbac.authorization.k8s.io"
@@ -537,3 +538,46 @@ def test_the_guide_explains_every_option(name: str):
         long = next(option for option in parameter.opts if option.startswith("--"))
         if long not in ("--help", "--output"):
             assert f"`{long}" in guide, long
+
+
+# Beside Helm
+
+
+def of_helm(cluster: Cluster) -> None:
+    """Let the installation be as if our chart had made it, with Helm's record of a release."""
+    cluster.ok("install", "--no-wait", "--env", "operator:A=1")
+    marks = {
+        "metadata": {
+            "labels": {"app.kubernetes.io/managed-by": "Helm"},
+            "annotations": {"meta.helm.sh/release-name": "edge", OPTIONS_ANNOTATION: None},
+        }
+    }
+
+    async def marked() -> None:
+        deployments = cluster.client.resource(DEPLOYMENTS, namespace="elasti")
+        await deployments.patch("elasti-operator", MergePatch(marks))
+
+    cluster.call(marked())
+    record = {"name": "sh.helm.release.v1.edge.v1", "namespace": "elasti"}
+    labels = {"owner": "helm", "name": "edge"}
+    meta = {**record, "labels": labels}
+    cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": meta})
+
+
+def test_a_release_of_helm_is_left_to_helm(cluster: Cluster):
+    of_helm(cluster)
+    for call in (["install"], ["install", "--dry-run"], ["uninstall", "--yes"]):
+        result = cluster.run(*call)
+        assert result.exit_code == 1
+        assert "Elasti in namespace elasti is the Helm release edge" in result.output
+        assert f"helm {'un' if 'un' in call[0] else 'upgrade'}" in result.output
+    elsewhere = cluster.run("install", "--namespace", "other")
+    assert "helm uninstall edge --namespace elasti" in elsewhere.output
+
+
+def test_a_release_of_helm_is_taken_over_and_forgotten(cluster: Cluster):
+    of_helm(cluster)
+    said = cluster.ok("install", "--no-wait", "--from-helm")
+    assert "Helm release edge is forgotten by Helm" in said
+    assert not cluster.names("v1/secrets")
+    assert "unchanged" in cluster.ok("install", "--no-wait")

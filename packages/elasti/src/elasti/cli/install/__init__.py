@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 @install_options
 @cluster_options
 @click.option("--reset", is_flag=True, help="Begin from the defaults; forget earlier options.")
+@click.option(
+    "--from-helm", is_flag=True, help="Take over a release of the chart; Helm forgets it."
+)
 @click.option("--dry-run", is_flag=True, help="Ask the server, show what would change, do nothing.")
 @click.option("--no-wait", is_flag=True, help="Do not wait until operator and resolver run.")
 @timeout_option(180.0, "How long to wait")
@@ -26,6 +29,7 @@ def command(
     namespace: str,
     options: InstallOptions,
     reset: bool,
+    from_helm: bool,
     access: AccessOptions,
     dry_run: bool,
     no_wait: bool,
@@ -60,7 +64,9 @@ def command(
             given = written(options)
             if kept := [text for text in written(wanted) if text not in given]:
                 progress.say(f"Options kept, without --reset: {' '.join(kept)}")
-            installing = Installer(client, choices_of(namespace, wanted), progress)
+            installing = Installer(
+                client, choices_of(namespace, wanted), progress, from_helm=from_helm
+            )
             if dry_run:
                 await installing.ask()
                 return

@@ -20,6 +20,7 @@ from elasti.api.names import MANAGED_BY
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.install.choices import OPTIONS_ANNOTATION
 from kubeloop.client.errors import Invalid, NotFound
+from kubeloop.objects.patches import MergePatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,6 +100,7 @@ def _shown(value: Any) -> str:
 
 
 _ANYWHERE = "default"
+_HELM = "helm"
 
 
 class ApplyOutcome(enum.Enum):
@@ -130,14 +132,17 @@ def reference(obj: JsonObject) -> str:
 class ServerSideApplier:
     """Applies objects as the field manager `elasti`; or asks, in a dry run."""
 
-    def __init__(self, client: Client, *, dry_run: bool = False) -> None:
+    def __init__(self, client: Client, *, dry_run: bool = False, from_helm: bool = False) -> None:
         self._client = client
         self._dry_run = dry_run
+        self._from_helm = from_helm
         self._missing_namespaces: set[str] = set()
 
     async def apply(self, obj: JsonObject) -> AppliedObject:
         """Make an object so. Raises KubeError, and Failure where it can never become so."""
         before = await self._present(obj)
+        if before is not None and self._from_helm:
+            await self._take_from_helm(before)
         asked, unchecked = obj, ""
         if obj["metadata"].get("namespace") in self._missing_namespaces:
             asked = {**obj, "metadata": {**obj["metadata"], "namespace": _ANYWHERE}}
@@ -170,6 +175,29 @@ class ServerSideApplier:
             return await resource.get(meta["name"], namespace=meta.get("namespace"))
         except NotFound:
             return None
+
+    async def _take_from_helm(self, obj: JsonObject) -> None:
+        """Make the fields that Helm set ours, so that what we do not set goes, now and later."""
+        meta = obj["metadata"]
+        entries = meta.get("managedFields") or []
+        if not any(entry["manager"] == _HELM for entry in entries):
+            return
+        ours = [
+            {**entry, "manager": MANAGED_BY, "operation": "Apply"}
+            for entry in entries
+            if entry["manager"] == _HELM and not entry.get("subresource")
+        ][:1]
+        others = [entry for entry in entries if entry["manager"] not in (_HELM, MANAGED_BY)]
+        resource = await self._client.resource_for(obj["apiVersion"], obj["kind"])
+        patch = MergePatch(
+            {
+                "metadata": {
+                    "managedFields": [*others, *ours],
+                    "resourceVersion": meta["resourceVersion"],
+                }
+            }
+        )
+        await resource.patch(meta["name"], patch, namespace=meta.get("namespace"))
 
     async def _write(self, obj: JsonObject) -> JsonObject:
         resource = await self._client.resource_for(obj["apiVersion"], obj["kind"])

@@ -193,7 +193,7 @@ def _environment(program: Program, choices: Choices) -> list[JsonObject]:
     }
     variables = {**_settings(program, choices), **given}
     return [
-        *(_from_pod(name, path) for name, path in known.items() if name not in given),
+        *(_from_pod(name, path) for name, path in known.items() if name not in {*given, *secret}),
         *(_from_secret(name, place) for name, place in secret.items()),
         *(
             {"name": name, "value": value}

@@ -41,10 +41,13 @@ _DNS = "k8s-app=kube-dns"
 class Installer:
     """One call of `elasti install`. Raises Failure, KubeError."""
 
-    def __init__(self, client: Client, choices: Choices, progress: Progress) -> None:
+    def __init__(
+        self, client: Client, choices: Choices, progress: Progress, *, from_helm: bool = False
+    ) -> None:
         self._client = client
         self._choices = choices
         self._progress = progress
+        self._from_helm = from_helm
 
     async def ask(self) -> None:
         """Show what would change, and change nothing."""
@@ -64,6 +67,8 @@ class Installer:
         if previous is not None:
             self._announce([found for found in asked if found.changes], leftovers)
         await self._apply(wait)
+        if previous is not None and previous.helm_release:
+            await self._let_helm_forget(previous.helm_release)
         if wait is None:
             for found in leftovers:
                 self._progress.done(str(found), "is no longer needed: install without --no-wait")
@@ -75,6 +80,8 @@ class Installer:
     async def _refuse(self) -> InstalledOperator | None:
         """Return the installation that is there. Raises Failure where it must not be changed so."""
         previous = await installed_operator(self._client, self._choices.namespace)
+        if previous is not None and previous.helm_release and not self._from_helm:
+            raise _of_helm(previous)
         await self._refuse_other_operators()
         await self._refuse_to_abandon(previous)
         return previous
@@ -95,8 +102,16 @@ class Installer:
         for found in leftovers:
             self._progress.say(f"  {found} is no longer needed")
 
+    async def _let_helm_forget(self, release: str) -> None:
+        """Remove Helm's record of a release whose objects are ours now."""
+        secrets = self._client.resource("v1/secrets", namespace=self._choices.namespace)
+        selector = f"owner=helm,name={release}"
+        for name in [item["metadata"]["name"] async for item in secrets.items(selector=selector)]:
+            await secrets.delete(name)
+        self._progress.done(f"Helm release {release}", "is forgotten by Helm")
+
     async def _apply(self, wait: float | None) -> None:
-        applier = ServerSideApplier(self._client)
+        applier = ServerSideApplier(self._client, from_helm=self._from_helm)
         for part in bundle(self._choices):
             if part.obj["kind"] != "Deployment":
                 self._report(await applier.apply(part.obj))
@@ -207,11 +222,26 @@ def _abandoned(left: list[JsonObject]) -> Failure:
     )
 
 
+def _of_helm(found: InstalledOperator) -> Failure:
+    release, namespace = found.helm_release, found.namespace
+    return Failure(
+        ExitCode.FAILED,
+        f"Elasti in namespace {namespace} is the Helm release {release}",
+        remedy=f"Upgrade it with Helm: helm upgrade {release} CHART --namespace {namespace}\n"
+        f"Or take it over, with the options that its values have: elasti install --namespace"
+        f" {namespace} --from-helm\nSee first what that changes, with --dry-run. What only the chart has"
+        " (monitors, alerts, dashboard) stays as it is.",
+    )
+
+
 def _rival(other: InstalledOperator) -> Failure:
     what = "Elasti" if other.is_ours else "KubeElasti"
     where = f"watches {', '.join(other.watches)}" if other.watches else "watches every namespace"
     remedy = (
-        f"Upgrade that one: elasti install --namespace {other.namespace}\n"
+        f"It is the Helm release {other.helm_release}: upgrade that one, or remove it first: helm"
+        f" uninstall {other.helm_release} --namespace {other.namespace}"
+        if other.helm_release
+        else f"Upgrade that one: elasti install --namespace {other.namespace}\n"
         f"Or remove it first: elasti uninstall --namespace {other.namespace}"
         if other.is_ours
         else f"Take its place: elasti install --namespace {other.namespace}, where one lease keeps the"

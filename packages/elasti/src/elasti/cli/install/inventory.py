@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from elasti.api.names import API_VERSION, FINALIZER, MANAGED_BY, PLURAL
+from elasti.api.names import API_VERSION, FINALIZER, PLURAL
 from elasti.api.parsing import parse_list
 from elasti.cli.install.choices import (
     OPTIONS_ANNOTATION,
@@ -77,7 +77,7 @@ class InstalledObject(NamedTuple):
 class InstalledOperator:
     """An operator that is there, with its variables; `watches` is empty for the whole cluster.
 
-    options: what its user chose, as the installation noted it.
+    options: what its user chose, as the installation noted it. helm_release: of our chart.
     """
 
     namespace: str
@@ -85,6 +85,7 @@ class InstalledOperator:
     is_ours: bool
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
     options: InstallOptions = dataclasses.field(default_factory=InstallOptions)
+    helm_release: str = ""
 
     def overlaps(self, watches: tuple[str, ...]) -> bool:
         """Whether it and an operator that watches these namespaces meet somewhere."""
@@ -140,9 +141,12 @@ async def _listed(
 
 def _is_operator(deployment: JsonObject) -> bool:
     labels = deployment["metadata"].get("labels") or {}
-    if labels.get("app.kubernetes.io/managed-by") == MANAGED_BY:
-        return labels.get("app.kubernetes.io/component") == Program.OPERATOR.value
-    return bool(_KUBEELASTI.items() <= labels.items())
+    return _is_ours(labels) or bool(_KUBEELASTI.items() <= labels.items())
+
+
+def _is_ours(labels: Mapping[str, str]) -> bool:
+    """Whether `elasti install`, `elasti manifests` or our chart made the operator that has them."""
+    return labels.get("app.kubernetes.io/component") == Program.OPERATOR.value
 
 
 def _read(deployment: JsonObject) -> InstalledOperator:
@@ -153,9 +157,18 @@ def _read(deployment: JsonObject) -> InstalledOperator:
         for container in containers
         for item in container.get("env") or ()
     }
-    ours = (meta.get("labels") or {}).get("app.kubernetes.io/managed-by") == MANAGED_BY
+    labels = meta.get("labels") or {}
+    of_helm = labels.get("app.kubernetes.io/managed-by") == "Helm"
+    release = (meta.get("annotations") or {}).get("meta.helm.sh/release-name", "")
     watches = parse_list(variables.get("WATCH_NAMESPACES", ""))
-    return InstalledOperator(meta["namespace"], watches, ours, variables, _options(meta))
+    return InstalledOperator(
+        meta["namespace"],
+        watches,
+        _is_ours(labels),
+        variables,
+        _options(meta),
+        release if of_helm else "",
+    )
 
 
 def _options(meta: JsonObject) -> InstallOptions:

@@ -17,6 +17,11 @@ from elasti.cli.options import AccessOptions, cluster_options, namespace_option,
     is_flag=True,
     help="Keep the CustomResourceDefinition and every ElastiService; their targets stay awake.",
 )
+@click.option(
+    "--wake-only",
+    is_flag=True,
+    help="Wake every target and stop both programs; remove nothing else. For uninstalls by Helm.",
+)
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--force", is_flag=True, help="Go on although a target cannot be woken.")
 @timeout_option(300.0, "How long to wait for targets to wake")
@@ -25,6 +30,7 @@ def command(
     namespace: str,
     access: AccessOptions,
     keep_crd: bool,
+    wake_only: bool,
     yes: bool,
     force: bool,
     timeout: float,
@@ -51,12 +57,17 @@ def command(
 
     async def read() -> UninstallSurvey:
         async with connected(access) as client:
-            return await survey(client, namespace)
+            return await survey(client, namespace, wake_only=wake_only)
 
     async def act() -> None:
         async with connected(access) as client:
             uninstalling = Uninstaller(
-                client, found, progress, keep=keep_crd, force=force, seconds=timeout
+                client,
+                found,
+                progress,
+                keep=keep_crd or wake_only,
+                force=force,
+                seconds=timeout,
             )
             try:
                 await uninstalling.run()
@@ -65,6 +76,14 @@ def command(
                 raise
 
     found = run_to_end(read)
+    if wake_only:
+        progress.say(
+            f"Every target of namespace {namespace}'s Elasti is woken, then it is stopped."
+        )
+        if not yes:
+            _ask()
+        run_to_end(act)
+        return
     if found.is_done(keep=keep_crd):
         progress.say(f"Nothing of Elasti is in namespace {namespace}.")
         if found.has_definition and found.needed_by:

@@ -51,6 +51,7 @@ class UninstallSurvey:
     has_definition: bool
     needed_by: str = ""
     foreign_definition: bool = False
+    helm_release: str = ""
     variables: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def is_done(self, *, keep: bool) -> bool:
@@ -63,13 +64,13 @@ class UninstallSurvey:
         return not (self.elastiservices or goes)
 
 
-async def survey(client: Client, namespace: str) -> UninstallSurvey:
-    """Read an installation. Raises KubeError."""
+async def survey(client: Client, namespace: str, *, wake_only: bool = False) -> UninstallSurvey:
+    """Read an installation; with `wake_only` none of its objects, which then stay. Raises KubeError."""
     ours = await installed_operator(client, namespace)
     others = [item for item in await installed_operators(client) if item.namespace != namespace]
     watches = ours.watches if ours else ()
     everywhere = await list_elastiservices(client, ())
-    objects = [item async for item in objects_of(client, namespace, watches)]
+    objects = [] if wake_only else [item async for item in objects_of(client, namespace, watches)]
     mine = await _mine(client, ours, others, everywhere)
     definition = await _definition(client)
     labels = (definition or {}).get("metadata", {}).get("labels") or {}
@@ -82,6 +83,7 @@ async def survey(client: Client, namespace: str) -> UninstallSurvey:
         has_definition=definition is not None and not foreign,
         needed_by=_needed_by(others, everywhere, mine),
         foreign_definition=foreign,
+        helm_release=ours.helm_release if ours else "",
         variables=ours.variables if ours else {},
     )
 
@@ -123,7 +125,14 @@ def _needed_by(
 
 
 def refusal(survey: UninstallSurvey, *, keep: bool) -> Failure | None:
-    """Return why nothing may be removed: others would lose what is theirs."""
+    """Return why nothing may be removed: others would lose what is theirs, or Helm does it."""
+    if release := survey.helm_release:
+        return Failure(
+            ExitCode.FAILED,
+            f"Elasti in namespace {survey.namespace} is the Helm release {release}",
+            remedy=f"helm uninstall {release} --namespace {survey.namespace}\n"
+            "It wakes every target first, and keeps the ElastiServices and their definition.",
+        )
     if keep or not survey.has_definition or not survey.needed_by:
         return None
     return Failure(

@@ -1,0 +1,171 @@
+{{/*
+Most helpers take a dictionary: `root` (the chart's context) and `program`, "operator" or "resolver".
+Names are fixed: they are those of `elasti install`, and there is one installation in a namespace.
+*/}}
+
+{{- define "elasti.values" -}}
+{{ index .root.Values (eq .program "operator" | ternary "elastiController" "elastiResolver") | toJson }}
+{{- end }}
+
+{{- define "elasti.container" -}}
+{{- $values := include "elasti.values" . | fromJson -}}
+{{ index $values (eq .program "operator" | ternary "manager" "proxy") | toJson }}
+{{- end }}
+
+{{- define "elasti.labels" -}}
+app.kubernetes.io/name: elasti
+app.kubernetes.io/part-of: elasti
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- with .program }}
+app.kubernetes.io/component: {{ . }}
+app: elasti-{{ . }}
+{{- end }}
+{{- end }}
+
+{{/*
+The labels that find a program's pods. A Deployment's can never change: one of an earlier release, KubeElasti's
+included, keeps those that it has, and pods get them too.
+*/}}
+{{- define "elasti.selector" -}}
+{{- $own := dict "app" (print "elasti-" .program) -}}
+{{- $live := lookup "apps/v1" "Deployment" .root.Release.Namespace (print "elasti-" .program) -}}
+{{ dig "spec" "selector" "matchLabels" $own $live | toYaml }}
+{{- end }}
+
+{{/* Takes `name`, `namespace` (none for the cluster's own), `kind` and `annotations` besides. */}}
+{{- define "elasti.metadata" -}}
+{{- $global := .root.Values.global -}}
+{{- $own := dict -}}
+{{- if .program }}{{ $own = include "elasti.values" . | fromJson }}{{ end -}}
+{{- $labels := include "elasti.labels" . | fromYaml -}}
+{{- $annotations := .annotations | default dict -}}
+{{- if eq (.kind | default "") "Pod" }}{{ $labels = merge (include "elasti.selector" . | fromYaml) $labels }}{{ end -}}
+{{- $kinds := dict
+  "Pod" (list "pod" "" "")
+  "Deployment" (list "deployment" "" "")
+  "Service" (list "service" "service" "")
+  "ServiceAccount" (list "" "serviceAccount" "serviceAccount")
+  "ServiceMonitor" (list "" "serviceMonitor" "") -}}
+{{- range $what := list "Labels" "Annotations" -}}
+  {{- $from := list -}}
+  {{- with index $kinds ($.kind | default "") -}}
+    {{- $prefix := index . 0 -}}
+    {{- if $prefix -}}{{- $from = list (index $own (print $prefix $what)) (index $global (print $prefix $what)) -}}{{- end -}}
+    {{- with index . 1 -}}{{- $from = prepend $from (dig . (lower $what) dict $own) -}}{{- end -}}
+    {{- with index . 2 -}}{{- $from = append $from (dig . (lower $what) dict $global) -}}{{- end -}}
+  {{- end -}}
+  {{- $from = append $from (index $own (print "common" $what)) -}}
+  {{- $from = append $from (index $global (lower $what)) -}}
+  {{- $into := eq $what "Labels" | ternary $labels $annotations -}}
+  {{- range $from -}}{{- $into = merge $into (. | default dict) -}}{{- end -}}
+{{- end -}}
+name: {{ .name }}
+{{- with .namespace }}
+namespace: {{ . }}
+{{- end }}
+labels:
+  {{- toYaml $labels | nindent 2 }}
+{{- with $annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "elasti.image" -}}
+{{- $image := .Values.image -}}
+{{- if $image.digest -}}
+{{ $image.repository }}@{{ $image.digest }}
+{{- else -}}
+{{ $image.repository }}:{{ $image.tag | default .Chart.AppVersion }}
+{{- end -}}
+{{- end }}
+
+{{/* Names, or objects with a name. */}}
+{{- define "elasti.pullSecrets" -}}
+{{- range .Values.global.imagePullSecrets }}
+- name: {{ kindIs "string" . | ternary . (get (kindIs "map" . | ternary . dict) "name") }}
+{{- end }}
+{{- end }}
+
+{{- define "elasti.watched" -}}
+{{ join "," (.Values.global.allowedNamespaces | default .Values.watchNamespaces) }}
+{{- end }}
+
+{{/* An amount of CPU or memory as a number, to compare. */}}
+{{- define "elasti.amount" -}}
+{{- $text := toString . -}}
+{{- $units := dict "" 1.0 "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12
+  "Ki" 1024.0 "Mi" 1048576.0 "Gi" 1073741824.0 "Ti" 1099511627776.0 -}}
+{{- $number := regexFind "^[0-9.]+(e[+]?[0-9]+)?" $text -}}
+{{ mulf (float64 $number) (index $units (trimPrefix $number $text)) }}
+{{- end }}
+
+{{/* A program's resources: what is below our minimum is raised to it. */}}
+{{- define "elasti.resources" -}}
+{{- $resources := (include "elasti.container" . | fromJson).resources | default dict -}}
+{{- range $least := list (list "requests" "memory" "128Mi") (list "limits" "memory" "256Mi") (list "limits" "cpu" "1") -}}
+  {{- $kind := index $resources (index $least 0) | default dict -}}
+  {{- with index $kind (index $least 1) -}}
+    {{- if lt (include "elasti.amount" . | float64) (include "elasti.amount" (index $least 2) | float64) -}}
+      {{- $_ := set $kind (index $least 1) (index $least 2) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{ toYaml $resources }}
+{{- end }}
+
+{{- define "elasti.env" -}}
+{{- $root := .root -}}
+{{- $other := eq .program "operator" | ternary "resolver" "operator" -}}
+{{- $values := include "elasti.values" . | fromJson -}}
+{{- $named := (include "elasti.container" . | fromJson).env | default dict -}}
+{{- $namespace := $root.Release.Namespace -}}
+{{- $settings := dict "ELASTI_OPERATOR_NAMESPACE" $namespace "ELASTI_RESOLVER_NAMESPACE" $namespace -}}
+{{- with include "elasti.watched" $root }}{{ $_ := set $settings "WATCH_NAMESPACES" . }}{{ end -}}
+{{- if $root.Values.authentication -}}
+  {{- $_ := set $settings "ELASTI_ALLOWED_CALLERS" (printf "system:serviceaccount:%s:elasti-%s" $namespace $other) -}}
+  {{- $_ := set $settings (printf "ELASTI_%s_TOKEN_FILE" (upper $other)) (print "/var/run/secrets/elasti/" $other) -}}
+  {{- /* Only a ClusterRole can let a program ask the API server about tokens. */ -}}
+  {{- if $root.Values.global.allowedNamespaces }}{{ $_ := set $settings "ELASTI_AUTHENTICATION" "JWKS" }}{{ end -}}
+{{- else -}}
+  {{- $_ := set $settings "ELASTI_AUTHENTICATE" "false" -}}
+{{- end -}}
+{{- $variables := dict
+  "pollingInterval" "POLLING_INTERVAL"
+  "prometheusTriggerServerAddress" "PROMETHEUS_TRIGGER_SERVER_ADDRESS"
+  "prometheusTriggerAuthorizationHeader" "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER" -}}
+{{- if eq .program "resolver" -}}
+  {{- $_ := set $settings "TMPDIR" "/run/elasti" -}}
+  {{- if ne $root.Values.global.kubernetesClusterDomain "cluster.local" -}}
+    {{- $_ := set $settings "KUBERNETES_CLUSTER_DOMAIN" $root.Values.global.kubernetesClusterDomain -}}
+  {{- end -}}
+  {{- $variables = dict
+    "headerForHost" "HEADER_FOR_HOST"
+    "reqTimeout" "REQ_TIMEOUT"
+    "queueSize" "QUEUE_SIZE"
+    "maxIdleProxyConnsPerHost" "MAX_IDLE_PROXY_CONNS_PER_HOST" -}}
+{{- end -}}
+{{- range $key, $name := $variables -}}
+  {{- with index $named $key }}{{ $_ := set $settings $name (toString .) }}{{ end -}}
+{{- end -}}
+{{- range $name, $value := $values.env }}{{ $_ := set $settings $name (kindIs "string" $value | ternary $value (toJson $value)) }}{{ end -}}
+{{- /* What the pod knows of itself first, then Secrets: other values may name them. */ -}}
+{{- range $name, $path := dict "POD_NAME" "metadata.name" "POD_NAMESPACE" "metadata.namespace" "POD_IP" "status.podIP" }}
+{{- if not (or (hasKey $settings $name) (hasKey ($values.envFromSecrets | default dict) $name)) }}
+- name: {{ $name }}
+  valueFrom: {fieldRef: {fieldPath: {{ $path }}}}
+{{- end }}
+{{- end }}
+{{- range $name, $secret := $values.envFromSecrets }}
+- name: {{ $name }}
+  valueFrom: {secretKeyRef: {name: {{ $secret.name | quote }}, key: {{ $secret.key | quote }}}}
+{{- $settings = omit $settings $name }}
+{{- end }}
+{{- range $name, $value := $settings }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,165 @@
+"""The chart's templates give the objects of `elasti manifests`, option by option."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from elasti.api.crd import custom_resource_definition
+from elasti.cli.install.choices import Choices, InstallOptions
+from elasti.cli.main import main
+from tests.chart.rendering import CHART, JsonObject, comparable, found, is_hook, render
+
+AFFINITY = {
+    "podAntiAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"a": "b"}}}
+        ]
+    }
+}
+
+
+def both(**values: Any) -> JsonObject:
+    return {"elastiController": values, "elastiResolver": values}
+
+
+# What is written on a command line, and in values.
+MATRIX: dict[str, tuple[list[str], JsonObject]] = {
+    "defaults": ([], {}),
+    "namespaced": (
+        ["--namespaced", "--watch-namespace=shop", "--watch-namespace=blog"],
+        {"global": {"allowedNamespaces": ["shop", "blog"]}},
+    ),
+    "watch_namespaces": (["--watch-namespace=shop"], {"watchNamespaces": ["shop"]}),
+    "authentication": (["--no-authentication"], {"authentication": False}),
+    "operator_replicas": (["--operator-replicas=3"], {"elastiController": {"replicas": 3}}),
+    "resolver_replicas": (["--resolver-replicas=1"], {"elastiResolver": {"replicas": 1}}),
+    "with_definition": (["--no-crd"], {"crds": {"install": False}}),
+    "image": (
+        ["--image=registry.example.com/elasti:1"],
+        {"image": {"repository": "registry.example.com/elasti", "tag": "1"}},
+    ),
+    "variables": (
+        [
+            "--env=operator:POLLING_INTERVAL=10s",
+            "--env=resolver:POD_IP=10.0.0.1",
+            "--env=resolver:A=b",
+        ],
+        {
+            "elastiController": {"manager": {"env": {"pollingInterval": "10s"}}},
+            "elastiResolver": {"env": {"POD_IP": "10.0.0.1", "A": "b"}},
+        },
+    ),
+    "secret_variables": (
+        ["--env-secret=operator:A=login/password"],
+        {"elastiController": {"envFromSecrets": {"A": {"name": "login", "key": "password"}}}},
+    ),
+    "resources": (
+        ["--resources=operator:limits.memory=1Gi", "--resources=resolver:limits.cpu=2"],
+        {
+            "elastiController": {"manager": {"resources": {"limits": {"memory": "1Gi"}}}},
+            "elastiResolver": {"proxy": {"resources": {"limits": {"cpu": "2"}}}},
+        },
+    ),
+    "pull_secrets": (
+        ["--image-pull-secret=one", "--image-pull-secret=two"],
+        {"global": {"imagePullSecrets": [{"name": "one"}, "two"]}},
+    ),
+    "labels": (["--label=team=edge"], {"global": {"labels": {"team": "edge"}}}),
+    "node_selector": (["--node-selector=pool=infra"], both(nodeSelector={"pool": "infra"})),
+    "tolerations": (
+        ["--toleration=dedicated=infra:NoSchedule", "--toleration=spot"],
+        both(
+            tolerations=[
+                {"key": "dedicated", "operator": "Equal", "value": "infra", "effect": "NoSchedule"},
+                {"key": "spot", "operator": "Exists"},
+            ]
+        ),
+    ),
+    "affinity": (["--affinity={affinity}"], both(affinity=AFFINITY)),
+    "autoscaling": (
+        ["--resolver-autoscaling=2-6@60"],
+        {
+            "elastiResolver": {
+                "autoscaling": {
+                    "enabled": True,
+                    "minReplicas": 2,
+                    "maxReplicas": 6,
+                    "targetCPUUtilizationPercentage": 60,
+                }
+            }
+        },
+    ),
+}
+# Helm makes namespaces itself, on demand; and the address is read from a cluster without DNS.
+NOT_THE_CHARTS = {"namespace", "with_namespace", "operator_url"}
+
+
+def manifests(namespace: str, options: list[str], tmp_path: Path) -> list[JsonObject]:
+    (tmp_path / "affinity.yaml").write_text(yaml.safe_dump(AFFINITY))
+    called = [option.format(affinity=tmp_path / "affinity.yaml") for option in options]
+    result = CliRunner().invoke(
+        main, ["manifests", "-o", "json", "--no-namespace", f"--namespace={namespace}", *called]
+    )
+    assert result.exit_code == 0, result.output
+    return json.loads(result.output)["items"]
+
+
+def charts(values: JsonObject, namespace: str) -> list[JsonObject]:
+    return [obj for obj in render(values, namespace) if not is_hook(obj)]
+
+
+def assert_equal(options: list[str], values: JsonObject, namespace: str, tmp_path: Path) -> None:
+    ours = comparable(manifests(namespace, options, tmp_path))
+    theirs = comparable(charts(values, namespace))
+    assert sorted(theirs) == sorted(ours)
+    for key, obj in ours.items():
+        assert theirs[key] == obj, key
+
+
+@pytest.mark.parametrize("option", MATRIX)
+@pytest.mark.parametrize("namespace", ["elasti"])
+def test_the_chart_and_the_command_give_the_same_objects(
+    option: str, namespace: str, tmp_path: Path
+):
+    assert_equal(*MATRIX[option], namespace, tmp_path)
+
+
+def merged(one: JsonObject, other: JsonObject) -> JsonObject:
+    both = {**one, **other}
+    for name in one.keys() & other.keys():
+        if isinstance(one[name], dict):
+            both[name] = merged(one[name], other[name])
+    return both
+
+
+@pytest.mark.parametrize("without", [{"namespaced"}, {"watch_namespaces"}])
+def test_all_options_at_once_give_the_same_objects(without: set[str], tmp_path: Path):
+    options: list[str] = []
+    values: JsonObject = {}
+    for name in MATRIX.keys() - without:
+        options += MATRIX[name][0]
+        values = merged(values, MATRIX[name][1])
+    assert_equal(options, values, "team", tmp_path)
+
+
+def test_every_choice_of_an_installation_is_in_the_matrix():
+    fields = {field.name for field in dataclasses.fields(Choices)}
+    assert fields - NOT_THE_CHARTS == MATRIX.keys() - {"defaults"}
+    assert {*InstallOptions.__annotations__} <= fields
+
+
+def test_the_definition_is_the_programs_own():
+    assert yaml.safe_load((CHART / "files/crd.yaml").read_text()) == custom_resource_definition(), (
+        "elasti crd > charts/elasti/files/crd.yaml"
+    )
+    kept = found(render({}), "CustomResourceDefinition")
+    assert kept["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    gone = found(render({"crds": {"keep": False}}), "CustomResourceDefinition")
+    assert "annotations" not in gone["metadata"]
