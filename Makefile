@@ -78,7 +78,7 @@ charttools: ## Build Helm, the chart's tools and actionlint once, into a cache (
 	hack/charttools/build
 
 chart: $(READY) charttools ## Test the Helm chart: against `elasti manifests`, the API server and promtool
-	$(BIN)/pytest tests/chart $(CHART_ARGS)
+	$(BIN)/pytest tests/chart $(PYTEST_ARGS)
 
 chart-docs: charttools ## Make the chart's README and definition again
 	$$(hack/charttools/build --where)/helm-docs --chart-search-root=charts/elasti --log-level=error

@@ -17,7 +17,8 @@ from elasti.cli.install.choices import OPTIONS_ANNOTATION
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "elasti"
 BUILD = ROOT / "hack" / "charttools" / "build"
-KUBEELASTI_VALUES = Path(__file__).with_name("kubeelasti-values.yaml")
+KUBEELASTI = Path(__file__).with_name("kubeelasti")
+KUBEELASTI_VALUES = KUBEELASTI / "values.yaml"
 """KubeElasti's, v0.1.30, unchanged."""
 
 JsonObject = dict[str, Any]

@@ -159,15 +159,17 @@ def _read(deployment: JsonObject) -> InstalledOperator:
     }
     labels = meta.get("labels") or {}
     of_helm = labels.get("app.kubernetes.io/managed-by") == "Helm"
-    release = (meta.get("annotations") or {}).get("meta.helm.sh/release-name", "")
+    release = (
+        (meta.get("annotations") or {}).get("meta.helm.sh/release-name", "") if of_helm else ""
+    )
     watches = parse_list(variables.get("WATCH_NAMESPACES", ""))
     return InstalledOperator(
         meta["namespace"],
         watches,
         _is_ours(labels),
         variables,
-        _options(meta),
-        release if of_helm else "",
+        {} if release else _options(meta),  # an earlier note, which Helm left there
+        release,
     )
 
 
