@@ -113,7 +113,7 @@ DENIED = (
     ("error", "code", "remedy"),
     [
         (CredentialError("expired"), ExitCode.NOT_ALLOWED, ""),
-        (ConfigError("no context"), ExitCode.NO_CLUSTER, ""),
+        (ConfigError("no context"), ExitCode.NO_CLUSTER, "(--kubeconfig"),
         (ConnectionRefused("x"), ExitCode.NO_CLUSTER, "(from kubeconfig k;"),
         (Unauthorized(Status(code=401)), ExitCode.NOT_ALLOWED, "(log in again;"),
         (Forbidden(Status(message=DENIED)), ExitCode.NOT_ALLOWED, "A ClusterRole with this rule"),

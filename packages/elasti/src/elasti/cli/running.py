@@ -72,6 +72,10 @@ def _remedy(error: Exception, source: str) -> str:
         return _rule(str(error))
     if isinstance(error, Unauthorized):
         return "(log in again; --context and --kubeconfig choose another identity)"
+    if isinstance(error, ConfigError) and not isinstance(error, CredentialError):
+        return (
+            "(--kubeconfig and --context choose another; elasti dev starts a cluster to try it on)"
+        )
     if source and isinstance(error, TransportError | ServiceUnavailable):
         return f"(from {source}; --context and --kubeconfig choose another)"
     return ""

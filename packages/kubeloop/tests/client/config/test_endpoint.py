@@ -117,3 +117,63 @@ def test_any_proxy_is_taken_or_a_config_error(text):
     except ConfigError:
         return
     assert endpoint.through(endpoint.proxy) == endpoint
+
+
+PROXIED = {"HTTPS_PROXY": "http://proxy.example:3128"}
+
+
+@pytest.mark.parametrize(
+    ("server", "no_proxy", "proxied"),
+    [
+        ("https://api.example.com", "", True),
+        ("https://api.example.com", "*", False),
+        ("https://api.example.com", "example.com", False),
+        ("https://api.example.com", ".example.com", False),
+        ("https://api.example.com", "*.example.com", False),
+        ("https://example.com", ".example.com", True),
+        ("https://example.com", "example.com", False),
+        ("https://notexample.com", "example.com", True),
+        ("https://api.example.com:6443", "other.org, api.example.com:6443", False),
+        ("https://api.example.com:6443", "api.example.com:443", True),
+        ("https://10.1.2.3:6443", "10.0.0.0/8", False),
+        ("https://11.1.2.3:6443", "10.0.0.0/8", True),
+        ("https://10.1.2.3:6443", "10.1.2.3", False),
+        ("https://10.1.2.3:6443", "10.1.2.3:443", True),
+        ("https://10.1.2.3", "0.0.0.0/nonsense,,10.1.2.3", False),
+        ("https://[fd00::1]", "fd00::/8", False),
+        ("https://[fd00::1]", "fd00::1", False),
+        ("https://[fd00::1]:6443", "[fd00::1]:6443", False),
+        ("https://[fd00::1]", "fd00::2", True),
+        ("https://127.0.0.1:6443", "", False),
+        ("https://127.9.9.9:6443", "", False),
+        ("https://[::1]:6443", "", False),
+        ("https://localhost:6443", "", False),
+        ("http://api.example.com", "", False),
+    ],
+)
+def test_the_environments_proxy_is_used_as_go_programs_do(
+    server: str, no_proxy: str, proxied: bool
+) -> None:
+    found = Endpoint.parse(server).through_environment(PROXIED | {"NO_PROXY": no_proxy})
+    assert bool(found.proxy) is proxied
+
+
+@pytest.mark.parametrize(
+    ("environ", "proxy"),
+    [
+        ({"https_proxy": "proxy.example:3128"}, "http://proxy.example:3128"),
+        ({"HTTPS_PROXY": "http://a", "https_proxy": "http://b"}, "http://a"),
+        ({"HTTP_PROXY": "http://a"}, None),
+        ({"https_proxy": "http://a", "no_proxy": "example.com"}, None),
+        ({}, None),
+    ],
+)
+def test_each_variable_has_its_meaning(environ: dict[str, str], proxy: str | None) -> None:
+    assert Endpoint.parse("https://example.com").through_environment(environ).proxy == proxy
+
+
+def test_a_proxy_of_the_kubeconfig_comes_first_and_a_bad_one_is_named() -> None:
+    given = Endpoint.parse("https://example.com", proxy="http://given:1")
+    assert given.through_environment(PROXIED) == given
+    with pytest.raises(ConfigError, match=r"HTTPS_PROXY: .*SOCKS"):
+        Endpoint.parse("https://example.com").through_environment({"HTTPS_PROXY": "socks5://a:1"})

@@ -161,7 +161,7 @@ class ClientConfig:
         """Use the ServiceAccount that the kubelet mounted. Raises `ConfigError` outside a pod."""
         settings = settings or ClientSettings.read()
         return cls(
-            endpoint=in_cluster_endpoint(settings),
+            endpoint=in_cluster_endpoint(settings).through_environment(settings.environ),
             credentials=in_cluster_credentials(settings),
             namespace=in_cluster_namespace(settings),
             source="in-cluster",
@@ -195,7 +195,7 @@ class ClientConfig:
         chosen = _context(merged, context)
         cluster = _referred(merged.clusters, chosen, "cluster", chosen.value.cluster)
         user = _user(merged, chosen)
-        endpoint = endpoint_of(cluster)
+        endpoint = endpoint_of(cluster).through_environment(settings.environ)
         # As kubectl: nothing that proves who we are is read for, or sent over, a plain connection.
         credentials: Credentials = Anonymous()
         if endpoint.is_secure:

@@ -2,15 +2,23 @@
 
 The URL is parsed once, when the configuration is read, so that a mistake in it is reported with the
 file that holds it and not by a failed connection.
+
+HTTPS_PROXY, HTTP_PROXY and NO_PROXY mean what they mean to Go programs, also in lower case. NO_PROXY is `*`,
+or a list of addresses, networks (10.0.0.0/8) and domains, each with a port or not: example.com is that host and
+all below it, .example.com only those below. This machine is never asked for through a proxy.
 """
 
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
 from kubeloop.client.errors import ConfigError
+
+IPAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _DEFAULT_PORTS = {"https": 443, "http": 80}
 
@@ -44,6 +52,43 @@ class Endpoint:
     def through(self, proxy: str | None) -> Endpoint:
         """Return the same server, reached through a proxy (or none). Raises `ConfigError`."""
         return replace(self, proxy=_checked_proxy(proxy) if proxy else None)
+
+    def through_environment(self, environ: Mapping[str, str]) -> Endpoint:
+        """Return the same server, reached as the variables say, unless it has a proxy already."""
+        name = f"{self.scheme}_proxy"
+        found = environ.get(name.upper()) or environ.get(name)
+        if self.proxy or not found or self._is_direct(environ):
+            return self
+        try:
+            return self.through(found if "://" in found else f"http://{found}")
+        except ConfigError as error:
+            raise ConfigError(f"{name.upper()}: {error}") from error
+
+    def _is_direct(self, environ: Mapping[str, str]) -> bool:
+        address = _ip(self.host)
+        if self.host == "localhost" or (address is not None and address.is_loopback):
+            return True
+        listed = (environ.get("NO_PROXY") or environ.get("no_proxy") or "").split(",")
+        return any(self._is_covered(entry.strip().lower(), address) for entry in listed)
+
+    def _is_covered(self, entry: str, address: IPAddress | None) -> bool:
+        """Whether one entry of NO_PROXY is about this server."""
+        if not entry or entry == "*":
+            return bool(entry)
+        if "/" in entry:
+            network = _network(entry)
+            return address is not None and network is not None and address in network
+        host, colon, port = entry.rpartition(":")
+        if _ip(entry.strip("[]")) is not None or not colon:
+            host, port = entry, ""
+        if port and port != str(self.port):
+            return False
+        if (listed := _ip(host.strip("[]"))) is not None:
+            return address == listed
+        host = host.removeprefix("*")
+        if host.startswith("."):
+            return self.host.endswith(host)
+        return self.host == host or self.host.endswith(f".{host}")
 
     @property
     def url(self) -> str:
@@ -95,7 +140,7 @@ def _host(parts: SplitResult, url: str) -> str:
     host = parts.hostname
     if not host:
         raise _bad(url, "it names no host")
-    if ":" in host and not _is_ip(host):
+    if ":" in host and _ip(host) is None:
         raise _bad(url, f"{host!r} is not an IPv6 address")
     return host
 
@@ -110,12 +155,18 @@ def _port(parts: SplitResult, url: str) -> int:
     return port if port is not None else _DEFAULT_PORTS[parts.scheme]
 
 
-def _is_ip(host: str) -> bool:
+def _ip(host: str) -> IPAddress | None:
     try:
-        ipaddress.ip_address(host)
+        return ipaddress.ip_address(host)
     except ValueError:
-        return False
-    return True
+        return None
+
+
+def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    try:
+        return ipaddress.ip_network(text, strict=False)
+    except ValueError:
+        return None
 
 
 def _bad(url: str, why: str) -> ConfigError:
