@@ -11,7 +11,7 @@ from typing import Any
 from benchmarks.models import SlimPod
 from benchmarks.runners.usage import Stopwatch, peak
 from kubeloop.client.config.endpoint import Endpoint
-from kubeloop.client.wire.streams import open_watch
+from kubeloop.client.wire.streams import StreamRequest, open_watch
 from kubeloop.objects.codec import Codec, codec_for
 from kubeloop.objects.lazy import LazyObject
 
@@ -30,12 +30,14 @@ def codec_named(name: str) -> Codec[Any]:
 async def read(*, url: str, ca: str, events: int, variant: str) -> dict[str, float]:
     """Read so many events and return what it took."""
     watch = await open_watch(
-        endpoint=Endpoint.parse(url),
-        ssl_context=ssl.create_default_context(cadata=ca) if ca else None,
-        headers=(),
-        target="/api/v1/pods?watch=true",
-        codec=codec_named(variant),
-        connect_timeout=10,
+        StreamRequest(
+            endpoint=Endpoint.parse(url),
+            ssl_context=ssl.create_default_context(cadata=ca) if ca else None,
+            headers=(),
+            target="/api/v1/pods?watch=true",
+            connect_timeout=10,
+        ),
+        codec_named(variant),
         idle_timeout=60,
     )
     as_dict = variant == "lazy-dict"

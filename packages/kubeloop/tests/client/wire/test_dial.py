@@ -16,7 +16,7 @@ from tests.testing.scripted_server import ScriptedServer
 
 from kubeloop.client.config.endpoint import Endpoint
 from kubeloop.client.errors import ConnectionLost, ConnectionRefused, ProtocolError, TransportError
-from kubeloop.client.wire.streams import open_watch
+from kubeloop.client.wire.streams import StreamRequest, open_watch
 from kubeloop.objects.codec import codec_for
 
 if TYPE_CHECKING:
@@ -81,12 +81,14 @@ async def watch(
     url: str, proxy: str, context: ssl.SSLContext | None = None, **endpoint: Any
 ) -> Any:
     return await open_watch(
-        endpoint=Endpoint.parse(url, proxy=proxy, **endpoint),
-        ssl_context=context,
-        headers=(),
-        target=f"{PODS}?watch=true",
-        codec=codec_for(dict),
-        connect_timeout=5.0,
+        StreamRequest(
+            endpoint=Endpoint.parse(url, proxy=proxy, **endpoint),
+            ssl_context=context,
+            headers=(),
+            target=f"{PODS}?watch=true",
+            connect_timeout=5.0,
+        ),
+        codec_for(dict),
         idle_timeout=30.0,
     )
 

@@ -9,7 +9,7 @@ from tests.testing.scripted_server import ScriptedServer
 from kubeloop.client import request as requests
 from kubeloop.client.auth.identity import AuthContext
 from kubeloop.client.config.endpoint import Endpoint
-from kubeloop.client.wire.streams import open_watch
+from kubeloop.client.wire.streams import StreamRequest, open_watch
 from kubeloop.client.wire.transport import HttpTransport
 from kubeloop.objects.codec import codec_for
 
@@ -27,12 +27,14 @@ async def test_a_request_and_a_watch_notice_silence_within_45_seconds():
 
         server.expect_watch(PODS)
         stream = await open_watch(
-            endpoint=Endpoint.parse(server.url),
-            ssl_context=None,
-            headers=(),
-            target=f"{PODS}?watch=true",
-            codec=codec_for(dict),
-            connect_timeout=30.0,
+            StreamRequest(
+                endpoint=Endpoint.parse(server.url),
+                ssl_context=None,
+                headers=(),
+                target=f"{PODS}?watch=true",
+                connect_timeout=30.0,
+            ),
+            codec_for(dict),
             idle_timeout=30.0,
         )
         assert [*map(seconds_to_notice, connections_to(server.port))] == [(30, 5, 3, 45)] * 2

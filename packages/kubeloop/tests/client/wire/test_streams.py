@@ -25,7 +25,7 @@ from kubeloop.client.errors import (
     TooManyRequests,
     TransportError,
 )
-from kubeloop.client.wire.streams import open_watch, read_list
+from kubeloop.client.wire.streams import StreamRequest, open_watch, read_list
 from kubeloop.client.wire.watch import WireWatch
 from kubeloop.objects.codec import codec_for
 from kubeloop.objects.lazy import LazyObject
@@ -50,24 +50,28 @@ async def watch(
 ) -> WireWatch[Any]:
     url = server if isinstance(server, str) else server.url
     return await open_watch(
-        endpoint=Endpoint.parse(url, **endpoint),
-        ssl_context=ssl_context,
-        headers=(("Authorization", "Bearer x"),),
-        target=f"{PODS}?watch=true",
-        codec=codec_for(kind),
-        connect_timeout=connect_timeout,
+        StreamRequest(
+            endpoint=Endpoint.parse(url, **endpoint),
+            ssl_context=ssl_context,
+            headers=(("Authorization", "Bearer x"),),
+            target=f"{PODS}?watch=true",
+            connect_timeout=connect_timeout,
+        ),
+        codec_for(kind),
         idle_timeout=idle_timeout,
     )
 
 
 async def listed(server: ScriptedServer | str, *, kind: type = dict, timeout: float = 5.0) -> Any:
     return await read_list(
-        endpoint=Endpoint.parse(server if isinstance(server, str) else server.url),
-        ssl_context=None,
-        headers=(),
-        target=PODS,
-        codec=codec_for(kind),
-        connect_timeout=5.0,
+        StreamRequest(
+            endpoint=Endpoint.parse(server if isinstance(server, str) else server.url),
+            ssl_context=None,
+            headers=(),
+            target=PODS,
+            connect_timeout=5.0,
+        ),
+        codec_for(kind),
         timeout=timeout,
     )
 
@@ -405,12 +409,14 @@ class TestRequest:
     async def test_a_header_cannot_smuggle_another(self, bad: str) -> None:
         with pytest.raises(ValueError, match="line break"):
             await open_watch(
-                endpoint=Endpoint.parse("http://127.0.0.1:1"),
-                ssl_context=None,
-                headers=(("X-A", bad),),
-                target=PODS,
-                codec=codec_for(dict),
-                connect_timeout=1,
+                StreamRequest(
+                    endpoint=Endpoint.parse("http://127.0.0.1:1"),
+                    ssl_context=None,
+                    headers=(("X-A", bad),),
+                    target=PODS,
+                    connect_timeout=1,
+                ),
+                codec_for(dict),
                 idle_timeout=1,
             )
 
@@ -541,15 +547,14 @@ class TestClosing:
         async with ScriptedServer(ssl_context=server_side) as server:
             server.serve("GET", PODS, silence)
             endpoint = Endpoint.parse(server.url)
-            common: dict[str, Any] = {
-                "endpoint": endpoint, "ssl_context": context, "headers": (), "target": PODS,
-                "codec": codec_for(dict), "connect_timeout": 5.0,
-            }  # fmt: skip
+            request = StreamRequest(
+                endpoint=endpoint, ssl_context=context, headers=(), target=PODS, connect_timeout=5.0
+            )
             for steps in range(40):
                 opening = asyncio.create_task(
-                    open_watch(**common, idle_timeout=5.0)
+                    open_watch(request, codec_for(dict), idle_timeout=5.0)
                     if call == "watch"
-                    else read_list(**common, timeout=5.0)
+                    else read_list(request, codec_for(dict), timeout=5.0)
                 )
                 for _ in range(steps):
                     await asyncio.sleep(0)

@@ -14,7 +14,7 @@ from tests.testing.scripted_server import ScriptedServer
 
 from kubeloop.client.config.endpoint import Endpoint
 from kubeloop.client.errors import ConnectionRefused
-from kubeloop.client.wire.streams import open_watch, read_list
+from kubeloop.client.wire.streams import StreamRequest, open_watch, read_list
 from kubeloop.objects.codec import codec_for
 
 if TYPE_CHECKING:
@@ -47,15 +47,14 @@ def tls(request: pytest.FixtureRequest) -> tuple[ssl.SSLContext | None, ssl.SSLC
     return server_context(authority.server()), client
 
 
-def common(url: str, context: ssl.SSLContext | None) -> dict[str, Any]:
-    return {
-        "endpoint": Endpoint.parse(url),
-        "ssl_context": context,
-        "headers": (),
-        "target": PODS,
-        "codec": codec_for(dict),
-        "connect_timeout": 5.0,
-    }
+def request(url: str, context: ssl.SSLContext | None) -> StreamRequest:
+    return StreamRequest(
+        endpoint=Endpoint.parse(url),
+        ssl_context=context,
+        headers=(),
+        target=PODS,
+        connect_timeout=5.0,
+    )
 
 
 Tls = tuple[ssl.SSLContext | None, ssl.SSLContext | None]
@@ -66,12 +65,12 @@ async def test_watches_and_lists(tls: Tls) -> None:
     lines = b"".join(event_line("ADDED", item) for item in items)
 
     async def client() -> tuple[int, int]:
-        stream = await open_watch(**common(server.url, tls[1]), idle_timeout=30.0)
+        stream = await open_watch(request(server.url, tls[1]), codec_for(dict), idle_timeout=30.0)
         events = 0
         while batch := await stream.read():
             events += len(batch)
         await stream.close()
-        page = await read_list(**common(server.url, tls[1]), timeout=30.0)
+        page = await read_list(request(server.url, tls[1]), codec_for(dict), timeout=30.0)
         return events, len(page.items)
 
     async with ScriptedServer(ssl_context=tls[0]) as server:
@@ -84,8 +83,8 @@ async def test_watches_and_lists(tls: Tls) -> None:
 async def test_cancelled_at_any_step_it_leaves_nothing_behind(tls: Tls) -> None:
     async def client() -> None:
         for steps in range(30):
-            arguments = common(server.url, tls[1])
-            opening = asyncio.create_task(open_watch(**arguments, idle_timeout=5.0))
+            sent = request(server.url, tls[1])
+            opening = asyncio.create_task(open_watch(sent, codec_for(dict), idle_timeout=5.0))
             for _ in range(steps):
                 await asyncio.sleep(0)
             opening.cancel()
@@ -102,7 +101,7 @@ async def test_cancelled_at_any_step_it_leaves_nothing_behind(tls: Tls) -> None:
 async def test_refused_connections() -> None:
     async def client() -> None:
         with pytest.raises(ConnectionRefused):
-            await open_watch(**common(url, None), idle_timeout=5.0)
+            await open_watch(request(url, None), codec_for(dict), idle_timeout=5.0)
 
     async with ScriptedServer() as server:
         url = server.url

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from typing import TYPE_CHECKING, TypeVar
 
 from kubeloop.aio.clock import SystemClock
@@ -53,26 +54,17 @@ _GRACE = 5.0
 
 
 async def open_watch(
-    *,
-    endpoint: Endpoint,
-    ssl_context: ssl.SSLContext | None,
-    headers: HeaderLines,
-    target: str,
-    codec: Codec[T],
-    connect_timeout: float,
-    idle_timeout: float,
+    request: StreamRequest, codec: Codec[T], *, idle_timeout: float
 ) -> WireWatch[T]:
     """Open a watch; returns once the server accepted it. Raises `KubeError`.
 
-    `target` is path and query below the endpoint's own path. `connect_timeout` covers TCP, proxy
-    and TLS; `idle_timeout` is the silence after which the peer is taken for dead, a clean end.
+    `idle_timeout` is the silence after which the peer is taken for dead, a clean end.
     """
     connection = Connection()
-    request = _Request(endpoint, ssl_context, request_bytes(endpoint, target, headers), target)
     try:
         with request.translating_errors():
             async with asyncio.timeout(min(_HEAD_TIMEOUT, idle_timeout)):
-                await request.send(connection, connect_timeout=connect_timeout)
+                await request.send(connection)
                 await request.accepted(connection)
     except BaseException:
         await connection.close()
@@ -81,51 +73,51 @@ async def open_watch(
     return WireWatch(connection, codec=codec, url=request.url)
 
 
-async def read_list(
-    *,
-    endpoint: Endpoint,
-    ssl_context: ssl.SSLContext | None,
-    headers: HeaderLines,
-    target: str,
-    codec: Codec[T],
-    connect_timeout: float,
-    timeout: float,
-) -> Page[T]:
+async def read_list(request: StreamRequest, codec: Codec[T], *, timeout: float) -> Page[T]:
     """Read one list response, decoding it as it arrives. Raises `KubeError`.
 
     `timeout` covers everything from the first packet to the last. The loop is never held for longer
     than a batch of items takes, some milliseconds.
     """
     connection = Connection(queue_limit=BATCH)
-    request = _Request(endpoint, ssl_context, request_bytes(endpoint, target, headers), target)
     try:
         with request.translating_errors():
             async with asyncio.timeout(timeout):
-                await request.send(connection, connect_timeout=connect_timeout)
+                await request.send(connection)
                 await request.accepted(connection)
                 return await _read_page(request.url, connection, codec)
     finally:
         await connection.close()
 
 
-class _Request:
-    """A GET on its way: sent, accepted or refused, and its failures reported with its URL."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRequest:
+    """A GET on its way: sent, accepted or refused, and its failures reported with its URL.
 
-    def __init__(
-        self, endpoint: Endpoint, ssl_context: ssl.SSLContext | None, head: bytes, target: str
-    ) -> None:
-        self.url = f"{endpoint.url}{target}"
-        self._endpoint = endpoint
-        self._ssl_context = ssl_context
-        self._head = head
+    `target` is path and query below the endpoint's own path. `connect_timeout` covers TCP, proxy
+    and TLS.
+    """
 
-    async def send(self, connection: Connection, *, connect_timeout: float) -> None:
+    endpoint: Endpoint
+    ssl_context: ssl.SSLContext | None
+    headers: HeaderLines
+    target: str
+    connect_timeout: float
+
+    @property
+    def url(self) -> str:
+        """What is asked for, for messages."""
+        return f"{self.endpoint.url}{self.target}"
+
+    async def send(self, connection: Connection) -> None:
+        """Connect, and ask. Raises ValueError for a header that would be two."""
+        head = request_bytes(self.endpoint, self.target, self.headers)
         try:
-            async with asyncio.timeout(connect_timeout):
-                await dial(connection, endpoint=self._endpoint, ssl_context=self._ssl_context)
+            async with asyncio.timeout(self.connect_timeout):
+                await dial(connection, endpoint=self.endpoint, ssl_context=self.ssl_context)
         except TimeoutError as error:
-            raise timed_out(self.url, connect_timeout, doing="connecting") from error
-        connection.transport.write(self._head)
+            raise timed_out(self.url, self.connect_timeout, doing="connecting") from error
+        connection.transport.write(head)
 
     async def accepted(self, connection: Connection) -> None:
         """Wait for the answer's head; raise what it says if it is not success."""
@@ -186,36 +178,22 @@ class StreamTransport:
 
     async def list(self, request: Request, codec: Codec[T]) -> Page[T]:
         """Read one list. Raises `KubeError`."""
-
-        async def read(auth: AuthContext) -> Page[T]:
-            return await read_list(
-                endpoint=self._endpoint,
-                ssl_context=auth.ssl_context,
-                headers=_header_lines(request, auth),
-                target=request.target,
-                codec=codec,
-                connect_timeout=self._timeouts.connect,
-                timeout=self._timeouts.list,
-            )
-
-        return await self._pipeline.once(read)
+        return await self._pipeline.once(
+            lambda auth: read_list(self._sent(request, auth), codec, timeout=self._timeouts.list)
+        )
 
     async def watch(self, request: Request, codec: Codec[T], *, seconds: int) -> WireWatch[T]:
         """Open a watch that the server was asked to end after `seconds` (0: as it likes)."""
+        silence = (seconds or _LONGEST_WATCH) + _GRACE
+        return await self._pipeline.once(
+            lambda auth: open_watch(self._sent(request, auth), codec, idle_timeout=silence)
+        )
 
-        async def open_(auth: AuthContext) -> WireWatch[T]:
-            return await open_watch(
-                endpoint=self._endpoint,
-                ssl_context=auth.ssl_context,
-                headers=_header_lines(request, auth),
-                target=request.target,
-                codec=codec,
-                connect_timeout=self._timeouts.connect,
-                idle_timeout=(seconds or _LONGEST_WATCH) + _GRACE,
-            )
-
-        return await self._pipeline.once(open_)
-
-
-def _header_lines(request: Request, auth: AuthContext) -> HeaderLines:
-    return (("Accept", request.accept), *auth.headers())
+    def _sent(self, request: Request, auth: AuthContext) -> StreamRequest:
+        return StreamRequest(
+            endpoint=self._endpoint,
+            ssl_context=auth.ssl_context,
+            headers=(("Accept", request.accept), *auth.headers()),
+            target=request.target,
+            connect_timeout=self._timeouts.connect,
+        )
