@@ -27,6 +27,28 @@ def test_every_node_is_structural():
         assert not {"$ref", "anyOf", "oneOf", "allOf", "title"} & node.keys(), path
 
 
+def test_every_field_has_a_sentence():
+    def fields(node: dict[str, Any], path: str = ""):
+        for name, child in node.get("properties", {}).items():
+            yield f"{path}.{name}", child
+            yield from fields(child, f"{path}.{name}")
+        if "items" in node:
+            yield from fields(node["items"], f"{path}[]")
+
+    for path, node in fields(schema()):
+        if path == ".metadata":
+            continue  # a server refuses one
+        assert node.get("description", "").endswith((".", "!")), path
+
+
+def test_columns_say_state_why_and_since():
+    (version,) = custom_resource_definition()["spec"]["versions"]
+    columns = {column["name"]: column for column in version["additionalPrinterColumns"]}
+    assert list(columns)[:3] == ["State", "Why", "Since"]
+    assert columns["Since"]["type"] == "date"
+    assert columns["State"]["jsonPath"] == ".status.phase"
+
+
 def test_every_field_of_kubeelasti_is_there():
     spec = schema()["properties"]["spec"]["properties"]
     assert {

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import math
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, Self
 
@@ -238,6 +239,11 @@ class Environment:
         return ((self.es or {}).get("status") or {}).get("state", "")
 
     @property
+    def status(self) -> JsonObject:
+        """The ElastiService's status."""
+        return (self.es or {}).get("status") or {}
+
+    @property
     def replicas(self) -> int:
         return int(self.api.get("deployments", NAMESPACE, "web")["spec"]["replicas"])
 
@@ -253,6 +259,10 @@ class Environment:
 
     def reasons(self) -> list[str]:
         return [reason for reason, _ in self.recorder.told]
+
+    def messages(self) -> str:
+        """What events say, a line for each."""
+        return "\n".join(message for _, message in self.recorder.told)
 
     async def becomes(self, state: str, *, within: float = 600.0) -> float:
         """Wait until the hand-over is there; returns how long it took."""
@@ -343,10 +353,16 @@ class Environment:
 
     @contextlib.asynccontextmanager
     async def operator(
-        self, *, autoscalers: Sequence[type[Autoscaler]] = AUTOSCALERS
+        self,
+        *,
+        autoscalers: Sequence[type[Autoscaler]] = AUTOSCALERS,
+        former_at: float = -math.inf,
     ) -> AsyncIterator[Operator]:
-        """Run an operator; one that fails by itself fails the test."""
-        operator = Operator(self, autoscalers)
+        """Run an operator; one that fails by itself fails the test.
+
+        `former_at`: until when another led, in seconds since 1970.
+        """
+        operator = Operator(self, autoscalers, former_at)
         async with operator.running():
             yield operator
 
@@ -355,7 +371,10 @@ class Operator:
     """One process. `kill_at` ends it at a write: it never gets the answer, nor does anything more."""
 
     def __init__(
-        self, env: Environment, autoscalers: Sequence[type[Autoscaler]] = AUTOSCALERS
+        self,
+        env: Environment,
+        autoscalers: Sequence[type[Autoscaler]] = AUTOSCALERS,
+        former_at: float = -math.inf,
     ) -> None:
         self.client = MemoryClient(env.api)
         self.killed = asyncio.Event()
@@ -373,6 +392,7 @@ class Operator:
             scales=scales,
             autoscalers=kinds,
             metrics=metrics,
+            reporter=EventReporter(recorder),
             clock=env.clock,
             is_synced=lambda: manager.is_ready,
             known=lambda target: known_scale(manager, scales, target),
@@ -391,7 +411,9 @@ class Operator:
                 reporter=EventReporter(recorder),
             ),
             lambda: env.resolvers,
+            former_at=former_at,
         )
+        self.metrics = metrics
 
     def kill_at(self, number: int) -> None:
         """Die after the write of that number, counted from 1."""

@@ -19,9 +19,9 @@ from elasti.api.types import (
 )
 from elasti.operator.handover.machine import State
 from elasti.operator.handover.plan import wake_replicas
-from elasti.operator.handover.requests import keep_awake_complaint, unix_seconds
+from elasti.operator.handover.requests import keep_awake_complaint
 from kubeloop.objects.patches import MergePatch
-from kubeloop.objects.times import format_time
+from kubeloop.objects.times import format_time, unix_seconds
 
 NOW = unix_seconds("2030-01-01T12:00:00Z")
 

@@ -22,6 +22,7 @@ from elasti.api.types import (
     ElastiServiceStatus,
     EnabledPeriod,
     ScaleTargetRef,
+    ScaleTrigger,
 )
 from elasti.api.wire import ActivityReport
 from elasti.operator.handover import plan as plans
@@ -44,7 +45,9 @@ from elasti.operator.pacing import RateSpacer
 from elasti.operator.rbac import CLUSTER_RULES, LEASE_RULES, NAMESPACED_RULES
 from elasti.operator.report.conditions import condition, merged, refusal, service_findings
 from elasti.operator.report.crd_check import missing_fields, schema_hash
+from elasti.operator.report.events import is_surprise
 from elasti.operator.report.status import status_of, status_patch
+from elasti.operator.report.warnings import findings_of
 from elasti.operator.settings import OnResolverLoss, OperatorSettings
 from elasti.operator.watch.directory import Directory
 from elasti.operator.watch.targets import UpdateObjInfo, missing_rules_text
@@ -311,7 +314,7 @@ def test_a_cooldown_of_zero_is_kubeelastis_default():
 
 def test_triggers_that_nobody_has_read_yet_are_not_taken_for_none():
     directory, states = Directory(), StateStore()
-    es = elastiservice(triggers=({"type": "pods", "metadata": {"metric": "m", "threshold": "1"}},))
+    es = elastiservice(triggers=(ScaleTrigger("pods", {"metric": "m", "threshold": "1"}),))
     directory.put(msgspec.convert(msgspec.to_builtins(es), ElastiService))
     request = Request("shop", "web")
     states.of(request, "", "web")
@@ -390,7 +393,7 @@ def test_ready_says_what_is_wrong(changes, reason):
 
 
 def test_failing_triggers_are_named():
-    es = elastiservice(triggers=({"type": "prometheus"},))
+    es = elastiservice(triggers=(ScaleTrigger("prometheus"),))
     broken = Evidence(1.0, TriggerReading(error="no answer"), 0.0)
     status = status_of(facts_of(es=es), service_state(), (broken,), NOW)
     (found,) = [c for c in status.conditions if c.type == "TriggersHealthy"]
@@ -399,7 +402,7 @@ def test_failing_triggers_are_named():
 
 def _known_to_a_former_leader(**changes) -> ElastiService:
     """An ElastiService whose triggers were read by a leader that is gone."""
-    es = elastiservice(triggers=({"type": "prometheus"},))
+    es = elastiservice(triggers=(ScaleTrigger("prometheus"),))
     quiet = Evidence(1.0, TriggerReading(0.0), 0.0, 0.0)
     known = service_state(State.SERVE)
     in_use = Obstacle("InUse", "triggers[0] was seen at work")
@@ -427,6 +430,35 @@ def test_what_a_former_leader_said_of_something_else_is_not_left(state):
     status = status_of(facts_of(es=es), service_state(state), (), NOW)
     (found,) = [c for c in status.conditions if c.type == "TriggersHealthy"]
     assert found.reason == "NotReadYet"
+
+
+@pytest.mark.parametrize(("threshold", "warned"), [("0", True), (0, True), ("0.5", False)])
+def test_a_threshold_of_zero_is_warned_of(threshold, warned):
+    es = elastiservice(triggers=(ScaleTrigger("pods", {"metric": "m", "threshold": threshold}),))
+    found = findings_of(
+        facts_of(es=es), problems=(), owner="", outdated=None, keep_awake="", shared_with=()
+    )
+    assert ("ThresholdZero" in {finding.reason for finding in found}) is warned
+    assert not any(finding.refuses for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "why", "surprising"),
+    [
+        (State.SERVE, State.ENGAGING, "idle for 30 s", False),
+        (State.ENGAGING, State.PARKING, "nothing arrived", False),
+        (State.PARKING, State.PROXY, "parked", False),
+        (State.PROXY, State.WAKING, "a request of a client", False),
+        (State.WAKING, State.RELEASING, "an endpoint is ready", False),
+        (State.RELEASING, State.SERVE, "traffic goes to the pods", False),
+        (State.PROXY, State.WAKING, "scaled up by kubectl", True),
+        (State.SERVE, State.PROXY, "scaled to zero by kubectl", True),
+        (State.SERVE, State.WAKING, "no endpoint is ready", True),
+        (State.ENGAGING, State.RELEASING, "traffic arrived", True),
+    ],
+)
+def test_only_what_no_cycle_has_is_an_event_of_its_own(before, after, why, surprising):
+    assert is_surprise(before, after, why) is surprising
 
 
 def test_a_conditions_time_moves_with_its_status_only():

@@ -14,6 +14,7 @@ from elasti.api.wire import WakeOutcome
 from elasti.operator.autoscalers.base import Autoscalers
 from elasti.operator.metrics import OperatorMetrics
 from elasti.operator.pacing import DeferredWork
+from elasti.operator.report.events import EventReporter
 from elasti.operator.scale_handler import ScaleTarget, ScaleUp, ScaleView
 from elasti.operator.wake import TargetWaker
 from elasti.operator.watch.directory import Directory
@@ -59,6 +60,13 @@ class Server:
         self.done.append(what)
 
 
+class Events:
+    """A recorder that forgets."""
+
+    def normal(self, *_event: object, **_options: object) -> None:
+        return None
+
+
 def directory_of(count: int, namespaces: tuple[str, ...]) -> Directory:
     directory = Directory()
     for number, namespace in itertools.product(range(count), namespaces):
@@ -79,6 +87,7 @@ def waker_on(server: Server, count: int, *namespaces: str) -> TargetWaker:
         scales=server,  # type: ignore[arg-type]
         autoscalers=Autoscalers(server, ()),  # type: ignore[arg-type]
         metrics=OperatorMetrics(),
+        reporter=EventReporter(Events()),  # type: ignore[arg-type]
         clock=SystemClock(),
         is_synced=lambda: True,
         known=known,

@@ -26,6 +26,9 @@ class Defect(Exception):
 class Waiter:
     held_since = None
 
+    def client(self):
+        return "10.1.2.3"
+
     def __init__(self, heard, *, is_sound):
         self._heard, self._is_sound = heard, is_sound
 
@@ -81,7 +84,7 @@ async def test_wake_requests_go_on_after_a_defect(log_output):
     asked = []
 
     class Operator:
-        async def wake(self, key, *, count):
+        async def wake(self, key, *, count, client):
             asked.append(count)
             if len(asked) == 1:
                 raise Defect

@@ -35,6 +35,7 @@ class Reason(enum.StrEnum):
     SHARED_PODS = "SharedPods"
     NO_READINESS_PROBE = "NoReadinessProbe"
     HPA_SCALES_TO_ZERO = "HPAScalesToZero"
+    THRESHOLD_ZERO = "ThresholdZero"
     DEFINITION_OUTDATED = "DefinitionOutdated"
     KEEP_AWAKE_IGNORED = "KeepAwakeIgnored"
     # TargetFound, ServiceFound
@@ -73,6 +74,19 @@ class Reason(enum.StrEnum):
     DELETED = "Deleted"
     NOT_SEEN = "NotSeen"
     NOT_REPORTED = "NotReported"
+
+
+class WakeCause(enum.StrEnum):
+    """Why a target was woken. The last three are no wishes: another writer, and two ways out of trouble."""
+
+    REQUEST = "Request"
+    TRIGGER = "Trigger"
+    SCHEDULE = "Schedule"
+    MANUAL = "Manual"
+    DEPENDENCY = "Dependency"
+    SCALED = "Scaled"
+    NO_RESOLVER = "NoResolver"
+    NOT_IN_ORDER = "NotInOrder"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

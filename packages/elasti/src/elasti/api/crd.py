@@ -42,7 +42,7 @@ def _field_schema(field: inspect.Field) -> Schema:
     return schema
 
 
-def type_schema(described: inspect.Type) -> Schema:  # noqa: PLR0911  (one return a type)
+def type_schema(described: inspect.Type) -> Schema:  # noqa: C901, PLR0911  (one case a type)
     """Return the schema of one described type; raises TypeError for what cannot be structural."""
     match described:
         case inspect.Metadata(type=inner, extra_json_schema=extra):
@@ -56,6 +56,10 @@ def type_schema(described: inspect.Type) -> Schema:  # noqa: PLR0911  (one retur
             if limits.get("maximum") == _INT32_MAX:
                 del limits["maximum"]
             return {"type": "integer", "format": "int32"} | limits
+        case inspect.FloatType():
+            return {"type": "number"}
+        case inspect.EnumType(cls=cls):
+            return {"type": "string", "enum": [member.value for member in cls]}
         case inspect.BoolType():
             return {"type": "boolean"}
         case inspect.LiteralType(values=values):
@@ -90,11 +94,14 @@ def _first_sentence(kind: type[Any]) -> str:
 
 
 _COLUMNS = (
-    ("Mode", "string", ".status.mode"),
-    ("Target", "string", ".spec.scaleTargetRef.name"),
-    ("Replicas", "integer", ".status.replicas"),
-    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status'),
-    ("Age", "date", ".metadata.creationTimestamp"),
+    ("State", "string", ".status.phase", 0),
+    ("Why", "string", '.status.conditions[?(@.type=="MaySleep")].reason', 0),
+    ("Since", "date", ".status.since", 0),
+    ("Target", "string", ".spec.scaleTargetRef.name", 0),
+    ("Replicas", "integer", ".status.replicas", 0),
+    ("Ready", "string", '.status.conditions[?(@.type=="Ready")].status', 1),
+    ("Mode", "string", ".status.mode", 1),
+    ("Age", "date", ".metadata.creationTimestamp", 0),
 )
 
 # What one field's schema cannot say about another.
@@ -129,7 +136,10 @@ def custom_resource_definition() -> dict[str, Any]:
 
 
 def _version() -> dict[str, Any]:
-    columns = [{"name": name, "type": kind, "jsonPath": path} for name, kind, path in _COLUMNS]
+    columns = [
+        {"name": name, "type": kind, "jsonPath": path} | ({"priority": wide} if wide else {})
+        for name, kind, path, wide in _COLUMNS
+    ]
     return {
         "name": VERSION,
         "served": True,
@@ -146,9 +156,9 @@ def _object_schema() -> Schema:
         "description": f"A Service and its workload that may sleep ({API_VERSION}).",
         "required": ["spec"],
         "properties": {
-            "apiVersion": {"type": "string"},
-            "kind": {"type": "string"},
-            "metadata": {"type": "object"},
+            "apiVersion": {"type": "string", "description": "The version of this schema."},
+            "kind": {"type": "string", "description": "ElastiService."},
+            "metadata": {"type": "object"},  # a server has its own description of it
             "spec": _spec_schema(),
             "status": _status_schema(),
         },
@@ -174,14 +184,19 @@ def _complete_triggers(schema: Schema) -> None:
         described = inspect.type_info(kind.metadata)
         assert isinstance(described, inspect.StructType)
         for field in described.fields:
-            name = field.encode_name
-            if field.required and isinstance(field.type, inspect.StrType):
-                properties[name] = {"type": "string"}
+            name, kept = field.encode_name, {"x-kubernetes-preserve-unknown-fields": True}
+            inner = field.type
+            described_by: Schema = {}
+            if isinstance(inner, inspect.Metadata):
+                described_by, inner = inner.extra_json_schema or {}, inner.type
+            is_text = field.required and isinstance(inner, inspect.StrType)
+            present = {"type": "string"} if is_text else kept
+            properties.setdefault(name, present | described_by)
+            if is_text:
                 rule = f"self.type != '{kind.name}' || (has(self.metadata) && has(self.metadata.{name}))"
                 rules.append((rule, f"a {kind.name} trigger needs metadata.{name}"))
-            elif field.required:
-                properties[name] = {"x-kubernetes-preserve-unknown-fields": True}
-    trigger["properties"]["type"] = {"type": "string", "enum": list(trigger_types())}
+    trigger["properties"]["type"] |= {"enum": list(trigger_types())}
+    del trigger["properties"]["type"]["minLength"]
     trigger["properties"]["metadata"] |= {"properties": properties}
     trigger["x-kubernetes-validations"] = _validations(tuple(rules))
     schema["maxItems"] = 32
@@ -189,8 +204,19 @@ def _complete_triggers(schema: Schema) -> None:
 
 def _status_schema() -> Schema:
     schema = struct_schema(ElastiServiceStatus)
-    for name in ("lastReconciledTime", "lastScaledUpTime"):
-        schema["properties"][name]["format"] = "date-time"
+    parts = schema["properties"]
+    for part, name in (
+        (parts, "lastReconciledTime"),
+        (parts, "lastScaledUpTime"),
+        (parts, "quietSince"),
+        (parts, "sleepsAt"),
+        (parts, "asleepSince"),
+        (parts, "since"),
+        (parts["triggers"]["items"]["properties"], "quietSince"),
+        (parts["lastWake"]["properties"], "time"),
+        (parts["usage"]["properties"], "since"),
+    ):
+        part[name]["format"] = "date-time"
     conditions = schema["properties"]["conditions"]
     conditions |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]}
     return schema

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
+from elasti.api.conditions import WakeCause
 from elasti.api.defaults import COOLDOWN
 from kubeloop.objects.meta import ObjectMeta
 
@@ -45,21 +46,26 @@ class ScaleTargetRef(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
     api_version: Annotated[str, _named(rf"({_SUBDOMAIN}/)?{_LABEL}", 317, "Such as apps/v1.")]
     kind: Annotated[str, _named("[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?", 63, "Such as Deployment.")]
-    name: ObjectName
+    name: Annotated[ObjectName, Meta(description="The workload's name, in the same namespace.")]
 
 
 class ScaleTrigger(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """One source of evidence that the target is in use."""
 
-    type: NonEmpty
-    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    type: Annotated[NonEmpty, Meta(description="How it is read.")]
+    metadata: Annotated[
+        dict[str, Any], Meta(description="What the type needs; the guide has the keys of each.")
+    ] = msgspec.field(default_factory=dict)
 
 
 class AutoscalerSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """The autoscaler that owns the target while it is awake."""
 
-    type: Literal["hpa", "keda"]
-    name: ObjectName
+    type: Annotated[
+        Literal["hpa", "keda"],
+        Meta(description="hpa: a HorizontalPodAutoscaler; keda: a ScaledObject, paused meanwhile."),
+    ]
+    name: Annotated[ObjectName, Meta(description="Its name, in the same namespace.")]
 
 
 class EnabledPeriod(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
@@ -73,23 +79,33 @@ class EnabledPeriod(msgspec.Struct, rename="camel", frozen=True, omit_defaults=T
 class NamedMatch(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """A header or query parameter that must have a value."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=256)]
-    value: Annotated[str, Meta(max_length=4096)] = ""
-    type: Literal["Exact", "RegularExpression"] = "Exact"
+    name: Annotated[str, Meta(min_length=1, max_length=256, description="Which one it is.")]
+    value: Annotated[
+        str, Meta(max_length=4096, description="What its value must be, or match.")
+    ] = ""
+    type: Annotated[
+        Literal["Exact", "RegularExpression"], Meta(description="How the value is compared.")
+    ] = "Exact"
 
 
 class PathMatch(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """A path that must match; a prefix matches whole segments."""
 
-    type: Literal["Exact", "PathPrefix", "RegularExpression"] = "PathPrefix"
-    value: Annotated[str, Meta(max_length=1024)] = "/"
+    type: Annotated[
+        Literal["Exact", "PathPrefix", "RegularExpression"],
+        Meta(description="How the path is compared."),
+    ] = "PathPrefix"
+    value: Annotated[str, Meta(max_length=1024, description="The path, or an expression.")] = "/"
 
 
 class LocalResponse(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """What the resolver answers itself."""
 
-    status: Literal[200, 204, 400, 401, 403, 404, 500, 502, 503, 504] = 200
-    body: str = ""
+    status: Annotated[
+        Literal[200, 204, 400, 401, 403, 404, 500, 502, 503, 504],
+        Meta(description="The HTTP status."),
+    ] = 200
+    body: Annotated[str, Meta(description="The body, as it is sent.")] = ""
 
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"]
@@ -99,18 +115,36 @@ class ProbeResponse(msgspec.Struct, rename="camel", frozen=True, omit_defaults=T
     """A request that is answered while the target sleeps, without waking it. All parts must match."""
 
     path: PathMatch = PathMatch()
-    headers: Annotated[tuple[NamedMatch, ...], Meta(max_length=16)] = ()
-    query_params: Annotated[tuple[NamedMatch, ...], Meta(max_length=16)] = ()
-    method: Method | None = None
+    headers: Annotated[
+        tuple[NamedMatch, ...], Meta(max_length=16, description="Headers that must match.")
+    ] = ()
+    query_params: Annotated[
+        tuple[NamedMatch, ...], Meta(max_length=16, description="Query parameters that must match.")
+    ] = ()
+    method: Annotated[Method | None, Meta(description="The method; any, where it is left out.")] = (
+        None
+    )
     response: LocalResponse = LocalResponse()
 
 
 class WakeSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
     """How connections are held while the target wakes."""
 
-    timeout_seconds: Annotated[int, Meta(ge=1, le=86400)] = 600
-    max_held: Annotated[int, Meta(ge=1, le=1_000_000)] = 10_000
-    probe: Literal["Auto", "Ready", "TCP"] = "Auto"
+    timeout_seconds: Annotated[
+        int, Meta(ge=1, le=86400, description="How long a connection may be held; then 504.")
+    ] = 600
+    max_held: Annotated[
+        int,
+        Meta(
+            ge=1, le=1_000_000, description="How many a resolver process may hold; beyond it 503."
+        ),
+    ] = 10_000
+    probe: Annotated[
+        Literal["Auto", "Ready", "TCP"],
+        Meta(
+            description="When a starting pod gets traffic: by its own probes, when Ready, or on TCP."
+        ),
+    ] = "Auto"
     replicas: Annotated[
         Literal["Minimum", "Previous"],
         Meta(
@@ -124,15 +158,28 @@ class ElastiServiceSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaul
     """What the user asks for."""
 
     scale_target_ref: ScaleTargetRef
-    service: ServiceName
-    min_target_replicas: Annotated[int, Meta(ge=1, le=2_147_483_647)] = 1
-    cooldown_period: Annotated[int, Meta(ge=0, le=604_800)] = COOLDOWN
-    triggers: tuple[ScaleTrigger, ...] = ()
+    service: Annotated[ServiceName, Meta(description="The Service whose traffic wakes the target.")]
+    min_target_replicas: Annotated[
+        int, Meta(ge=1, le=2_147_483_647, description="How many replicas a wake-up asks for.")
+    ] = 1
+    cooldown_period: Annotated[
+        int, Meta(ge=0, le=604_800, description="Seconds without use before it sleeps; 0: 900.")
+    ] = COOLDOWN
+    triggers: Annotated[
+        tuple[ScaleTrigger, ...],
+        Meta(description="What shows that it is used: all must be quiet to sleep, any one wakes."),
+    ] = ()
     autoscaler: AutoscalerSpec | None = None
     enabled_period: EnabledPeriod | None = None
-    probe_response: Annotated[tuple[ProbeResponse, ...], Meta(max_length=32)] = ()
+    probe_response: Annotated[
+        tuple[ProbeResponse, ...],
+        Meta(max_length=32, description="Requests that are answered without waking it."),
+    ] = ()
     wake: WakeSpec = WakeSpec()
-    deletion_policy: Literal["ScaleUp", "Leave"] = "ScaleUp"
+    deletion_policy: Annotated[
+        Literal["ScaleUp", "Leave"],
+        Meta(description="When this is deleted: wake the target first, or leave it as it is."),
+    ] = "ScaleUp"
     suspend: Annotated[
         bool,
         Meta(
@@ -145,20 +192,62 @@ class ElastiServiceSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaul
 class StatusCondition(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """A Kubernetes condition."""
 
-    type: NonEmpty
-    status: Literal["True", "False", "Unknown"]
-    reason: NonEmpty
-    message: str = ""
-    last_transition_time: str = ""
-    observed_generation: int = 0
+    type: Annotated[NonEmpty, Meta(description="What it is about.")]
+    status: Annotated[Literal["True", "False", "Unknown"], Meta(description="Whether that is so.")]
+    reason: Annotated[NonEmpty, Meta(description="Why, in one word.")]
+    message: Annotated[str, Meta(description="Why, in a sentence, and what to do.")] = ""
+    last_transition_time: Annotated[str, Meta(description="When its status changed.")] = ""
+    observed_generation: Annotated[int, Meta(description="Of which spec this was said.")] = 0
 
 
 class ResolverPort(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """The resolver's port for one port of the Service."""
 
-    port: Annotated[int, Meta(ge=1, le=65535)]
-    resolver_port: Annotated[int, Meta(ge=1, le=65535)]
-    name: str = ""
+    port: Annotated[int, Meta(ge=1, le=65535, description="The Service's port.")]
+    resolver_port: Annotated[
+        int, Meta(ge=1, le=65535, description="Where resolvers listen for it.")
+    ]
+    name: Annotated[str, Meta(description="The name of the Service's port.")] = ""
+
+
+class TriggerStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
+    """What one trigger has shown, in the order of spec.triggers; written when it changes.
+
+    The live value is in `elasti describe`.
+    """
+
+    type: Annotated[str, Meta(description="The trigger's type.")]
+    threshold: Annotated[str, Meta(description="Below it the trigger is quiet.")] = ""
+    quiet_since: Annotated[
+        str | None, Meta(description="Since when it is quiet, after a minute of that; else empty.")
+    ] = None
+    last_error: Annotated[
+        str, Meta(description="Why the last reading failed; empty where it did not.")
+    ] = ""
+
+
+class LastWake(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
+    """The last wake-up: when, why, for whom, and how long it took until traffic went to the pods."""
+
+    time: Annotated[str, Meta(description="When it began.")]
+    cause: Annotated[WakeCause, Meta(description="What woke it.")]
+    client: Annotated[
+        str,
+        Meta(description="Whose request it was, or the field manager that scaled it up."),
+    ] = ""
+    seconds: Annotated[
+        float | None, Meta(description="How long it took until traffic went to the pods.")
+    ] = None
+
+
+class UsageStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """How long the target has slept, and how often it was woken, since it is counted."""
+
+    since: Annotated[str, Meta(description="When counting began.")]
+    asleep_seconds: Annotated[
+        int, Meta(description="Seconds asleep, without the present sleep (asleepSince).")
+    ] = 0
+    wakes: Annotated[int, Meta(description="How often it was woken.")] = 0
 
 
 class ElastiServiceStatus(
@@ -166,20 +255,49 @@ class ElastiServiceStatus(
 ):
     """What the operator reports."""
 
-    mode: Literal["", "proxy", "serve"] = ""
-    last_reconciled_time: str | None = None
-    last_scaled_up_time: str | None = None
-    observed_generation: int = 0
-    state: str = ""
-    replicas: int = 0
+    mode: Annotated[
+        Literal["", "proxy", "serve"],
+        Meta(description="proxy: the resolver takes the traffic; serve: the pods do."),
+    ] = ""
+    last_reconciled_time: Annotated[
+        str | None, Meta(description="When status was last written.")
+    ] = None
+    last_scaled_up_time: Annotated[
+        str | None, Meta(description="When the target was last asked to wake.")
+    ] = None
+    observed_generation: Annotated[int, Meta(description="The spec that status is about.")] = 0
+    phase: Annotated[
+        str, Meta(description="Awake, GoingToSleep, Asleep or Waking; empty: not in order.")
+    ] = ""
+    since: Annotated[str | None, Meta(description="Since when it is in that phase.")] = None
+    state: Annotated[str, Meta(description="The state of the hand-over behind the phase.")] = ""
+    replicas: Annotated[int, Meta(description="The replicas that the target asks for.")] = 0
     previous_replicas: Annotated[
         int,
         Meta(
             description="What the target had before it slept, where spec.wake.replicas asks for it."
         ),
     ] = 0
-    resolver_ports: tuple[ResolverPort, ...] = ()
-    conditions: tuple[StatusCondition, ...] = ()
+    resolver_ports: Annotated[
+        tuple[ResolverPort, ...], Meta(description="Where resolvers listen for the Service.")
+    ] = ()
+    conditions: Annotated[
+        tuple[StatusCondition, ...], Meta(description="What holds; MaySleep says why it is awake.")
+    ] = ()
+    quiet_since: Annotated[
+        str | None, Meta(description="Since when every trigger is quiet, after a minute of that.")
+    ] = None
+    sleeps_at: Annotated[
+        str | None, Meta(description="When it sleeps if it is used no more; empty if unknown.")
+    ] = None
+    asleep_since: Annotated[
+        str | None, Meta(description="Since when the target is at zero; empty while awake.")
+    ] = None
+    triggers: Annotated[
+        tuple[TriggerStatus, ...], Meta(description="What the triggers have shown.")
+    ] = ()
+    last_wake: LastWake | None = None
+    usage: UsageStatus | None = None
 
 
 class ElastiService(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):

@@ -42,6 +42,11 @@ STATES = {
 }
 
 
+def phase_of(state: str) -> str:
+    """Return a state as status has it: its word, as machines write words."""
+    return state_word(state).title().replace(" ", "")
+
+
 def state_word(state: str) -> str:
     """Return a state in a user's word; as it is where it is none that we know."""
     return STATES[state].word if state in STATES else state

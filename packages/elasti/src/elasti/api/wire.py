@@ -39,11 +39,15 @@ PROBE_LIMIT = 1024
 
 
 class IncomingRequest(msgspec.Struct, frozen=True, gc=False):
-    """Traffic waits for a Service: KubeElasti's message, word for word."""
+    """Traffic waits for a Service: KubeElasti's message, and who the first client is.
+
+    `client` is printable: an address, and of HTTP/1 a method and a path without its query.
+    """
 
     svc: Annotated[str, Meta(min_length=1, max_length=253)]
     namespace: Annotated[str, Meta(min_length=1, max_length=253)]
     count: int = 1
+    client: Annotated[str, Meta(max_length=1024)] = ""
 
 
 class WakeOutcome(enum.Enum):

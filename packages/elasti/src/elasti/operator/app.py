@@ -6,6 +6,7 @@ leader's work and nothing else.
 
 from __future__ import annotations
 
+import math
 import socket
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,7 @@ from kubeloop.controller import (
 from kubeloop.controller.events.event_types import Reporter as EventSource
 from kubeloop.controller.reconcile import Request
 from kubeloop.informer import Deleted
+from kubeloop.objects.times import unix_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -78,18 +80,20 @@ class OperatorApp:
         self._directory_gates = [handle.gate for _, handle in handles]
         self.caches.elastiservices.add_handler(self._forget, name="metrics")
         scales, autoscalers = ScaleHandler(client), Autoscalers(client, AUTOSCALERS)
+        recorder = EventRecorder(
+            EventSource(OPERATOR, self._identity), ApiEventSink(client), clock=self._clock
+        )
+        reporter = EventReporter(recorder)
         self.waker = TargetWaker(
             client=client,
             directory=self.directory,
             scales=scales,
             autoscalers=autoscalers,
             metrics=self.metrics,
+            reporter=reporter,
             clock=self._clock,
             is_synced=lambda: self.is_synced,
             known=lambda target: known_scale(manager, scales, target),
-        )
-        recorder = EventRecorder(
-            EventSource(OPERATOR, self._identity), ApiEventSink(client), clock=self._clock
         )
         self._open_resolver_client = resolver_client or self._http_resolver_client
         self._dependencies = Dependencies(
@@ -102,7 +106,7 @@ class OperatorApp:
             autoscalers=autoscalers,
             waker=self.waker,
             metrics=self.metrics,
-            reporter=EventReporter(recorder),
+            reporter=reporter,
         )
         self.authenticator = authenticator_for(
             client,
@@ -113,7 +117,8 @@ class OperatorApp:
         )
         self.server = self._make_server()
         warmer = KindWarmer(client=client, manager=manager, directory=self.directory, scales=scales)
-        self.manager = Manager(election=self._election(open_client), on_lost="standby")
+        self._election = self._make_election(open_client)
+        self.manager = Manager(election=self._election, on_lost="standby")
         self._fill_manager(recorder, warmer)
 
     def _fill_manager(self, recorder: EventRecorder, warmer: KindWarmer) -> None:
@@ -157,9 +162,10 @@ class OperatorApp:
         # Handlers lag behind their cache; to a leader, who owns what must not be half known.
         for gate in self._directory_gates:
             await gate.wait()
-        await Leader(self._dependencies, self._open_resolver_client).run()
+        former = unix_seconds(self._election.former_renewal) if self._election else -math.inf
+        await Leader(self._dependencies, self._open_resolver_client, former_at=former).run()
 
-    def _election(self, open_client: Callable[[], Client]) -> ElectionThread | None:
+    def _make_election(self, open_client: Callable[[], Client]) -> ElectionThread | None:
         if not self.settings.leader_elect:
             return None
         config = ElectionConfig(

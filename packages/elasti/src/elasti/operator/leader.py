@@ -11,6 +11,7 @@ import base64
 import contextlib
 import dataclasses
 import functools
+import math
 from typing import TYPE_CHECKING
 
 from elasti.api.defaults import stale_after
@@ -44,9 +45,20 @@ _RECONCILE_TIMEOUT = 60.0
 
 
 class Leader:
-    """One tenure. `run` goes on until cancelled."""
+    """One tenure. `run` goes on until cancelled.
 
-    def __init__(self, deps: Dependencies, open_resolver_client: ResolverClientFactory) -> None:
+    `former_at`: until when the leader before is known to have led, in seconds since 1970. What status
+    says that its triggers have shown is good if that is not long ago.
+    """
+
+    def __init__(
+        self,
+        deps: Dependencies,
+        open_resolver_client: ResolverClientFactory,
+        *,
+        former_at: float = -math.inf,
+    ) -> None:
+        self._former_at = former_at
         self._deps = deps
         self._open_resolver_client = open_resolver_client
         library = deps.metrics.library
@@ -69,6 +81,7 @@ class Leader:
             stale_after=stale_after(settings.polling_interval),
             variables=settings.trigger_variables,
             secret=functools.partial(read_secret, self._deps.client),
+            former_at=self._former_at,
         )
         async with contextlib.AsyncExitStack() as stack:
             await stack.enter_async_context(evaluator)

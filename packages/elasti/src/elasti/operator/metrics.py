@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from elasti.api.defaults import COLD_START_BOUNDS
 from elasti.operator.handover.machine import HOLDS, State
 from kubeloop.metrics.library import LibraryMetrics
 from kubeloop.metrics.text import OwnedSeries
@@ -21,6 +22,16 @@ if TYPE_CHECKING:
 _SUCCESS = "success"
 _BOUNDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0)
 _MAX_ENDED = 256
+_PARK_OUTCOMES = {
+    "": "Parked",
+    "traffic arrived": "TrafficArrived",
+    "in use again": "InUse",
+    "a resolver did not answer": "ResolverSilent",
+    "no resolver is ready": "NoResolver",
+    "no endpoint is ready": "NoEndpoint",
+    "the target could not be parked": "Refused",
+    "not parked, and no endpoint is ready": "Refused",
+}
 _UNOWNED = None
 
 
@@ -55,7 +66,32 @@ class OperatorMetrics:
         self._scale = _counter(
             "scale_counter", "Writes of a target's scale.", "service_name", "namespace", "target"
         )
-        self._wakes = OwnedSeries(
+        self._woken = OwnedSeries(
+            "counter",
+            "elasti_wakes_total",
+            "Sleeping targets that were woken, by cause.",
+            ["cause"],
+        )
+        self._parks = OwnedSeries(
+            "counter",
+            "elasti_parks_total",
+            "Attempts to put a target to sleep, by how they ended.",
+            ["outcome"],
+        )
+        self._cold_starts = OwnedSeries(
+            "histogram",
+            "elasti_cold_start_seconds",
+            "Seconds of a cold start, by stage: scale and release here, the others in the resolver.",
+            ["stage"],
+            COLD_START_BOUNDS,
+        )
+        self._sleeps_at = OwnedSeries(
+            "gauge",
+            "elasti_sleeps_at_timestamp_seconds",
+            "When a target will sleep if it is used no more; only while that is known.",
+            ["crd_name"],
+        )
+        self._answers = OwnedSeries(
             "counter",
             "elasti_operator_wake_requests_total",
             "Requests for a wake-up, by what was done.",
@@ -106,9 +142,28 @@ class OperatorMetrics:
         """A target's scale was written, or could not be."""
         self._scale.add(request, service, request.namespace, target, _class(error))
 
-    def woken(self, outcome: str) -> None:
+    def wake_answered(self, outcome: str) -> None:
         """A wake request was answered."""
-        self._wakes.add(_UNOWNED, outcome)
+        self._answers.add(_UNOWNED, outcome)
+
+    def woken(self, cause: str) -> None:
+        """A sleeping target was woken."""
+        self._woken.add(_UNOWNED, cause)
+
+    def park_ended(self, why: str) -> None:
+        """An attempt to put a target to sleep ended; "" where it sleeps."""
+        self._parks.add(_UNOWNED, _PARK_OUTCOMES.get(why, "Other"))
+
+    def cold_start(self, stage: str, seconds: float) -> None:
+        """A stage of a cold start is over."""
+        self._cold_starts.observe(_UNOWNED, stage, value=seconds)
+
+    def sleeps_at(self, request: Request, moment: float | None) -> None:
+        """A target will sleep at this time; None where that is not known."""
+        if moment is None:
+            self._sleeps_at.remove(request)
+        else:
+            self._sleeps_at.put(request, str(request), value=moment)
 
     def observe_watches(
         self,
@@ -121,7 +176,14 @@ class OperatorMetrics:
     def forget(self, request: Request) -> None:
         """An ElastiService is gone, and its series with it."""
         self._modes.pop(request, None)
-        for metric in (self._updates, self._mode, self._follows, self._handled, self._scale):
+        for metric in (
+            self._updates,
+            self._mode,
+            self._follows,
+            self._handled,
+            self._scale,
+            self._sleeps_at,
+        ):
             metric.remove(request)
         self._reconcile.remove(request)
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from elasti.operator.watch.directory import Directory
     from kubeloop.http.server import ConnectionLimits
 
+_LONGEST_CLIENT = 300
 _RETRY_AFTER = {"Retry-After": "1"}
 
 
@@ -106,7 +107,8 @@ class Server(HealthServer):
             message = msgspec.json.decode(await request.read(), type=IncomingRequest)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return _json(400, {"message": f"the body is no wake request: {error}"})
-        reply = await self._waker.wake(message.namespace, message.svc)
+        client = printable(message.client)[:_LONGEST_CLIENT]
+        reply = await self._waker.wake(message.namespace, message.svc, client)
         return _reply(reply)
 
     async def _crd_cache(self, _request: web.Request) -> web.Response:
@@ -122,6 +124,11 @@ class Server(HealthServer):
                 await budget.rest()
         body = "".join(pieces).encode()
         return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE})
+
+
+def printable(text: str) -> str:
+    """Return text without control characters: it goes to logs, events and terminals."""
+    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _reply(reply: IncomingReply) -> web.Response:

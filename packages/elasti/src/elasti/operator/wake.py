@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Self
 
 import structlog
 
+from elasti.api.conditions import WakeCause
 from elasti.api.defaults import cooldown_of
 from elasti.api.names import ELASTISERVICES, FIELD_MANAGER
 from elasti.api.wire import IncomingReply, WakeOutcome
 from elasti.operator.handover.plan import wake_replicas
 from elasti.operator.pacing import DeferredWork
+from elasti.operator.report.status import wake_note
 from elasti.operator.scale_handler import NotScalable, ScaleHandler, ScaleTarget, ScaleUp, ScaleView
 from kubeloop.aio.fairness import FairSemaphore
 from kubeloop.aio.tasks import BackgroundTasks
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from elasti.operator.autoscalers.base import Autoscalers
     from elasti.operator.metrics import OperatorMetrics
+    from elasti.operator.report.events import EventReporter
     from elasti.operator.watch.directory import CRDDetails, Directory
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
@@ -62,6 +65,7 @@ class TargetWaker:
         scales: ScaleHandler,
         autoscalers: Autoscalers,
         metrics: OperatorMetrics,
+        reporter: EventReporter,
         clock: Clock,
         is_synced: Callable[[], bool],
         known: Callable[[ScaleTarget], Awaitable[ScaleView | None]],
@@ -71,6 +75,7 @@ class TargetWaker:
         self._scales = scales
         self._autoscalers = autoscalers
         self._metrics = metrics
+        self._reporter = reporter
         self._clock = clock
         self._is_synced = is_synced
         self._known = known
@@ -79,7 +84,7 @@ class TargetWaker:
         self._deferred = DeferredWork()
         self._tasks = BackgroundTasks(on_error=_log_failure)
         self._under_way: dict[Request, asyncio.Task[IncomingReply]] = {}
-        self._before: Callable[[Request], None] | None = None
+        self._before: Callable[[Request, str], None] | None = None
         self._after: Callable[[Request], None] | None = None
 
     async def __aenter__(self) -> Self:
@@ -98,7 +103,7 @@ class TargetWaker:
     def listen(
         self,
         *,
-        before: Callable[[Request], None] | None,
+        before: Callable[[Request, str], None] | None,
         after: Callable[[Request], None] | None,
     ) -> None:
         """Tell the leader's reconciler, where it runs here, of every wake-up, twice."""
@@ -112,13 +117,16 @@ class TargetWaker:
         """
         await self._wake_slots.wait_calm(_LONGEST_WAIT)
 
-    async def wake(self, namespace: str, service: str) -> IncomingReply:
-        """Wake what is behind a Service, and say what happened. Never raises for the server's sake."""
-        reply = await self._answer(namespace, service)
-        self._metrics.woken(reply.outcome.value)
+    async def wake(self, namespace: str, service: str, client: str = "") -> IncomingReply:
+        """Wake what is behind a Service for this client, and say what happened.
+
+        Never raises for the server's sake.
+        """
+        reply = await self._answer(namespace, service, client)
+        self._metrics.wake_answered(reply.outcome.value)
         return reply
 
-    async def _answer(self, namespace: str, service: str) -> IncomingReply:
+    async def _answer(self, namespace: str, service: str, client: str) -> IncomingReply:
         if not self._is_synced():
             return IncomingReply(WakeOutcome.UNAVAILABLE, "the operator is starting")
         details = self._directory.owner(namespace, service)
@@ -127,7 +135,7 @@ class TargetWaker:
             return IncomingReply(WakeOutcome.NOT_FOUND, message)
         task = self._under_way.get(details.request)
         if task is None:
-            task = self._tasks.start(self._act(details), name=f"wake {details.request}")
+            task = self._tasks.start(self._act(details, client), name=f"wake {details.request}")
             self._under_way[details.request] = task
             task.add_done_callback(lambda _done: self._done(details.request))
         return await asyncio.shield(task)
@@ -137,11 +145,11 @@ class TargetWaker:
         if not self._under_way:
             self._deferred.flush()
 
-    async def _act(self, details: CRDDetails) -> IncomingReply:
+    async def _act(self, details: CRDDetails, client: str) -> IncomingReply:
         if self._before is not None:
-            self._before(details.request)
+            self._before(details.request, client)
         try:
-            return await self._scale(details)
+            return await self._scale(details, client)
         finally:
             self._deferred.add(lambda: self._notify_leader(details.request))
 
@@ -149,10 +157,11 @@ class TargetWaker:
         if self._after is not None:
             self._after(request)
 
-    async def _scale(self, details: CRDDetails) -> IncomingReply:
+    async def _scale(self, details: CRDDetails, client: str) -> IncomingReply:
         ref = details.spec.scale_target_ref
         target = ScaleTarget.of(details.namespace, ref.api_version, ref.kind, ref.name)
         self._resume_autoscaler(details)
+        began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(_TIMEOUT), self._wake_slots.slot(details.namespace):
                 outcome, view = await self._scales.scale_up(
@@ -166,8 +175,13 @@ class TargetWaker:
             return IncomingReply(WakeOutcome.UNAVAILABLE, f"{target} cannot be scaled: {error}")
         scaled = outcome is ScaleUp.SCALED
         if scaled:
+            took = asyncio.get_running_loop().time() - began
             self._metrics.scaled(details.request, details.spec.service, target.name, None)
-        self._deferred.add(lambda: self._note_time(details, scaled=scaled))
+            self._metrics.woken(WakeCause.REQUEST)
+            self._metrics.cold_start("scale", took)
+            why = f"a request of {client or 'a client'}"
+            self._reporter.woken(details.reference(), view.replicas, why)
+        self._deferred.add(lambda: self._note_time(details, client, scaled=scaled))
         return IncomingReply(
             WakeOutcome.SCALING if scaled else WakeOutcome.ALREADY_UP,
             f"{target} has spec.replicas {view.replicas}",
@@ -180,14 +194,18 @@ class TargetWaker:
                 name=f"resume the autoscaler of {details.request}",
             )
 
-    def _note_time(self, details: CRDDetails, *, scaled: bool) -> None:
-        """Write when it was last woken; what is up already is noted less often."""
-        age = self._clock.now().timestamp() - details.last_scaled_up
-        if scaled or age > min(_FRESH, cooldown_of(details.spec) / 2):
-            body = {"status": {"lastScaledUpTime": format_time(self._clock.now())}}
-            self._tasks.start(
-                self._note(details, body), name=f"note the wake-up of {details.request}"
-            )
+    def _note_time(self, details: CRDDetails, client: str, *, scaled: bool) -> None:
+        """Write when it was last woken and for whom; what is up already is noted less often."""
+        now = self._clock.now()
+        if scaled:
+            status = wake_note(now, client)
+        elif now.timestamp() - details.last_scaled_up > min(_FRESH, cooldown_of(details.spec) / 2):
+            status = {"lastScaledUpTime": format_time(now)}
+        else:
+            return
+        self._tasks.start(
+            self._note(details, {"status": status}), name=f"note the wake-up of {details.request}"
+        )
 
     async def _note(self, details: CRDDetails, body: JsonObject) -> None:
         async with self._note_slots.slot(details.namespace):

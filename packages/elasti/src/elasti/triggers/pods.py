@@ -68,11 +68,20 @@ class PodsMetadata(TriggerMetadata, frozen=True):
     with a value, or a list of values, whose samples do not count.
     """
 
-    metric: Annotated[str, Meta(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$")]
-    port: int | str = 0
-    path: Annotated[str, Meta(pattern="^/")] = "/metrics"
-    kind: Literal["", "counter", "gauge"] = ""
-    labels: dict[str, str | dict[str, str | list[str]]] = msgspec.field(default_factory=dict)
+    metric: Annotated[
+        str, Meta(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$", description="Its name, of type pods.")
+    ]
+    port: Annotated[
+        int | str, Meta(description="Where pods serve it: a name or number of the Service's port.")
+    ] = 0
+    path: Annotated[str, Meta(pattern="^/", description="Where pods serve it.")] = "/metrics"
+    kind: Annotated[
+        Literal["", "counter", "gauge"], Meta(description="Compared by its rate, or by its value.")
+    ] = ""
+    labels: Annotated[
+        dict[str, str | dict[str, str | list[str]]],
+        Meta(description="Which samples count: label values, or match and notMatch with such."),
+    ] = msgspec.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if isinstance(self.port, int) and not 0 <= self.port < 65536:

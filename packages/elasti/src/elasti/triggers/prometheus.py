@@ -110,11 +110,19 @@ class PrometheusMetadata(TriggerMetadata, frozen=True):
     credentials: they never appear in logs, events, status or metrics.
     """
 
-    query: Annotated[str, Meta(min_length=1)]
-    server_address: str = ""
-    uptime_filter: str = 'container="prometheus"'
-    headers: dict[str, str] = msgspec.field(default_factory=dict)
-    authentication_ref: SecretRef | None = None
+    query: Annotated[
+        str, Meta(min_length=1, description="A PromQL query for one number, of type prometheus.")
+    ]
+    server_address: Annotated[str, Meta(description="Prometheus' URL, like http://host:9090.")] = ""
+    uptime_filter: Annotated[str, Meta(description="Which up series are Prometheus' own.")] = (
+        'container="prometheus"'
+    )
+    headers: Annotated[
+        dict[str, str], Meta(description="What is sent along, such as credentials.")
+    ] = msgspec.field(default_factory=dict)
+    authentication_ref: Annotated[
+        SecretRef | None, Meta(description="The Secret with the credentials.")
+    ] = None
 
     def __post_init__(self) -> None:
         if self.server_address:

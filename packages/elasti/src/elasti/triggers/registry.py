@@ -16,9 +16,10 @@ import functools
 import importlib
 import math
 import pkgutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
@@ -118,7 +119,10 @@ class TriggerReader:
 class TriggerMetadata(msgspec.Struct, rename="camel", frozen=True, gc=False, kw_only=True):
     """What every trigger has."""
 
-    threshold: float | str
+    threshold: Annotated[
+        float | str,
+        Meta(description="The target is idle below it, and at 0; a number or a string."),
+    ]
 
     def limit(self) -> float:
         """Return the threshold as a number, written as number or string. Raises ValueError."""

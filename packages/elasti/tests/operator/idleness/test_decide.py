@@ -166,9 +166,14 @@ def test_when_it_will_sleep_is_a_cooldown_after_the_last_use():
     assert decide(dataclasses.replace(seen, now=1060.0, triggers=(quiet,))).verdict is Verdict.SLEEP
 
 
+def test_what_is_kept_awake_sleeps_at_the_end_of_that():
+    assert sleeps_at(situation(keep_awake_until=5000.0)) == 5000.0
+
+
 @pytest.mark.parametrize(
     "changes",
     [
+        {"suspended": True},
         {"enabled": False},
         {"triggers": ()},
         {"triggers": (quiet_until(900),)},

@@ -38,6 +38,9 @@ class Waiter:
 
     held_since = None
 
+    def client(self) -> str:
+        return "10.1.2.3"
+
     def __init__(self) -> None:
         self.admitted_at: float | None = None
 

@@ -21,6 +21,9 @@ POD, OTHER = UpstreamAddress("10.0.0.1", 80), UpstreamAddress("10.0.0.2", 80)
 
 
 class Waiter:
+    def client(self):
+        return "10.1.2.3"
+
     def __init__(self, log, name, held_since=None):
         self.log, self.name, self.held_since = log, name, held_since
 

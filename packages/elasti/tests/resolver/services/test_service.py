@@ -39,7 +39,7 @@ class World:
     async def plan(self, pod):
         return ProbePlan()
 
-    async def wake(self, key, *, count):
+    async def wake(self, key, *, count, client):
         self.wakes.append(asyncio.get_running_loop().time())
         return WakeOutcome.SCALING
 
@@ -57,6 +57,9 @@ class World:
 
 class Waiter:
     held_since = None
+
+    def client(self):
+        return "10.1.2.3"
 
     def __init__(self):
         self.admitted: list[UpstreamAddress] = []

@@ -30,7 +30,7 @@ class World:
     def now(self):
         return asyncio.get_running_loop().time() - self.start
 
-    async def wake(self, key, *, count):
+    async def wake(self, key, *, count, client):
         assert key == KEY
         self.calls.append((self.now(), count))
         self.in_flight += 1

@@ -7,6 +7,7 @@ events) always six digits. Reading accepts what RFC 3339 allows; finer fractions
 from __future__ import annotations
 
 import datetime as dt
+import math
 import re
 
 _RFC3339 = re.compile(
@@ -50,3 +51,11 @@ def _utc(moment: dt.datetime) -> dt.datetime:
     if moment.tzinfo is None:
         raise ValueError(f"time {moment!r} has no time zone; use an aware one, in UTC for choice")
     return moment.astimezone(dt.UTC)
+
+
+def unix_seconds(text: str | None) -> float:
+    """Read a Kubernetes time as seconds since 1970; minus infinity where there is none to read."""
+    try:
+        return parse_time(text).timestamp() if text else -math.inf
+    except ValueError:
+        return -math.inf

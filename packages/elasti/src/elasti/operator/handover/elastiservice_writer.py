@@ -17,12 +17,11 @@ from elasti.api.names import (
     WAKE_ANNOTATION,
 )
 from elasti.api.types import ElastiService
-from elasti.operator.handover.requests import unix_seconds
 from elasti.operator.report.status import port_statuses
 from kubeloop.client.errors import Conflict, Invalid, NotFound
 from kubeloop.controller.finalizers import add_finalizers
 from kubeloop.objects.patches import JsonPatch, MergePatch, Patch, pointer
-from kubeloop.objects.times import format_time
+from kubeloop.objects.times import unix_seconds
 
 if TYPE_CHECKING:
     from elasti.operator.handover.observe import Facts
@@ -115,10 +114,6 @@ class ElastiServiceWriter:
         """Merge fields into the status."""
         written = await self._patch(self._status, es, MergePatch({"status": fields}))
         state.own_writes.wrote_elastiservice(written)
-
-    async def stamp(self, es: ElastiService, state: ServiceState) -> None:
-        """Note that the target was scaled up now."""
-        await self.patch_status(es, state, {"lastScaledUpTime": format_time(self._clock.now())})
 
     async def publish_ports(self, facts: Facts, state: ServiceState) -> None:
         """Tell resolvers which ports to open, before traffic is sent there."""

@@ -158,7 +158,8 @@ class HandoverExecutor:
             self._deps.reporter.not_parked(facts.es, why)
             return
         handover.note_parked()
-        self._deps.reporter.parked(facts.es)
+        self._deps.metrics.park_ended("")
+        self._deps.reporter.parked(facts.es, facts.decision.reason)
         state.conflict.note_park(facts.es.status.last_scaled_up_time)
         since = asyncio.get_running_loop().time() - began if began is not None else 0.0
         if await self._activity(facts.request, since) is Activity.BUSY:
@@ -193,7 +194,7 @@ class HandoverExecutor:
         except KubeError as error:
             self._deps.reporter.not_woken(facts.es, str(error))
             raise
-        await self._writer.stamp(facts.es, state)
+        state.requests.note_scale_written(self._wall())
 
     async def scale_up(self, facts: Facts, state: ServiceState, minimum: int) -> None:
         """Ask for replicas. Raises KubeError."""
@@ -206,7 +207,7 @@ class HandoverExecutor:
         if outcome is ScaleUp.SCALED:
             self._count(facts)
             state.requests.note_scaled_up(self._wall())
-            self._deps.reporter.woken(facts.es, minimum)
+            self._deps.reporter.woken(facts.es, minimum, state.handover.why)
 
     async def resume_autoscaler(
         self, facts: Facts, state: ServiceState, autoscaler: AutoscalerRef

@@ -117,14 +117,14 @@ Rules: TypeAlias = tuple[Rule, ...]
 # The order within a state matters: what protects traffic comes before what saves pods.
 RULES: Mapping[State, Rules] = {
     State.SERVE: (
-        Rule(lambda seen: seen.at_zero, State.PROXY, "scaled to zero by another hand"),
+        Rule(lambda seen: seen.at_zero, State.PROXY, "scaled to zero"),
         Rule(_no_pods, State.WAKING, "no endpoint is ready"),
         Rule(
             lambda seen: seen.may_sleep and seen.resolver, State.ENGAGING, "idle for the cooldown"
         ),
     ),
     State.ENGAGING: (
-        Rule(lambda seen: seen.at_zero, State.PROXY, "scaled to zero by another hand"),
+        Rule(lambda seen: seen.at_zero, State.PROXY, "scaled to zero"),
         Rule(_no_pods, State.WAKING, "no endpoint is ready"),
         Rule(lambda seen: not seen.resolver, State.RELEASING, "no resolver is ready"),
         Rule(lambda seen: not seen.may_sleep or seen.wake_wanted, State.RELEASING, "in use again"),
@@ -155,7 +155,7 @@ RULES: Mapping[State, Rules] = {
         Rule(lambda seen: seen.wake_wanted, State.RELEASING, "in use again"),
     ),
     State.PROXY: (
-        Rule(lambda seen: not seen.at_zero, State.WAKING, "scaled up by another hand"),
+        Rule(lambda seen: not seen.at_zero, State.WAKING, "scaled up"),
         Rule(lambda seen: seen.wake_wanted, State.WAKING, "wanted"),
     ),
     State.WAKING: (
@@ -172,7 +172,7 @@ RULES: Mapping[State, Rules] = {
         ),
     ),
     State.RELEASING: (
-        Rule(lambda seen: seen.at_zero, State.PROXY, "scaled to zero by another hand"),
+        Rule(lambda seen: seen.at_zero, State.PROXY, "scaled to zero"),
         Rule(_no_pods, State.WAKING, "ready endpoints vanished"),
         Rule(lambda seen: not seen.slice, State.SERVE, "traffic goes to the pods"),
     ),

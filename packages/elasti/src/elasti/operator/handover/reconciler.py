@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from elasti.api.conditions import WakeCause
 from elasti.api.defaults import cooldown_of
-from elasti.api.names import PAUSED_OBJECTS_ANNOTATION
+from elasti.api.names import FIELD_MANAGER, PAUSED_OBJECTS_ANNOTATION
 from elasti.operator.handover import plan as plans
 from elasti.operator.handover import requests
 from elasti.operator.handover.cluster_reader import ClusterReader
@@ -28,7 +29,6 @@ from elasti.operator.handover.observer import Observer
 from elasti.operator.handover.plan import requeue_after
 from elasti.operator.handover.scale_conflicts import ScaleConflicts
 from elasti.operator.handover.state import AWAKE, ServiceState
-from elasti.operator.idleness.decisions import TriggerJudgement, trigger_health
 from elasti.operator.report.status import absences, status_of, status_patch
 from elasti.operator.watch.targets import TargetWatcher, WatchedTarget, target_of
 from kubeloop.controller.reconcile import Request, Result
@@ -36,7 +36,7 @@ from kubeloop.controller.reconcile import Request, Result
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from elasti.api.types import ElastiService
+    from elasti.api.types import ElastiService, ElastiServiceStatus
     from elasti.operator.dependencies import LeaderDependencies
     from elasti.operator.idleness.decide import Evidence
 
@@ -60,10 +60,10 @@ class ElastiServiceReconciler:
         self._reader = ClusterReader(deps, self._targets)
         self._observer = Observer(deps, self._reader)
 
-    def wake(self, request: Request) -> None:
-        """Traffic waits: this target is being woken."""
+    def wake(self, request: Request, client: str) -> None:
+        """Traffic waits, this client's first: this target is being woken."""
         if (state := self._states.find(request)) is not None:
-            state.requests.want_wake(self._wall())
+            state.requests.want_wake(self._wall(), client=client)
 
     async def reconcile(self, request: Request) -> Result | None:
         """Bring one ElastiService further. Raises KubeError."""
@@ -185,9 +185,9 @@ class ElastiServiceReconciler:
         if current is not before:
             if current is State.ENGAGING:
                 why = facts.decision.reason
-            await self._leave(facts, state, to=current, why=why)
+            why = await self._leave(facts, state, to=current, why=why)
             state.enter(current, why)
-            self._deps.reporter.moved(facts.es, current, why)
+            self._deps.reporter.moved(facts.es, before, current, why)
         writes = plans.plan(current, facts, state)
         for write in writes:
             await self._executor.apply(write, facts, state)
@@ -205,14 +205,30 @@ class ElastiServiceReconciler:
             not only_published or state.own_writes.slices.is_pending,
         )
 
-    async def _leave(self, facts: Facts, state: ServiceState, *, to: State, why: str) -> None:
+    async def _leave(self, facts: Facts, state: ServiceState, *, to: State, why: str) -> str:
+        """Note what a change of state means; returns why it comes, as people are told."""
         match state.current, to:
             case State.ENGAGING | State.PARKING, State.RELEASING | State.WAKING:
                 state.requests.note_attempt(self._wall(), why)
+                self._deps.metrics.park_ended(why)
             case (State.SERVE, State.ENGAGING) | (State.WAKING, State.PARKING):
                 state.handover.decide_on(facts.target.view if facts.target else None)
-            case State.PROXY, State.WAKING if not facts.at_zero:
-                await self._conflicts.scaled_by_another(facts, state)
+            case State.PROXY, State.WAKING:
+                manager = ""
+                if not facts.at_zero:
+                    manager = await self._conflicts.scaled_by_another(facts, state)
+                origin = requests.wake_origin(facts, state, manager)
+                state.requests.note_woken(self._wall(), origin)
+                if origin.cause not in (None, WakeCause.REQUEST):
+                    self._deps.metrics.woken(origin.cause)
+                return origin.why
+            case State.WAKING, State.RELEASING if state.requests.woken_at is not None:
+                settled = self._loop_time() - min(state.handover.ready_since.values())
+                self._deps.metrics.cold_start("release", settled)
+            case State.SERVE | State.ENGAGING | State.RELEASING, State.PROXY:
+                manager = await self._conflicts.replicas_manager(facts)
+                return f"{why} by {manager}" if manager not in ("", FIELD_MANAGER) else why
+        return why
 
     # Reporting
 
@@ -228,12 +244,26 @@ class ElastiServiceReconciler:
         state.conflict.calm(self._wall())
         now = self._deps.clock.now()
         self._report_findings(facts, state)
-        fields = status_patch(facts.es.status, status_of(facts, state, evidence, now), now)
+        sleeps_at = self._deps.decisions.sleeps_at(facts.request)
+        new = status_of(facts, state, evidence, now, sleeps_at=sleeps_at)
+        fields = status_patch(facts.es.status, new, now)
         if fields is not None:
             await self._write_quarantine()
             await self._writer.patch_status(facts.es, state, fields)
-        state.handover.note_judged(TriggerJudgement(facts.decision, trigger_health(evidence)))
+            state.requests.note_reported()
+        self._deps.metrics.sleeps_at(facts.request, sleeps_at if new.sleeps_at else None)
+        self._note_wake_ended(state, new)
+        state.handover.note_judged(self._deps.decisions.judge(facts.request))
         await self._writer.clear_sleep_request(facts.es, state)
+
+    def _note_wake_ended(self, state: ServiceState, status: ElastiServiceStatus) -> None:
+        """A wake-up ends when pods take over, or the target is back at zero."""
+        if state.requests.woken_at is None or state.current is State.WAKING:
+            return
+        found = status.last_wake
+        if state.requests.cause is None and found is not None and found.cause is WakeCause.SCALED:
+            self._deps.metrics.woken(found.cause)
+        state.requests.note_released()
 
     def _end_sleep_request(
         self, facts: Facts, state: ServiceState, evidence: Sequence[Evidence]

@@ -15,12 +15,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from elasti.api.names import KEEP_AWAKE_ANNOTATION, SLEEP_ANNOTATION, WAKE_ANNOTATION
+from elasti.api.conditions import Reason, WakeCause
+from elasti.api.names import (
+    FIELD_MANAGER,
+    KEEP_AWAKE_ANNOTATION,
+    SLEEP_ANNOTATION,
+    WAKE_ANNOTATION,
+)
 from elasti.operator.handover.machine import Activity, State
 from elasti.operator.report.status import obstacle
-from kubeloop.objects.times import parse_time
+from kubeloop.objects.times import parse_time, unix_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,14 +38,6 @@ _MIN_LIFETIME = 120.0
 """A request is good for a cooldown, but for so many seconds at least: a hand-over takes its time."""
 _SHOWN = 40
 """Of a value that a user wrote, in a message."""
-
-
-def unix_seconds(text: str | None) -> float:
-    """Read a Kubernetes time as seconds since 1970; minus infinity where there is none."""
-    try:
-        return parse_time(text).timestamp() if text else -math.inf
-    except ValueError:
-        return -math.inf
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,7 +58,9 @@ class RequestState:
     """The requests for one target, and the times that decide about its sleep. Written here alone.
 
     Times are seconds since 1970. `last_attempt` is when an attempt to sleep last ended early.
-    `kept_text` is the time to keep it awake until that was last in force, as it was written.
+    `kept_text` is the time to keep it awake until that was last in force, as it was written. `cause`
+    and `client`: of the wake-up that is asked for, or of the last. `woken_at`: when the target left
+    its sleep, until pods take over; `scaled_at`: when we scaled it up, until status says so.
     """
 
     wake: bool = False
@@ -72,6 +72,10 @@ class RequestState:
     last_scaled_up: float = -math.inf
     last_attempt: float = -math.inf
     attempt_ended: str = ""
+    cause: WakeCause | None = None
+    client: str = ""
+    woken_at: float | None = None
+    scaled_at: float | None = None
 
     def take_in(
         self, annotations: Mapping[str, str] | None, now: float, *, asleep: bool = False
@@ -88,10 +92,25 @@ class RequestState:
         wake = found.get(WAKE_ANNOTATION)
         if wake is not None and wake != self.wake_text:
             self.wake_text = wake
-            self.want_wake(min(unix_seconds(wake), now))
+            # A resolver without an operator writes its cause behind the time; people write none.
+            at, _, cause = wake.partition(" ")
+            by_hand = cause != WakeCause.REQUEST
+            self.want_wake(
+                min(unix_seconds(at), now),
+                cause=WakeCause.MANUAL if by_hand else WakeCause.REQUEST,
+            )
 
-    def want_wake(self, at: float, *, asked: bool = True) -> None:
+    def want_wake(
+        self,
+        at: float,
+        *,
+        asked: bool = True,
+        cause: WakeCause = WakeCause.REQUEST,
+        client: str = "",
+    ) -> None:
         """Traffic waits, or did at that time; not `asked`: it arrived while the target was parked."""
+        if not self.wake or client:
+            self.cause, self.client = cause, client
         self.wake = True
         self.note_traffic(at)
         if asked and self.sleep is not None:
@@ -104,6 +123,22 @@ class RequestState:
     def note_scaled_up(self, now: float) -> None:
         """The target was scaled up, by us or not."""
         self.last_scaled_up = now
+
+    def note_woken(self, now: float, origin: WakeOrigin) -> None:
+        """The target leaves its sleep."""
+        self.woken_at, self.cause, self.client = now, origin.cause, origin.client
+
+    def note_released(self) -> None:
+        """Pods have taken over, or it sleeps again."""
+        self.woken_at = None
+
+    def note_scale_written(self, now: float) -> None:
+        """We scaled the target up, which status must say."""
+        self.scaled_at = now
+
+    def note_reported(self) -> None:
+        """Status says when it was scaled up."""
+        self.scaled_at = None
 
     def note_attempt(self, now: float, why: str) -> None:
         """An attempt to sleep ended."""
@@ -143,6 +178,45 @@ def keep_awake_complaint(
         f"the annotation {KEEP_AWAKE_ANNOTATION} is {text}, which is past, so it keeps nothing"
         " awake; write a later time, or remove it"
     )
+
+
+class WakeOrigin(NamedTuple):
+    """What woke a target: the cause, None where it is not known; who asked for it; a sentence."""
+
+    cause: WakeCause | None
+    client: str
+    why: str
+
+
+def wake_origin(facts: Facts, state: ServiceState, manager: str) -> WakeOrigin:
+    """Return why a sleeping target wakes; `manager`: who wrote its replicas last, where that is known."""
+    asked = state.requests
+    if asked.wake and asked.cause is WakeCause.MANUAL:
+        return WakeOrigin(WakeCause.MANUAL, "", "a person asked for it")
+    if asked.wake or (not facts.at_zero and manager == FIELD_MANAGER):
+        client = asked.client if asked.wake else ""
+        return WakeOrigin(WakeCause.REQUEST, client, f"a request of {client or 'a client'}")
+    if not facts.at_zero:
+        cause, by = (WakeCause.SCALED, f" by {manager}") if manager else (None, "")
+        return WakeOrigin(cause, manager, f"scaled up{by}")
+    return _own_wish(facts, state)
+
+
+def _own_wish(facts: Facts, state: ServiceState) -> WakeOrigin:
+    if facts.es.spec.suspend:
+        return WakeOrigin(WakeCause.MANUAL, "", "it is suspended")
+    if state.handover.refused:
+        return WakeOrigin(WakeCause.NOT_IN_ORDER, "", "it is not in order; Ready says why")
+    if facts.lost_wake:
+        return WakeOrigin(WakeCause.NO_RESOLVER, "", "no resolver holds its traffic")
+    kept_by = facts.decision.obstacle.reason if facts.decision.obstacle is not None else ""
+    return WakeOrigin(_CAUSES.get(kept_by, WakeCause.TRIGGER), "", facts.decision.reason)
+
+
+_CAUSES: dict[str, WakeCause] = {
+    Reason.OUTSIDE_PERIOD: WakeCause.SCHEDULE,
+    Reason.KEPT_AWAKE: WakeCause.MANUAL,
+}
 
 
 def is_in_force(state: ServiceState) -> bool:

@@ -101,11 +101,27 @@ class ScaleConflicts:
     def __init__(self, deps: LeaderDependencies) -> None:
         self._deps = deps
 
-    async def scaled_by_another(self, facts: Facts, state: ServiceState) -> None:
-        """Note that the target was scaled up, not by us, and whether it undoes our parks."""
+    async def scaled_by_another(self, facts: Facts, state: ServiceState) -> str:
+        """Note that the target was scaled up, not by us, and whether it undoes our parks.
+
+        Returns the field manager that did it, "" where that is not known.
+        """
         state.requests.note_scaled_up(self._wall())
-        if not state.handover.parked_here or state.requests.wake:
-            return
+        if state.requests.wake:
+            return FIELD_MANAGER
+        manager = await self.replicas_manager(facts)
+        if not state.handover.parked_here:
+            return manager
+        if not manager:
+            # Real servers do not always record who used /scale. It may be another replica of ours,
+            # whose note of it in status is still on its way.
+            state.conflict.leave_unclear()
+        elif manager != FIELD_MANAGER:
+            self._undone(facts, state, manager)
+        return manager
+
+    async def replicas_manager(self, facts: Facts) -> str:
+        """Ask the server who wrote the target's replicas last; "" where that is not known."""
         target = target_of(facts.es)
         try:
             info = await self._deps.scales.resource(target)
@@ -115,14 +131,8 @@ class ScaleConflicts:
         except (KubeError, NotScalable) as error:
             # Who it was is good to know; that traffic goes on must not hang on it.
             _log.info("field manager of replicas unknown", target=str(target), error=str(error))
-            return
-        manager = replicas_manager(found)
-        if not manager:
-            # Real servers do not record who used /scale. It may be another replica of ours, whose
-            # note of it in status is still on its way.
-            state.conflict.leave_unclear()
-        elif manager != FIELD_MANAGER:
-            self._undone(facts, state, manager)
+            return ""
+        return replicas_manager(found)
 
     def clear_up(self, facts: Facts, state: ServiceState) -> bool:
         """Find out, before the next sleep, who scaled it up; says whether it did."""

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from elasti.triggers.registry import TriggerReading
 
 
+CALM_AFTER = 60.0
+"""Seconds of quiet before status says so: what begins and ends sooner costs no write."""
+
+
 class Verdict(enum.Enum):
     """What follows from the evidence."""
 
@@ -84,6 +88,10 @@ class Evidence:
     def is_pending(self) -> bool:
         """Whether there is no value yet, and nothing is wrong."""
         return self.last is None or self.last.pending
+
+    def is_calm(self, now: float) -> bool:
+        """Whether it has been quiet for so long that this is worth a write to status."""
+        return self.quiet_since is not None and now - self.quiet_since >= CALM_AFTER
 
     def is_active(self) -> bool:
         """Whether the last reading shows use."""
@@ -200,10 +208,17 @@ def sleeps_at(seen: Situation) -> float | None:
         for trigger in seen.triggers
         if trigger.is_known and seen.now - trigger.read_at < seen.stale_after
     ]
-    if not seen.enabled or not quiet or len(quiet) < len(seen.triggers) or None in quiet:
+    if (
+        seen.suspended
+        or not seen.enabled
+        or not quiet
+        or len(quiet) < len(seen.triggers)
+        or None in quiet
+    ):
         return None
     last_use = (seen.created_at, seen.last_scaled_up, seen.last_traffic, seen.last_attempt)
-    return max(*last_use, *(since for since in quiet if since is not None)) + seen.cooldown
+    idle = max(*last_use, *(since for since in quiet if since is not None)) + seen.cooldown
+    return max(idle, seen.keep_awake_until)
 
 
 def _cooldowns(seen: Situation) -> Iterator[Obstacle]:

@@ -46,11 +46,13 @@ def combined_decision(decisions: Iterable[Decision]) -> Decision:
 class TriggerJudgement(NamedTuple):
     """All that time and triggers change about one ElastiService.
 
-    Where it is what it was at the last reconcile, no other is needed.
+    Where it is what it was at the last reconcile, no other is needed. `calm`: which triggers have been
+    quiet for long enough that status says so.
     """
 
     decision: Decision
     health: tuple[str | None, ...]
+    calm: tuple[bool, ...] = ()
 
 
 def trigger_health(evidence: Sequence[Evidence]) -> tuple[str | None, ...]:
@@ -80,7 +82,9 @@ class Decisions:
 
     def judge(self, request: Request) -> TriggerJudgement:
         """Return what follows from time and triggers now."""
-        return TriggerJudgement(self.together(request), trigger_health(self._evidence(request)))
+        evidence, now = self._evidence(request), self._clock.now().timestamp()
+        calm = tuple(item.is_calm(now) for item in evidence)
+        return TriggerJudgement(self.together(request), trigger_health(evidence), calm)
 
     def together(self, request: Request) -> Decision:
         """Decide for a target with everyone who shares it; its own obstacle comes before others'."""

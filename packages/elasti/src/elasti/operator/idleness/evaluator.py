@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import structlog
@@ -52,7 +53,10 @@ _log = structlog.get_logger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """One ElastiService whose triggers are to be read; `tenant`: its namespace, which shares workers."""
+    """One ElastiService whose triggers are to be read; `tenant`: its namespace, which shares workers.
+
+    `inherited`: since when the former leader found each trigger quiet.
+    """
 
     key: Hashable
     triggers: Sequence[ScaleTrigger]
@@ -60,6 +64,7 @@ class Subject:
     tenant: str = ""
     pods: Callable[[], Sequence[ScrapeTarget]] = tuple
     asleep: bool = False
+    inherited: Sequence[float | None] = ()
 
 
 @dataclasses.dataclass(slots=True)
@@ -76,7 +81,10 @@ class _ReadJob(NamedTuple):
 
 
 class Evaluator:
-    """Reads triggers. Used as an `async with` block, which owns the connections."""
+    """Reads triggers. Used as an `async with` block, which owns the connections.
+
+    `former_at`: until when a former leader has read them, in seconds since 1970.
+    """
 
     def __init__(
         self,
@@ -85,7 +93,9 @@ class Evaluator:
         stale_after: float,
         variables: Mapping[str, Any] | None = None,
         secret: ReadSecret | None = None,
+        former_at: float = -math.inf,
     ) -> None:
+        self._former_at = former_at
         self._clock = clock
         self._stale_after = stale_after
         self._longest_round = stale_after / 3
@@ -170,9 +180,14 @@ class Evaluator:
             self.forget(subject.key)
             # Metadata is read once, not in every round.
             metadata = [_metadata(trigger) for trigger in triggers]
+            inherited = subject.inherited or [None] * len(triggers)
             evidence = [
-                Evidence(item.limit() if isinstance(item, TriggerMetadata) else 0.0)
-                for item in metadata
+                Evidence(
+                    item.limit() if isinstance(item, TriggerMetadata) else 0.0,
+                    quiet_since=since,
+                    known_at=self._former_at,
+                )
+                for item, since in zip(metadata, inherited, strict=True)
             ]
             record = self._records[subject.key] = _EvidenceRecord(triggers, metadata, evidence)
         return record

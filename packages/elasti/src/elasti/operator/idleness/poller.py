@@ -21,11 +21,13 @@ from elasti.api.names import private_service_name
 from elasti.operator.handover.machine import State
 from elasti.operator.idleness.decide import Verdict
 from elasti.operator.idleness.evaluator import Evaluator, EvidenceKey, Subject, evidence_key
+from elasti.operator.pacing import RateSpacer
 from elasti.operator.watch.caches import BY_SERVICE
 from elasti.triggers.registry import ScrapeTarget
 from kubeloop.aio.backoff import jittered
 from kubeloop.aio.tasks import TimeBudget
 from kubeloop.controller.reconcile import Request
+from kubeloop.objects.times import unix_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Iterator
@@ -40,6 +42,7 @@ _CALMED = (State.SERVE, State.WAKING)
 _READINGS_A_COOLDOWN = 12
 _SHORTEST_PAUSE = 2.5
 _CLOSEST = 0.1
+_REPORTS_A_SECOND = 5.0
 
 
 class Poller:
@@ -67,6 +70,8 @@ class Poller:
         self._woken: set[Request] = set()
         self._due: dict[Request, float] = {}
         self._asked = asyncio.Event()
+        self._paced: set[Request] = set()
+        self._spacer = RateSpacer(_REPORTS_A_SECOND)
 
     def read_soon(self, request: Request) -> None:
         """Read one now: it is new, or its triggers are."""
@@ -160,6 +165,20 @@ class Poller:
         )
         if follows or _is_news(found, state):
             self._enqueue(request)
+        elif state.handover.judged is not None and found.calm != state.handover.judged.calm:
+            self._enqueue_paced(request)
+
+    def _enqueue_paced(self, request: Request) -> None:
+        """Have a change reported that only status waits for, a few such changes a second."""
+        if request in self._paced:
+            return
+        self._paced.add(request)
+        loop = asyncio.get_running_loop()
+        loop.call_at(self._spacer.reserve(loop.time()), self._report, request)
+
+    def _report(self, request: Request) -> None:
+        self._paced.discard(request)
+        self._enqueue(request)
 
     def _subject(self, es: ElastiService) -> Subject:
         request = Request(es.metadata.namespace, es.metadata.name)
@@ -171,6 +190,7 @@ class Poller:
             tenant=es.metadata.namespace,
             pods=lambda: tuple(self._pods(es)),
             asleep=state is not None and state.current is State.PROXY,
+            inherited=_inherited(es),
         )
 
     def _pods(self, es: ElastiService) -> Iterator[ScrapeTarget]:
@@ -184,9 +204,19 @@ class Poller:
                     yield ScrapeTarget(endpoint.identity, endpoint.addresses[0], ports)
 
 
+def _inherited(es: ElastiService) -> list[float | None]:
+    """Return since when status says that each trigger is quiet; nothing of an older spec."""
+    status = es.status
+    if status.observed_generation != es.metadata.generation:
+        return []
+    known = [unix_seconds(trigger.quiet_since) for trigger in status.triggers]
+    found = [since if math.isfinite(since) else None for since in known]
+    return found if len(found) == len(es.spec.triggers) else []
+
+
 def _is_news(found: TriggerJudgement, state: ServiceState) -> bool:
     """Whether the last reconcile saw something else; of a sleeping target only the triggers' health is news."""
     known = state.handover.judged
     if known is not None and state.current is State.PROXY:
         return found.health != known.health
-    return found != known
+    return known is None or found[:2] != known[:2]

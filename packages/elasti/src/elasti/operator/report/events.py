@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import structlog
 
 from elasti.api.names import API_VERSION, KIND
+from elasti.operator.handover.machine import State
 from kubeloop.objects.gvk import GroupVersionKind
 
 if TYPE_CHECKING:
     from elasti.api.types import ElastiService
-    from elasti.operator.handover.machine import State
     from elasti.operator.report.conditions import Finding
     from kubeloop.controller.events.recorder import EventRecorder
 
@@ -26,17 +26,21 @@ class EventReporter:
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
 
-    def moved(self, es: ElastiService, state: State, why: str) -> None:
-        """The hand-over went on."""
-        self._normal(es, state.value, f"{state.value}: {why}")
+    def moved(self, es: ElastiService, before: State, state: State, why: str) -> None:
+        """The hand-over went on; an event where nothing else tells of it."""
+        message = f"{state.value}: {why}"
+        if is_surprise(before, state, why):
+            self._normal(es, state.value, message)
+        else:
+            _log.info("state changed", **_keys(es, state.value, message))
 
-    def parked(self, es: ElastiService) -> None:
+    def parked(self, es: ElastiService, why: str) -> None:
         """The target sleeps."""
-        self._normal(es, "SuccessToScale", f"{_target(es)} was scaled to zero")
+        self._normal(es, "SuccessToScale", f"{_target(es)} was scaled to zero: {why}")
 
-    def woken(self, es: ElastiService, replicas: int) -> None:
+    def woken(self, es: ElastiService, replicas: int, why: str) -> None:
         """The target was asked to wake."""
-        self._normal(es, "SuccessToScale", f"{_target(es)} was scaled to {replicas}")
+        self._normal(es, "SuccessToScale", f"{_target(es)} was scaled to {replicas}: {why}")
 
     def not_parked(self, es: ElastiService, why: str) -> None:
         """The target could not be put to sleep."""
@@ -73,6 +77,23 @@ class EventReporter:
     def _warning(self, es: ElastiService, reason: str, message: str) -> None:
         _log.warning("event", **_keys(es, reason, message))
         self._recorder.warning(es, reason, message, gvk=GVK)
+
+
+def is_surprise(before: State, state: State, why: str) -> bool:
+    """Whether a change of state is no part of a common cycle.
+
+    A server drops the events of an object that has too many: 25 at once, then one in five minutes. Each
+    cycle has two, SuccessToScale down and up; what another writer does, and an attempt to sleep that
+    ends early, are events of their own.
+    """
+    match before, state:
+        case State.PARKING, State.PROXY:
+            return False
+        case State.PROXY, State.WAKING:
+            return why.startswith("scaled up")
+        case State.ENGAGING | State.PARKING, State.RELEASING:
+            return True
+    return state in (State.PROXY, State.WAKING)
 
 
 def _keys(es: ElastiService, reason: str, message: str) -> dict[str, str]:

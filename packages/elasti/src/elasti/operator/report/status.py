@@ -19,14 +19,24 @@ from elasti.api.conditions import (
     TARGET_FOUND,
     TRIGGERS_HEALTHY,
     Reason,
+    WakeCause,
 )
-from elasti.api.types import ElastiService, ElastiServiceStatus, ResolverPort, StatusCondition
+from elasti.api.types import (
+    ElastiService,
+    ElastiServiceStatus,
+    LastWake,
+    ResolverPort,
+    StatusCondition,
+    TriggerStatus,
+    UsageStatus,
+)
+from elasti.api.view import phase_of
 from elasti.operator.handover.children import uncovered
 from elasti.operator.handover.machine import HOLDS, State
-from elasti.operator.idleness.decide import Evidence, obstacle_of
+from elasti.operator.idleness.decide import Evidence, format_moment, obstacle_of
 from elasti.operator.report import conditions
 from elasti.operator.report.events import contested_text
-from kubeloop.objects.times import format_time
+from kubeloop.objects.times import format_time, unix_seconds
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -37,6 +47,10 @@ if TYPE_CHECKING:
     from elasti.operator.handover.state import ServiceState
     from kubeloop.objects.core import Service
 
+_STEADY = 60.0
+_LONGEST_ERROR = 512
+# Another replica notes a wake-up of its own after the fact, and clocks differ.
+_NOTED_WITHIN = 30.0
 _UNREAD = frozenset({Reason.NOT_READ_YET, Reason.TRIGGERS_UNREAD})
 _WITHOUT_OBSTACLE: dict[State | None, str] = {
     State.PROXY: Reason.ASLEEP,
@@ -46,14 +60,37 @@ _WITHOUT_OBSTACLE: dict[State | None, str] = {
 
 
 def status_of(
-    facts: Facts, state: ServiceState, evidence: Sequence[Evidence], now: dt.datetime
+    facts: Facts,
+    state: ServiceState,
+    evidence: Sequence[Evidence],
+    now: dt.datetime,
+    *,
+    sleeps_at: float | None = None,
 ) -> ElastiServiceStatus:
-    """Return the status that an ElastiService should have."""
+    """Return the status that an ElastiService should have.
+
+    `sleeps_at`: when it can sleep if it is used no more, in seconds since 1970.
+    """
     es, current = facts.es, state.current
+    triggers = trigger_statuses(es, evidence, now.timestamp())
+    quiet = [trigger.quiet_since for trigger in triggers if trigger.quiet_since]
+    all_quiet = max(quiet) if quiet and len(quiet) == len(triggers) else None
+    phase = phase_of(current.value) if current else ""
+    counts_down = all_quiet is not None and current is State.SERVE
     return ElastiServiceStatus(
+        phase=phase,
+        since=es.status.since if phase == es.status.phase else format_time(now),
+        quiet_since=all_quiet,
+        sleeps_at=steady_moment(es.status.sleeps_at, sleeps_at) if counts_down else None,
+        asleep_since=_asleep_since(es.status, current, now),
+        triggers=triggers,
+        last_wake=_last_wake(es.status, state, now.timestamp()),
+        usage=_usage(es.status, current, now),
         mode=HOLDS[current].mode if current else "",  # type: ignore[arg-type]  # the table has only these words
         last_reconciled_time=es.status.last_reconciled_time,
-        last_scaled_up_time=es.status.last_scaled_up_time,
+        last_scaled_up_time=format_moment(scaled_at)
+        if (scaled_at := state.requests.scaled_at) is not None
+        else es.status.last_scaled_up_time,
         observed_generation=es.metadata.generation,
         state=current.value if current else "",
         replicas=facts.target.spec_replicas if facts.target else 0,
@@ -62,6 +99,79 @@ def status_of(
             es.status.conditions, _conditions(facts, state, evidence), now=format_time(now)
         ),
     )
+
+
+def trigger_statuses(
+    es: ElastiService, evidence: Sequence[Evidence], now: float
+) -> tuple[TriggerStatus, ...]:
+    """Return what the triggers have shown; of one that was not read yet, what status says."""
+    kept = es.status.triggers if es.status.observed_generation == es.metadata.generation else ()
+    return tuple(
+        _trigger_status(
+            trigger.type,
+            evidence[index] if index < len(evidence) else None,
+            kept[index] if index < len(kept) else TriggerStatus(trigger.type),
+            now,
+        )
+        for index, trigger in enumerate(es.spec.triggers)
+    )
+
+
+def _trigger_status(
+    kind: str, evidence: Evidence | None, old: TriggerStatus, now: float
+) -> TriggerStatus:
+    if evidence is None or evidence.is_pending or evidence.last is None:
+        return old
+    # An end is told at once, since the next leader believes what it finds; a beginning after a while.
+    since = evidence.quiet_since
+    known = since is not None and (old.quiet_since is not None or evidence.is_calm(now))
+    quiet = steady_moment(old.quiet_since, since) if known else None
+    if quiet != old.quiet_since and quiet is not None and not evidence.is_calm(now):
+        quiet = None
+    usable = evidence.last.usable
+    return TriggerStatus(
+        type=kind,
+        threshold=f"{evidence.threshold:g}",
+        quiet_since=quiet,
+        last_error="" if usable else (evidence.last.error or "its value is NaN")[:_LONGEST_ERROR],
+    )
+
+
+def steady_moment(reported: str | None, moment: float | None) -> str | None:
+    """Return a moment as status has it, or anew where it has moved by a minute or more."""
+    if moment is None:
+        return None
+    if reported and abs(unix_seconds(reported) - moment) < _STEADY:
+        return reported
+    return format_moment(moment)
+
+
+def _asleep_since(old: ElastiServiceStatus, current: State | None, now: dt.datetime) -> str | None:
+    return (old.asleep_since or format_time(now)) if current is State.PROXY else None
+
+
+def _usage(old: ElastiServiceStatus, current: State | None, now: dt.datetime) -> UsageStatus:
+    usage = old.usage or UsageStatus(since=format_time(now))
+    if old.asleep_since is None or current is State.PROXY:
+        return usage
+    slept = max(now.timestamp() - unix_seconds(old.asleep_since), 0.0)
+    return UsageStatus(usage.since, usage.asleep_seconds + round(slept), usage.wakes + 1)
+
+
+def _last_wake(old: ElastiServiceStatus, state: ServiceState, now: float) -> LastWake | None:
+    """Return the last wake-up: what is known here, or what the replica that made it has written."""
+    asked, woken_at, last = state.requests, state.requests.woken_at, old.last_wake
+    if woken_at is None:
+        return last
+    noted = last is not None and unix_seconds(last.time) >= woken_at - _NOTED_WITHIN
+    over = state.current is not State.WAKING
+    if not noted and not over and asked.cause in (None, WakeCause.REQUEST):
+        return last
+    if last is None or not noted:
+        cause = asked.cause or WakeCause.SCALED
+        last = LastWake(format_moment(woken_at), cause, asked.client)
+    took = round(now - min(woken_at, unix_seconds(last.time)), 1)
+    return msgspec.structs.replace(last, seconds=took) if over else last
 
 
 def port_statuses(service: Service | None, ports: Mapping[int, int]) -> tuple[ResolverPort, ...]:
@@ -78,11 +188,24 @@ def status_patch(
 ) -> dict[str, Any] | None:
     """Return the fields to merge into one status to make it another; None where nothing differs.
 
-    `lastScaledUpTime` is left out: any replica writes it, each when it wakes.
+    `lastScaledUpTime` and `lastWake` are left out unless they change: any replica writes them, each
+    when it wakes.
     """
     if old == new:
         return None
-    return {
+    changed: dict[str, Any] = {}
+    if new.last_scaled_up_time != old.last_scaled_up_time:
+        changed["lastScaledUpTime"] = new.last_scaled_up_time
+    if new.last_wake != old.last_wake and new.last_wake is not None:
+        changed["lastWake"] = _wake_fields(new.last_wake)
+    return changed | {
+        "phase": new.phase,
+        "since": new.since,
+        "quietSince": new.quiet_since,
+        "sleepsAt": new.sleeps_at,
+        "asleepSince": new.asleep_since,
+        "triggers": msgspec.to_builtins(new.triggers),
+        "usage": msgspec.to_builtins(new.usage),
         "mode": new.mode,
         "observedGeneration": new.observed_generation,
         "state": new.state,
@@ -91,6 +214,19 @@ def status_patch(
         "conditions": msgspec.to_builtins(new.conditions),
         "lastReconciledTime": format_time(now),
     }
+
+
+def _wake_fields(wake: LastWake) -> dict[str, Any]:
+    """Return a whole wake-up to merge: what it has not takes away what the last one had."""
+    fields: dict[str, Any] = msgspec.to_builtins(wake)
+    return {"client": None, "seconds": None} | fields
+
+
+def wake_note(now: dt.datetime, client: str) -> dict[str, Any]:
+    """Return what any replica writes into status where a request has woken a target."""
+    time = format_time(now)
+    wake = LastWake(time, WakeCause.REQUEST, client)
+    return {"lastScaledUpTime": time, "lastWake": _wake_fields(wake)}
 
 
 def _conditions(

@@ -15,6 +15,7 @@ from elasti.operator.report.conditions import Finding, service_findings
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from elasti.api.types import ElastiService
     from elasti.api.validation import SpecProblem
     from elasti.operator.handover.observe import ClusterSnapshot
     from kubeloop.controller.reconcile import Request
@@ -85,6 +86,7 @@ def findings_of(
         found.append(outdated)
     if keep_awake:
         found.append(Finding(Reason.KEEP_AWAKE_IGNORED, keep_awake, refuses=False))
+    found += _threshold_findings(es)
     if snapshot.service is None:
         return tuple(found)
     found += service_findings(snapshot.service)
@@ -107,3 +109,18 @@ def findings_of(
             )
         )
     return tuple(found)
+
+
+def _threshold_findings(es: ElastiService) -> Iterator[Finding]:
+    for index, trigger in enumerate(es.spec.triggers):
+        try:
+            threshold = float(trigger.metadata.get("threshold") or 0)
+        except (TypeError, ValueError):
+            continue  # it is a problem of the spec, which says so itself
+        if "threshold" in trigger.metadata and threshold <= 0:
+            yield Finding(
+                Reason.THRESHOLD_ZERO,
+                f"triggers[{index}] has a threshold of {threshold:g}: only a value of exactly 0 lets"
+                " the target sleep; set it above what an idle target shows",
+                refuses=False,
+            )

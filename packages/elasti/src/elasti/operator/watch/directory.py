@@ -13,15 +13,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from elasti.api.names import KEEP_AWAKE_ANNOTATION
+from elasti.api.types import ElastiService
 from elasti.api.validation import SpecProblem, problems_of
-from elasti.operator.handover.requests import unix_seconds
 from elasti.operator.watch.targets import target_of
 from elasti.triggers.registry import redacted_metadata
 from kubeloop.controller.reconcile import Request
 from kubeloop.informer import Deleted, Updated
+from kubeloop.objects.meta import ObjectMeta
+from kubeloop.objects.times import unix_seconds
 
 if TYPE_CHECKING:
-    from elasti.api.types import ElastiService, ElastiServiceSpec, ElastiServiceStatus
+    from elasti.api.types import ElastiServiceSpec, ElastiServiceStatus
     from elasti.operator.scale_handler import ScaleTarget
     from kubeloop.informer.handlers import Notification
 
@@ -55,6 +57,11 @@ class CRDDetails:
     def age(self) -> tuple[str, str]:
         """Sorts the older first."""
         return self.created, self.uid
+
+    def reference(self) -> ElastiService:
+        """Return enough of the object to tell of it in an event."""
+        meta = ObjectMeta(name=self.name, namespace=self.namespace, uid=self.uid)
+        return ElastiService(spec=self.spec, metadata=meta)
 
     def shown(self) -> dict[str, Any]:
         """Return it for people and resolvers, without any trigger's secrets."""

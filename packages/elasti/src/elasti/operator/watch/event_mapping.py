@@ -80,7 +80,9 @@ class EventMapping:
     # At once
 
     @contextlib.asynccontextmanager
-    async def listening(self, *, before_wake: Callable[[Request], None]) -> AsyncIterator[None]:
+    async def listening(
+        self, *, before_wake: Callable[[Request, str], None]
+    ) -> AsyncIterator[None]:
         """Hear of slices that go, of resolvers, and of wake-ups (`before_wake` as they begin)."""
         handles = self._caches.our_slices.add_handler(self._slice_changed, name="leader")
         self._caches.resolvers.listen(self._resolvers_changed)

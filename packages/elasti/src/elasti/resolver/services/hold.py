@@ -86,6 +86,11 @@ class Hold:
     def __repr__(self) -> str:
         return f"<Hold {len(self._waiting)} waiting>"
 
+    @property
+    def first(self) -> HeldConnection | None:
+        """The connection that is next."""
+        return next(iter(self._waiting), None)
+
     def wait(self, waiter: HeldConnection, *, first: bool) -> Refusal | None:
         """Queue a connection; returns the refusal where there is no place."""
         capacity = self._capacity

@@ -92,6 +92,7 @@ class WakeableService:
             operator=deps.operator,
             durable=deps.durable,
             waiting=lambda: self.unserved,
+            client=self._first_client,
         )
 
     def __repr__(self) -> str:
@@ -106,6 +107,10 @@ class WakeableService:
     def port_names(self) -> tuple[str, ...]:
         """The names under which ports were asked for."""
         return tuple(self._ports)
+
+    def _first_client(self) -> str:
+        found = (port.hold.first for port in self._ports.values())
+        return next((waiter.client() for waiter in found if waiter is not None), "")
 
     def configure(self, *, wake: WakeSpec, responses: tuple[ProbeResponse, ...]) -> None:
         """Apply the ElastiService's spec."""

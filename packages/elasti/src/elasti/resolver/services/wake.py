@@ -18,6 +18,7 @@ import aiohttp
 import msgspec
 import structlog
 
+from elasti.api.conditions import WakeCause
 from elasti.api.names import WAKE_ANNOTATION
 from elasti.api.wire import INCOMING_PATH, IncomingReply, IncomingRequest, WakeOutcome
 from elasti.resolver.projections import ELASTI_SERVICES, ServiceKey
@@ -52,8 +53,8 @@ class OperatorUnreachable(Exception):
 class WakeClient(Protocol):
     """Asks the operator to wake a Service."""
 
-    async def wake(self, key: ServiceKey, *, count: int) -> WakeOutcome:
-        """Ask once. Raises OperatorUnreachable."""
+    async def wake(self, key: ServiceKey, *, count: int, client: str) -> WakeOutcome:
+        """Ask once, for so many connections, the first of them this client's. Raises OperatorUnreachable."""
 
 
 class DurableWakeRequest(Protocol):
@@ -64,7 +65,10 @@ class DurableWakeRequest(Protocol):
 
 
 class WakeLoop:
-    """Wakes one Service. `waiting` returns how many connections wait for a pod while none answers."""
+    """Wakes one Service.
+
+    `waiting` returns how many connections wait for a pod while none answers, `client` who the first is.
+    """
 
     def __init__(
         self,
@@ -73,11 +77,13 @@ class WakeLoop:
         operator: WakeClient,
         durable: DurableWakeRequest,
         waiting: Callable[[], int],
+        client: Callable[[], str] = str,
     ) -> None:
         self._key = key
         self._operator = operator
         self._durable = durable
         self._waiting = waiting
+        self._client = client
         self._again = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._durable_at: float | None = None
@@ -131,7 +137,7 @@ class WakeLoop:
     async def _ask(self, count: int) -> bool:
         """Ask once; returns whether an operator answered. One that cannot act gets the annotation."""
         try:
-            outcome = await self._operator.wake(self._key, count=count)
+            outcome = await self._operator.wake(self._key, count=count, client=self._client())
         except OperatorUnreachable as error:
             _log.warning("operator unreachable", service=str(self._key), error=str(error))
             await self._make_durable()
@@ -197,12 +203,13 @@ class OperatorClient:
         assert self._session is not None
         await self._session.close()
 
-    async def wake(self, key: ServiceKey, *, count: int) -> WakeOutcome:
+    async def wake(self, key: ServiceKey, *, count: int, client: str = "") -> WakeOutcome:
         """Ask once for a Service to be woken. Raises OperatorUnreachable."""
+        request = IncomingRequest(
+            svc=key.service, namespace=key.namespace, count=count, client=client
+        )
         try:
-            outcome = await self._post(
-                IncomingRequest(svc=key.service, namespace=key.namespace, count=count)
-            )
+            outcome = await self._post(request)
         except (OSError, aiohttp.ClientError, TimeoutError) as error:
             self.failed += 1
             raise OperatorUnreachable(str(error) or type(error).__name__) from error
@@ -249,11 +256,12 @@ class WakeAnnotation:
         self._clock = clock or SystemClock()
 
     async def write(self, key: ServiceKey) -> None:
-        """Set the annotation to the present time. Raises OperatorUnreachable."""
+        """Set the annotation to the present time, as a request's. Raises OperatorUnreachable."""
         name = self._object_name(key)
         if name is None:
             return
-        content = {"metadata": {"annotations": {WAKE_ANNOTATION: format_time(self._clock.now())}}}
+        text = f"{format_time(self._clock.now())} {WakeCause.REQUEST}"
+        content = {"metadata": {"annotations": {WAKE_ANNOTATION: text}}}
         try:
             await self._objects.patch(
                 name, MergePatch(content), namespace=key.namespace, timeout=5.0

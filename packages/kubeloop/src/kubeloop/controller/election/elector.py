@@ -111,6 +111,11 @@ class LeaderElector:
         """The identity in the last record seen; "" where the lease is free, or not seen yet."""
         return self._keeper.view.record.holder
 
+    @property
+    def former_renewal(self) -> str:
+        """When the lease was last renewed before it became ours, as it says; "" for never."""
+        return self._keeper.former.renewed
+
     def check(self, tolerance: float = 20.0) -> None:
         """Raise RuntimeError where the lease names us but was not renewed for too long."""
         duration = self._config.lease_duration

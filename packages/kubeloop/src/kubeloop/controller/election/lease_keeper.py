@@ -19,6 +19,7 @@ from kubeloop.client.errors import KubeError, NotFound
 from kubeloop.controller.election.lease import (
     CreateLease,
     ElectionConfig,
+    LeaseRecord,
     LeaseView,
     LeaveLease,
     UpdateLease,
@@ -106,11 +107,17 @@ class LeaseKeeper:
         self._now = now
         self._clock = clock
         self._view = LeaseView(identity=config.identity)
+        self._former = LeaseRecord()
 
     @property
     def view(self) -> LeaseView:
         """What was last seen of the lease."""
         return self._view
+
+    @property
+    def former(self) -> LeaseRecord:
+        """The lease as it was before this tenure: who led last, and until when."""
+        return self._former
 
     async def attempt(self, *, until: float) -> None:
         """Try once to get or to keep the lease; the tenure tells the outcome.
@@ -166,11 +173,13 @@ class LeaseKeeper:
         return True
 
     async def _write(self, action: CreateLease | UpdateLease) -> None:
-        sent = self._now()
+        sent, before = self._now(), self._view.record
         if isinstance(action, CreateLease):
             written = await self._lease.create(action.lease)
         else:
             written = await self._lease.update(action.lease)
+        if not self._tenure.is_held:
+            self._former = before
         # Counted from before the request left: others may have seen the record since then.
         self._observe(written, sent)
         self._tenure.extend(sent + self._config.renew_deadline)

@@ -57,6 +57,11 @@ class ElectionThread:
         """Whether we lead now; exact at the moment of asking, from any thread. Not fencing."""
         return self._tenure.is_held
 
+    @property
+    def former_renewal(self) -> str:
+        """When the lease was last renewed before it became ours, as it says; "" for never."""
+        return self._elector.former_renewal if self._elector is not None else ""
+
     def check(self, tolerance: float = 20.0) -> None:
         """Raise RuntimeError where the lease names us but was not renewed for too long."""
         if self._elector is not None:

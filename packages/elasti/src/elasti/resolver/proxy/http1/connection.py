@@ -36,6 +36,9 @@ _NO_BODY = Framing.NONE
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\n"
 _POKE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
+# How much of a method, and of a path, the operator is told.
+_SHOWN = 100
+
 
 class ClientConnection(Http1Exchange, BufferedClientProtocol):
     """One client's connection on a port whose upstream is known."""
@@ -167,6 +170,14 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
             self._wait(first=False)
         else:
             self._go(address)
+
+    def client(self) -> str:
+        """Return who waits: address, method and path. A query may hold secrets, and is left out."""
+        if (head := self._head) is None:
+            return super().client()
+        asked = b" ".join((head.method[:_SHOWN], head.target.partition(b"?")[0][:_SHOWN]))
+        printable = "".join(chr(byte) if 32 <= byte < 127 else f"%{byte:02X}" for byte in asked)
+        return f"{super().client()} {printable}"
 
     def _make_forwarder(self) -> HeadForwarder:
         assert self._transport is not None

@@ -79,6 +79,9 @@ class HeldConnection(Protocol):
     def held_since(self) -> float | None:
         """The loop's time at which it began to wait; kept by one that comes back from a pod."""
 
+    def client(self) -> str:
+        """Return who waits, printable and short: the address, and what HTTP/1 asks for."""
+
     def admit(self, address: UpstreamAddress) -> None:
         """A pod answers: go there."""
 

@@ -15,6 +15,8 @@ from elasti.resolver.proxy.statistics import LEFT
 from elasti.resolver.proxy.upstream.interface import Refusal, UpstreamAddress
 
 if TYPE_CHECKING:
+    import asyncio
+
     from elasti.resolver.proxy.port_handler import PortHandler
     from elasti.resolver.proxy.upstream.pod_connection import PodConnection
 
@@ -31,6 +33,7 @@ class UpstreamSearch(abc.ABC):
 
     # Whether the connection must be new and is never given back.
     fresh: ClassVar[bool] = True
+    _transport: asyncio.Transport | None
 
     def __init__(self, handler: PortHandler) -> None:
         self.handler = handler
@@ -121,6 +124,11 @@ class UpstreamSearch(abc.ABC):
         return True
 
     # HeldConnection
+
+    def client(self) -> str:
+        """Return who waits: the client's address."""
+        peer = self._transport.get_extra_info("peername") if self._transport is not None else None
+        return str(peer[0]) if peer else ""
 
     def admit(self, address: UpstreamAddress) -> None:
         """A pod answers: go there."""

@@ -1,0 +1,204 @@
+"""What status and events tell of a target's life, in virtual time: causes, quiet, usage; and at what cost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+from tests.operator.environment import NAMESPACE, Environment, FakeTrigger, Operator
+
+from elasti.api.names import WAKE_ANNOTATION
+from kubeloop.objects.times import format_time, unix_seconds
+
+pytestmark = pytest.mark.virtual_time
+
+CLIENT = "10.1.2.3 GET /orders"
+
+
+@pytest.fixture(autouse=True)
+def trigger(monkeypatch: pytest.MonkeyPatch) -> None:
+    FakeTrigger.install(monkeypatch)
+
+
+@pytest.fixture
+async def env() -> Environment:
+    return Environment()
+
+
+def status_writes(operator: Operator) -> int:
+    return sum(write.what == "elastiservices/status" for write in operator.client.writes)
+
+
+# What woke it
+
+
+async def test_a_request_is_named_in_event_status_and_metrics(env: Environment):
+    env.web()
+    async with env.operator() as operator:
+        await env.becomes("Proxy")
+        assert env.status["asleepSince"]
+        assert env.status["phase"] == "Asleep"
+        assert env.status["usage"]["wakes"] == 0
+        asleep = unix_seconds(env.status["asleepSince"])
+        await asyncio.sleep(100)
+        await operator.waker.wake(NAMESPACE, "web", CLIENT)
+        await env.becomes("Serve")
+        wake, usage = env.status["lastWake"], env.status["usage"]
+        assert (wake["cause"], wake["client"]) == ("Request", CLIENT)
+        assert 3.0 <= wake["seconds"] <= 6.0, "a pod's second, then the release settle"
+        assert "asleepSince" not in env.status
+        assert usage["wakes"] == 1
+        assert usage["asleepSeconds"] == pytest.approx(unix_seconds(wake["time"]) - asleep, abs=2)
+        assert f"Deployment web was scaled to 1: a request of {CLIENT}" in env.messages()
+        text = operator.metrics.render().decode()
+        assert 'elasti_wakes_total{cause="Request"} 1' in text
+        assert 'elasti_parks_total{outcome="Parked"} 1' in text
+        assert 'elasti_cold_start_seconds_count{stage="release"} 1' in text
+
+
+async def test_a_trigger_is_the_cause(env: Environment):
+    env.web()
+    async with env.operator() as operator:
+        await env.becomes("Proxy")
+        FakeTrigger.value = 9.0
+        await env.becomes("Serve")
+        assert env.status["lastWake"]["cause"] == "Trigger"
+        assert "scaled to 1: a trigger is at or above its threshold" in env.messages()
+        assert 'elasti_wakes_total{cause="Trigger"} 1' in operator.metrics.render().decode()
+
+
+@pytest.mark.parametrize(("suffix", "cause"), [("", "Manual"), (" Request", "Request")])
+async def test_an_annotation_says_whether_a_person_or_a_resolver_wrote_it(
+    env: Environment, suffix: str, cause: str
+):
+    env.web()
+    async with env.operator():
+        await env.becomes("Proxy")
+        text = format_time(env.clock.now()) + suffix
+        env.change("elastiservices", metadata={"annotations": {WAKE_ANNOTATION: text}})
+        await env.becomes("Serve")
+        assert env.status["lastWake"]["cause"] == cause
+
+
+async def test_another_writer_is_named_by_its_field_manager(env: Environment):
+    env.web()
+    async with env.operator():
+        await env.becomes("Proxy")
+        env.scale(1, manager="kubectl")
+        await env.becomes("Serve")
+        wake = env.status["lastWake"]
+        assert (wake["cause"], wake["client"]) == ("Scaled", "kubectl")
+        assert "Waking: scaled up by kubectl" in env.messages()
+        env.scale(0, manager="flux")
+        await env.becomes("Proxy")
+        assert "Proxy: scaled to zero by flux" in env.messages()
+
+
+async def test_a_wake_up_by_another_replica_is_no_other_writer(env: Environment):
+    env.web()
+    async with env.operator() as leader:
+        await env.becomes("Proxy")
+        other = Operator(env)
+        async with other.waker:
+            caches = asyncio.create_task(other.caches.manager.run())
+            await other.caches.manager.wait_until_ready()
+            await other.waker.wake(NAMESPACE, "web", CLIENT)
+            await env.becomes("Serve")
+            caches.cancel()
+        wake = env.status["lastWake"]
+        assert (wake["cause"], wake["client"]) == ("Request", CLIENT)
+        assert wake["seconds"] > 0
+        assert f"a request of {CLIENT}" in env.messages()
+        assert "by elasti" not in env.messages()
+        assert "elasti_wakes_total{" not in leader.metrics.render().decode(), "it is the other's"
+
+
+# What it costs
+
+
+async def test_a_cycle_costs_two_events_and_few_status_writes(env: Environment):
+    env.web()
+    async with env.operator() as operator:
+        await env.becomes("Proxy")
+        env.recorder.told.clear()
+        before = status_writes(operator)
+        cycles = 12
+        for _ in range(cycles):
+            await operator.waker.wake(NAMESPACE, "web", CLIENT)
+            await env.becomes("Serve")
+            await env.becomes("Proxy")
+    assert Counter(env.reasons()) == {"SuccessToScale": 2 * cycles}
+    assert len(env.recorder.told) < 25, "the burst that a server takes"
+    # Two changes of mode (with Engaging and Waking on the way), the note of the wake-up, what keeps
+    # it awake meanwhile.
+    assert status_writes(operator) - before <= 6 * cycles
+
+
+async def test_a_trigger_that_goes_up_and_down_costs_no_writes(env: Environment):
+    env.web(cooldownPeriod=900)
+    FakeTrigger.value = 9.0
+    async with env.operator() as operator:
+        await env.becomes("Serve")
+        await asyncio.sleep(1000)
+        before = status_writes(operator)
+        for round_ in range(100):
+            FakeTrigger.value = 9.0 * (round_ % 2)
+            await asyncio.sleep(20)
+        assert status_writes(operator) == before
+
+
+# What was shown, and when it will sleep
+
+
+async def test_quiet_and_its_end_are_in_status(env: Environment):
+    env.web(cooldownPeriod=900)
+    began = env.clock.now().timestamp()
+    async with env.operator():
+        await env.until(lambda: "quietSince" in env.status)
+        assert env.clock.now().timestamp() - began >= 60
+        quiet, sleeps = (unix_seconds(env.status[name]) for name in ("quietSince", "sleepsAt"))
+        assert quiet == pytest.approx(began, abs=6)
+        assert sleeps == pytest.approx(began + 900, abs=6)
+        (shown,) = env.status["triggers"]
+        assert shown["type"] == "prometheus"
+        assert shown["threshold"] == "1"
+        assert shown["quietSince"] == env.status["quietSince"]
+        FakeTrigger.error = "timeout"
+        await env.until(lambda: env.status["triggers"][0].get("lastError") == "timeout")
+        FakeTrigger.error, FakeTrigger.value = "", 9.0
+        await env.until(lambda: "quietSince" not in env.status, within=10.0)
+        assert "sleepsAt" not in env.status
+        assert "lastError" not in env.status["triggers"][0]
+
+
+async def leads_for(env: Environment, seconds: float) -> None:
+    async with env.operator():
+        await asyncio.sleep(seconds)
+
+
+@pytest.mark.parametrize(("gap", "inherits"), [(20.0, True), (300.0, False)])
+async def test_a_new_leader_goes_on_with_what_the_former_saw(
+    env: Environment, gap: float, inherits: bool
+):
+    env.web(cooldownPeriod=900)
+    began = env.clock.now().timestamp()
+    await leads_for(env, 600)
+    former = env.clock.now().timestamp()
+    await asyncio.sleep(gap)
+    async with env.operator(former_at=former):
+        await env.becomes("Engaging", within=2000.0)
+    took = env.clock.now().timestamp() - began
+    # Time without a leader does not count, and too much of it begins the cooldown again.
+    expected = 900 + gap if inherits else 600 + gap + 900
+    assert took == pytest.approx(expected, abs=15)
+
+
+async def test_a_new_leader_believes_no_status_of_triggers_that_were_changed(env: Environment):
+    env.web(cooldownPeriod=900)
+    await leads_for(env, 600)
+    former = env.clock.now().timestamp()
+    changed = {"type": "prometheus", "metadata": {"query": "other", "threshold": "2"}}
+    env.change("elastiservices", spec={"triggers": [changed]})
+    async with env.operator(former_at=former):
+        assert await env.becomes("Engaging", within=2000.0) >= 895
