@@ -23,6 +23,6 @@ ENV PATH=/opt/elasti/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONUNBUFFERED=1
 # By number, so that a kubelet can tell that it is not root.
 USER 65532:65532
-EXPOSE 8012 8013 8081
+EXPOSE 8013 8081
 ENTRYPOINT ["elasti"]
 CMD ["--help"]

@@ -11,7 +11,7 @@ from elasti.resolver.settings import ResolverSettings, without_effect
 def test_defaults_are_the_charts():
     settings = ResolverSettings.from_env({})
     assert (settings.shared_port, settings.admin_port, settings.header_for_host) == (
-        8012,
+        0,
         8013,
         "Host",
     )

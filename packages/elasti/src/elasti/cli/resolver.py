@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     "--shared-port",
     type=click.IntRange(0, 65535),
     default=None,
-    help=f"{RESOLVER_SHARED_PORT} by default; 0 for none.",
+    help=f"Where the Host header names the Service; {RESOLVER_SHARED_PORT} in KubeElasti. None by default.",
 )
 @click.option(
     "--operator-url", default=None, help="Where wake requests go; by default the Service."

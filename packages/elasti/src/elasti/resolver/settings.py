@@ -15,7 +15,6 @@ from elasti.api.defaults import (
     ENGAGE_SETTLE,
     OPERATOR_PORT,
     RESOLVER_ADMIN_PORT,
-    RESOLVER_SHARED_PORT,
 )
 from elasti.api.names import NAMESPACE, OPERATOR_SERVICE
 from elasti.api.parsing import (
@@ -47,7 +46,7 @@ class ResolverSettings(AuthnSettings):
     watch_namespaces: tuple[str, ...] = ()
 
     host: str | None = None
-    shared_port: int = RESOLVER_SHARED_PORT
+    shared_port: int = 0
     admin_port: int = RESOLVER_ADMIN_PORT
     header_for_host: str = "Host"
     pod_address: str = ""
@@ -88,6 +87,10 @@ def _whole_seconds(text: str) -> int:
     return max(int(parse_seconds(text)), 1)
 
 
+def _parse_shared_port(text: str) -> int:
+    return 0 if text == "0" else parse_port(text)
+
+
 VARIABLES: Variables = {
     "ELASTI_OPERATOR_NAMESPACE": ("operator_namespace", str),
     "ELASTI_OPERATOR_SERVICE_NAME": ("operator_service", str),
@@ -95,7 +98,7 @@ VARIABLES: Variables = {
     "ELASTI_OPERATOR_URL": ("operator_url", str),
     "ELASTI_OPERATOR_TOKEN_FILE": ("operator_token_file", str),
     "ELASTI_RESOLVER_PORT": ("admin_port", parse_port),
-    "ELASTI_RESOLVER_PROXY_PORT": ("shared_port", parse_port),
+    "ELASTI_RESOLVER_PROXY_PORT": ("shared_port", _parse_shared_port),
     "ELASTI_LISTEN_ADDRESS": ("host", str),
     "ELASTI_RESOLVER_HOST": ("host", str),
     "ELASTI_RESOLVER_WORKERS": ("workers", parse_count),

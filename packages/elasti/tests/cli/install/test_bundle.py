@@ -227,13 +227,18 @@ def test_data_ports_are_open_and_admin_ports_are_not():
     }
     data, admin = policies["elasti-resolver"]["ingress"]
     assert "from" not in data
-    assert data["ports"] == [
-        {"protocol": "TCP", "port": 20000, "endPort": 29999},
-        {"protocol": "TCP", "port": 8012},
-    ]
+    assert data["ports"] == [{"protocol": "TCP", "port": 20000, "endPort": 29999}]
     assert admin["from"][0] == {"podSelector": {"matchLabels": {"app": "elasti-operator"}}}
     (wake,) = policies["elasti-operator"]["ingress"]
     assert wake["from"][0] == {"podSelector": {"matchLabels": {"app": "elasti-resolver"}}}
+
+
+def test_the_shared_port_is_open_where_it_was_asked_for_only():
+    for choices, expected in ((Choices(), False), (Choices(shared_port=True), True)):
+        for kind in ("Service", "NetworkPolicy", "Deployment"):
+            assert ("8012" in str(objects(choices, kind))) is expected, kind
+    (namespace,) = objects(Choices(), "Namespace")
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
 def test_given_variables_win_over_ours_and_may_name_what_the_pod_knows():

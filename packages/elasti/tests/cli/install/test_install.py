@@ -309,6 +309,12 @@ def test_nobody_is_left_asleep_by_watching_less(cluster: Cluster):
     installed(cluster, "--reset")
 
 
+def resolver_variables(cluster: Cluster, namespace: str) -> str:
+    found = cluster.get("apps/v1/deployments", "elasti-resolver", namespace)
+    assert found is not None
+    return str(found["spec"]["template"]["spec"]["containers"][0]["env"])
+
+
 def test_kubeelasti_elsewhere_is_named_with_the_way_to_take_its_place(cluster: Cluster):
     labels = {"app.kubernetes.io/part-of": "elasti", "control-plane": "controller-manager"}
     cluster.apply(
@@ -319,7 +325,11 @@ def test_kubeelasti_elsewhere_is_named_with_the_way_to_take_its_place(cluster: C
     assert result.exit_code == 1
     assert "KubeElasti is installed in namespace old" in result.output
     assert "elasti install --namespace old" in result.output
-    installed(cluster, "--namespace", "old")
+    said = installed(cluster, "--namespace", "old")
+    assert "its shared port stays open" in said
+    assert "ELASTI_RESOLVER_PROXY_PORT" in resolver_variables(cluster, "old")
+    installed(cluster, "--namespace", "old", "--no-shared-port")
+    assert "ELASTI_RESOLVER_PROXY_PORT" not in resolver_variables(cluster, "old")
 
 
 def test_a_deployment_that_cannot_become_ours_is_found_before_anything_changes(cluster: Cluster):

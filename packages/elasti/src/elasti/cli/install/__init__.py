@@ -51,7 +51,7 @@ def command(
     import asyncio
 
     from elasti.cli.install.installer import Installer
-    from elasti.cli.install.inventory import installed_operator
+    from elasti.cli.install.inventory import installed_operator, replaces_kubeelasti
     from elasti.cli.progress import Progress
     from elasti.cli.running import connected, run_to_end
 
@@ -62,6 +62,11 @@ def command(
             previous = None if reset else await installed_operator(client, namespace)
             wanted = merged(previous.options, options) if previous else options
             given = written(options)
+            if "shared_port" not in wanted and await replaces_kubeelasti(client, namespace):
+                progress.say(
+                    "KubeElasti is here: its shared port stays open (--no-shared-port closes it)."
+                )
+                wanted = {**wanted, "shared_port": True}
             if kept := [text for text in written(wanted) if text not in given]:
                 progress.say(f"Options kept, without --reset: {' '.join(kept)}")
             installing = Installer(

@@ -145,12 +145,15 @@ def services(choices: Choices) -> Iterator[Manifest]:
         "Where resolvers ask any operator replica for a wake-up.",
         _service(OPERATOR_SERVICE, Program.OPERATOR, wake, choices),
     )
-    ports = [_port("admin", RESOLVER_ADMIN_PORT), _port("proxy", RESOLVER_SHARED_PORT)]
+    ports = [_port("admin", RESOLVER_ADMIN_PORT)]
+    if choices.shared_port:
+        ports.append(_port("proxy", RESOLVER_SHARED_PORT))
     resolver = _service(RESOLVER_SERVICE, Program.RESOLVER, ports, choices)
     # Services of either family sleep; the resolvers must have an address in each that there is.
     resolver["spec"]["ipFamilyPolicy"] = "PreferDualStack"
     yield Manifest(
-        f"Where the operator finds the resolvers; {RESOLVER_SHARED_PORT} is for those who send by the Host header.",
+        f"Where the operator finds the resolvers; {RESOLVER_SHARED_PORT}, where it is open, is for those who send"
+        " by the Host header.",
         resolver,
     )
 
@@ -158,6 +161,10 @@ def services(choices: Choices) -> Iterator[Manifest]:
 def policies(choices: Choices) -> Iterator[Manifest]:
     """Yield who may reach which port. The kubelet's probes are let in by every policy engine."""
     first, last = FIRST_RESOLVER_PORT, LAST_RESOLVER_PORT
+    data = [_allowed(first, last)]
+    shared = f", {RESOLVER_SHARED_PORT}" if choices.shared_port else ""
+    if shared:
+        data.append(_allowed(RESOLVER_SHARED_PORT))
     scrapers: JsonObject = {"namespaceSelector": {"matchLabels": SCRAPERS}}
     yield Manifest(
         f"Wake-ups and metrics ({OPERATOR_PORT}): the resolvers, and pods of namespaces labelled"
@@ -169,13 +176,13 @@ def policies(choices: Choices) -> Iterator[Manifest]:
         ),
     )
     yield Manifest(
-        f"Data ports ({first}-{last}, {RESOLVER_SHARED_PORT}): every client, since they stand for Services that"
+        f"Data ports ({first}-{last}{shared}): every client, since they stand for Services that"
         f" sleep. Admin port ({RESOLVER_ADMIN_PORT}): the operator, and pods of namespaces labelled"
         " metrics: enabled.",
         _policy(
             Program.RESOLVER,
             [
-                {"ports": [_allowed(first, last), _allowed(RESOLVER_SHARED_PORT)]},
+                {"ports": data},
                 {
                     "from": [_pods(Program.OPERATOR), scrapers],
                     "ports": [_allowed(RESOLVER_ADMIN_PORT)],

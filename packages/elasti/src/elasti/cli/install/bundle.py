@@ -55,7 +55,7 @@ _AUDIENCES = {Program.OPERATOR: OPERATOR_AUDIENCE, Program.RESOLVER: RESOLVER_AU
 _HEALTH = {Program.OPERATOR: "health", Program.RESOLVER: "admin"}
 _PORTS = {
     Program.OPERATOR: {"http": OPERATOR_PORT, "health": HEALTH_PORT},
-    Program.RESOLVER: {"admin": RESOLVER_ADMIN_PORT, "proxy": RESOLVER_SHARED_PORT},
+    Program.RESOLVER: {"admin": RESOLVER_ADMIN_PORT},
 }
 
 
@@ -157,7 +157,7 @@ def _container(program: Program, choices: Choices) -> JsonObject:
         "env": _environment(program, choices),
         "ports": [
             {"name": name, "containerPort": number, "protocol": "TCP"}
-            for name, number in _PORTS[program].items()
+            for name, number in _ports(program, choices).items()
         ],
         "startupProbe": _probe(program, "/healthz", every=1, failures=120),
         "readinessProbe": _probe(program, "/readyz", every=2, failures=3),
@@ -170,6 +170,11 @@ def _container(program: Program, choices: Choices) -> JsonObject:
         },
         "volumeMounts": _mounts(program, choices),
     }
+
+
+def _ports(program: Program, choices: Choices) -> dict[str, int]:
+    shared = program is Program.RESOLVER and choices.shared_port
+    return {**_PORTS[program], **({"proxy": RESOLVER_SHARED_PORT} if shared else {})}
 
 
 def _probe(program: Program, path: str, *, every: int, failures: int) -> JsonObject:
@@ -211,6 +216,8 @@ def _settings(program: Program, choices: Choices) -> dict[str, str]:
     }
     if program is Program.RESOLVER:
         settings["TMPDIR"] = SCRATCH
+        if choices.shared_port:
+            settings["ELASTI_RESOLVER_PROXY_PORT"] = str(RESOLVER_SHARED_PORT)
         if choices.operator_url:
             settings["ELASTI_OPERATOR_URL"] = choices.operator_url
     if choices.watch_namespaces:
@@ -268,11 +275,12 @@ def bundle(choices: Choices) -> tuple[Manifest, ...]:
 
 def _parts(choices: Choices) -> Iterator[Manifest]:
     if choices.with_namespace:
-        namespace = {
+        namespace: JsonObject = {
             "apiVersion": "v1",
             "kind": "Namespace",
             "metadata": metadata(choices.namespace, choices),
         }
+        namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = "restricted"
         yield Manifest("Where the programs live.", namespace)
     if choices.with_definition:
         yield Manifest("What an ElastiService is.", definition())

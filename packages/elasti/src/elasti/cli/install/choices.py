@@ -81,6 +81,7 @@ class Choices:
     resources: over the defaults, by program, such as `limits.memory`. secret_variables: a Secret and its
     key, by program and variable. tolerations: as taints are written, KEY[=VALUE][:EFFECT].
     autoscaling: of the resolvers, in the place of `resolver_replicas`.
+    shared_port: whether the resolvers listen on the port that finds Services by the Host header.
     operator_url: where a cluster has no DNS; read from the cluster, not chosen.
     """
 
@@ -93,6 +94,7 @@ class Choices:
     authentication: bool = True
     with_namespace: bool = True
     with_definition: bool = True
+    shared_port: bool = False
     variables: Mapping[Program, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     secret_variables: Mapping[Program, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     resources: Mapping[Program, Mapping[str, str]] = dataclasses.field(default_factory=dict)
@@ -176,6 +178,7 @@ class InstallOptions(TypedDict, total=False):
     authentication: bool
     with_namespace: bool
     with_definition: bool
+    shared_port: bool
     variables: dict[str, dict[str, str]]
     secret_variables: dict[str, dict[str, str]]
     resources: dict[str, dict[str, str]]

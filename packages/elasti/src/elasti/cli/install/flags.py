@@ -14,6 +14,7 @@ from typing import Any, TypeAlias, cast
 
 import click
 
+from elasti.api.defaults import RESOLVER_SHARED_PORT
 from elasti.api.names import NAMESPACE
 from elasti.api.parsing import SettingsError
 from elasti.cli.install.choices import (
@@ -89,6 +90,8 @@ def written(options: InstallOptions) -> list[str]:
             found.append("--resolver-autoscaling {}-{}@{}".format(*value))
         elif name == "affinity":
             found.append("--affinity (as it is)")
+        elif name == "shared_port":
+            found.append("--shared-port" if value else "--no-shared-port")
         else:
             found.append(_FLAGS.get(name, f"--{name.replace('_', '-')} {value}"))
     return found
@@ -236,6 +239,12 @@ _OPTIONS = (
     click.option("--no-crd", is_flag=True, help="Without the CustomResourceDefinition."),
     click.option("--no-namespace", is_flag=True, help="Without the Namespace; it must exist."),
     click.option(
+        "--shared-port/--no-shared-port",
+        default=None,
+        help=f"Port {RESOLVER_SHARED_PORT}, where the Host header names the Service: clients that reach it"
+        " reach every Service with an ElastiService. Off, unless KubeElasti is in the namespace.",
+    ),
+    click.option(
         "--env",
         "variables",
         metavar="PROGRAM:KEY=VALUE",
@@ -335,7 +344,8 @@ def _given(flags: dict[str, Any]) -> InstallOptions:
         "with_definition": "no_crd",
     }
     given: dict[str, Any] = {
-        name: flags.pop(name) for name in ("image", "operator_replicas", "resolver_replicas")
+        name: flags.pop(name)
+        for name in ("image", "operator_replicas", "resolver_replicas", "shared_port")
     }
     given["namespaced"] = flags.pop("namespaced") or None
     given |= {name: False if flags.pop(flag) else None for name, flag in off.items()}

@@ -112,6 +112,16 @@ async def installed_operator(client: Client, namespace: str) -> InstalledOperato
     return _read(found)
 
 
+async def replaces_kubeelasti(client: Client, namespace: str) -> bool:
+    """Whether KubeElasti's own Deployments are in the namespace; any other is its tenants' to write."""
+    deployments = client.resource(_DEPLOYMENTS)
+    try:
+        found = [item async for item in deployments.items(namespace=namespace)]
+    except Forbidden:
+        return False
+    return any(_is_operator(item) and not _read(item).is_ours for item in found)
+
+
 async def objects_of(
     client: Client, namespace: str, watched: Iterable[str]
 ) -> AsyncIterator[InstalledObject]:
