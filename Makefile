@@ -18,7 +18,7 @@ SOAK_SECONDS ?= 120
 PYTHONS ?= python3.12 python3.13 python3.14
 
 .PHONY: help demo test conformance e2e soak test-pythons check lint types layers format spec image bench \
-	controlplane charttools chart chart-docs realcluster realcluster-test lock clean
+	controlplane charttools chart chart-docs dist dist-try version workflows realcluster realcluster-test lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | sed 's/:.*## /\t/' | expand -t 18
@@ -51,7 +51,7 @@ test-pythons: ## Run the suite on every newer Python that is installed
 		$(MAKE) test PYTHON=$$python VENV=build/venv-$$python || exit 1; done
 
 # The parts are what .pre-commit-config.yaml calls.
-check: lint types layers ## Check format, lint, types, import contracts and generated files
+check: lint types layers workflows ## Check format, lint, types, import contracts, generated files and workflows
 
 lint: $(READY) ## Check format and lint (ruff)
 	$(BIN)/ruff format --check $(CODE)
@@ -93,6 +93,19 @@ realcluster-test: realcluster ## Run our image on two real nodes; build/realclus
 
 image: $(READY) ## Run the Dockerfile's steps without a container engine, and try what they install
 	$(BIN)/python hack/image/check
+
+dist: $(READY) charttools ## Make a release's files: wheels, sdists, chart, SBOM, checksums; the same bytes each time
+	$(BIN)/python hack/dist.py build
+
+dist-try: $(READY) charttools ## Build them twice and compare; install the wheels into an empty place, run the demo
+	$(BIN)/python hack/dist.py try
+
+version: $(READY) ## Write VERSION into the three packages and the chart
+	$(BIN)/python hack/dist.py version
+
+workflows: ## Lint the GitHub workflows (actionlint), where the tool is built
+	@actionlint=$$(hack/charttools/build --where)/actionlint; if test -x $$actionlint; then $$actionlint; \
+		else echo 'no actionlint: make charttools builds it'; fi
 
 bench: $(READY) ## Run the benchmarks: a table, and build/bench.json
 	$(BIN)/pip install --quiet --requirement benchmarks/requirements.txt

@@ -17,8 +17,11 @@ def version_of(package: str) -> str:
     return str(importlib.import_module(f"{package}._version").__version__)
 
 
-def test_the_packages_have_one_version():
-    assert {version_of(package) for package in PACKAGES} == {version_of("kubeloop")}
+def test_packages_and_chart_have_the_one_version():
+    version = (ROOT / "VERSION").read_text().strip()
+    assert {version_of(package) for package in PACKAGES} == {version}, "make version"
+    chart = yaml.safe_load((ROOT / "charts/elasti/Chart.yaml").read_text())
+    assert (chart["version"], chart["appVersion"]) == (version, version), "make version"
 
 
 def test_the_packages_ask_for_each_other_in_that_minor_version():
