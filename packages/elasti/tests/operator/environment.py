@@ -120,6 +120,9 @@ class FakeResolvers:
         }
         return self.answers and port in ports
 
+    async def reachable(self, _address: str) -> bool:
+        return True
+
     async def activity(
         self, _address: str, _namespace: str, _service: str
     ) -> ActivityReport | None:

@@ -141,6 +141,9 @@ class Translated(HttpResolverClient):
     async def activity(self, address: str, namespace: str, service: str) -> ActivityReport | None:
         return await super().activity(self._real(address), namespace, service)
 
+    async def reachable(self, address: str) -> bool:
+        return await super().reachable(self._real(address))
+
     def _real(self, address: str) -> str:
         return next((r.address for r in self._resolvers if r.shown == address), address)
 

@@ -19,7 +19,7 @@ import pytest
 from tests.controllers.support import deployment, eventually
 from tests.operator.accounts import Account, confined_operator
 from tests.operator.api_relay import ApiRelay
-from tests.operator.fakes import ELASTISERVICES
+from tests.operator.fakes import ELASTISERVICES, RESOLVER_NAMESPACE
 from tests.operator.rig import FakePrometheus, Rig, loopback
 from tests.operator.servers import everywhere
 
@@ -30,6 +30,7 @@ from elasti.operator.rbac import NAMESPACED_RULES
 from elasti.resolver.app import Worker
 from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.rbac import NAMESPACED_RULES as RESOLVER_RULES
+from elasti.resolver.rbac import OPERATOR_NAMESPACE_RULES
 from elasti.resolver.settings import ResolverSettings
 from kubeloop.aio.tasks import finish
 from kubeloop.client import Client, ClientConfig
@@ -207,6 +208,7 @@ async def test_a_resolver_with_roles_alone(rig: Rig, tmp_path: Path):
         shown = {"status": {"resolverPorts": [{"port": 80, "resolverPort": port, "name": "http"}]}}
         objects = rig.client.resource(ELASTISERVICES, namespace=namespace)
         await objects.subresource("status").patch("web", MergePatch(shown))
+    await account.grant(OPERATOR_NAMESPACE_RULES, namespace=RESOLVER_NAMESPACE)
     settings = ResolverSettings(
         watch_namespaces=tuple(ports),
         host=address,

@@ -76,6 +76,9 @@ class OnlyFour:
     async def activity(self, address: str, namespace: str, service: str) -> ActivityReport | None:
         raise AssertionError
 
+    async def reachable(self, address: str) -> bool:
+        raise AssertionError
+
 
 class Slices:
     """What is created of slices."""

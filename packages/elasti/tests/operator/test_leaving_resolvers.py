@@ -64,6 +64,9 @@ class Cluster:
     async def owns(self, address: str, port: int, namespace: str, service: str) -> bool:
         return True
 
+    async def reachable(self, address: str) -> bool:
+        return True
+
     async def activity(self, address: str, namespace: str, service: str) -> ActivityReport | None:
         self.asked.append(address)
         return self.reports.get(address, QUIET)

@@ -25,6 +25,7 @@ from elasti.operator.server import Server
 from elasti.operator.wake import TargetWaker
 from elasti.operator.watch.caches import OperatorCaches
 from elasti.operator.watch.directory import Directory
+from elasti.operator.watch.resolvers import ResolverProbes
 from elasti.operator.watch.targets import KindWarmer, known_scale
 from kubeloop.aio.clock import Clock, SystemClock
 from kubeloop.controller import (
@@ -131,6 +132,8 @@ class OperatorApp:
             add(self._health_server(), group=Group.SERVERS, name="health")
         add(self.caches.manager, group=Group.CACHES, name="caches")
         add(warmer, group=Group.OTHERS, name="kinds")
+        # On every replica: the next leader knows at once which resolvers are gone.
+        add(self._probe_resolvers, group=Group.OTHERS, name="resolvers")
         add(self._lead, group=Group.LEADER, name="leader")
 
     @property
@@ -157,6 +160,10 @@ class OperatorApp:
         return HttpResolverClient(
             admin_port=self.settings.resolver_admin_port, token_file=self.settings.token_file
         )
+
+    async def _probe_resolvers(self) -> None:
+        async with self._open_resolver_client() as client:
+            await ResolverProbes(self.caches.resolvers, client.reachable).run()
 
     async def _lead(self) -> None:
         # Handlers lag behind their cache; to a leader, who owns what must not be half known.

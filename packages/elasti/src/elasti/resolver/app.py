@@ -31,9 +31,10 @@ from elasti.resolver.proxy.port_handler import DataPath
 from elasti.resolver.readiness.checks import NetworkChecks
 from elasti.resolver.readiness.pods import KubePods
 from elasti.resolver.services.cache_check import CacheCheck
+from elasti.resolver.services.operators import OperatorClient, OperatorReplicas
 from elasti.resolver.services.registry import ServiceRegistry
 from elasti.resolver.services.service import ServiceDeps
-from elasti.resolver.services.wake import OperatorClient, WakeAnnotation
+from elasti.resolver.services.wake import WakeAnnotation
 from elasti.resolver.workers import AggregateView, WorkerSupervisor, until_orphaned
 from kubeloop.aio.tasks import BackgroundTasks, finish
 from kubeloop.client import Client
@@ -70,8 +71,13 @@ class Worker:
             for namespace in settings.watch_namespaces or ("",)
         ]
         self.path = DataPath(limits=limits or _limits(settings))
+        self._replicas = OperatorReplicas(
+            client, namespace=settings.operator_namespace, service=settings.operator_service
+        )
         self.operator = OperatorClient(
-            url=settings.operator, token_file=settings.operator_token_file
+            url=settings.operator,
+            replicas=self._replicas.urls,
+            token_file=settings.operator_token_file,
         )
         claims = PortClaims(settle=settings.engage_settle)
         self._deps = ServiceDeps(
@@ -130,7 +136,7 @@ class Worker:
             stack.push_async_callback(self._close)
             listening = asyncio.create_task(self.listeners.run(), name="listeners")
             stack.push_async_callback(finish, [listening])
-            for factory in self._factories:
+            for factory in (*self._factories, self._replicas.factory):
                 await stack.enter_async_context(factory.running())
             await _unless_stopped(stop, self._get_ready())
             checking = asyncio.create_task(self._cache_check.run(), name="cache check")

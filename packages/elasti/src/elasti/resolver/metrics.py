@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from elasti.resolver.ports.shared_port import SharedPort
     from elasti.resolver.projections import ServiceKey
+    from elasti.resolver.services.operators import OperatorClient
     from elasti.resolver.services.registry import ServiceRegistry
     from elasti.resolver.services.service import WakeableService
-    from elasti.resolver.services.wake import OperatorClient
     from kubeloop.metrics.library import LibraryMetrics
 
 

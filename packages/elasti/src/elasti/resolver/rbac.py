@@ -18,5 +18,12 @@ NAMESPACED_RULES = (
 )
 """In every watched namespace, or in the whole cluster."""
 
+OPERATOR_NAMESPACE_RULES = (
+    PolicyRule(
+        "discovery.k8s.io", ("endpointslices",), _FOLLOW, "every operator by its own address"
+    ),
+)
+"""In the operator's namespace, where the resolver is confined to others."""
+
 CLUSTER_RULES = (PolicyRule("authentication.k8s.io", ("tokenreviews",), ("create",), "who calls"),)
 """What has no namespace."""

@@ -194,18 +194,39 @@ def test_a_rollout_never_has_fewer_pods_than_before():
         assert deployment["spec"]["strategy"]["rollingUpdate"]["maxUnavailable"] == 0
 
 
-def test_programs_are_spread_and_drained_one_at_a_time():
+def test_programs_are_drained_one_at_a_time():
     budgets = {
         obj["metadata"]["name"]: obj["spec"] for obj in objects(CLUSTERWIDE, "PodDisruptionBudget")
     }
     for program in Program:
         assert budgets[f"elasti-{program.value}"]["maxUnavailable"] == 1
-        spread = pod_of(CLUSTERWIDE, program)["topologySpreadConstraints"]
-        assert [item["topologyKey"] for item in spread] == [
-            "topology.kubernetes.io/zone",
-            "kubernetes.io/hostname",
-        ]
-        assert all(item["whenUnsatisfiable"] == "ScheduleAnyway" for item in spread)
+
+
+def test_programs_are_spread_without_zones_across_rollouts_and_leave_lost_nodes():
+    for program in Program:
+        pod = pod_of(CLUSTERWIDE, program)
+        # A second key would make the scheduler ignore every node that has no zone.
+        (spread,) = pod["topologySpreadConstraints"]
+        assert spread["topologyKey"] == "kubernetes.io/hostname"
+        assert spread["whenUnsatisfiable"] == "ScheduleAnyway"
+        assert spread["matchLabelKeys"] == ["pod-template-hash"]
+        zones = pod["affinity"]["podAntiAffinity"]
+        assert [*zones] == ["preferredDuringSchedulingIgnoredDuringExecution"]
+        stays = {item["key"]: item["tolerationSeconds"] for item in pod["tolerations"]}
+        assert stays == {
+            "node.kubernetes.io/not-ready": 10,
+            "node.kubernetes.io/unreachable": 10,
+        }
+
+
+def test_programs_have_a_priority_where_the_installation_may_be_cluster_wide():
+    (made,) = objects(CLUSTERWIDE, "PriorityClass")
+    kinds = [part.obj["kind"] for part in bundle(CLUSTERWIDE)]
+    assert kinds.index("PriorityClass") < kinds.index("Deployment")
+    for program in Program:
+        assert pod_of(CLUSTERWIDE, program)["priorityClassName"] == made["metadata"]["name"]
+        assert "priorityClassName" not in pod_of(NAMESPACED, program)
+    assert not objects(NAMESPACED, "PriorityClass")
 
 
 def test_programs_listen_on_every_address_unless_a_cluster_says_which():

@@ -65,7 +65,7 @@ class World:
         self.registry = ServiceRegistry(factories=[self.factory], deps=deps, claims=claims)
         self.check = CacheCheck(cast("Client", self.cluster), self.registry)
 
-    async def wake(self, _key, *, count):
+    async def wake(self, _key, *, count, client=""):
         assert count
         return WakeOutcome.SCALING
 

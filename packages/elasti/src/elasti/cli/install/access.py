@@ -18,7 +18,7 @@ from elasti.api.defaults import (
     RESOLVER_ADMIN_PORT,
     RESOLVER_SHARED_PORT,
 )
-from elasti.api.names import AGGREGATE_LABEL, OPERATOR, OPERATOR_SERVICE, RESOLVER_SERVICE
+from elasti.api.names import AGGREGATE_LABEL, OPERATOR, OPERATOR_SERVICE, RESOLVER, RESOLVER_SERVICE
 from elasti.cli.install.choices import Choices, Manifest, Program, account, metadata, selector
 from elasti.operator import rbac as operator
 from elasti.resolver import rbac as resolver
@@ -34,6 +34,8 @@ _GROUP = "rbac.authorization.k8s.io"
 _VERSION = f"{_GROUP}/v1"
 TARGETS = f"{OPERATOR}-targets"
 LEADER = f"{OPERATOR}-leader"
+OPERATORS = f"{RESOLVER}-operators"
+PRIORITY_CLASS = "elasti-critical"
 _RULES = {
     Program.OPERATOR: operator.NAMESPACED_RULES,
     Program.RESOLVER: resolver.NAMESPACED_RULES,
@@ -94,6 +96,12 @@ def _leader(choices: Choices) -> Iterator[Manifest]:
     yield Manifest("The lease of the replica that leads, and where the resolvers are.", role)
     bound = _bound(LEADER, Program.OPERATOR, choices, choices.namespace)
     yield Manifest("The operator may do it.", bound)
+    if choices.namespaced:
+        found = resolver.OPERATOR_NAMESPACE_RULES
+        role = _role(OPERATORS, found, Program.RESOLVER, choices, choices.namespace)
+        yield Manifest("Where the resolver finds every replica of the operator.", role)
+        bound = _bound(OPERATORS, Program.RESOLVER, choices, choices.namespace)
+        yield Manifest("The resolver may do it.", bound)
 
 
 def _role(
@@ -190,6 +198,23 @@ def policies(choices: Choices) -> Iterator[Manifest]:
             ],
             choices,
         ),
+    )
+
+
+def priorities(choices: Choices) -> Iterator[Manifest]:
+    """Yield the programs' priority; a namespaced installation has nothing outside of its namespaces."""
+    if choices.namespaced:
+        return
+    # Not system-cluster-critical, which clusters may reserve for kube-system.
+    yield Manifest(
+        "Requests to everything that sleeps go through these pods: others make room for them.",
+        {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": metadata(PRIORITY_CLASS, choices),
+            "value": 1_000_000,
+            "description": "Elasti's operator and resolver.",
+        },
     )
 
 

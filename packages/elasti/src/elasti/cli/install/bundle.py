@@ -24,7 +24,16 @@ from elasti.api.defaults import (
     RESOLVER_SHARED_PORT,
 )
 from elasti.api.wire import OPERATOR_AUDIENCE, RESOLVER_AUDIENCE
-from elasti.cli.install.access import accounts, autoscalers, budgets, policies, roles, services
+from elasti.cli.install.access import (
+    PRIORITY_CLASS,
+    accounts,
+    autoscalers,
+    budgets,
+    policies,
+    priorities,
+    roles,
+    services,
+)
 from elasti.cli.install.choices import (
     DEFINITION_LABELS,
     OPTIONS_ANNOTATION,
@@ -119,33 +128,63 @@ def _pod(program: Program, choices: Choices) -> JsonObject:
             "fsGroup": USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "topologySpreadConstraints": [
-            _spread(program, topology)
-            for topology in ("topology.kubernetes.io/zone", "kubernetes.io/hostname")
-        ],
-        **_placement(choices),
+        "topologySpreadConstraints": [_spread(program)],
+        **({} if choices.namespaced else {"priorityClassName": PRIORITY_CLASS}),
+        **_placement(program, choices),
         "containers": [_container(program, choices)],
         "volumes": _volumes(program, choices),
     }
 
 
-def _placement(choices: Choices) -> JsonObject:
-    """Return what the user says about where pods run and who pulls their image."""
+def _placement(program: Program, choices: Choices) -> JsonObject:
+    """Return where pods run, by the user's words before ours, and who pulls their image."""
+    tolerations = choices.tolerated()
+    named = {toleration["key"] for toleration in tolerations}
     wanted = {
         "imagePullSecrets": [{"name": name} for name in choices.pull_secrets],
         "nodeSelector": dict(choices.node_selector),
-        "tolerations": choices.tolerated(),
-        "affinity": dict(choices.affinity),
+        "tolerations": [*(t for t in _LOST_NODE if t["key"] not in named), *tolerations],
+        "affinity": dict(choices.affinity) or {"podAntiAffinity": _apart(program)},
     }
     return {name: value for name, value in wanted.items() if value}
 
 
-def _spread(program: Program, topology: str) -> JsonObject:
+# A pod on a lost node is replaced ten seconds after the node was found to be lost, not five minutes.
+_LOST_NODE = tuple(
+    {
+        "key": f"node.kubernetes.io/{trouble}",
+        "operator": "Exists",
+        "effect": "NoExecute",
+        "tolerationSeconds": 10,
+    }
+    for trouble in ("not-ready", "unreachable")
+)
+
+
+def _spread(program: Program) -> JsonObject:
+    """Return the constraint that has one pod on each node.
+
+    One key only: a scheduler counts no node that lacks a label which any constraint names, and many
+    clusters have no zones. Only pods of the same rollout count, else the old ones decide where the new
+    ones go, and leave.
+    """
     return {
         "maxSkew": 1,
-        "topologyKey": topology,
+        "topologyKey": "kubernetes.io/hostname",
         "whenUnsatisfiable": "ScheduleAnyway",
         "labelSelector": {"matchLabels": selector(program)},
+        "matchLabelKeys": ["pod-template-hash"],
+    }
+
+
+def _apart(program: Program) -> JsonObject:
+    """Return the wish for another zone, where there are zones."""
+    term = {
+        "topologyKey": "topology.kubernetes.io/zone",
+        "labelSelector": {"matchLabels": selector(program)},
+    }
+    return {
+        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 50, "podAffinityTerm": term}]
     }
 
 
@@ -284,7 +323,16 @@ def _parts(choices: Choices) -> Iterator[Manifest]:
         yield Manifest("Where the programs live.", namespace)
     if choices.with_definition:
         yield Manifest("What an ElastiService is.", definition())
-    for parts in (accounts, roles, services, policies, budgets, deployments, autoscalers):
+    for parts in (
+        accounts,
+        roles,
+        priorities,
+        services,
+        policies,
+        budgets,
+        deployments,
+        autoscalers,
+    ):
         yield from parts(choices)
 
 

@@ -57,6 +57,7 @@ KINDS = (
     InstalledKind(f"{_RBAC}/roles", "Role", is_spread=True),
     InstalledKind(f"{_RBAC}/clusterrolebindings", "ClusterRoleBinding", is_clusters=True),
     InstalledKind(f"{_RBAC}/clusterroles", "ClusterRole", is_clusters=True),
+    InstalledKind("scheduling.k8s.io/v1/priorityclasses", "PriorityClass", is_clusters=True),
     InstalledKind("v1/serviceaccounts", "ServiceAccount"),
 )
 

@@ -1,6 +1,6 @@
-"""What the operator asks resolvers: whose port this is, and what they see.
+"""What the operator asks resolvers: whose port this is, what they see, whether they are there.
 
-Both questions are bounded by a second, and no answer is an answer: an endpoint that says nothing is
+Every question is bounded by about a second, and no answer is an answer: an endpoint that says nothing is
 not published, and a target whose traffic no resolver can account for is not parked.
 """
 
@@ -27,6 +27,8 @@ from elasti.api.wire import (
 
 _TIMEOUT = 1.0
 _ANSWER_LIMIT = 65536
+# Long enough for one packet to be lost and sent again.
+_CONNECT_TIMEOUT = 1.2
 _NO_ANSWER = (aiohttp.ClientError, OSError, msgspec.MsgspecError, UnicodeDecodeError)
 
 
@@ -38,6 +40,9 @@ class ResolverClient(Protocol):
 
     async def activity(self, address: str, namespace: str, service: str) -> ActivityReport | None:
         """What a resolver sees of a Service; None where it does not say."""
+
+    async def reachable(self, address: str) -> bool:
+        """Whether a resolver takes connections at all."""
 
 
 ResolverClientFactory: TypeAlias = Callable[[], AbstractAsyncContextManager[ResolverClient]]
@@ -91,6 +96,16 @@ class HttpResolverClient:
                 return msgspec.json.decode(body, type=ActivityReport)
         except _NO_ANSWER:
             return None
+
+    async def reachable(self, address: str) -> bool:
+        """Whether a connection to the admin port is accepted: by the kernel, however busy the resolver is."""
+        try:
+            async with asyncio.timeout(_CONNECT_TIMEOUT):
+                _, writer = await asyncio.open_connection(address, self._admin_port)
+        except (OSError, TimeoutError):
+            return False
+        writer.transport.abort()
+        return True
 
     def _headers(self) -> dict[str, str]:
         if not self._token_file:

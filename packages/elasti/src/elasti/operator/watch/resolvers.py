@@ -1,16 +1,32 @@
-"""The resolvers that are there: the endpoints of the resolver's own Service, from a watch."""
+"""The resolvers that are there: the endpoints of the resolver's own Service, from a watch and by probes.
+
+For most of a minute after a node was lost Kubernetes calls its pods ready, and a slice that lists them loses
+every connection that is sent there. So every operator replica connects to each resolver twice a second. One
+that did not accept twice in a row counts as not ready until it has accepted twice. The kernel accepts, so a
+resolver that is busy is not taken for lost; whether it answers in time is the kubelet's readiness probe to
+say. Where none accepts, the network between is as likely to be at fault: then all count.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
 
+import structlog
+
+from kubeloop.aio.wait import until
 from kubeloop.objects.core import SERVICE_LABEL, SLICES, EndpointSlice, ServiceEndpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
     from elasti.operator.watch.informer_manager import Manager
+
+# Lost just after a round: this, a probe's time, this again and a probe's time are under four seconds.
+PROBE_PERIOD = 0.5
+_ROUNDS = 2
+
+_log = structlog.get_logger(__name__)
 
 
 class Resolvers:
@@ -27,6 +43,7 @@ class Resolvers:
         self._was_ready: frozenset[str] = frozenset()
         self._was_there: frozenset[str] = frozenset()
         self._on_change: Callable[[bool], None] | None = None
+        self._unreachable: frozenset[str] = frozenset()
         self._scope.add_handler(lambda _event: self._changed(), name="resolver")
 
     def listen(self, on_change: Callable[[bool], None] | None) -> None:
@@ -34,13 +51,38 @@ class Resolvers:
         self._on_change = on_change
 
     def ready(self) -> tuple[ServiceEndpoint, ...]:
-        """Return the resolvers that are ready, one for each address."""
-        found = {
+        """Return the resolvers that are ready and can be reached, one for each address.
+
+        Where none of a family can be, all of it: an unsure resolver is better than none.
+        """
+        found = self._said_ready()
+        reachable = {":" in address for address in found if address not in self._unreachable}
+        return tuple(
+            found[address]
+            for address in sorted(found)
+            if address not in self._unreachable or (":" in address) not in reachable
+        )
+
+    def addresses(self) -> list[str]:
+        """Return where Kubernetes calls a resolver ready."""
+        return sorted(self._said_ready())
+
+    def set_unreachable(self, addresses: frozenset[str]) -> None:
+        """These resolvers accept no connection, whatever Kubernetes says of them."""
+        if addresses != self._unreachable:
+            for address in addresses - self._unreachable:
+                _log.warning("resolver unreachable", address=address)
+            for address in self._unreachable - addresses:
+                _log.info("resolver reachable again", address=address)
+            self._unreachable = addresses
+            self._changed()
+
+    def _said_ready(self) -> dict[str, ServiceEndpoint]:
+        return {
             endpoint.addresses[0]: endpoint
             for endpoint_slice in self._scope.all()
             for endpoint in endpoint_slice.ready_endpoints
         }
-        return tuple(found[address] for address in sorted(found))
 
     def exists(self, address: str) -> bool:
         """Whether a resolver of that address is there at all, ready or on its way out."""
@@ -74,3 +116,38 @@ class Resolvers:
         self._was_ready, self._was_there = now_ready, there
         if changed and self._on_change is not None:
             self._on_change(flipped)
+
+
+class ResolverProbes:
+    """Connects to every resolver again and again; runs on every replica."""
+
+    def __init__(self, resolvers: Resolvers, connect: Callable[[str], Awaitable[bool]]) -> None:
+        self._resolvers = resolvers
+        self._connect = connect
+        self._unreachable: frozenset[str] = frozenset()
+        # How often in a row each was found otherwise than it counts.
+        self._contrary: dict[str, int] = {}
+
+    async def run(self) -> None:
+        """Probe until cancelled."""
+        await until(self.probe, PROBE_PERIOD)
+
+    async def probe(self) -> None:
+        """Connect to each resolver once."""
+        addresses = self._resolvers.addresses()
+        answers = await asyncio.gather(*map(self._connect, addresses))
+        self._resolvers.set_unreachable(self.judge(dict(zip(addresses, answers, strict=True))))
+
+    def judge(self, accepted: Mapping[str, bool]) -> frozenset[str]:
+        """Return which resolvers count as unreachable after another round."""
+        unreachable = set(self._unreachable & accepted.keys())
+        contrary = {}
+        for address, answer in accepted.items():
+            if answer != (address in unreachable):
+                continue
+            contrary[address] = self._contrary.get(address, 0) + 1
+            if contrary[address] >= _ROUNDS:
+                del contrary[address]
+                unreachable ^= {address}
+        self._contrary, self._unreachable = contrary, frozenset(unreachable)
+        return self._unreachable

@@ -4,23 +4,20 @@ One request is in flight for a Service at a time. It is repeated with growing pa
 was: the operator's "scaling" is a promise, a pod that answers is the proof. When the last pod that answered
 goes while connections are held, the pause ends at once.
 
-A request goes to the operator over HTTP. An operator that cannot be reached must not lose it: it is then
-written onto the ElastiService as an annotation, where the next leader finds it.
+A request goes to the operator over HTTP (`operators.py`). Where no replica can be reached it must not be lost:
+it is then written onto the ElastiService as an annotation, where the next leader finds it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol
 
-import aiohttp
-import msgspec
 import structlog
 
 from elasti.api.conditions import WakeCause
 from elasti.api.names import WAKE_ANNOTATION
-from elasti.api.wire import INCOMING_PATH, IncomingReply, IncomingRequest, WakeOutcome
+from elasti.api.wire import WakeOutcome
 from elasti.resolver.projections import ELASTI_SERVICES, ServiceKey
 from kubeloop.aio.backoff import Backoff
 from kubeloop.aio.clock import Clock, SystemClock
@@ -35,7 +32,7 @@ if TYPE_CHECKING:
     from kubeloop.client import Client as KubeClient
 
 
-# After an answer the pods need time; after a failure the next attempt is for another operator.
+# After an answer the pods need time; after a failure no replica was to be reached.
 _AFTER_ANSWER = Backoff(duration=1.0, factor=2.0, jitter=0.2, cap=15.0)
 _AFTER_FAILURE = Backoff(duration=0.1, factor=2.0, jitter=0.2, cap=5.0)
 # A pod that comes and goes must not become a flood.
@@ -168,76 +165,6 @@ class WakeLoop:
             self._durable_at = now
 
 
-_LONGEST_REPLY = 64 * 1024
-
-
-class OperatorClient:
-    """Calls the operator's server; a `WakeClient`. Use it as an `async with` block.
-
-    `token_file` holds the ServiceAccount token for the operator's audience; it is read for every
-    call, since the kubelet replaces it. `failed` and `answered` count.
-    """
-
-    def __init__(self, *, url: str, token_file: str = "", timeout: float = 5.0) -> None:
-        self._url = url.rstrip("/") + INCOMING_PATH
-        self._token_file = Path(token_file) if token_file else None
-        self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, 2.0))
-        self._session: aiohttp.ClientSession | None = None
-        self.answered = 0
-        self.failed = 0
-
-    def __repr__(self) -> str:
-        return f"<OperatorClient {self._url}>"
-
-    async def __aenter__(self) -> Self:
-        # Connections are not kept: behind the Service's address, each new one may be another
-        # operator, and a kept one may lead to a dead one.
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(force_close=True, limit=100),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=self._timeout,
-        )
-        return self
-
-    async def __aexit__(self, *_exc: object) -> None:
-        assert self._session is not None
-        await self._session.close()
-
-    async def wake(self, key: ServiceKey, *, count: int, client: str = "") -> WakeOutcome:
-        """Ask once for a Service to be woken. Raises OperatorUnreachable."""
-        request = IncomingRequest(
-            svc=key.service, namespace=key.namespace, count=count, client=client
-        )
-        try:
-            outcome = await self._post(request)
-        except (OSError, aiohttp.ClientError, TimeoutError) as error:
-            self.failed += 1
-            raise OperatorUnreachable(str(error) or type(error).__name__) from error
-        except OperatorUnreachable:
-            self.failed += 1
-            raise
-        self.answered += 1
-        return outcome
-
-    async def _post(self, request: IncomingRequest) -> WakeOutcome:
-        assert self._session is not None
-        headers = {"Content-Type": "application/json"} | await self._authorization()
-        body = msgspec.json.encode(request)
-        async with self._session.post(
-            self._url, data=body, headers=headers, allow_redirects=False
-        ) as answer:
-            if answer.status == 200:
-                # KubeElasti's operator says 200 whatever happens; take it for a promise.
-                return WakeOutcome.SCALING
-            return _outcome(answer.status, await answer.content.read(_LONGEST_REPLY))
-
-    async def _authorization(self) -> dict[str, str]:
-        if self._token_file is None:
-            return {}
-        token = await asyncio.to_thread(self._token_file.read_text)
-        return {"Authorization": f"Bearer {token.strip()}"}
-
-
 class WakeAnnotation:
     """Writes the request onto the ElastiService; a `DurableWakeRequest`.
 
@@ -268,11 +195,3 @@ class WakeAnnotation:
             )
         except KubeError as error:
             raise OperatorUnreachable(str(error)) from error
-
-
-def _outcome(status: int, body: bytes) -> WakeOutcome:
-    try:
-        reply = msgspec.json.decode(body, type=IncomingReply)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise OperatorUnreachable(f"it answered {status}, and not as an operator does") from None
-    return reply.outcome

@@ -1,0 +1,116 @@
+"""Which resolvers count while Kubernetes still calls lost ones ready."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Any, Self
+
+import msgspec
+import pytest
+
+from elasti.operator.handover.resolver_client import HttpResolverClient
+from elasti.operator.watch.informer_manager import Manager
+from elasti.operator.watch.resolvers import ResolverProbes, Resolvers
+from kubeloop.aio.tasks import finish
+from kubeloop.objects.core import SERVICE_LABEL, EndpointSlice
+from kubeloop.objects.meta import STRUCT_ACCESS
+from kubeloop.testing.fake_source import FakeSource
+
+ONE, TWO, SIX = "10.0.0.1", "10.0.0.2", "fd00::1"
+CONNECT = 1.2
+
+
+class World:
+    """Two resolvers in a watch, and what happens to connections to them."""
+
+    def __init__(self, *addresses: str) -> None:
+        self.source: FakeSource[Any] = FakeSource(
+            namespace="elasti",
+            represent=lambda obj: msgspec.convert(obj, EndpointSlice, strict=False),
+            access=STRUCT_ACCESS,
+        )
+        self.lost: set[str] = set()
+        self.changes = 0
+        self.manager = Manager(self)
+        self.resolvers = Resolvers(self.manager, namespace="elasti", service="resolver")
+        self.probes = ResolverProbes(self.resolvers, self.connect)
+        for address in addresses:
+            self.source.put(
+                self.source.build(
+                    f"slice-{address}".replace(":", "-"),
+                    labels={SERVICE_LABEL: "resolver"},
+                    endpoints=[{"addresses": [address], "conditions": {"ready": True}}],
+                )
+            )
+
+    def resource(self, _resource: Any, _kind: Any, *, namespace: str = "") -> FakeSource[Any]:
+        assert namespace == "elasti"
+        return self.source
+
+    async def connect(self, address: str) -> bool:
+        await asyncio.sleep(CONNECT if address in self.lost else 0.001)
+        return address not in self.lost
+
+    def ready(self) -> list[str]:
+        return [endpoint.addresses[0] for endpoint in self.resolvers.ready()]
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [asyncio.create_task(self.manager.run())]
+        await self.manager.wait_until_ready()
+        self.resolvers.listen(self._changed)
+        self._tasks.append(asyncio.create_task(self.probes.run()))
+        await asyncio.sleep(0.1)
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await finish(self._tasks)
+
+    def _changed(self, flipped: bool) -> None:
+        assert not flipped
+        self.changes += 1
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("begun", [0.0, 0.3, 0.45])
+async def test_a_lost_resolver_does_not_count_after_four_seconds(begun: float):
+    async with World(ONE, TWO) as world:
+        await asyncio.sleep(begun)
+        world.lost = {TWO}
+        await asyncio.sleep(4)
+        assert (world.ready(), world.changes) == ([ONE], 1)
+        world.lost = set()
+        await asyncio.sleep(4)
+        assert (world.ready(), world.changes) == ([ONE, TWO], 2)
+
+
+@pytest.mark.virtual_time
+async def test_one_lost_connection_changes_nothing():
+    async with World(ONE, TWO) as world:
+        for _ in range(20):
+            world.lost = {TWO}
+            await asyncio.sleep(0.6)
+            world.lost = set()
+            await asyncio.sleep(4)
+        assert (world.ready(), world.changes) == ([ONE, TWO], 0)
+
+
+@pytest.mark.virtual_time
+async def test_the_only_resolver_and_the_last_of_a_family_always_count():
+    async with World(ONE, TWO, SIX) as world:
+        world.lost = {ONE, SIX}
+        await asyncio.sleep(5)
+        assert world.ready() == [TWO, SIX]
+        world.lost = {ONE, TWO, SIX}
+        await asyncio.sleep(5)
+        assert world.ready() == [ONE, TWO, SIX]
+
+
+async def test_a_resolver_whose_loop_is_busy_is_reachable_and_a_closed_one_is_not():
+    """Nothing accepts here but the kernel, as while a process is busy or stopped."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(8)
+        client = HttpResolverClient(admin_port=listener.getsockname()[1])
+        assert await client.reachable("127.0.0.1")
+    assert not await client.reachable("127.0.0.1")
