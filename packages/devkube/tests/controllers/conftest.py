@@ -36,7 +36,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """
     if "cluster" not in metafunc.fixturenames:
         return
-    marks = [pytest.mark.controlplane, pytest.mark.differential]
+    marks = pytest.mark.controlplane
     params = ["dev", pytest.param("real", marks=marks)]
     if metafunc.definition.get_closest_marker("any_server"):
         params.append(pytest.param("ours-on-real", marks=marks))

@@ -29,7 +29,10 @@ async def rig(
 
     The dev cluster's server, unless the test is parametrized by `everywhere`.
     """
-    async with dev_rig(tmp_path) if place is None else real_rig(place) as made:
+    garbage = request.node.get_closest_marker("garbage_collector") is not None
+    async with (
+        dev_rig(tmp_path, collects_garbage=garbage) if place is None else real_rig(place) as made
+    ):
         yield made
 
 

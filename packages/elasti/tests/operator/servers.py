@@ -22,6 +22,7 @@ from tests.operator.rig import Rig
 from devkube.apiserver.server import ApiServer
 from devkube.auth.install import fill, install
 from devkube.auth.jwt import SigningKey
+from devkube.controllers import garbage_collector
 from devkube.controllers.manager import ControllerManager
 from devkube.kubeconfig import ClusterAccess, write
 from elasti.api.crd import custom_resource_definition
@@ -36,8 +37,8 @@ DEVCLUSTER, CONTROLPLANE = "devcluster", "controlplane"
 
 
 def _on_both(*dev_marks: pytest.MarkDecorator) -> pytest.MarkDecorator:
-    real = [pytest.mark.controlplane, pytest.mark.differential]
-    params = [pytest.param(DEVCLUSTER, marks=dev_marks), pytest.param(CONTROLPLANE, marks=real)]
+    real = pytest.param(CONTROLPLANE, marks=pytest.mark.controlplane)
+    params = [pytest.param(DEVCLUSTER, marks=dev_marks), real]
     return pytest.mark.parametrize("rig", params, indirect=True)
 
 
@@ -53,8 +54,12 @@ _DEFINITIONS = "apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
 @contextlib.asynccontextmanager
-async def dev_rig(tmp_path: Path) -> AsyncIterator[Rig]:
-    """The dev cluster's server and controllers, for one test."""
+async def dev_rig(tmp_path: Path, *, collects_garbage: bool = False) -> AsyncIterator[Rig]:
+    """The dev cluster's server and controllers, for one test.
+
+    Half of a start would be the garbage collector's watches, which few tests need.
+    """
+    without = [] if collects_garbage else [garbage_collector.NAME]
     server = ApiServer()
     auth = install(server.core, key=SigningKey.create())
     async with server:
@@ -64,7 +69,7 @@ async def dev_rig(tmp_path: Path) -> AsyncIterator[Rig]:
         confined = tmp_path / "operator.kubeconfig"
         write(confined, _access(server))
         async with Client(ClientConfig.from_kubeconfig(kubeconfig)) as client:
-            controllers = ControllerManager(client, root_ca=server.ca_pem)
+            controllers = ControllerManager(client, root_ca=server.ca_pem, without=without)
             await client.resource("v1/nodes").create(node_named(NODE))
             async with running(controllers.run(), "controllers") as task:
                 await first_of(controllers.wait_synced(), [task])

@@ -28,6 +28,7 @@ async def _elastiservice(rig: Rig, name: str = "web"):
         return None
 
 
+@pytest.mark.garbage_collector
 async def test_deleting_wakes_first_and_removes_everything_then(rig: Rig):
     rig.cluster.kubelet.may_be_ready = lambda pod: False
     await rig.web(replicas=0)

@@ -16,6 +16,7 @@ from kubeloop.client import AlreadyExists
 pytestmark = [everywhere, pytest.mark.timeout(180)]
 
 
+@pytest.mark.garbage_collector
 async def test_a_whole_cycle_with_no_more_rights_than_granted(rig: Rig, prometheus: FakePrometheus):
     await rig.web(triggers=[prometheus.trigger()])
     async with rig.operator() as operator:

@@ -39,6 +39,7 @@ async def test_an_elastiservice_may_come_before_its_target_and_its_service(rig: 
         await eventually(lambda: rig.events("ServiceMissing"))
 
 
+@pytest.mark.garbage_collector
 async def test_a_service_that_is_deleted_and_made_again_is_held_again(rig: Rig):
     await rig.web(replicas=0)
     async with rig.operator():

@@ -28,7 +28,7 @@ from devkube.controllers import (
 from devkube.controllers.context import SharedInformers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from devkube.controllers.context import ControllerSpec
     from kubeloop.aio.clock import Clock
@@ -51,6 +51,7 @@ class ControllerManager:
 
     `root_ca` is the server's certificate authority (PEM), to be published in every namespace; without
     it nothing is. `node_grace` is how many seconds a node may be silent before it counts as lost.
+    `without` names controllers that are left out: the garbage collector alone watches every kind.
     """
 
     def __init__(
@@ -60,6 +61,7 @@ class ControllerManager:
         clock: Clock | None = None,
         root_ca: bytes | None = None,
         node_grace: float = node_lifecycle.GRACE_SECONDS,
+        without: Collection[str] = (),
     ) -> None:
         self._shared = SharedInformers(client, clock=clock)
         makers: list[Callable[[SharedInformers], ControllerSpec]] = [
@@ -69,7 +71,9 @@ class ControllerManager:
         if root_ca is not None:
             makers.append(lambda shared: namespace.make_certificates(shared, root_ca.decode()))
         made = [make(self._shared) for make in makers]
-        self._parts: dict[str, ControllerSpec] = {part.name: part for part in made}
+        self._parts: dict[str, ControllerSpec] = {
+            part.name: part for part in made if part.name not in without
+        }
         self._synced = asyncio.Event()
 
     @property
