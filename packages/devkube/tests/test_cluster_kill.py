@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import random
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from tests.dev_process import dev_process
 
 from kubeloop.client import Client, ClientConfig, KubeError
 from kubeloop.client.retry import RetryPolicy
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 ROUNDS = 4
@@ -24,6 +26,11 @@ class Ledger:
     def __init__(self) -> None:
         self.certain: dict[str, int] = {}
         self.possible: dict[str, int | None] = {}
+        self.acknowledged = 0
+
+    def has(self, writes: int) -> bool:
+        """Whether so many were acknowledged in all."""
+        return self.acknowledged >= writes
 
     def expected(self, name: str) -> set[int | None]:
         """Return the values that an object may have: the acknowledged, or one under way."""
@@ -60,6 +67,7 @@ async def write_for_ever(client: Client, ledger: Ledger, writer: int, first: int
             await maps.delete(name)
             del ledger.certain[name]
         del ledger.possible[name]
+        ledger.acknowledged += 1
 
 
 async def found_at(client: Client) -> dict[str, int]:
@@ -82,7 +90,6 @@ def check(ledger: Ledger, found: dict[str, int]) -> None:
 async def test_every_acknowledged_write_survives(tmp_path: Path) -> None:
     chance = random.Random(7)
     ledger = Ledger()
-    writes = 0
     for round_ in range(ROUNDS):
         async with dev_process(tmp_path, "--data-dir", str(tmp_path / "data")) as dev:
             # Starting is a moment like any other.
@@ -97,14 +104,15 @@ async def test_every_acknowledged_write_survives(tmp_path: Path) -> None:
                     asyncio.create_task(write_for_ever(client, ledger, writer, first))
                     for writer in range(WRITERS)
                 ]
-                await asyncio.sleep(chance.uniform(0.05, 1.0))
+                enough = ledger.acknowledged + 2 * WRITERS
+                # A kill before anything is acknowledged would prove nothing.
+                await eventually(functools.partial(ledger.has, enough))
+                await asyncio.sleep(chance.uniform(0.0, 0.8))
                 await dev.kill()
                 await asyncio.wait(tasks)
                 for task in tasks:
                     with contextlib.suppress(KubeError):
                         await task
-                writes += len(ledger.certain)
-    assert writes > WRITERS, "the writers hardly wrote: this proves nothing"
     async with dev_process(tmp_path, "--data-dir", str(tmp_path / "data")) as dev:
         await dev.ready()
         async with Client(ClientConfig.from_kubeconfig(dev.kubeconfig)) as client:

@@ -201,10 +201,10 @@ async def test_init_containers_run_in_order_before_the_others(cluster: Cluster):
 
 
 async def test_a_sidecar_runs_beside_and_ends_after_the_others(cluster: Cluster):
-    mark = cluster.directory / "order"
-    script = f"trap 'echo side >> {mark}; exit 0' TERM; echo up; while :; do sleep 0.02; done"
+    mark, up = cluster.directory / "order", cluster.directory / "up"
+    script = f"trap 'echo side >> {mark}; exit 0' TERM; : > {up}; while :; do sleep 0.02; done"
     side = shell(script, name="side", restartPolicy="Always")
-    main = shell(f"sleep 0.3; echo main >> {mark}")
+    main = shell(f"until [ -e {up} ]; do sleep 0.02; done; echo main >> {mark}")
     await cluster.create(pod(main, initContainers=[side], restartPolicy="Never"))
     seen = await cluster.until(lambda p: p["status"]["phase"] == "Succeeded")
     assert mark.read_text() == "main\nside\n"
