@@ -1,13 +1,16 @@
 """The report: what every scenario lost and held, on every environment; a page for people, and JSON.
 
 Each run leaves a result behind (`Result`, a JSON file); the page is made from all of them, so that a
-suite that ends early still has a report of what it did.
+suite that ends early still has a report of what it did. The workers of one run write one report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import fcntl
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TextIO
 
 import msgspec
 
@@ -15,6 +18,7 @@ from tests.e2e.account import MOST_LAG
 
 RESULTS, FAILURES = "results", "failures"
 PAGE, DATA, PICTURE = "report.md", "report.json", "cycle.svg"
+RUN = "run"
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,12 +51,34 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     examples: list[str] = []
 
 
+def begin(output: Path, run: str) -> None:
+    """Remove an earlier run's report; of one run's workers, the first does."""
+    with _locked(output) as last:
+        if last.read() == run:
+            return
+        forget(output)
+        last.seek(0)
+        last.truncate()
+        last.write(run)
+
+
 def keep(output: Path, result: Result) -> None:
-    """Write a result down, and the page anew."""
-    folder = output / RESULTS
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{file_name(result)}.json").write_bytes(msgspec.json.encode(result))
-    write(output)
+    """Write a result down, and the page again."""
+    with _locked(output):
+        folder = output / RESULTS
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{file_name(result)}.json").write_bytes(msgspec.json.encode(result))
+        write(output)
+
+
+@contextlib.contextmanager
+def _locked(output: Path) -> Iterator[TextIO]:
+    """Keep other workers out; the file says whose run the report is of."""
+    output.mkdir(parents=True, exist_ok=True)
+    with (output / RUN).open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        yield file
 
 
 def file_name(result: Result) -> str:

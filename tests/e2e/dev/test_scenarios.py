@@ -1,7 +1,8 @@
 """Every scenario on the dev cluster: one installation, one scenario after the other.
 
-The cluster is a process of its own, as `elasti dev` starts it; operator, resolver and apps are its pods.
-It has no etcd; that one plays on the real control plane only.
+Two workers share the table, each with a cluster and about half of the time. The cluster is a process
+of its own, as `elasti dev` starts it; operator, resolver and apps are its pods. It has no etcd; that
+one plays on the real control plane only.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from tests.e2e.table import Scenario
 from tests.e2e.testbed import Unsupported
 
 pytestmark = pytest.mark.timeout(1500)
+
+HALVES = ("first half", "second half")
+SCENARIOS = table.all_but("etcd")
+MIDDLE = SCENARIOS.index(table.by_name("leader-waking")[0])
 
 
 class Session:
@@ -49,22 +54,30 @@ async def environment(session: Session) -> AsyncIterator[Environment]:
         yield environment
 
 
-@pytest.mark.parametrize("scenario", table.all_but("etcd"), ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        pytest.param(scenario, id=f"{HALVES[at >= MIDDLE]}-{scenario.name}")
+        for at, scenario in enumerate(SCENARIOS)
+    ],
+)
 async def test_nothing_is_lost(
     environment: Environment, scenario: Scenario, e2e_settings: Settings, tmp_path: Path
 ):
     await running.run(environment, scenario, e2e_settings, tmp_path)
 
 
+@pytest.mark.parametrize("half", HALVES[:1])
 async def test_the_report_names_what_this_environment_cannot_play(
-    environment: Environment, e2e_settings: Settings
+    environment: Environment, e2e_settings: Settings, half: str
 ):
     with pytest.raises(Unsupported) as refused:
         await environment.testbed.restart_etcd()
     running.not_here(environment, table.by_name("etcd")[0], e2e_settings, refused.value)
 
 
-async def test_every_namespace_of_the_scenarios_goes_away(environment: Environment):
+@pytest.mark.parametrize("half", HALVES)
+async def test_every_namespace_of_the_scenarios_goes_away(environment: Environment, half: str):
     namespaces = environment.client.resource("v1/namespaces")
 
     async def gone() -> bool:

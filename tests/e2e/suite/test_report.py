@@ -53,8 +53,18 @@ def test_results_of_one_suite_make_one_report(tmp_path: Path):
         ("control plane, kube-proxy", 100),
         ("dev cluster", 50),
     ]
-    report.forget(tmp_path)
+
+
+def test_workers_of_one_run_write_one_report_and_the_next_run_its_own(tmp_path: Path):
+    report.begin(tmp_path, "one")
+    report.keep(tmp_path, result())
+    report.begin(tmp_path, "one")
+    report.keep(tmp_path, result(environment="control plane, kube-proxy"))
+    assert len(json.loads((tmp_path / report.DATA).read_text())) == 2
+    report.begin(tmp_path, "two")
     assert not (tmp_path / report.PAGE).exists()
+    report.keep(tmp_path, result())
+    assert len(json.loads((tmp_path / report.DATA).read_text())) == 1
 
 
 def test_the_picture_has_every_request_and_what_the_cluster_did():
