@@ -67,6 +67,7 @@ MATRIX: dict[str, tuple[list[str], JsonObject]] = {
             "elastiResolver": {"proxy": {"resources": {"limits": {"cpu": "2"}}}},
         },
     ),
+    "shared_port": (["--shared-port"], {"sharedPort": {"enabled": True}}),
     "pull_secrets": (
         ["--image-pull-secret=one", "--image-pull-secret=two"],
         {"global": {"imagePullSecrets": [{"name": "one"}, "two"]}},

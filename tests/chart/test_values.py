@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, Phase, example, given, settings
 
 from elasti._version import __version__
 from tests.chart.drawing import NAMESPACES, values
@@ -134,9 +134,17 @@ EVERYTHING = {
 
 
 @pytest.mark.controlplane
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+# The same draws each time, and no shrinking: a draw takes most of a second.
+@settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
 @example({})
 @example(EVERYTHING)
+@example({"global": {"imagePullSecrets": ["3", {"name": "3"}], "labels": {"a": "1"}}})
 @given(values())
 def test_whatever_the_schema_lets_pass_is_rendered_and_accepted(
     server: ControlPlane, drawn: JsonObject

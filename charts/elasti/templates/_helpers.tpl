@@ -16,7 +16,7 @@ Names are fixed: they are those of `elasti install`, and there is one installati
 app.kubernetes.io/name: elasti
 app.kubernetes.io/part-of: elasti
 app.kubernetes.io/managed-by: {{ .root.Release.Service }}
-app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
 app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
 {{- with .program }}
@@ -64,7 +64,7 @@ included, keeps those that it has, and pods get them too.
 {{- end -}}
 name: {{ .name }}
 {{- with .namespace }}
-namespace: {{ . }}
+namespace: {{ . | quote }}
 {{- end }}
 labels:
   {{- toYaml $labels | nindent 2 }}
@@ -85,9 +85,27 @@ annotations:
 
 {{/* Names, or objects with a name. */}}
 {{- define "elasti.pullSecrets" -}}
+{{- $names := list }}
 {{- range .Values.global.imagePullSecrets }}
-- name: {{ kindIs "string" . | ternary . (get (kindIs "map" . | ternary . dict) "name") }}
+{{- $names = append $names (kindIs "string" . | ternary . (get (kindIs "map" . | ternary . dict) "name")) }}
 {{- end }}
+{{- range uniq $names }}
+- name: {{ . | quote }}
+{{- end }}
+{{- end }}
+
+{{/* Not empty where the shared port is open: as it is said, else while KubeElasti's operator is in the namespace. */}}
+{{- define "elasti.sharedPort" -}}
+{{- if kindIs "bool" .Values.sharedPort.enabled -}}
+{{ .Values.sharedPort.enabled | ternary "open" "" }}
+{{- else -}}
+{{- range (lookup "apps/v1" "Deployment" .Release.Namespace "").items -}}
+{{- $labels := .metadata.labels | default dict -}}
+{{- if and (eq (get $labels "control-plane") "controller-manager") (eq (get $labels "app.kubernetes.io/part-of") "elasti") -}}
+open
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- end }}
 
 {{- define "elasti.watched" -}}
@@ -139,6 +157,7 @@ annotations:
   "prometheusTriggerAuthorizationHeader" "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER" -}}
 {{- if eq .program "resolver" -}}
   {{- $_ := set $settings "TMPDIR" "/run/elasti" -}}
+  {{- if include "elasti.sharedPort" $root }}{{ $_ := set $settings "ELASTI_RESOLVER_PROXY_PORT" "8012" }}{{ end -}}
   {{- if ne $root.Values.global.kubernetesClusterDomain "cluster.local" -}}
     {{- $_ := set $settings "KUBERNETES_CLUSTER_DOMAIN" $root.Values.global.kubernetesClusterDomain -}}
   {{- end -}}
