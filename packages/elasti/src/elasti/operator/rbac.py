@@ -11,7 +11,10 @@ from elasti.api.rbac import READ, PolicyRule
 from elasti.operator.autoscalers import AUTOSCALERS
 
 NAMESPACED_RULES = (
-    PolicyRule(GROUP, (PLURAL,), ("list", "watch", "patch"), "finalizer and durable requests"),
+    # `update` is never sent: the admission policy lets accounts without it change two annotations only.
+    PolicyRule(
+        GROUP, (PLURAL,), ("list", "watch", "patch", "update"), "finalizer and durable requests"
+    ),
     PolicyRule(GROUP, (f"{PLURAL}/status",), ("patch",), "status"),
     PolicyRule(
         "",

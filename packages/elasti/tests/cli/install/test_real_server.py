@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+from typing import Any
+
 import pytest
 from click.testing import CliRunner
 
+from elasti.api.names import (
+    API_VERSION,
+    KEEP_AWAKE_ANNOTATION,
+    KIND,
+    PLURAL,
+    SLEEP_ANNOTATION,
+    WAKE_ANNOTATION,
+)
 from elasti.cli.install.apply import reference
-from elasti.cli.install.bundle import bundle
-from elasti.cli.install.choices import Choices
+from elasti.cli.install.bundle import bundle, definition
+from elasti.cli.install.choices import Choices, Program, account
 from elasti.cli.main import main
 from tests.controlplane.rig import ControlPlane
+from tests.waiting import eventually_blocking
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(120)]
 
@@ -46,3 +59,64 @@ def test_kubectl_takes_the_manifests(controlplane: ControlPlane):
         dry = ("--server-side", "--dry-run=server", "--force-conflicts", "-f", "-")
         said = controlplane.kubectl("apply", *dry, stdin=manifests)
         assert said.count("serverside-applied") == manifests.count("\n---\n") + 1
+
+
+FREE = {"annotations": {WAKE_ANNOTATION: "now", KEEP_AWAKE_ANNOTATION: "later"}}
+TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+REFUSED = (
+    {"spec": {"service": "other"}},
+    {"spec": {"scaleTargetRef": TARGET | {"name": "other"}}},
+    {"metadata": {"annotations": {SLEEP_ANNOTATION: "now"}}},
+    {"metadata": {"annotations": {"mine": None}}},
+    {"metadata": {"annotations": None}},
+    {"metadata": {"labels": {"a": "b"}}},
+    {"metadata": {"finalizers": None}},
+)
+
+
+def test_an_account_that_may_only_patch_may_wake_and_no_more(controlplane: ControlPlane):
+    """The resolver's own account, which a compromised resolver has, is bound by the same policy."""
+    place = controlplane.create_namespace("place")
+    confined = Choices(namespace=place, namespaced=True, watch_namespaces=(place,))
+    kinds = ("ServiceAccount", "Role", "RoleBinding")
+    apply(controlplane, definition())
+    crd = definition()["metadata"]["name"]
+    controlplane.kubectl("wait", "--for=condition=Established", f"crd/{crd}")
+    apply(controlplane, *(part.obj for part in bundle(confined) if part.obj["kind"] in kinds))
+    meta = {"name": "web", "namespace": place, "annotations": {"mine": "x"}, "finalizers": ["a/b"]}
+    spec = {"service": "web", "scaleTargetRef": TARGET}
+    apply(controlplane, {"apiVersion": API_VERSION, "kind": KIND, "metadata": meta, "spec": spec})
+    path = f"/apis/{API_VERSION}/namespaces/{place}/{PLURAL}/web"
+
+    def patched(program: Program, body: dict[str, Any]) -> int:
+        token = controlplane.service_account_token(place, account(program))
+        kind = "application/merge-patch+json"
+        return controlplane.api_as(token).request("PATCH", path, body, content_type=kind).status
+
+    policy = [part.obj for part in bundle(Choices(namespace=place)) if part.needs is not None]
+    assert patched(Program.RESOLVER, {"metadata": {"labels": {"seen": "before"}}}) == 200
+    try:
+        apply(controlplane, *policy)
+        # It is in force a moment after it was written; until then every try changes something.
+        tries = itertools.count()
+        eventually_blocking(
+            lambda: (
+                patched(Program.RESOLVER, {"metadata": {"labels": {"n": f"n{next(tries)}"}}}) == 403
+            )
+        )
+        assert [patched(Program.RESOLVER, body) for body in REFUSED] == [403] * len(REFUSED)
+        assert patched(Program.RESOLVER, {"metadata": FREE}) == 200
+        assert (
+            patched(Program.RESOLVER, {"metadata": {"annotations": {WAKE_ANNOTATION: None}}}) == 200
+        )
+        assert patched(Program.OPERATOR, {"metadata": {"finalizers": None}}) == 200
+    finally:
+        items = {"apiVersion": "v1", "kind": "List", "items": policy}
+        controlplane.kubectl("delete", "-f", "-", stdin=json.dumps(items))
+
+
+def apply(controlplane: ControlPlane, *objects: dict[str, Any]) -> None:
+    items = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+    controlplane.kubectl(
+        "apply", "--server-side", "--force-conflicts", "-f", "-", stdin=json.dumps(items)
+    )

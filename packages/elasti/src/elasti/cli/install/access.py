@@ -18,7 +18,17 @@ from elasti.api.defaults import (
     RESOLVER_ADMIN_PORT,
     RESOLVER_SHARED_PORT,
 )
-from elasti.api.names import AGGREGATE_LABEL, OPERATOR, OPERATOR_SERVICE, RESOLVER, RESOLVER_SERVICE
+from elasti.api.names import (
+    AGGREGATE_LABEL,
+    GROUP,
+    KEEP_AWAKE_ANNOTATION,
+    OPERATOR,
+    OPERATOR_SERVICE,
+    PLURAL,
+    RESOLVER,
+    RESOLVER_SERVICE,
+    WAKE_ANNOTATION,
+)
 from elasti.cli.install.choices import Choices, Manifest, Program, account, metadata, selector
 from elasti.operator import rbac as operator
 from elasti.resolver import rbac as resolver
@@ -36,6 +46,8 @@ TARGETS = f"{OPERATOR}-targets"
 LEADER = f"{OPERATOR}-leader"
 OPERATORS = f"{RESOLVER}-operators"
 PRIORITY_CLASS = "elasti-critical"
+MAY_WAKE = "elasti-may-wake"
+_ADMISSION = "admissionregistration.k8s.io/v1"
 _RULES = {
     Program.OPERATOR: operator.NAMESPACED_RULES,
     Program.RESOLVER: resolver.NAMESPACED_RULES,
@@ -77,6 +89,100 @@ def _clusterwide(choices: Choices) -> Iterator[Manifest]:
         _collecting(choices),
     )
     yield Manifest("The operator may do it.", _bound(TARGETS, Program.OPERATOR, choices))
+
+
+def wake_policy(choices: Choices) -> Iterator[Manifest]:
+    """Yield what lets people, and the resolver, wake and no more. It is for the whole cluster."""
+    if choices.namespaced:
+        return
+    needs = (_ADMISSION, "ValidatingAdmissionPolicy")
+    yield Manifest(
+        "An account that may patch ElastiServices and not update them may wake them and keep them awake, and"
+        " change nothing else. The resolver is such an account. Kubernetes 1.30 or newer.",
+        {
+            "apiVersion": _ADMISSION,
+            "kind": "ValidatingAdmissionPolicy",
+            "metadata": metadata(MAY_WAKE, choices),
+            "spec": _wake_rules(),
+        },
+        needs,
+    )
+    yield Manifest(
+        "The policy is in force everywhere.",
+        {
+            "apiVersion": _ADMISSION,
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": metadata(MAY_WAKE, choices),
+            "spec": {"policyName": MAY_WAKE, "validationActions": ["Deny"]},
+        },
+        needs,
+    )
+    role = {
+        "apiVersion": _VERSION,
+        "kind": "ClusterRole",
+        "metadata": metadata(MAY_WAKE, choices),
+        "rules": [{"apiGroups": [GROUP], "resources": [PLURAL], "verbs": ["get", "patch"]}],
+    }
+    yield Manifest(
+        "For people who may wake: bind it to them. Safe with the policy only.", role, needs
+    )
+
+
+def _wake_rules() -> JsonObject:
+    free = [WAKE_ANNOTATION, KEEP_AWAKE_ANNOTATION]
+    same = [
+        "object.spec == oldObject.spec",
+        *(
+            f"has(object.metadata.{field}) == has(oldObject.metadata.{field}) &&"
+            f" (!has(object.metadata.{field}) || object.metadata.{field} == oldObject.metadata.{field})"
+            for field in ("labels", "finalizers", "ownerReferences")
+        ),
+        (
+            "variables.after.all(name, name in variables.free ||"
+            " (name in variables.before && variables.before[name] == variables.after[name]))"
+        ),
+        "variables.before.all(name, name in variables.free || name in variables.after)",
+    ]
+    return {
+        "failurePolicy": "Fail",
+        "matchConstraints": {
+            "resourceRules": [
+                {
+                    "apiGroups": [GROUP],
+                    "apiVersions": ["*"],
+                    "operations": ["UPDATE"],
+                    "resources": [PLURAL],
+                }
+            ]
+        },
+        # Those who may update are asked nothing.
+        "matchConditions": [
+            {
+                "name": "may-not-update",
+                "expression": f"!authorizer.group('{GROUP}').resource('{PLURAL}')"
+                ".namespace(request.namespace).name(request.name).check('update').allowed()",
+            }
+        ],
+        "variables": [
+            {"name": "free", "expression": f"[{', '.join(map(repr, free))}]"},
+            *(
+                {
+                    "name": name,
+                    "expression": f"has({obj}.metadata.annotations) ? {obj}.metadata.annotations : {{}}",
+                }
+                for name, obj in (("before", "oldObject"), ("after", "object"))
+            ),
+        ],
+        "validations": [
+            {
+                "expression": expression,
+                "reason": "Forbidden",
+                "message": "without the right to update ElastiServices only the annotations"
+                f" {' and '.join(free)} may be changed",
+            }
+            for expression in same
+        ],
+    }
 
 
 def _namespaced(choices: Choices) -> Iterator[Manifest]:

@@ -33,6 +33,7 @@ from elasti.cli.install.access import (
     priorities,
     roles,
     services,
+    wake_policy,
 )
 from elasti.cli.install.choices import (
     DEFINITION_LABELS,
@@ -327,6 +328,7 @@ def _parts(choices: Choices) -> Iterator[Manifest]:
         accounts,
         roles,
         priorities,
+        wake_policy,
         services,
         policies,
         budgets,

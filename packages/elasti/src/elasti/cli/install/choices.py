@@ -244,10 +244,11 @@ _APP = "app"
 
 
 class Manifest(NamedTuple):
-    """An object, and what it is there for."""
+    """An object, and what it is there for; `needs`: left out by servers without this version and kind."""
 
     why: str
     obj: JsonObject
+    needs: tuple[str, str] | None = None
 
 
 def account(program: Program) -> str:

@@ -29,6 +29,7 @@ from elasti.cli.install.rollout import definition_served, programs_available
 from kubeloop.client.errors import Forbidden, NoMatch, NotFound
 
 if TYPE_CHECKING:
+    from elasti.cli.install.choices import Manifest
     from elasti.cli.install.inventory import InstalledObject, InstalledOperator
     from elasti.cli.progress import Progress
     from kubeloop.client import Client
@@ -89,7 +90,21 @@ class Installer:
     async def _dry_run(self) -> list[AppliedObject]:
         """Ask the server for everything, so that a refusal comes before the first change."""
         asking = ServerSideApplier(self._client, dry_run=True)
-        return [await asking.apply(part.obj) for part in bundle(await self._addressed())]
+        parts = await self._served(await self._addressed())
+        return [await asking.apply(part.obj) for part in parts]
+
+    async def _served(self, choices: Choices) -> list[Manifest]:
+        """Return the parts, without those that an older server cannot have."""
+        found, missing = [], set()
+        for part in bundle(choices):
+            if part.needs is not None and part.needs not in missing:
+                try:
+                    await self._client.mapper.by_kind(*part.needs)
+                except NoMatch:
+                    missing.add(part.needs)
+            if part.needs not in missing:
+                found.append(part)
+        return found
 
     def _announce(self, changed: list[AppliedObject], leftovers: list[InstalledObject]) -> None:
         if not changed and not leftovers:
@@ -112,7 +127,7 @@ class Installer:
 
     async def _apply(self, wait: float | None) -> None:
         applier = ServerSideApplier(self._client, from_helm=self._from_helm)
-        for part in bundle(self._choices):
+        for part in await self._served(self._choices):
             if part.obj["kind"] != "Deployment":
                 self._report(await applier.apply(part.obj))
             if part.obj["kind"] == "CustomResourceDefinition" and wait is not None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _RBAC = "rbac.authorization.k8s.io/v1"
 _DEPLOYMENTS = "apps/v1/deployments"
+_ADMISSION = "admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 _OPERATOR_LABELS = "app.kubernetes.io/part-of=elasti"
 _KUBEELASTI = {"control-plane": "controller-manager"}
 
@@ -58,6 +59,12 @@ KINDS = (
     InstalledKind(f"{_RBAC}/clusterrolebindings", "ClusterRoleBinding", is_clusters=True),
     InstalledKind(f"{_RBAC}/clusterroles", "ClusterRole", is_clusters=True),
     InstalledKind("scheduling.k8s.io/v1/priorityclasses", "PriorityClass", is_clusters=True),
+    InstalledKind(
+        "admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+        "ValidatingAdmissionPolicyBinding",
+        is_clusters=True,
+    ),
+    InstalledKind(_ADMISSION, "ValidatingAdmissionPolicy", is_clusters=True),
     InstalledKind("v1/serviceaccounts", "ServiceAccount"),
 )
 
@@ -142,6 +149,8 @@ async def _listed(
         return [item async for item in resource.items(selector=selector, namespace=places[0])]
     try:
         return [item async for item in resource.items(selector=selector, namespace="")]
+    except NotFound:
+        return []  # An older server has no such kind.
     except Forbidden:
         # Who may not see the cluster's own roles has made none of them.
         known = () if kind.is_clusters else dict.fromkeys(places)
