@@ -69,6 +69,7 @@ types: $(READY) ## Check types (mypy --strict)
 layers: $(READY) ## Check the import contracts (.importlinter) and that generated files are current
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python hack/conformance_table.py --check
+	$(BIN)/python hack/metrics_reference.py --check
 
 format: $(READY) ## Format the code and fix what ruff can fix
 	$(BIN)/ruff check --fix-only $(CODE)

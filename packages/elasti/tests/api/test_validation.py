@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasti.api.parsing import parse_duration
+from elasti.api.parsing import misspelt_variables, parse_duration
 from elasti.api.types import ElastiServiceSpec
 from elasti.api.validation import problems
 from elasti.triggers.pods import PodsMetadata
@@ -139,3 +139,16 @@ def test_a_counter_is_known_by_its_name_unless_said_otherwise():
 def test_headers_do_not_show_in_the_representation():
     secret = {"query": "up", "threshold": 1, "headers": {"Authorization": "Bearer secret"}}
     assert "secret" not in repr(read_metadata("prometheus", secret))
+
+
+def test_a_variable_that_is_nearly_known_is_named_with_the_nearest():
+    known = ("POLLING_INTERVAL", "ELASTI_RESOLVER_PORT", "ELASTI_ENGAGE_SETTLE")
+    environ = (
+        *("POLING_INTERVAL", "ELASTI_ENGAGE_SETTEL", "ELASTI_RESOLVER_PORT", "PATH"),
+        # What Kubernetes sets for a Service of the namespace.
+        *("ELASTI_RESOLVER_SERVICE_PORT", "ELASTI_RESOLVER_PORT_8012_TCP"),
+    )
+    assert misspelt_variables(known, environ) == {
+        "POLING_INTERVAL": "POLLING_INTERVAL",
+        "ELASTI_ENGAGE_SETTEL": "ELASTI_ENGAGE_SETTLE",
+    }

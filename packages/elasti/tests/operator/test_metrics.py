@@ -13,6 +13,7 @@ from tests.controllers.support import eventually
 from tests.operator.rig import FakePrometheus, Rig
 
 from devkube.apiserver.faults import InjectedFault
+from elasti.api.types import ElastiServiceSpec, ScaleTargetRef
 from elasti.operator.handover.machine import State
 from elasti.operator.metrics import OperatorMetrics
 from kubeloop.controller.reconcile import Request
@@ -64,8 +65,9 @@ def moved(metrics: OperatorMetrics, request: Request) -> None:
     metrics.state(request, State.PROXY)
     metrics.follows(request, "add")
     metrics.handled(request, "target")
-    metrics.scaled(request, "web", "web", None)
-    metrics.woken("scaling")
+    ref = ScaleTargetRef("apps/v1", "Deployment", "web")
+    metrics.scaled(request, ElastiServiceSpec(scale_target_ref=ref, service="web"), None)
+    metrics.wake_answered("scaling")
     metrics.observe_watches(lambda: {"v1/services": 1}, lambda: {"v1/services": 2})
 
 
@@ -178,7 +180,7 @@ async def test_each_of_them_moves_in_the_life_of_an_elastiservice(
         await shows("elasti_operator_informer_counter", action="add", **own)
         await shows("elasti_operator_informer_handler_counter", key="target", **own)
         await shows("elasti_operator_informer_handler_counter", key="slices", **own)
-        scaled = {"service_name": "web", "namespace": rig.namespace, "target": "web"}
+        scaled = {"service_name": "web", "namespace": rig.namespace, "target": "Deployment-web"}
         await shows("elasti_operator_scale_counter", error="success", **scaled)
         # The library's own, under the names of client-go and controller-runtime.
         await shows("workqueue_adds_total")

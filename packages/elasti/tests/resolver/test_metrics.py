@@ -17,12 +17,16 @@ from kubeloop.aio.wait import poll
 from kubeloop.metrics.text import Histogram, MetricFamily, exposition
 
 KUBEELASTI = {
-    "elasti_resolver_host_extraction_count",
-    "elasti_resolver_queued_count",
-    "elasti_resolver_incoming_requests",
-    "elasti_resolver_traffic_switch_count",
-    "elasti_resolver_operator_rpc_count",
+    "elasti_resolver_host_extraction_count": {"extractionType", "source", "hostHeader", "error"},
+    "elasti_resolver_queued_count": {"source", "namespace"},
+    "elasti_resolver_incoming_requests": {
+        *("source", "target", "sourceHost", "targetHost", "namespace", "method"),
+        *("requestURI", "status", "error"),
+    },
+    "elasti_resolver_traffic_switch_count": {"source", "enabled"},
+    "elasti_resolver_operator_rpc_count": {"error"},
 }
+_ENDS = (("2xx", "success"), ("5xx", "failed"))
 
 
 def service(resolver: Worker) -> WakeableService:
@@ -56,7 +60,10 @@ async def test_requests_are_counted_under_kubeelastis_names():
         worker(cluster, url) as resolver,
     ):
         text = (await resolver.view.metrics()).decode()
-        assert {name for name in KUBEELASTI if f"# TYPE {name} " in text} == KUBEELASTI
+        assert {name for name in KUBEELASTI if f"# TYPE {name} " in text} == KUBEELASTI.keys()
+        labels = {family.name: {*family.labels} for family in resolver.view.own()}
+        # What belongs to one Service names it, too.
+        assert all(theirs <= labels[name] for name, theirs in KUBEELASTI.items())
         quiet = await scrape(resolver)
         assert web not in quiet.get("elasti_resolver_connections", {})
         cluster.publish("web", {"http": port})
@@ -65,7 +72,7 @@ async def test_requests_are_counted_under_kubeelastis_names():
         await poll(lambda: service(resolver).wake.timeout_seconds == 600, 0.01, timeout=30)
         left = asyncio.create_task(get(port))
         await poll(lambda: held(resolver) == 1, 0.01, timeout=30)
-        assert (await scrape(resolver))["elasti_resolver_queued_count"][web] == 1
+        assert (await scrape(resolver))["elasti_resolver_queued_count"][*web, "web"] == 1
         left.cancel()
         await poll(lambda: held(resolver) == 0, 0.01, timeout=30)
         served = asyncio.create_task(get(port))
@@ -83,17 +90,20 @@ async def test_requests_are_counted_under_kubeelastis_names():
     assert len(after["reflector_watches"]) == 4
     assert len(after["reflector_list_duration_seconds_count"]) == 4
     answers = after["elasti_resolver_incoming_requests_count"]
-    assert answers == {(*web, "2xx"): 2, (*web, "5xx"): 1}
-    assert after["elasti_resolver_incoming_requests_sum"][*web, "5xx"] >= 0.9
+    ok, failed = ((*web, *["web"] * 4, "", "", *end) for end in _ENDS)
+    assert answers == {ok: 2, failed: 1}
+    assert after["elasti_resolver_incoming_requests_sum"][failed] >= 0.9
     assert after["elasti_resolver_hold_seconds_count"] == {
         (*web, "2xx"): 1,
         (*web, "5xx"): 1,
         (*web, "left"): 1,
     }
     assert after["elasti_resolver_hold_seconds_bucket"][*web, "5xx", "600"] == 1
-    assert after["elasti_resolver_traffic_switch_count"] == {(*web, "true"): 1, (*web, "false"): 1}
-    assert after["elasti_resolver_operator_rpc_count"][("success",)] >= 1
-    assert after["elasti_resolver_queued_count"][web] == 0
+    switches = after["elasti_resolver_traffic_switch_count"]
+    assert switches == {(*web, "web", "enabled"): 1, (*web, "web", "disabled"): 1}
+    assert after["elasti_resolver_operator_rpc_count"][("",)] >= 1
+    assert after["elasti_resolver_queued_count"][*web, "web"] == 0
+    assert after["elasti_cold_start_seconds_count"][("ask",)] >= 1
 
 
 def test_a_histogram_is_written_as_others_read_it():

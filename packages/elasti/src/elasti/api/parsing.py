@@ -6,8 +6,9 @@ complaints are reported at once. Pure.
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeAlias
 
 _SECONDS_PER_UNIT = {
@@ -20,6 +21,9 @@ _SECONDS_PER_UNIT = {
     "m": 60.0,
     "h": 3600.0,
 }
+NEAR = 0.85
+"""How alike two names are, from 0 to 1, of which one may be the other misspelt."""
+_SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT\w*|PORT(_\d+_(TCP|UDP|SCTP)\w*)?)\Z")
 _PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 _WHOLE = re.compile(rf"[+-]?(?:{_PART.pattern})+\Z")
 
@@ -59,6 +63,19 @@ def read_variables(variables: Variables, environ: Mapping[str, str]) -> dict[str
     if complaints:
         raise SettingsError("; ".join(complaints))
     return values
+
+
+def misspelt_variables(known: Collection[str], environ: Iterable[str]) -> dict[str, str]:
+    """Return the variables that are nearly one of the known, each with the nearest.
+
+    Kubernetes sets variables for every Service of the namespace; those are no mistake of anybody.
+    """
+    found = {}
+    for name in sorted(set(environ) - set(known)):
+        near = difflib.get_close_matches(name, known, n=1, cutoff=NEAR)
+        if near and not _SERVICE_LINK.search(name):
+            found[name] = near[0]
+    return found
 
 
 def parse_list(text: str) -> tuple[str, ...]:

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from elasti.api.parsing import misspelt_variables
+
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping
+    from collections.abc import Collection, Iterable, MutableMapping
 
     from structlog.typing import Processor
 
@@ -110,3 +112,11 @@ def _renderer(*, pretty: bool, colors: bool) -> Processor:
     return structlog.dev.ConsoleRenderer(
         colors=colors, exception_formatter=structlog.dev.plain_traceback
     )
+
+
+def warn_misspelt(known: Collection[str], environ: Iterable[str]) -> None:
+    """Log the variables that are nearly one that the program reads, and mean nothing as they are."""
+    for name, nearest in misspelt_variables(known, environ).items():
+        structlog.get_logger(__name__).warning(
+            "unknown variable; is it misspelt?", name=name, nearest=nearest
+        )

@@ -158,7 +158,8 @@ def _run(*, context: str | None, log_level: str, pretty: bool | None, **override
     from elasti.api.parsing import SettingsError
     from elasti.cli import logs
     from elasti.cli.running import failure_from
-    from elasti.operator.settings import OperatorSettings
+    from elasti.operator.settings import VARIABLES, OperatorSettings
+    from elasti.triggers.registry import trigger_types
     from kubeloop.client import KubeError
 
     try:
@@ -166,6 +167,8 @@ def _run(*, context: str | None, log_level: str, pretty: bool | None, **override
     except SettingsError as error:
         raise click.ClickException(str(error)) from error
     logs.configure(level=log_level, pretty=pretty)
+    triggers = (name for trigger in trigger_types().values() for name in trigger.variables)
+    logs.warn_misspelt({*VARIABLES, *triggers}, os.environ)
     try:
         asyncio.run(_operate(settings, context))
     except (KubeError, OSError) as error:

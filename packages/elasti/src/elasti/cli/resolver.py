@@ -113,7 +113,7 @@ def _run(flags: dict[str, Any], *, log_level: str, pretty: bool | None, worker_s
     from elasti.cli import logs
     from elasti.cli.running import failure_from
     from elasti.resolver.app import serve
-    from elasti.resolver.settings import ResolverSettings, without_effect
+    from elasti.resolver.settings import VARIABLES, ResolverSettings, without_effect
     from kubeloop.client.errors import KubeError
     from kubeloop.informer.sync import NotSynced
 
@@ -122,6 +122,8 @@ def _run(flags: dict[str, Any], *, log_level: str, pretty: bool | None, worker_s
         settings = ResolverSettings.from_env(os.environ, **flags)
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
+    if not worker_socket:
+        logs.warn_misspelt(VARIABLES, os.environ)
     if (names := without_effect(os.environ)) and not worker_socket:
         log = structlog.get_logger(__name__)
         log.info("some variables are set that mean nothing here", names=names)

@@ -17,6 +17,7 @@ from kubeloop.metrics.text import OwnedSeries
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from elasti.api.types import ElastiServiceSpec
     from kubeloop.controller.reconcile import Request
 
 _SUCCESS = "success"
@@ -137,10 +138,12 @@ class OperatorMetrics:
         self._handled.add(request, str(request), key, _SUCCESS)
 
     def scaled(
-        self, request: Request, service: str, target: str, error: BaseException | None
+        self, request: Request, spec: ElastiServiceSpec, error: BaseException | None
     ) -> None:
         """A target's scale was written, or could not be."""
-        self._scale.add(request, service, request.namespace, target, _class(error))
+        ref = spec.scale_target_ref
+        target = f"{ref.kind}-{ref.name}"
+        self._scale.add(request, spec.service, request.namespace, target, _class(error))
 
     def wake_answered(self, outcome: str) -> None:
         """A wake request was answered."""
@@ -193,10 +196,13 @@ class OperatorMetrics:
             self._informers.put(_UNOWNED, name, value=count)
         for name, count in self._restarts().items():
             self._rebuilt.put(_UNOWNED, name, value=count)
-        for metric in vars(self).values():
-            if isinstance(metric, OwnedSeries):
-                yield from metric.pieces()
+        for metric in self.own():
+            yield from metric.pieces()
         yield from map(str, self.library.families())
+
+    def own(self) -> Iterator[OwnedSeries]:
+        """Iterate over the metrics that are not the library's."""
+        yield from (metric for metric in vars(self).values() if isinstance(metric, OwnedSeries))
 
     def render(self) -> bytes:
         """Return everything in Prometheus' text format."""

@@ -170,13 +170,13 @@ class TargetWaker:
                     seen=await self._known(target),
                 )
         except (KubeError, NotScalable, TimeoutError) as error:
-            self._metrics.scaled(details.request, details.spec.service, target.name, error)
+            self._metrics.scaled(details.request, details.spec, error)
             _log.warning("wake-up failed", target=str(target), error=str(error))
             return IncomingReply(WakeOutcome.UNAVAILABLE, f"{target} cannot be scaled: {error}")
         scaled = outcome is ScaleUp.SCALED
         if scaled:
             took = asyncio.get_running_loop().time() - began
-            self._metrics.scaled(details.request, details.spec.service, target.name, None)
+            self._metrics.scaled(details.request, details.spec, None)
             self._metrics.woken(WakeCause.REQUEST)
             self._metrics.cold_start("scale", took)
             why = f"a request of {client or 'a client'}"

@@ -1,8 +1,9 @@
 """What a worker reports: activity, readiness, metrics as Prometheus text.
 
-Metrics are read from plain counters at the moment of the scrape. They have KubeElasti's names; labels are
-namespace, Service and the class of the status, so the number of series per Service is fixed, and no client
-can create one. The library's own metrics (watches, lists) follow.
+Metrics are read from plain counters at the moment of the scrape. They have KubeElasti's names and labels, and
+`service` beside them. What a client chooses is not told: labels for it have the Service's name or are empty, and
+`status` is the class of the status. So the number of series per Service is fixed, and no client can create one.
+The library's own metrics (watches, lists) follow.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
 
 
 _PREFIX = "elasti_resolver_"
-# KubeElasti's word in its label `error` where there is none.
+_SERVER_ERROR = 5
+# KubeElasti's words in its label `error`; for its calls, no error is no word.
 _SUCCESS, _FAILED = "success", "failed"
 
 
@@ -90,25 +92,38 @@ class WorkerView:
 
     async def metrics(self) -> bytes:
         """Return the metrics."""
-        return exposition((*self._ours(), *self._by_service(), *self._library.families()))
+        return exposition((*self.own(), *self._library.families()))
+
+    def own(self) -> Iterable[MetricFamily]:
+        """Return the metrics that are not the library's."""
+        return *self._ours(), *self._by_service()
 
     def _ours(self) -> Iterable[MetricFamily]:
         calls = MetricFamily(
             "counter", _PREFIX + "operator_rpc_count", "Wake requests to the operator.", ["error"]
         )
-        calls.add(self._operator.answered, _SUCCESS)
+        calls.add(self._operator.answered, "")
         calls.add(self._operator.failed, _FAILED)
         hosts = MetricFamily(
             "counter",
             _PREFIX + "host_extraction_count",
             "Requests on the shared port, by whether their Host named a known Service.",
-            ["error"],
+            ["extractionType", "source", "hostHeader", "error"],
         )
-        hosts.add(self._shared.found, _SUCCESS)
-        hosts.add(self._shared.unknown, _FAILED)
+        hosts.add(self._shared.found, "cache-hit", "", "", _SUCCESS)
+        hosts.add(self._shared.unknown, "error", "", "", _FAILED)
         services = MetricFamily("gauge", _PREFIX + "services", "Services with an ElastiService.")
         services.add(len(self._registry))
-        return calls, hosts, services
+        stages = MetricFamily(
+            "histogram",
+            "elasti_cold_start_seconds",
+            "Seconds of a cold start, by stage: ask, schedule, start and probe here, the others in the"
+            " operator.",
+            ["stage"],
+        )
+        for stage, histogram in sorted(self._registry.cold_starts.items()):
+            stages.add(histogram, stage)
+        return calls, hosts, services, stages
 
     def _by_service(self) -> Iterable[MetricFamily]:
         families = _ServiceFamilies()
@@ -121,11 +136,12 @@ class _ServiceFamilies:
     """The metrics of Services."""
 
     def __init__(self) -> None:
-        self.queued = _family("gauge", "queued_count", "Connections that wait for a pod.")
+        self.queued = _family("gauge", "queued_count", "Connections that wait for a pod.", "source")
         self.switches = _family(
             "counter",
             "traffic_switch_count",
             "Changes of where a Service's traffic goes: enabled means here.",
+            "source",
             "enabled",
         )
         self.connections = _family("gauge", "connections", "Open client connections.")
@@ -139,7 +155,8 @@ class _ServiceFamilies:
             "histogram",
             "incoming_requests",
             "Seconds from a request's head to its answer's, by the class of the status.",
-            "status",
+            *("source", "target", "sourceHost", "targetHost", "method", "requestURI"),
+            *("status", "error"),
         )
         self.holds = _family(
             "histogram",
@@ -151,9 +168,10 @@ class _ServiceFamilies:
     def add(self, service: WakeableService) -> None:
         """Add the numbers of one Service."""
         key, counted = service.key, service.statistics
-        self.queued.add(service.held, *key)
+        name = key.service
+        self.queued.add(service.held, *key, name)
         for enabled, count in service.switches.items():
-            self.switches.add(count, *key, "true" if enabled else "false")
+            self.switches.add(count, *key, name, "enabled" if enabled else "disabled")
         if not (counted.requests or counted.received or counted.refused or counted.connections):
             # No traffic: thousands sleep, and their zeros would be most of the response.
             return
@@ -163,7 +181,8 @@ class _ServiceFamilies:
         self.broken.add(counted.broken, *key)
         self.refused.add(counted.refused, *key)
         for digit, histogram in sorted(counted.answers.items()):
-            self.answers.add(histogram, *key, f"{digit}xx")
+            error = _FAILED if digit == _SERVER_ERROR else _SUCCESS
+            self.answers.add(histogram, *key, name, name, name, name, "", "", f"{digit}xx", error)
         for outcome, histogram in sorted(counted.holds.items()):
             self.holds.add(histogram, *key, outcome)
 

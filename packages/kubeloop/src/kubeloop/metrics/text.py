@@ -47,13 +47,13 @@ class MetricFamily:
     """One metric: its name, its meaning, and a line for each set of labels."""
 
     def __init__(self, kind: MetricKind, name: str, about: str, labels: Sequence[str] = ()) -> None:
-        self._name = name
-        self._labels = tuple(labels)
+        self.kind, self.name, self.about = kind, name, about
+        self.labels = tuple(labels)
         self._lines = [_head(kind, name, about)]
 
     def add(self, value: float | Histogram, *labels: str) -> None:
         """Add a number or a histogram."""
-        self._lines.append(_sample(self._name, self._labels, labels, value))
+        self._lines.append(_sample(self.name, self.labels, labels, value))
 
     def __str__(self) -> str:
         return "".join(self._lines)
@@ -75,9 +75,9 @@ class OwnedSeries:
         labels: Sequence[str],
         bounds: tuple[float, ...] = (),
     ) -> None:
-        self.name = name
+        self.kind, self.name, self.about = kind, name, about
         self._head = _head(kind, name, about)
-        self._labels = tuple(labels)
+        self.labels = tuple(labels)
         self._bounds = bounds
         self._numbers: dict[SeriesOwner, dict[Labels, float]] = {}
         self._histograms: dict[SeriesOwner, dict[Labels, Histogram]] = {}
@@ -114,7 +114,7 @@ class OwnedSeries:
             owners = list(series)
             for start in range(0, len(owners), _OWNERS_A_PIECE):
                 yield "".join(
-                    _sample(self.name, self._labels, labels, value)
+                    _sample(self.name, self.labels, labels, value)
                     for owner in owners[start : start + _OWNERS_A_PIECE]
                     for labels, value in series.get(owner, {}).items()
                 )

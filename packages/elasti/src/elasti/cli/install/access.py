@@ -29,6 +29,7 @@ from elasti.api.names import (
     RESOLVER_SERVICE,
     WAKE_ANNOTATION,
 )
+from elasti.api.rbac import READ, PolicyRule
 from elasti.cli.install.choices import Choices, Manifest, Program, account, metadata, selector
 from elasti.operator import rbac as operator
 from elasti.resolver import rbac as resolver
@@ -36,7 +37,6 @@ from elasti.resolver import rbac as resolver
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from elasti.api.rbac import PolicyRule
     from kubeloop.objects.meta import JsonObject
 
 
@@ -48,6 +48,11 @@ OPERATORS = f"{RESOLVER}-operators"
 PRIORITY_CLASS = "elasti-critical"
 MAY_WAKE = "elasti-may-wake"
 _ADMISSION = "admissionregistration.k8s.io/v1"
+_WRITE = ("create", "update", "patch", "delete", "deletecollection")
+_AGGREGATED = (
+    ("elasti-view", READ, ("view", "edit", "admin")),
+    ("elasti-edit", _WRITE, ("edit", "admin")),
+)
 _RULES = {
     Program.OPERATOR: operator.NAMESPACED_RULES,
     Program.RESOLVER: resolver.NAMESPACED_RULES,
@@ -89,6 +94,9 @@ def _clusterwide(choices: Choices) -> Iterator[Manifest]:
         _collecting(choices),
     )
     yield Manifest("The operator may do it.", _bound(TARGETS, Program.OPERATOR, choices))
+    for name, verbs, roles in _AGGREGATED:
+        why = f"ElastiServices for those who have the ClusterRole {' or '.join(roles)}."
+        yield Manifest(why, _aggregated(name, verbs, roles, choices))
 
 
 def wake_policy(choices: Choices) -> Iterator[Manifest]:
@@ -219,6 +227,15 @@ def _role(
         "metadata": metadata(name, choices, program=program, namespace=namespace),
         "rules": [rule.to_json() for rule in rules],
     }
+
+
+def _aggregated(
+    name: str, verbs: tuple[str, ...], roles: tuple[str, ...], choices: Choices
+) -> JsonObject:
+    rule = PolicyRule(GROUP, (PLURAL,), verbs, "users of the cluster's own roles")
+    role = _role(name, (rule,), Program.OPERATOR, choices)
+    role["metadata"]["labels"] |= {f"{_GROUP}/aggregate-to-{to}": "true" for to in roles}
+    return role
 
 
 def _collecting(choices: Choices) -> JsonObject:

@@ -16,7 +16,7 @@ import click
 
 from elasti.api.defaults import RESOLVER_SHARED_PORT
 from elasti.api.names import NAMESPACE
-from elasti.api.parsing import SettingsError
+from elasti.api.parsing import NEAR, SettingsError
 from elasti.cli.install.choices import (
     BY_PROGRAM,
     IMAGE,
@@ -29,7 +29,6 @@ from elasti.cli.install.choices import (
 )
 
 _TOGETHER = frozenset({"ELASTI_TOKEN_KEYS_FILE", "ELASTI_TOKEN_ISSUERS"})
-_NEAR = 0.85
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 _SECRET = re.compile(r"[a-z0-9][a-z0-9.-]*/[A-Za-z0-9._-]+\Z")
 _RANGE = re.compile(r"(\d+)-(\d+)(?:@(\d+))?\Z")
@@ -199,7 +198,7 @@ def _refuse_misspelt(program: Program, name: str, known: Mapping[Program, Collec
                 f"--env {program.value}:{name} is a variable of the {other.value}: write"
                 f" {other.value}:{name}"
             )
-    if near := difflib.get_close_matches(name, known[program], n=1, cutoff=_NEAR):
+    if near := difflib.get_close_matches(name, known[program], n=1, cutoff=NEAR):
         raise ChoiceError(
             f"--env {program.value}:{name} is no variable of the {program.value};"
             f" did you mean {near[0]}?"

@@ -223,8 +223,7 @@ class HandoverExecutor:
         state.autoscaler.note_resumed(autoscaler, facts.autoscaler)
 
     def _count(self, facts: Facts, error: KubeError | None = None) -> None:
-        spec = facts.es.spec
-        self._deps.metrics.scaled(facts.request, spec.service, spec.scale_target_ref.name, error)
+        self._deps.metrics.scaled(facts.request, facts.es.spec, error)
 
     def _wall(self) -> float:
         return self._deps.clock.now().timestamp()

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from elasti.resolver.projections import PodName
     from elasti.resolver.proxy.upstream.interface import UpstreamAddress
     from elasti.resolver.readiness.policy import ReadinessPolicy
+    from kubeloop.metrics.text import Histogram
 
 
 INTERVAL = 0.025
@@ -59,8 +60,14 @@ class Prober:
     """Probes the pods of one port. `serves` is called for each that is found to serve."""
 
     def __init__(
-        self, *, checks: PodChecks, pods: PodReader, serves: Callable[[UpstreamAddress], None]
+        self,
+        *,
+        checks: PodChecks,
+        pods: PodReader,
+        serves: Callable[[UpstreamAddress], None],
+        stages: Mapping[str, Histogram] | None = None,
     ) -> None:
+        self._stages = stages
         self._checks = checks
         self._pods = pods
         self._serves = serves
@@ -118,15 +125,22 @@ class Prober:
         facts = ReadinessFacts(
             policy=target.policy, ready=target.ready, has_refused=target.has_refused
         )
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         while True:
             match next_step(facts):
                 case ReadinessStep.RELEASE:
+                    if facts.accepts and self._stages is not None:
+                        self._stages["probe"].add(loop.time() - began)
                     return True
                 case ReadinessStep.AWAIT_READY:
                     return False
                 case ReadinessStep.CONNECT:
                     await self._until_it_accepts(address)
                     facts = dataclasses.replace(facts, accepts=True)
+                    if self._stages is not None:
+                        self._stages["start"].add(loop.time() - began)
+                    began = loop.time()
                 case ReadinessStep.LEARN:
                     plan = await reading if reading is not None else ProbePlan(only_ready="no pod")
                     facts = dataclasses.replace(facts, plan=plan)

@@ -36,11 +36,12 @@ from kubeloop.informer import Deleted, Notification, SharedInformer, SharedInfor
 from kubeloop.objects.core import MANAGED_BY_LABEL, SERVICES, SLICES, ServicePort
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from elasti.api.types import WakeSpec
     from elasti.resolver.ports.listeners import ServicePortListeners
     from elasti.resolver.projections import ListedEndpoint
+    from kubeloop.metrics.text import Histogram
 
 
 _BY_SERVICE = "service"
@@ -74,6 +75,11 @@ class ServiceRegistry:
 
     def __repr__(self) -> str:
         return f"<ServiceRegistry {len(self._services)} services>"
+
+    @property
+    def cold_starts(self) -> Mapping[str, Histogram]:
+        """How long the stages of cold starts took."""
+        return self._deps.cold_starts
 
     def __len__(self) -> int:
         return len(self._services)

@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from elasti.api.defaults import COLD_START_BOUNDS
 from elasti.api.types import ProbeResponse, WakeSpec
 from elasti.api.wire import PROBE_PATH, ProbeIdentity
-from elasti.resolver.proxy.statistics import TrafficStatistics
+from elasti.resolver.proxy.statistics import LatencyHistograms, TrafficStatistics
 from elasti.resolver.proxy.upstream.interface import LocalAnswer, Refusal
 from elasti.resolver.readiness.prober import PodReader, Prober, ProbeTarget
 from elasti.resolver.services.hold import Hold, HoldCapacity
@@ -48,7 +49,7 @@ _PROBE_TARGET = PROBE_PATH.encode()
 class ServiceDeps:
     """What services need of the world; and whether this worker is `leaving` it."""
 
-    __slots__ = ("checks", "durable", "leaving", "operator", "pods")
+    __slots__ = ("checks", "cold_starts", "durable", "leaving", "operator", "pods")
 
     def __init__(
         self,
@@ -63,6 +64,8 @@ class ServiceDeps:
         self.operator = operator
         self.durable = durable
         self.leaving = False
+        # How long the stages of cold starts took, of all Services together.
+        self.cold_starts: LatencyHistograms[str] = LatencyHistograms(COLD_START_BOUNDS)
 
 
 class WakeableService:
@@ -93,6 +96,7 @@ class WakeableService:
             durable=deps.durable,
             waiting=lambda: self.unserved,
             client=self._first_client,
+            asked=deps.cold_starts["ask"].add,
         )
 
     def __repr__(self) -> str:
@@ -175,7 +179,9 @@ class WakeablePort:
         self.statistics = service.statistics
         self._service = service
         self._deps = deps
-        self._prober = Prober(checks=deps.checks, pods=deps.pods, serves=self._found)
+        self._prober = Prober(
+            checks=deps.checks, pods=deps.pods, serves=self._found, stages=deps.cold_starts
+        )
         self._endpoints: Mapping[UpstreamAddress, ListedEndpoint] = {}
         # What our prober found to serve though Kubernetes does not say so yet.
         self._proven: set[UpstreamAddress] = set()
@@ -183,6 +189,8 @@ class WakeablePort:
         self._refused: dict[UpstreamAddress, asyncio.TimerHandle] = {}
         self._turn = 0
         self._unserved = False
+        # Whether pods were listed when last looked at: the first one ends the wait for the scheduler.
+        self._awaited = True
         self._closed = False
 
     def __repr__(self) -> str:
@@ -308,6 +316,11 @@ class WakeablePort:
             # The first to come, or the last pod gone: whatever pause an earlier wake left is over.
             self._service.waker.wake_now()
         self._unserved = unserved
+        asked_at = self._service.waker.answered_at
+        if unserved and self._endpoints and not self._awaited and asked_at is not None:
+            took = asyncio.get_running_loop().time() - asked_at
+            self._deps.cold_starts["schedule"].add(took)
+        self._awaited = bool(self._endpoints)
 
     def _listed(self) -> Iterable[tuple[UpstreamAddress, ListedEndpoint]]:
         return self._endpoints.items()

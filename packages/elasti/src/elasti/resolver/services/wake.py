@@ -65,6 +65,7 @@ class WakeLoop:
     """Wakes one Service.
 
     `waiting` returns how many connections wait for a pod while none answers, `client` who the first is.
+    `asked` is called with the seconds that it took until an operator answered.
     """
 
     def __init__(
@@ -75,12 +76,16 @@ class WakeLoop:
         durable: DurableWakeRequest,
         waiting: Callable[[], int],
         client: Callable[[], str] = str,
+        asked: Callable[[float], None] | None = None,
     ) -> None:
         self._key = key
         self._operator = operator
         self._durable = durable
         self._waiting = waiting
         self._client = client
+        self._note_asked = asked
+        # When an operator last answered, for the connections that wait now.
+        self.answered_at: float | None = None
         self._again = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._durable_at: float | None = None
@@ -119,6 +124,9 @@ class WakeLoop:
 
     async def _ask_until_answered(self) -> None:
         answered, failed = _AFTER_ANSWER.start(), _AFTER_FAILURE.start()
+        loop = asyncio.get_running_loop()
+        first = loop.time()
+        self.answered_at = None
         while count := self._waiting():
             self._again.clear()
             began = asyncio.get_running_loop().time()
@@ -129,6 +137,9 @@ class WakeLoop:
                 is_answered = False
             if is_answered:
                 failed.reset()
+                if self.answered_at is None and self._note_asked is not None:
+                    self._note_asked(loop.time() - first)
+                self.answered_at = self.answered_at or loop.time()
             await self._pause((answered if is_answered else failed).next_delay(), began)
 
     async def _ask(self, count: int) -> bool:
