@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from tests.controllers.support import eventually
 from tests.operator.crashing import Case, CrashTestbed, Point
-from tests.operator.keda import KEDA, PlayedKeda, keda_on
+from tests.operator.keda import KEDA, FakeKeda, keda_on
 from tests.operator.recorder import Recorder
 
 from elasti.api.names import FINALIZER, PAUSED_BY_US_ANNOTATION, private_service_name
@@ -169,7 +169,7 @@ async def is_gone(case: Case) -> bool:
     )
 
 
-async def resumed(keda: PlayedKeda) -> None:
+async def resumed(keda: FakeKeda) -> None:
     async def is_so() -> bool:
         return await keda.annotations() == {}
 

@@ -29,9 +29,9 @@ from tests.operator.fakes import FakePrometheus, FakeResolver, loopback
 from tests.operator.rig import Rig
 
 from kubeloop.aio.tasks import finish
-from kubeloop.aio.wait import poll
 from kubeloop.client import NotFound
 from kubeloop.objects.patches import MergePatch
+from tests.waiting import eventually
 
 _SHOWN = "10.77.111.222"
 _ROOT = Path(__file__).resolve().parents[4]
@@ -105,7 +105,7 @@ class OperatorProcess:
                         return answer.status == 200
                 return False
 
-            await poll(is_ready, 0.05, immediate=True, timeout=_PATIENCE)
+            await eventually(is_ready, timeout=_PATIENCE, every=0.05)
 
     def arm(self, point: Point | None) -> None:
         """Count writes from now on, and die at a point, once."""

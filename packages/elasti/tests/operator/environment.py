@@ -41,9 +41,9 @@ from elasti.triggers.registry import (
     trigger_types,
 )
 from kubeloop.aio.tasks import finish
-from kubeloop.aio.wait import poll
 from kubeloop.objects.meta import JsonObject
 from kubeloop.testing.virtual_time import VirtualClock
+from tests.waiting import eventually
 
 NAMESPACE = "shop"
 RESOLVER = "10.9.0.1"
@@ -271,15 +271,11 @@ class Environment:
         """Wait until the hand-over is there; returns how long it took."""
         began = asyncio.get_running_loop().time()
         try:
-            await self.until(lambda: self.state == state, within=within)
-        except TimeoutError:
+            await eventually(lambda: self.state == state, timeout=within, every=0.05)
+        except AssertionError:
             told = f"{state} was expected, not {self.state}: {self.recorder.told}"
             raise AssertionError(told) from None
         return asyncio.get_running_loop().time() - began
-
-    async def until(self, condition: Callable[[], bool], *, within: float = 600.0) -> None:
-        """Wait for something, a twentieth of a second at a time."""
-        await poll(condition, 0.05, immediate=True, timeout=within)
 
     # The cluster's own controllers
 

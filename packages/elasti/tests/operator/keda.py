@@ -19,7 +19,7 @@ KEDA = {"type": "keda", "name": "web"}
 
 
 class Place(Protocol):
-    """Where KEDA plays: a rig, or anything else with a client and a namespace."""
+    """What the fake KEDA works on: a rig, or anything else with a client and a namespace."""
 
     @property
     def client(self) -> Client:
@@ -30,7 +30,7 @@ class Place(Protocol):
         """The ScaledObject's."""
 
 
-class PlayedKeda:
+class FakeKeda:
     """Reports a paused ScaledObject as paused, like KEDA, unless told not to."""
 
     def __init__(self, rig: Place) -> None:
@@ -41,7 +41,7 @@ class PlayedKeda:
         informer.add_handler(on_add=self._look, on_update=lambda _old, new: self._look(new))
 
     @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[PlayedKeda]:
+    async def running(self) -> AsyncIterator[FakeKeda]:
         async with self._factory.running():
             await self._factory.wait_for_sync(timeout=10)
             yield self
@@ -59,10 +59,10 @@ class PlayedKeda:
 
 
 @contextlib.asynccontextmanager
-async def keda_on(rig: Place, **annotations: str) -> AsyncIterator[PlayedKeda]:
+async def keda_on(rig: Place, **annotations: str) -> AsyncIterator[FakeKeda]:
     """A ScaledObject `web`, and KEDA."""
     await define(rig.client, kinds.scaled_object())
-    keda = PlayedKeda(rig)
+    keda = FakeKeda(rig)
     await keda.objects.create(
         {
             "apiVersion": "keda.sh/v1alpha1",

@@ -28,13 +28,13 @@ from elasti.operator.handover.children import slice_names
 from elasti.operator.settings import OperatorSettings
 from kubeloop.aio.clock import Clock, SystemClock
 from kubeloop.aio.tasks import finish
-from kubeloop.aio.wait import poll
 from kubeloop.client import AlreadyExists, Client, ClientConfig, NotFound
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
 from kubeloop.testing.virtual_time import VirtualClock, VirtualTimeLoop
+from tests.waiting import eventually
 
-__all__ = ["SLICES", "FakePrometheus", "FakeResolver", "Rig", "loopback", "until_true"]
+__all__ = ["SLICES", "FakePrometheus", "FakeResolver", "Rig", "loopback"]
 
 SLICES = "discovery.k8s.io/v1/endpointslices"
 RESOLVER_SERVICE = "elasti-resolver-service"
@@ -103,7 +103,7 @@ class Rig:
             )
             task = asyncio.create_task(operator.run(), name="operator")
             try:
-                await until_true(lambda: operator.is_synced or task.done())
+                await eventually(lambda: operator.is_synced or task.done())
                 if task.done():
                     await task
                 yield operator
@@ -174,8 +174,8 @@ class Rig:
             return (await self.condition(kind, name)).get("reason") == reason
 
         try:
-            await poll(is_so, 0.02, immediate=True, timeout=PATIENCE)
-        except TimeoutError:
+            await eventually(is_so, timeout=PATIENCE)
+        except AssertionError:
             found = await self.condition(kind, name)
             raise AssertionError(f"{name} should say {kind}: {reason}, not {found}") from None
         return await self.condition(kind, name)
@@ -187,8 +187,8 @@ class Rig:
             return words in (await self.condition(kind, name)).get("message", "")
 
         try:
-            await poll(is_so, 0.02, immediate=True, timeout=PATIENCE)
-        except TimeoutError:
+            await eventually(is_so, timeout=PATIENCE)
+        except AssertionError:
             found = await self.condition(kind, name)
             raise AssertionError(f"{name} should say {words!r} in {kind}, not {found}") from None
         return await self.condition(kind, name)
@@ -221,8 +221,8 @@ class Rig:
             return await self.state(name) == state
 
         try:
-            await poll(is_so, 0.02, immediate=True, timeout=timeout)
-        except TimeoutError:
+            await eventually(is_so, timeout=timeout)
+        except AssertionError:
             raise AssertionError(
                 f"{name} should become {state}: {await self.status(name)}"
             ) from None
@@ -250,7 +250,3 @@ class Rig:
             await slices.create(body)
         except AlreadyExists:
             await slices.patch(name, MergePatch({"endpoints": list(endpoints)}))
-
-
-async def until_true(condition: Any) -> None:
-    await poll(condition, 0.01, immediate=True, timeout=PATIENCE)

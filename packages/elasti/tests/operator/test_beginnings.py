@@ -17,10 +17,10 @@ from elasti.operator.app import OperatorApp
 from elasti.operator.handover.children import private_service, resolver_slices
 from elasti.operator.handover.finalize import OrphanSweeper
 from kubeloop.aio.tasks import finish
-from kubeloop.aio.wait import poll
 from kubeloop.client import Client
 from kubeloop.objects.core import Service, ServiceEndpoint
 from kubeloop.objects.meta import JsonObject, ObjectMeta
+from tests.waiting import eventually
 
 MANY = 100
 
@@ -82,7 +82,7 @@ async def test_nothing_is_said_to_be_unknown_before_everything_is_known(rig: Rig
         )
         task = asyncio.create_task(operator.run())
         try:
-            await poll(lambda: operator.is_synced, 0.0, timeout=60)
+            await eventually(lambda: operator.is_synced, timeout=60, every=0.0)
             assert len(operator.directory) == MANY
         finally:
             operator.stop()

@@ -21,6 +21,7 @@ from elasti.api.wire import ActivityReport, WakeOutcome
 from elasti.operator.autoscalers.base import Autoscaler
 from elasti.operator.autoscalers.keda import PAUSED
 from kubeloop.testing.fake_errors import api_error
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.virtual_time
 
@@ -97,7 +98,7 @@ async def test_new_triggers_are_read_at_once(env: Environment):
     async with env.operator():
         await asyncio.sleep(5)
         env.web()
-        await env.until(lambda: FakeTrigger.reads > 0, within=1.0)
+        await eventually(lambda: FakeTrigger.reads > 0, timeout=1.0, every=0.05)
 
 
 # Transitions and settles
@@ -160,7 +161,9 @@ async def test_traffic_that_arrives_during_the_park_wakes_it(env: Environment):
 
         operator.client.on_write = arrive
         await env.becomes("Serve", within=5.0)
-        await env.until(lambda: "a request of a client" in env.messages())
+        await eventually(
+            lambda: "a request of a client" in env.messages(), timeout=600.0, every=0.05
+        )
         await env.becomes("Serve")
         assert env.replicas == 1
     assert env.dark == []
@@ -262,7 +265,7 @@ async def test_parks_that_another_writer_undoes_end_in_a_backoff(env: Environmen
 async def test_a_target_that_changes_before_the_park_is_not_parked(env: Environment):
     env.web()
     async with env.operator():
-        await env.until(lambda: env.state == "Engaging")
+        await eventually(lambda: env.state == "Engaging", timeout=600.0, every=0.05)
         env.scale(3)
         await env.becomes("Serve")
         assert "FailedToScale" in env.reasons()
@@ -380,7 +383,7 @@ async def life(env: Environment) -> None:
     FakeTrigger.value = 0.0
     await env.becomes("Proxy")
     env.api.delete("elastiservices", NAMESPACE, "web")
-    await env.until(lambda: env.es is None)
+    await eventually(lambda: env.es is None, timeout=600.0, every=0.05)
 
 
 @pytest.mark.parametrize("number", range(1, 33))
@@ -430,10 +433,12 @@ TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 async def test_a_name_that_cannot_be_is_reported_and_let_go(env: Environment, spec: Any):
     env.web(**spec)
     async with env.operator():
-        await env.until(lambda: "InvalidSpec" in env.reasons(), within=60.0)
-        await env.until(lambda: "InvalidSpec" in str(env.es and env.es.get("status")), within=60.0)
+        await eventually(lambda: "InvalidSpec" in env.reasons(), timeout=60.0, every=0.05)
+        await eventually(
+            lambda: "InvalidSpec" in str(env.es and env.es.get("status")), timeout=60.0, every=0.05
+        )
         env.api.delete("elastiservices", NAMESPACE, "web")
-        await env.until(lambda: env.es is None, within=60.0)
+        await eventually(lambda: env.es is None, timeout=60.0, every=0.05)
 
 
 async def test_an_annotation_with_names_that_cannot_be_keeps_no_finalizer(env: Environment):
@@ -442,7 +447,7 @@ async def test_an_annotation_with_names_that_cannot_be_keeps_no_finalizer(env: E
     async with env.operator():
         await env.becomes("Proxy")
         env.api.delete("elastiservices", NAMESPACE, "web")
-        await env.until(lambda: env.es is None, within=60.0)
+        await eventually(lambda: env.es is None, timeout=60.0, every=0.05)
 
 
 async def test_an_object_that_validation_fails_for_delays_no_other(env, monkeypatch):
@@ -452,4 +457,4 @@ async def test_an_object_that_validation_fails_for_delays_no_other(env, monkeypa
     monkeypatch.setattr("elasti.api.validation._schedule_complaint", fail)
     env.web(enabledPeriod={"schedule": "0 0 * * *"})
     async with env.operator():
-        await env.until(lambda: "InvalidSpec" in env.reasons(), within=5.0)
+        await eventually(lambda: "InvalidSpec" in env.reasons(), timeout=5.0, every=0.05)

@@ -72,7 +72,7 @@ class Cluster:
         return self.reports.get(address, QUIET)
 
 
-class Story:
+class ListingRig:
     """One ElastiService on its way to sleep."""
 
     def __init__(self) -> None:
@@ -84,7 +84,7 @@ class Story:
         self.publisher = SlicePublisher(deps)
         self.state = service_state(State.ENGAGING, engaged_at=0.0)
 
-    async def look(self, now: float, *ready: ServiceEndpoint) -> Facts:
+    async def publish(self, now: float, *ready: ServiceEndpoint) -> Facts:
         facts = Facts(
             es=ElastiService(metadata=META, spec=SPEC),
             now=now,
@@ -101,69 +101,71 @@ class Story:
 
 
 @pytest.fixture
-def story() -> Story:
-    return Story()
+def rig() -> ListingRig:
+    return ListingRig()
 
 
-async def test_one_that_leaves_is_asked_for_what_it_has_seen(story: Story):
-    await story.look(0.0, ONE, TWO)
-    await story.look(5.0, ONE)
-    story.cluster.reports["10.0.0.2"] = ActivityReport(held=0, open=1)
-    assert await story.ask() is Activity.BUSY
-    story.cluster.reports["10.0.0.2"] = ActivityReport(held=0, open=0, last_arrival_age=20.0)
-    assert await story.ask() is Activity.QUIET
-    assert story.cluster.asked[-2:] == ["10.0.0.1", "10.0.0.2"]
+async def test_one_that_leaves_is_asked_for_what_it_has_seen(rig: ListingRig):
+    await rig.publish(0.0, ONE, TWO)
+    await rig.publish(5.0, ONE)
+    rig.cluster.reports["10.0.0.2"] = ActivityReport(held=0, open=1)
+    assert await rig.ask() is Activity.BUSY
+    rig.cluster.reports["10.0.0.2"] = ActivityReport(held=0, open=0, last_arrival_age=20.0)
+    assert await rig.ask() is Activity.QUIET
+    assert rig.cluster.asked[-2:] == ["10.0.0.1", "10.0.0.2"]
 
 
-async def test_what_one_has_seen_that_is_gone_nobody_knows(story: Story):
-    await story.look(0.0, ONE, TWO)
-    story.cluster.there = {ONE}
-    story.cluster.reports["10.0.0.2"] = None
-    await story.look(5.0, ONE)
-    assert await story.ask() is Activity.UNKNOWN
+async def test_what_one_has_seen_that_is_gone_nobody_knows(rig: ListingRig):
+    await rig.publish(0.0, ONE, TWO)
+    rig.cluster.there = {ONE}
+    rig.cluster.reports["10.0.0.2"] = None
+    await rig.publish(5.0, ONE)
+    assert await rig.ask() is Activity.UNKNOWN
 
 
-async def test_the_next_try_has_nothing_to_do_with_it(story: Story):
-    await story.look(0.0, ONE, TWO)
-    await story.publisher.remove((), story.state)
-    story.state.enter(State.SERVE, "")
-    story.state.enter(State.ENGAGING, "idle")
-    story.cluster.reports["10.0.0.2"] = None
-    await story.look(100.0, ONE)
-    assert await story.ask() is Activity.QUIET
+async def test_the_next_try_has_nothing_to_do_with_it(rig: ListingRig):
+    await rig.publish(0.0, ONE, TWO)
+    await rig.publisher.remove((), rig.state)
+    rig.state.enter(State.SERVE, "")
+    rig.state.enter(State.ENGAGING, "idle")
+    rig.cluster.reports["10.0.0.2"] = None
+    await rig.publish(100.0, ONE)
+    assert await rig.ask() is Activity.QUIET
 
 
-async def test_while_a_target_wakes_those_on_their_way_out_are_asked_and_no_dead_ones(story: Story):
-    story.state.enter(State.WAKING, "wanted")
-    await story.look(0.0, ONE, TWO, THREE)
-    story.cluster.there = {ONE, TWO}
-    story.cluster.reports["10.0.0.2"] = ActivityReport(held=3, open=3)
-    story.cluster.reports["10.0.0.3"] = None
-    await story.look(5.0, ONE)
-    assert await story.ask() is Activity.BUSY
-    assert "10.0.0.3" not in story.cluster.asked
+async def test_while_a_target_wakes_those_on_their_way_out_are_asked_and_no_dead_ones(
+    rig: ListingRig,
+):
+    rig.state.enter(State.WAKING, "wanted")
+    await rig.publish(0.0, ONE, TWO, THREE)
+    rig.cluster.there = {ONE, TWO}
+    rig.cluster.reports["10.0.0.2"] = ActivityReport(held=3, open=3)
+    rig.cluster.reports["10.0.0.3"] = None
+    await rig.publish(5.0, ONE)
+    assert await rig.ask() is Activity.BUSY
+    assert "10.0.0.3" not in rig.cluster.asked
 
 
 @pytest.mark.virtual_time
-async def test_nodes_must_know_somebody_who_stays(story: Story):
+async def test_nodes_must_know_somebody_who_stays(rig: ListingRig):
     """All who were listed when it began have left: nobody has been in rotation for the settle."""
     loop = asyncio.get_running_loop()
-    began = story.state.handover.engaged_at = loop.time()
-    await story.look(began, ONE)
+    began = rig.state.handover.engaged_at = loop.time()
+    await rig.publish(began, ONE)
     await asyncio.sleep(10)
-    await story.look(loop.time(), ONE, TWO)
+    await rig.publish(loop.time(), ONE, TWO)
     await asyncio.sleep(6)
-    facts = await story.look(loop.time(), TWO)
-    assert not observation_of(facts, story.state, SETTINGS).engage_settled
-    assert observation_of(facts, story.state, SETTINGS).resolver
+    facts = await rig.publish(loop.time(), TWO)
+    assert not observation_of(facts, rig.state, SETTINGS).engage_settled
+    assert observation_of(facts, rig.state, SETTINGS).resolver
     await asyncio.sleep(10)
-    facts = await story.look(loop.time(), TWO)
-    assert observation_of(facts, story.state, SETTINGS).engage_settled
+    facts = await rig.publish(loop.time(), TWO)
+    assert observation_of(facts, rig.state, SETTINGS).engage_settled
 
 
-async def test_listed_and_left_a_moment_ago_is_nobody(story: Story):
-    await story.look(0.0, ONE)
+async def test_listed_and_left_a_moment_ago_is_nobody(rig: ListingRig):
+    await rig.publish(0.0, ONE)
     facts = Facts(
         es=ElastiService(metadata=META, spec=SPEC), now=99.0, service=SERVICE, resolvers=(TWO,)
     )
-    assert not observation_of(facts, story.state, SETTINGS).resolver
+    assert not observation_of(facts, rig.state, SETTINGS).resolver

@@ -11,7 +11,6 @@ import msgspec
 import pytest
 from tests.operator.fakes import FakePrometheus
 from tests.operator.memory_api import MemoryApi, MemoryClient
-from tests.operator.rig import until_true
 from tests.operator.states import service_state
 
 from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef, ScaleTrigger
@@ -28,6 +27,7 @@ from kubeloop.aio.clock import SystemClock
 from kubeloop.controller.reconcile import Request
 from kubeloop.objects.meta import ObjectMeta
 from kubeloop.testing.fake_errors import api_error
+from tests.waiting import eventually
 
 WEB = Request("shop", "web")
 
@@ -158,7 +158,7 @@ async def test_one_that_is_in_use_is_woken_before_the_slowest_trigger_has_answer
     )
     round_.store.objects.insert(0, slow)
     polling = asyncio.create_task(round_.poller.poll())
-    await until_true(lambda: round_.enqueued == [WEB])
+    await eventually(lambda: round_.enqueued == [WEB])
     assert not polling.done()
     round_.prometheus.may_answer.set()
     await polling

@@ -7,9 +7,8 @@ import contextlib
 import functools
 
 import pytest
-from tests.controllers.support import eventually
 from tests.operator.recorder import Recorder
-from tests.operator.rig import FakePrometheus, Rig, until_true
+from tests.operator.rig import FakePrometheus, Rig
 from tests.operator.servers import everywhere_fast
 
 from elasti.operator import leader
@@ -17,6 +16,7 @@ from elasti.operator.handover import ports
 from elasti.operator.settings import OnResolverLoss
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
+from tests.waiting import eventually
 
 pytestmark = [everywhere_fast, pytest.mark.timeout(180)]
 
@@ -52,7 +52,7 @@ async def test_without_a_ready_resolver_nothing_is_parked(rig: Rig, prometheus: 
     await rig.list_resolvers(rig.resolver.endpoint(ready=False))
     await rig.web(triggers=[prometheus.trigger()])
     async with rig.operator():
-        await until_true(lambda: len(prometheus.queries) >= 16)
+        await eventually(lambda: len(prometheus.queries) >= 16)
         assert await rig.state() == "Serve"
         assert await rig.replicas() == 1
         told = await rig.condition("ResolverAvailable")

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from tests.controllers.support import deployment, eventually, template
+from tests.controllers.support import deployment, template
 from tests.operator.recorder import Recorder
-from tests.operator.rig import FakePrometheus, Rig, until_true
+from tests.operator.rig import FakePrometheus, Rig
 from tests.operator.servers import everywhere_fast
 
 from elasti.operator.scale_handler import ScaleDown, ScaleHandler, ScaleTarget, ScaleView
@@ -18,6 +18,7 @@ from kubeloop.aio.tasks import finish
 from kubeloop.client import Conflict, NotFound
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
+from tests.waiting import eventually
 
 pytestmark = [everywhere_fast, pytest.mark.timeout(180)]
 
@@ -83,7 +84,7 @@ async def test_a_target_that_crash_loops_does_not_stay_up_for_ever(
         rig.resolver.waiting(rig.namespace, "web")
         await rig.becomes("Waking")
         asked = len(rig.resolver.asked)
-        await until_true(lambda: len(rig.resolver.asked) > asked + 2)
+        await eventually(lambda: len(rig.resolver.asked) > asked + 2)
         assert await rig.replicas() == 1
         rig.resolver.reports.clear()
         await rig.becomes("Proxy")
@@ -100,7 +101,7 @@ async def test_services_of_one_target_sleep_only_together_and_any_wakes(
         await rig.service("api", selector={"app": "web"})
         await rig.elastiservice("api", scaleTargetRef=WEB, triggers=[other.trigger()])
         async with rig.operator() as operator, Recorder(rig).running() as recorder:
-            await until_true(lambda: len(prometheus.queries) >= 16)
+            await eventually(lambda: len(prometheus.queries) >= 16)
             assert await rig.replicas() == 1
             other.value = 0.0
             await rig.becomes("Proxy")
@@ -133,7 +134,7 @@ async def test_a_gitops_writer_that_undoes_every_park_is_named_and_left_alone(
         await eventually(lambda: rig.events("ScaleContested"))
         await rig.becomes("Serve")
         before = len(prometheus.queries)
-        await until_true(lambda: len(prometheus.queries) > before + 8)
+        await eventually(lambda: len(prometheus.queries) > before + 8)
         assert len(undone) == 3
         assert recorder.dark_moments() == []
 
@@ -198,7 +199,7 @@ async def test_a_storm_of_conflicts_delays_nothing_that_matters(
     async with rig.operator() as operator:
         await rig.becomes("Serve")
         async with _storm(rig) as writes:
-            await until_true(lambda: len(writes) > 5)
+            await eventually(lambda: len(writes) > 5)
             prometheus.value = 0.0
             await rig.becomes("Proxy")
             assert (await rig.wake(operator, "web"))[0] == 202

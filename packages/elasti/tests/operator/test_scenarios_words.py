@@ -7,12 +7,13 @@ import json
 
 import aiohttp
 import pytest
-from tests.controllers.support import deployment, eventually
-from tests.operator.rig import FakePrometheus, Rig, until_true
+from tests.controllers.support import deployment
+from tests.operator.rig import FakePrometheus, Rig
 from tests.operator.servers import everywhere_fast
 
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
+from tests.waiting import eventually
 
 pytestmark = [everywhere_fast, pytest.mark.timeout(180)]
 
@@ -50,7 +51,7 @@ async def test_what_cannot_sleep_is_refused_with_a_remedy_and_left_alone(
             assert remedy in told["message"]
             await eventually(functools.partial(rig.events, REASONS[name]))
         before = len(prometheus.queries)
-        await until_true(lambda: len(prometheus.queries) > before + 8)
+        await eventually(lambda: len(prometheus.queries) > before + 8)
         for name in REFUSED:
             assert await rig.slice(name) is None
             assert await rig.replicas(name) == 0

@@ -10,6 +10,7 @@ from tests.operator.environment import NAMESPACE, Environment, FakeTrigger, Oper
 
 from elasti.api.names import WAKE_ANNOTATION
 from kubeloop.objects.times import format_time, unix_seconds
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.virtual_time
 
@@ -155,7 +156,7 @@ async def test_quiet_and_its_end_are_in_status(env: Environment):
     env.web(cooldownPeriod=900)
     began = env.clock.now().timestamp()
     async with env.operator():
-        await env.until(lambda: "quietSince" in env.status)
+        await eventually(lambda: "quietSince" in env.status, timeout=600.0, every=0.05)
         assert env.clock.now().timestamp() - began >= 60
         quiet, sleeps = (unix_seconds(env.status[name]) for name in ("quietSince", "sleepsAt"))
         assert quiet == pytest.approx(began, abs=6)
@@ -165,9 +166,13 @@ async def test_quiet_and_its_end_are_in_status(env: Environment):
         assert shown["threshold"] == "1"
         assert shown["quietSince"] == env.status["quietSince"]
         FakeTrigger.error = "timeout"
-        await env.until(lambda: env.status["triggers"][0].get("lastError") == "timeout")
+        await eventually(
+            lambda: env.status["triggers"][0].get("lastError") == "timeout",
+            timeout=600.0,
+            every=0.05,
+        )
         FakeTrigger.error, FakeTrigger.value = "", 9.0
-        await env.until(lambda: "quietSince" not in env.status, within=10.0)
+        await eventually(lambda: "quietSince" not in env.status, timeout=10.0, every=0.05)
         assert "sleepsAt" not in env.status
         assert "lastError" not in env.status["triggers"][0]
 

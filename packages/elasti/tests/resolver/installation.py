@@ -27,9 +27,10 @@ from elasti.resolver.projections import ELASTI_SERVICES
 from kubeloop.client import Client
 from kubeloop.client.errors import KubeError, NotFound
 from kubeloop.objects.core import MANAGED_BY_LABEL, SERVICE_LABEL, SLICES
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
 
 # With a limit on descriptors first, where the test asks for one.
@@ -43,14 +44,8 @@ main()
 """
 
 
-async def eventually(check: Callable[[], Awaitable[Any]], *, within: float = 40.0) -> Any:
-    """Wait until something is so; what cannot be asked yet is not so yet."""
-    async with asyncio.timeout(within):
-        while True:
-            with contextlib.suppress(OSError, aiohttp.ClientError, KubeError):
-                if found := await check():
-                    return found
-            await asyncio.sleep(0.05)
+# What cannot be asked yet is not so yet.
+NOT_YET = (OSError, aiohttp.ClientError, KubeError)
 
 
 class Running:
@@ -77,7 +72,7 @@ class Running:
         async def so_many() -> bool:
             return (await self.activity(service)).get("held") == count
 
-        await eventually(so_many)
+        await eventually(so_many, ignore=NOT_YET, every=0.05)
 
 
 class Installation:
@@ -111,7 +106,7 @@ class Installation:
         running = Running(process, f"{shown}:{admin}", log)
         try:
             if ready:
-                await eventually(running.is_ready)
+                await eventually(running.is_ready, ignore=NOT_YET, every=0.05)
             yield running
         finally:
             if process.returncode is None:
@@ -164,7 +159,7 @@ class Installation:
             "spec": spec,
         }
         objects = self._client.resource(ELASTI_SERVICES, namespace=namespace)
-        made = await eventually(lambda: objects.create(body))
+        made = await eventually(lambda: objects.create(body), ignore=NOT_YET, every=0.05)
         status = {"resolverPorts": [{"name": name, "port": 80, "resolverPort": port}]}
         await objects.subresource("status").replace(made | {"status": status})
 

@@ -13,7 +13,6 @@ from elasti.resolver.proxy.port_handler import DataPath
 from elasti.resolver.services.registry import ServiceRegistry
 from elasti.resolver.services.service import ServiceDeps
 from kubeloop.aio.tasks import finish
-from kubeloop.aio.wait import poll
 from kubeloop.informer import SharedInformerFactory
 
 
@@ -51,9 +50,6 @@ class Rig:
     def owner(self, port):
         listener = self.listeners._open.get(port)
         return listener.claim.key.service if listener else None
-
-    async def until(self, condition):
-        await poll(condition, 0.005, immediate=True, timeout=40)
 
 
 @contextlib.asynccontextmanager

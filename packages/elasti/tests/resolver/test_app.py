@@ -14,7 +14,7 @@ from elasti.resolver import app
 from elasti.resolver.projections import ServiceKey
 from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.settings import ResolverSettings
-from kubeloop.aio.wait import poll
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     pass
@@ -41,7 +41,7 @@ async def test_a_hundred_held_requests_reach_the_pod_once_each_when_its_probe_pa
         cluster.endpoints(
             "web", endpoint("127.0.0.1", pod="web-1"), ports={"http": pod_process.port}
         )
-        await poll(lambda: held(resolver) == 100, 0.01, timeout=40)
+        await eventually(lambda: held(resolver) == 100, every=0.01)
         async with pod_process.answering():
             answers = await asyncio.gather(*asking)
     assert all(answer.startswith(b"HTTP/1.1 200 ") and answer.endswith(b"hi") for answer in answers)
@@ -126,7 +126,7 @@ async def test_a_kept_connection_between_two_requests_is_no_use():
     ):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\nHost: web\r\n\r\n")
-        await poll(lambda: held(resolver) == 1, 0.005, timeout=30)
+        await eventually(lambda: held(resolver) == 1, timeout=30, every=0.005)
         report = await resolver.view.activity(key)
         assert report is not None
         assert report.open == 1
@@ -147,7 +147,7 @@ async def test_more_than_the_bound_is_refused_with_a_time_to_come_back():
         worker(cluster, url) as resolver,
     ):
         first = asyncio.create_task(get(port))
-        await poll(lambda: held(resolver) == 1, 0.005, timeout=40)
+        await eventually(lambda: held(resolver) == 1, every=0.005)
         second = await get(port)
         assert second.startswith(b"HTTP/1.1 503 ")
         assert b"Retry-After" in second
@@ -174,7 +174,7 @@ async def test_draining_serves_what_still_comes_and_what_is_held(monkeypatch):
         worker(cluster, url, pod_address="10.9.9.9") as resolver,
     ):
         early = asyncio.create_task(get(port))
-        await poll(lambda: held(resolver) == 1, 0.005, timeout=40)
+        await eventually(lambda: held(resolver) == 1, every=0.005)
         assert await resolver.view.readiness() == (True, "ok")
         is_listed, listed_checks = resolver.is_listed, 0
 
@@ -185,14 +185,14 @@ async def test_draining_serves_what_still_comes_and_what_is_held(monkeypatch):
 
         monkeypatch.setattr(resolver, "is_listed", counted)
         leaving = asyncio.create_task(resolver.leave())
-        await poll(lambda: resolver._deps.leaving, 0.005, timeout=40)
+        await eventually(lambda: resolver._deps.leaving, every=0.005)
         assert await resolver.view.readiness() == (False, "shutting down")
         # Longer than the settle: a slice still lists it, so it goes on accepting.
-        await poll(lambda: listed_checks > 4, 0.005, timeout=40)
+        await eventually(lambda: listed_checks > 4, every=0.005)
         late = asyncio.create_task(get(port))
-        await poll(lambda: held(resolver) == 2, 0.005, timeout=40)
+        await eventually(lambda: held(resolver) == 2, every=0.005)
         cluster.unpublish("web")
-        await poll(lambda: not list(resolver.listeners.ports), 0.005, timeout=40)
+        await eventually(lambda: not list(resolver.listeners.ports), every=0.005)
         assert not leaving.done()
         async with process.answering():
             cluster.endpoints(
@@ -238,7 +238,7 @@ async def test_a_pod_that_accepts_but_is_not_ready_gets_nothing_until_its_probe_
     ):
         cluster.endpoints("web", endpoint("127.0.0.1", pod="web-1"), ports={"http": process.port})
         asking = asyncio.create_task(get(port))
-        await poll(lambda: process.probes >= 3, 0.005, timeout=40)
+        await eventually(lambda: process.probes >= 3, every=0.005)
         assert process.requests == 0
         process.ready = True
         assert (await asyncio.wait_for(asking, 5)).startswith(b"HTTP/1.1 200 ")
@@ -255,7 +255,7 @@ async def test_a_pod_that_dies_sends_its_connections_to_the_next():
         worker(cluster, url) as resolver,
     ):
         asking = [asyncio.create_task(get(port)) for _ in range(5)]
-        await poll(lambda: held(resolver) == 5, 0.005, timeout=40)
+        await eventually(lambda: held(resolver) == 5, every=0.005)
         async with alive.answering():
             cluster.endpoints("web", endpoint("127.0.0.1", ready=True), ports={"http": alive.port})
             answers = await asyncio.gather(*asking)

@@ -15,6 +15,7 @@ from elasti.resolver.proxy.deadlines import DeadlineSweeper
 from elasti.resolver.proxy.upstream.interface import Refusal, UpstreamAddress
 from elasti.resolver.services.hold import Hold, HoldCapacity
 from elasti.resolver.services.wake import WakeLoop
+from tests.waiting import eventually
 
 POD = UpstreamAddress("10.0.0.1", 80)
 
@@ -111,7 +112,7 @@ async def test_ports_are_bound_on_after_a_defect(log_output):
     cluster, first, second = FakeCluster(), free_port(), free_port()
     cluster.elasti_service("web", ("http", first))
     async with rig(cluster) as made:
-        await made.until(lambda: made.owner(first) == "web")
+        await eventually(lambda: made.owner(first) == "web")
 
         sound = made.listeners._closed
 
@@ -122,8 +123,8 @@ async def test_ports_are_bound_on_after_a_defect(log_output):
         made.listeners._closed = fails_once
         cluster.objects.delete("web")
         cluster.elasti_service("api", ("http", second))
-        await made.until(
+        await eventually(
             lambda: "changing ports failed; retrying" in [line["event"] for line in log_output]
         )
-        await made.until(lambda: made.owner(second) == "api")
+        await eventually(lambda: made.owner(second) == "api")
         assert made.owner(first) is None

@@ -13,8 +13,8 @@ from elasti.resolver.app import Worker
 from elasti.resolver.projections import ServiceKey
 from elasti.resolver.services.service import WakeableService
 from elasti.resolver.workers import add_metrics
-from kubeloop.aio.wait import poll
 from kubeloop.metrics.text import Histogram, MetricFamily, exposition
+from tests.waiting import eventually
 
 KUBEELASTI = {
     "elasti_resolver_host_extraction_count": {"extractionType", "source", "hostHeader", "error"},
@@ -69,14 +69,16 @@ async def test_requests_are_counted_under_kubeelastis_names():
         cluster.publish("web", {"http": port})
         assert (await get(port)).startswith(b"HTTP/1.1 504 ")
         cluster.elasti_service("web", ("http", port), wake={"timeoutSeconds": 600})
-        await poll(lambda: service(resolver).wake.timeout_seconds == 600, 0.01, timeout=30)
+        await eventually(
+            lambda: service(resolver).wake.timeout_seconds == 600, timeout=30, every=0.01
+        )
         left = asyncio.create_task(get(port))
-        await poll(lambda: held(resolver) == 1, 0.01, timeout=30)
+        await eventually(lambda: held(resolver) == 1, timeout=30, every=0.01)
         assert (await scrape(resolver))["elasti_resolver_queued_count"][*web, "web"] == 1
         left.cancel()
-        await poll(lambda: held(resolver) == 0, 0.01, timeout=30)
+        await eventually(lambda: held(resolver) == 0, timeout=30, every=0.01)
         served = asyncio.create_task(get(port))
-        await poll(lambda: held(resolver) == 1, 0.01, timeout=30)
+        await eventually(lambda: held(resolver) == 1, timeout=30, every=0.01)
         async with process.answering():
             cluster.endpoints(
                 "web", endpoint("127.0.0.1", ready=True), ports={"http": process.port}
@@ -84,7 +86,7 @@ async def test_requests_are_counted_under_kubeelastis_names():
             assert (await served).startswith(b"HTTP/1.1 200 ")
             assert (await get(port)).startswith(b"HTTP/1.1 200 ")
         cluster.unpublish("web")
-        await poll(lambda: service(resolver).published is False, 0.01, timeout=30)
+        await eventually(lambda: service(resolver).published is False, timeout=30, every=0.01)
         after = await scrape(resolver)
     # The library's own: one list and watch for each of the four informers.
     assert len(after["reflector_watches"]) == 4

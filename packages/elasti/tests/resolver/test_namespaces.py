@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.resolver.installation import eventually, installation
+from tests.resolver.installation import NOT_YET, installation
 from tests.resolver.support import HttpPod, free_port, get
+
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -28,7 +30,7 @@ async def test_services_of_several_watched_namespaces_are_served_and_of_others_n
             async def is_held() -> bool:
                 return (await running.activity("web", "shop"))["held"] == 1
 
-            await eventually(is_held)
+            await eventually(is_held, ignore=NOT_YET)
             assert (await running.activity("web", "stage"))["held"] == 0
             status, _ = await running.ask("/activity?namespace=other&service=web")
             assert status == 404
@@ -42,7 +44,7 @@ async def test_services_of_several_watched_namespaces_are_served_and_of_others_n
             async def is_served() -> bool:
                 return (await get(late)).startswith(b"HTTP/1.1 200 ")
 
-            await eventually(is_served)
+            await eventually(is_served, ignore=NOT_YET)
             _, text = await running.ask("/metrics")
             assert b'namespace="other"' not in text
             assert b"elasti_resolver_services 3\n" in text

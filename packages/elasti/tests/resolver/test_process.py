@@ -7,10 +7,11 @@ import signal
 
 import pytest
 from click.testing import CliRunner
-from tests.resolver.installation import eventually, installation
+from tests.resolver.installation import NOT_YET, installation
 from tests.resolver.support import HttpPod, free_port, get
 
 from elasti.cli.main import main
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
@@ -45,7 +46,7 @@ async def test_a_held_request_survives_sigterm_and_is_served(tmp_path, workers):
             async def not_ready() -> bool:
                 return not await running.is_ready()
 
-            await eventually(not_ready)
+            await eventually(not_ready, ignore=NOT_YET)
             async with process.answering():
                 await made.endpoint("web", process.port)
                 answers = await asyncio.gather(*asking)
@@ -74,7 +75,7 @@ async def test_a_resolver_stopped_before_its_caches_are_complete_ends_at_once(
         )
         environment = {"KUBECONFIG": str(kubeconfig)}
         async with made.resolver(ready=False, environment=environment) as running:
-            await eventually(lambda: running.ask("/healthz"))
+            await eventually(lambda: running.ask("/healthz"), ignore=NOT_YET)
             assert not await running.is_ready()
             running.process.send_signal(signal.SIGTERM)
             async with asyncio.timeout(30):

@@ -9,9 +9,11 @@ import signal
 from pathlib import Path
 
 import pytest
-from tests.resolver.installation import Running, eventually, installation
+from tests.resolver.installation import NOT_YET, Running, installation
 from tests.resolver.support import free_port
 from tests.resolver.traffic import Connection, CountingPod, Traffic
+
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 HELD = 500
@@ -68,7 +70,7 @@ async def test_a_resolver_stopped_under_load_loses_nothing(tmp_path, workers):
             await leaving.holds(HELD, "cold")
             await traffic.until(200)
             leaving.process.send_signal(signal.SIGTERM)
-            await eventually(lambda: is_not_ready(leaving))
+            await eventually(lambda: is_not_ready(leaving), ignore=NOT_YET)
             # What is still sent to it is served: nodes learn later than the slice.
             await traffic.until(100)
             for service, port in (("hot", hot), ("cold", cold)):
@@ -115,7 +117,7 @@ async def test_a_worker_that_is_killed_takes_only_its_own_connections_and_is_rep
         for number, connection in enumerate(kept):
             await connection.ask("GET", f"/before/{number}")
         os.kill(before[0], signal.SIGKILL)
-        await eventually(lambda: asyncio.to_thread(is_gone, before[0]))
+        await eventually(lambda: asyncio.to_thread(is_gone, before[0]), ignore=NOT_YET)
         # New ones all succeed, from the first on, while one worker is missing and after it is back.
         traffic = Traffic(lambda: (FIRST, port), name="after")
         async with traffic.flowing():
@@ -131,8 +133,8 @@ async def test_a_worker_that_is_killed_takes_only_its_own_connections_and_is_rep
             async def is_replaced() -> bool:
                 return len(workers_of(running)) == 2 and before[0] not in workers_of(running)
 
-            await eventually(is_replaced)
-            await eventually(running.is_ready)
+            await eventually(is_replaced, ignore=NOT_YET)
+            await eventually(running.is_ready, ignore=NOT_YET)
             await traffic.until(100)
         assert traffic.lost == []
         assert before[1] in workers_of(running)
@@ -177,4 +179,4 @@ async def test_workers_do_not_outlive_their_parent(tmp_path):
             async def are_gone() -> bool:
                 return all(map(is_gone, workers))
 
-            await eventually(are_gone)
+            await eventually(are_gone, ignore=NOT_YET)

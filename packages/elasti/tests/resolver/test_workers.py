@@ -8,7 +8,7 @@ import sys
 
 from elasti.resolver.workers import WorkerSupervisor
 from kubeloop.aio.tasks import finish
-from kubeloop.aio.wait import poll
+from tests.waiting import eventually
 
 SLEEPS = [sys.executable, "-c", "import time; time.sleep(60)"]
 ENDS_IN_TIME = [
@@ -20,13 +20,11 @@ ENDS_IN_TIME = [
 async def test_a_worker_that_dies_is_started_again():
     supervisor, stop = WorkerSupervisor([SLEEPS, SLEEPS]), asyncio.Event()
     running = asyncio.create_task(supervisor.run(stop))
-    await poll(lambda: len(supervisor.processes) == 2, 0.01, timeout=40)
+    await eventually(lambda: len(supervisor.processes) == 2, every=0.01)
     victim = supervisor.processes[0]
     victim.send_signal(signal.SIGKILL)
-    await poll(
-        lambda: len(supervisor.processes) == 2 and supervisor.processes[0].pid != victim.pid,
-        0.02,
-        timeout=40,
+    await eventually(
+        lambda: len(supervisor.processes) == 2 and supervisor.processes[0].pid != victim.pid
     )
     stop.set()
     async with asyncio.timeout(40):
@@ -37,7 +35,7 @@ async def test_a_worker_that_dies_is_started_again():
 async def test_stopping_waits_until_every_worker_has_ended_by_itself():
     supervisor, stop = WorkerSupervisor([ENDS_IN_TIME]), asyncio.Event()
     running = asyncio.create_task(supervisor.run(stop))
-    await poll(lambda: len(supervisor.processes) == 1, 0.01, timeout=40)
+    await eventually(lambda: len(supervisor.processes) == 1, every=0.01)
     process = supervisor.processes[0]
     stop.set()
     async with asyncio.timeout(40):
@@ -48,7 +46,7 @@ async def test_stopping_waits_until_every_worker_has_ended_by_itself():
 async def test_a_cancelled_supervisor_leaves_no_process():
     supervisor, stop = WorkerSupervisor([SLEEPS]), asyncio.Event()
     running = asyncio.create_task(supervisor.run(stop))
-    await poll(lambda: len(supervisor.processes) == 1, 0.01, timeout=40)
+    await eventually(lambda: len(supervisor.processes) == 1, every=0.01)
     process = supervisor.processes[0]
     await finish([running])
     assert process.returncode == -signal.SIGKILL

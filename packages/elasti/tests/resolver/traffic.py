@@ -7,6 +7,8 @@ import contextlib
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from tests.waiting import eventually
+
 if TYPE_CHECKING:
     import ssl
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -117,9 +119,9 @@ class Traffic:
     async def until(self, more: int) -> None:
         """Wait until so many more were asked."""
         goal = self.asked + more
-        async with asyncio.timeout(50):
-            while self.asked < goal:  # noqa: ASYNC110 -- requests send no event
-                await asyncio.sleep(0.01)
+        await eventually(
+            lambda: self.asked >= goal, f"{more} more requests", timeout=50, every=0.01
+        )
 
     async def _run(self, rate: float, stop: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()

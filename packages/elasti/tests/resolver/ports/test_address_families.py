@@ -15,7 +15,7 @@ from elasti.api.wire import WakeOutcome
 from elasti.resolver.app import Worker
 from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.settings import ResolverSettings
-from kubeloop.aio.wait import poll
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -76,7 +76,7 @@ async def test_a_client_and_a_pod_of_ipv6_are_held_probed_and_joined(host):
         probe = {"httpGet": {"path": "/ready", "port": pod_port}}
         cluster.pods["web-1"] = pod("web-1", {"readinessProbe": probe})
         asking = asyncio.create_task(get("::1", port))
-        await poll(lambda: held(resolver) == 1, 0.005, timeout=30)
+        await eventually(lambda: held(resolver) == 1, timeout=30, every=0.005)
         cluster.endpoints("web", endpoint("::1", pod="web-1"), ports={"http": pod_port})
         assert (await asking).startswith(b"HTTP/1.1 200 ")
         probed, asked = (next(head for head in seen if word in head) for word in (b"/ready", b"/x"))

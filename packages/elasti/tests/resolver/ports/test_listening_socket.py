@@ -20,7 +20,7 @@ from elasti.resolver.ports.listening_socket import (
     stop_new_handshakes,
 )
 from elasti.resolver.projections import ServiceKey
-from kubeloop.aio.wait import poll
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -88,7 +88,7 @@ async def serving(cluster: FakeCluster, port: int) -> AsyncIterator[Worker]:
 
 
 async def arrived(crowd: Crowd, count: int) -> None:
-    await poll(lambda: len(crowd.connected) >= min(count, MOST), 0.001, timeout=40)
+    await eventually(lambda: len(crowd.connected) >= min(count, MOST), every=0.001)
 
 
 async def test_closing_a_port_resets_no_established_connection():
@@ -96,7 +96,7 @@ async def test_closing_a_port_resets_no_established_connection():
     async with serving(cluster, port) as resolver:
         for _ in range(2):
             cluster.elasti_service("web", ("http", port))
-            await poll(lambda: port in resolver.listeners.ports, 0.01, timeout=40)
+            await eventually(lambda: port in resolver.listeners.ports, every=0.01)
             crowd = Crowd(port)
             crowd.start()
             await arrived(crowd, 20)
@@ -104,7 +104,7 @@ async def test_closing_a_port_resets_no_established_connection():
             await asyncio.to_thread(crowd.join)
             assert crowd.refused or len(crowd.connected) == MOST
             assert await crowd.speak() == []
-            await poll(lambda: port not in resolver.listeners.ports, 0.01, timeout=40)
+            await eventually(lambda: port not in resolver.listeners.ports, every=0.01)
             await resolver.listeners.settled()
         assert not resolver.registry._left
 
@@ -115,10 +115,10 @@ async def test_a_leaving_worker_resets_and_refuses_no_connection():
         # The second worker of a resolver: it listens on the same port.
         first.listeners._reuse_port = True
         cluster.objects.delete("web")
-        await poll(lambda: port not in first.listeners.ports, 0.01, timeout=40)
+        await eventually(lambda: port not in first.listeners.ports, every=0.01)
         await first.listeners.settled()
         cluster.elasti_service("web", ("http", port))
-        await poll(lambda: port in first.listeners.ports, 0.01, timeout=40)
+        await eventually(lambda: port in first.listeners.ports, every=0.01)
         async with fake_operator(lambda _: WakeOutcome.SCALING) as url:
             crowd = Crowd(port, pause=0.001)
             async with worker(cluster, url, workers=2) as second:
@@ -139,8 +139,8 @@ async def test_a_service_that_left_serves_on_while_nodes_may_still_send_to_its_p
     cluster.publish("web", {"http": port})
     async with serving(cluster, port) as resolver:
         cluster.objects.delete("web")
-        await poll(
-            lambda: resolver.registry.get(ServiceKey("shop", "web")) is None, 0.01, timeout=40
+        await eventually(
+            lambda: resolver.registry.get(ServiceKey("shop", "web")) is None, every=0.01
         )
         cluster.endpoints("web", ports={"http": 1})
         await resolver.listeners.settled()
@@ -148,7 +148,7 @@ async def test_a_service_that_left_serves_on_while_nodes_may_still_send_to_its_p
         assert answer.startswith(b"HTTP/1.1 200 ")
         assert b"\r\nConnection: close\r\n" in answer
         cluster.unpublish("web")
-        await poll(lambda: port not in resolver.listeners.ports, 0.01, timeout=40)
+        await eventually(lambda: port not in resolver.listeners.ports, every=0.01)
         await resolver.listeners.settled()
         with pytest.raises(ConnectionRefusedError):
             await get(port)
@@ -162,10 +162,10 @@ async def test_a_service_that_left_without_pods_says_so():
         cluster.endpoints("web", ports={"http": 1})
         service = resolver.registry.get(ServiceKey("shop", "web"))
         assert service is not None
-        await poll(lambda: not service._endpoints.get("http"), 0.01, timeout=40)
+        await eventually(lambda: not service._endpoints.get("http"), every=0.01)
         cluster.objects.delete("web")
-        await poll(
-            lambda: resolver.registry.get(ServiceKey("shop", "web")) is None, 0.01, timeout=40
+        await eventually(
+            lambda: resolver.registry.get(ServiceKey("shop", "web")) is None, every=0.01
         )
         answer = await asyncio.wait_for(get(port), 30)
         assert answer.startswith(b"HTTP/1.1 503 ")
@@ -232,13 +232,12 @@ async def test_an_api_server_that_goes_and_comes_back_changes_no_listener():
         for source in sources:
             source.compact()
             source.refuse_connections(refuse=False)
-        await poll(
+        await eventually(
             lambda: all(
                 len(source.lists) + len(source.watches) > before + 1
                 for source, before in zip(sources, lists, strict=True)
             ),
-            0.01,
-            timeout=40,
+            every=0.01,
         )
         await arrived(crowd, len(crowd.connected) + 20)
         await resolver.listeners.settled()

@@ -17,7 +17,7 @@ from elasti.resolver.ports.shared_port import SharedConnection
 from elasti.resolver.proxy.h2.frames import HEADERS, PREFACE, SETTINGS, frame
 from elasti.resolver.proxy.h2.held import HeldFrames
 from elasti.resolver.proxy.port_handler import DataPath
-from kubeloop.aio.wait import poll
+from tests.waiting import eventually
 
 
 async def test_the_shared_port_goes_by_host_and_closes_after_one_request():
@@ -85,7 +85,7 @@ async def test_requests_that_came_before_the_ports_were_known_are_served():
             asyncio.create_task(get(resolver.shared_port, host=host))
             for host in ("web.shop", "web.shop:81")
         ]
-        await poll(lambda: held(resolver) == 2, 0.01, timeout=30)
+        await eventually(lambda: held(resolver) == 2, timeout=30, every=0.01)
         ports = [{"name": "http", "port": 80}, {"name": "more", "port": 81}]
         cluster.private_service("web", *ports)
         numbers = {"http": process.port, "more": other.port}

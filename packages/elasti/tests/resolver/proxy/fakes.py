@@ -86,7 +86,7 @@ class FakePool(UpstreamPool):
         consumer.connected(connection)
 
 
-class World:
+class ConnectionRig:
     def __init__(self, accepts=None) -> None:
         self.path = DataPath()
         self.pool = FakePool(limits=self.path.limits, sweeper=self.path.sweeper)

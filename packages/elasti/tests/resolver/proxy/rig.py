@@ -13,22 +13,16 @@ from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.proxy.port_handler import DataPath, PortHandler
 from elasti.resolver.proxy.transport import enable_keepalive
 from elasti.resolver.proxy.upstream.interface import PortProtocol, UpstreamAddress
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    pass
 
 # An address of this process's own: on a busy machine a client that looks for a server that is gone
 # may find that its port is ours by now.
 HOST = f"127.{64 + (os.getpid() >> 16) % 64}.{os.getpid() >> 8 & 255}.{os.getpid() & 255}"
 PATIENCE = 40.0
 Handler = "Callable[[Pod, asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]"
-
-
-async def eventually(condition: Callable[[], object], *, within: float = PATIENCE) -> None:
-    """Wait until something is so, by looking at every turn of the loop."""
-    async with asyncio.timeout(within):
-        while not condition():  # noqa: ASYNC110 -- the data path notifies only its peers
-            await asyncio.sleep(0.001)
 
 
 class Pod:

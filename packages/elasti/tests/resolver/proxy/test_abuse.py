@@ -10,12 +10,13 @@ import socket
 import sys
 
 import pytest
-from tests.resolver.proxy.rig import HOST, Rig, eventually, hello
+from tests.resolver.proxy.rig import HOST, Rig, hello
 
 from elasti.resolver.proxy.h2 import frames as h2
 from elasti.resolver.proxy.http1.connection import ClientConnection
 from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.proxy.upstream.interface import Refusal
+from tests.waiting import eventually
 
 RESET = b"\x01\0\0\0\0\0\0\0"
 

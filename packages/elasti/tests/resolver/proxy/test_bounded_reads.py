@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.resolver.proxy.rig import Rig, eventually
+from tests.resolver.proxy.rig import Rig
 
 from elasti.resolver.proxy.h2 import frames as h2
 from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.proxy.upstream.interface import PortProtocol
+from tests.waiting import eventually
 
 BOUND = Limits().held_bytes
 SIZE = 10_000_000
@@ -79,4 +80,4 @@ async def test_held_frames_are_read_to_the_bound(rig):
     assert rig.statistics.received <= BOUND
     rig.upstream.release(pod.address)
     sent = len(h2.PREFACE + h2.frame(h2.SETTINGS) + request + data)
-    await eventually(lambda: rig.statistics.received == sent, within=30)
+    await eventually(lambda: rig.statistics.received == sent, timeout=30)

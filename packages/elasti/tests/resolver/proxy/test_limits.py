@@ -6,11 +6,12 @@ import asyncio
 
 import pytest
 from tests.resolver.proxy.memory_upstream import MemoryUpstream
-from tests.resolver.proxy.rig import Rig, eventually, hello, read_request
+from tests.resolver.proxy.rig import Rig, hello, read_request
 
 from elasti.resolver.proxy.h2 import frames as h2
 from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.proxy.upstream.interface import PortProtocol, UpstreamAddress
+from tests.waiting import eventually
 
 
 def now() -> float:
@@ -156,7 +157,7 @@ async def test_a_client_that_does_not_read_is_cut():
         await rig.pod(endless)
         client = await rig.connect(limit=1000)
         client.get()
-        await eventually(lambda: rig.statistics.active == 1, within=100)
+        await eventually(lambda: rig.statistics.active == 1, timeout=100)
         async with asyncio.timeout(2000):
             while rig.statistics.connections:  # noqa: ASYNC110
                 await asyncio.sleep(1)
@@ -259,7 +260,7 @@ async def test_a_request_without_a_pod_descriptor_is_refused_in_time(protocol):
         pod = await rig.pod(endless)
         first, second = await rig.connect(), await rig.connect()
         first.get()
-        await eventually(lambda: pod.connections == 1, within=100)
+        await eventually(lambda: pod.connections == 1, timeout=100)
         second.get()
         async with asyncio.timeout(100):
             if protocol is PortProtocol.HTTP:

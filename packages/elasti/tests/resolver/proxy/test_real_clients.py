@@ -9,9 +9,10 @@ import aiohttp
 import pytest
 from tests.certs import make_authority
 from tests.resolver.proxy.real_pods import needs, nginx, release_when_held, run, web_pod
-from tests.resolver.proxy.rig import HOST, Rig, eventually
+from tests.resolver.proxy.rig import HOST, Rig
 
 from elasti.resolver.proxy.upstream.interface import PortProtocol, Refusal
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.slow, needs("curl")]
 

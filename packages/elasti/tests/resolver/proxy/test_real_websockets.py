@@ -10,8 +10,10 @@ import aiohttp
 import pytest
 import websockets
 from tests.resolver.proxy.real_pods import web_pod
-from tests.resolver.proxy.rig import HOST, eventually
+from tests.resolver.proxy.rig import HOST
 from websockets.asyncio.client import ClientConnection, connect
+
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 MANY = 1000
@@ -83,7 +85,7 @@ async def test_a_thousand_are_open_at_once(rig, held):
             rig.upstream.pods.append(address)
         opening = asyncio.gather(*(patient(url(rig)) for _ in range(MANY)))
         if held:
-            await eventually(lambda: len(rig.upstream.waiting) == MANY, within=50)
+            await eventually(lambda: len(rig.upstream.waiting) == MANY, timeout=50)
             rig.upstream.release(address)
         sockets = await opening
         await eventually(lambda: rig.statistics.tunnels == MANY)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.resolver.proxy.rig import Rig, eventually, hello
+from tests.resolver.proxy.rig import Rig, hello
 
 from elasti.resolver.proxy.upstream.interface import PortProtocol, Refusal, UpstreamAddress
 from kubeloop.aio.relay import RelayEnd, reset
+from tests.waiting import eventually
 
 
 async def speaks_first(pod, reader, writer):

@@ -23,7 +23,7 @@ HTTP, GRPC, TCP = (
 )
 
 
-class World:
+class ProberRig:
     """Pods whose ports accept and whose probes pass from given times on."""
 
     def __init__(self, *, accepts=0.0, passes=None, plan=None, reads=0.0, unreachable=False):
@@ -77,110 +77,110 @@ class World:
 
 
 async def test_auto_without_probes_releases_at_the_first_accepted_connection():
-    world = World(accepts=1.01)
-    assert await world.probe() == [(POD, 1.025)]
-    assert world.connects[:3] == [0.0, INTERVAL, 2 * INTERVAL]
-    assert world.plans_read == 1
+    rig = ProberRig(accepts=1.01)
+    assert await rig.probe() == [(POD, 1.025)]
+    assert rig.connects[:3] == [0.0, INTERVAL, 2 * INTERVAL]
+    assert rig.plans_read == 1
 
 
 async def test_auto_asks_an_http_probe_until_it_passes():
-    world = World(plan=ProbePlan((HTTP,)), passes={1: 0.5})
-    assert (await world.probe())[0][1] == pytest.approx(0.5, abs=0.035)
-    assert world.most_in_flight == 1
+    rig = ProberRig(plan=ProbePlan((HTTP,)), passes={1: 0.5})
+    assert (await rig.probe())[0][1] == pytest.approx(0.5, abs=0.035)
+    assert rig.most_in_flight == 1
 
 
 @pytest.mark.parametrize("question", [HTTP, GRPC, TCP])
 async def test_auto_waits_for_each_kind_of_probe(question):
-    world = World(plan=ProbePlan((question,)), passes={question.port: 0.3})
-    assert (await world.probe())[0][1] >= 0.3
+    rig = ProberRig(plan=ProbePlan((question,)), passes={question.port: 0.3})
+    assert (await rig.probe())[0][1] >= 0.3
 
 
 async def test_auto_waits_for_all_probes_in_their_order():
-    world = World(plan=ProbePlan((TCP, HTTP, GRPC)), passes={3: 0.2, 1: 0.1, 2: 0.4})
-    assert (await world.probe())[0][1] >= 0.4
-    ports = [port for port, _ in world.asked]
+    rig = ProberRig(plan=ProbePlan((TCP, HTTP, GRPC)), passes={3: 0.2, 1: 0.1, 2: 0.4})
+    assert (await rig.probe())[0][1] >= 0.4
+    ports = [port for port, _ in rig.asked]
     assert ports == sorted(ports, key=[3, 1, 2].index)
 
 
 async def test_auto_counts_consecutive_successes():
-    world = World(plan=ProbePlan((PlannedProbe(HttpGetAction(1), 1, successes=3),)))
-    await world.probe()
-    assert len(world.asked) == 3
+    rig = ProberRig(plan=ProbePlan((PlannedProbe(HttpGetAction(1), 1, successes=3),)))
+    await rig.probe()
+    assert len(rig.asked) == 3
 
 
 async def test_auto_never_probes_before_the_port_accepts():
-    world = World(accepts=2.0, plan=ProbePlan((HTTP,)))
-    await world.probe()
-    assert world.asked[0][1] > 2.0
+    rig = ProberRig(accepts=2.0, plan=ProbePlan((HTTP,)))
+    await rig.probe()
+    assert rig.asked[0][1] > 2.0
 
 
 async def test_auto_reads_the_pod_while_its_port_is_tried():
-    world = World(accepts=1.0, reads=0.9, plan=ProbePlan((HTTP,)))
-    assert (await world.probe())[0][1] == pytest.approx(1.005, abs=INTERVAL)
+    rig = ProberRig(accepts=1.0, reads=0.9, plan=ProbePlan((HTTP,)))
+    assert (await rig.probe())[0][1] == pytest.approx(1.005, abs=INTERVAL)
 
 
 async def test_auto_leaves_to_kubernetes_what_it_cannot_ask():
-    world = World(plan=ProbePlan(only_ready="the readiness_probe runs a command"))
-    assert await world.probe() == []
-    assert world.connects == [0.0]
+    rig = ProberRig(plan=ProbePlan(only_ready="the readiness_probe runs a command"))
+    assert await rig.probe() == []
+    assert rig.connects == [0.0]
 
 
 async def test_auto_leaves_an_endpoint_without_a_pod_to_kubernetes():
-    world = World()
-    assert await world.probe(pod=None) == []
+    rig = ProberRig()
+    assert await rig.probe(pod=None) == []
 
 
 async def test_an_unreachable_pod_is_tried_one_attempt_at_a_time():
-    world = World(unreachable=True)
-    assert await world.probe(seconds=10.0) == []
-    assert len(world.connects) == 10
+    rig = ProberRig(unreachable=True)
+    assert await rig.probe(seconds=10.0) == []
+    assert len(rig.connects) == 10
 
 
 async def test_tcp_releases_at_the_first_accepted_connection_and_reads_no_pod():
-    world = World(accepts=0.1, plan=ProbePlan((HTTP,)), passes={1: 99.0})
-    assert await world.probe(policy="TCP") == [(POD, 0.1)]
-    assert world.plans_read == 0
+    rig = ProberRig(accepts=0.1, plan=ProbePlan((HTTP,)), passes={1: 99.0})
+    assert await rig.probe(policy="TCP") == [(POD, 0.1)]
+    assert rig.plans_read == 0
 
 
 async def test_ready_asks_nothing():
-    world = World()
-    assert await world.probe(policy="Ready") == []
-    assert not world.connects
-    assert not world.asked
+    rig = ProberRig()
+    assert await rig.probe(policy="Ready") == []
+    assert not rig.connects
+    assert not rig.asked
 
 
 async def test_a_ready_pod_that_refused_must_accept_again_and_nothing_more():
-    world = World(accepts=0.3, plan=ProbePlan((HTTP,)))
-    assert await world.probe(ready=True, has_refused=True) == [(POD, 0.3)]
-    assert world.plans_read == 0
-    assert not world.asked
+    rig = ProberRig(accepts=0.3, plan=ProbePlan((HTTP,)))
+    assert await rig.probe(ready=True, has_refused=True) == [(POD, 0.3)]
+    assert rig.plans_read == 0
+    assert not rig.asked
 
 
 async def test_probing_stops_when_no_connection_waits():
-    world = World(accepts=99.0)
-    world.prober.set_targets({POD: ProbeTarget("TCP")})
+    rig = ProberRig(accepts=99.0)
+    rig.prober.set_targets({POD: ProbeTarget("TCP")})
     await asyncio.sleep(1.0)
-    world.prober.set_targets({})
-    seen = len(world.connects)
+    rig.prober.set_targets({})
+    seen = len(rig.connects)
     await asyncio.sleep(1.0)
-    assert len(world.connects) == seen
-    await world.prober.aclose()
+    assert len(rig.connects) == seen
+    await rig.prober.aclose()
 
 
 async def test_the_same_probe_target_again_changes_nothing():
-    world = World(plan=ProbePlan((HTTP,)), passes={1: 1.0})
+    rig = ProberRig(plan=ProbePlan((HTTP,)), passes={1: 1.0})
     for _ in range(10):
-        world.prober.set_targets({POD: ProbeTarget("Auto", NAME)})
+        rig.prober.set_targets({POD: ProbeTarget("Auto", NAME)})
         await asyncio.sleep(0.1)
-    assert world.plans_read == 1
-    assert len(world.connects) == 1
-    await world.prober.aclose()
+    assert rig.plans_read == 1
+    assert len(rig.connects) == 1
+    await rig.prober.aclose()
 
 
 async def test_only_so_many_pods_are_looked_at_at_once():
-    world = World(accepts=99.0)
+    rig = ProberRig(accepts=99.0)
     pods = {UpstreamAddress(f"10.0.1.{n}", 80): ProbeTarget("TCP") for n in range(200)}
-    world.prober.set_targets(pods)
+    rig.prober.set_targets(pods)
     await asyncio.sleep(0.01)
-    assert len(world.connects) == MOST_AT_ONCE
-    await world.prober.aclose()
+    assert len(rig.connects) == MOST_AT_ONCE
+    await rig.prober.aclose()

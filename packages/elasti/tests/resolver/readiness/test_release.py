@@ -17,7 +17,7 @@ from tests.resolver.traffic import served
 from elasti.api.wire import WakeOutcome
 from elasti.resolver.projections import ServiceKey
 from elasti.resolver.readiness.checks import NetworkChecks
-from kubeloop.aio.wait import poll
+from tests.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -89,7 +89,9 @@ class WakingService:
 
     async def until_probed(self, path: str, times: int = 3) -> None:
         before = self.process.asked[path]
-        await poll(lambda: self.process.asked[path] >= before + times, 0.005, timeout=30)
+        await eventually(
+            lambda: self.process.asked[path] >= before + times, timeout=30, every=0.005
+        )
 
     async def not_released(self) -> None:
         """The resolver knows what is listed, has checked it again or never will, and still holds."""
@@ -103,7 +105,7 @@ class WakingService:
             is_idle = all(task.done() for _, task in port._prober._tasks.values())
             return is_idle or self.checks.made >= before + 3
 
-        await poll(is_decided, 0.005, immediate=True, timeout=30)
+        await eventually(is_decided, timeout=30, every=0.005)
         assert self.process.asked["/asked"] == 0
         assert held(self.resolver) == 1
 
@@ -127,7 +129,7 @@ async def waking_service(
         worker(cluster, url) as resolver,
     ):
         made = WakingService(cluster, process, resolver, port)
-        await poll(lambda: held(resolver) == 1, 0.005, timeout=30)
+        await eventually(lambda: held(resolver) == 1, timeout=30, every=0.005)
         made.list()
         yield made
         await made.released()
@@ -190,7 +192,7 @@ async def test_an_exec_probe_is_left_to_kubernetes():
     process = ProbedPod()
     container = {"readinessProbe": {"exec": {"command": ["true"]}}}
     async with process.listening(), waking_service(container, process=process) as made:
-        await poll(lambda: made.cluster.pod_reads == ["web-1"], 0.005, timeout=30)
+        await eventually(lambda: made.cluster.pod_reads == ["web-1"], timeout=30, every=0.005)
         await made.not_released()
         assert not process.asked
         made.list(ready=True)
@@ -205,7 +207,7 @@ async def test_a_readiness_gate_is_left_to_kubernetes():
         process.listening(),
         waking_service(container, process=process, readinessGates=gates) as made,
     ):
-        await poll(lambda: made.cluster.pod_reads == ["web-1"], 0.005, timeout=30)
+        await eventually(lambda: made.cluster.pod_reads == ["web-1"], timeout=30, every=0.005)
         await made.not_released()
         assert not process.asked
         made.list(ready=True)

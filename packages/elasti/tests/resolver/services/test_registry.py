@@ -14,6 +14,7 @@ from elasti.api.types import WakeSpec
 from elasti.resolver.projections import ServiceKey
 from elasti.resolver.proxy.upstream.interface import PortProtocol
 from kubeloop.objects.core import MANAGED_BY_LABEL, SERVICE_LABEL
+from tests.waiting import eventually
 
 
 async def test_ports_are_bound_and_closed_as_objects_come_and_go():
@@ -21,10 +22,10 @@ async def test_ports_are_bound_and_closed_as_objects_come_and_go():
     async with rig(cluster) as made:
         assert refuses(port)
         cluster.elasti_service("web", ("http", port))
-        await made.until(lambda: made.owner(port) == "web")
+        await eventually(lambda: made.owner(port) == "web")
         assert not refuses(port)
         cluster.objects.delete("web")
-        await made.until(lambda: made.owner(port) is None)
+        await eventually(lambda: made.owner(port) is None)
         await made.listeners.settled()
         assert refuses(port)
         assert made.service("web") is None
@@ -34,13 +35,13 @@ async def test_what_a_port_speaks_comes_from_the_private_service_and_may_change(
     cluster, port = FakeCluster(), free_port()
     cluster.elasti_service("web", ("main", port))
     async with rig(cluster) as made:
-        await made.until(lambda: made.owner(port) == "web")
+        await eventually(lambda: made.owner(port) == "web")
         listener = made.listeners._open[port]
         assert listener.claim.protocol.value == "detect"
         cluster.private_service(
             "web", {"name": "main", "port": 80, "appProtocol": "kubernetes.io/h2c"}
         )
-        await made.until(lambda: listener.claim.protocol is PortProtocol.HTTP)
+        await eventually(lambda: listener.claim.protocol is PortProtocol.HTTP)
         assert made.listeners._open[port] is listener
 
 
@@ -50,14 +51,14 @@ async def test_pods_and_spec_reach_the_service():
         "web", ("http", free_port()), wake={"maxHeld": 7, "timeoutSeconds": 9000}
     )
     async with rig(cluster, bounds=WakeSpec(timeout_seconds=60, max_held=1000)) as made:
-        await made.until(lambda: made.service("web") is not None)
+        await eventually(lambda: made.service("web") is not None)
         assert made.service("web").capacity.limit == 7
         assert made.service("web").wake.timeout_seconds == 60
         cluster.endpoints("web", endpoint("10.0.0.1", ready=True), ports={"http": 8080})
-        await made.until(lambda: made.service("web").port("http").pick() is not None)
+        await eventually(lambda: made.service("web").port("http").pick() is not None)
         assert made.service("web").port("http").pick() == ("10.0.0.1", 8080)
         cluster.endpoints("web", ports={"http": 8080})
-        await made.until(lambda: made.service("web").port("http").pick() is None)
+        await eventually(lambda: made.service("web").port("http").pick() is None)
 
 
 async def test_a_published_slice_tells_whether_to_step_aside():
@@ -65,11 +66,11 @@ async def test_a_published_slice_tells_whether_to_step_aside():
     cluster.elasti_service("web", ("http", port))
     async with rig(cluster) as made:
         cluster.publish("web", {"http": port}, "10.0.0.9")
-        await made.until(lambda: made.service("web") and made.service("web").published)
+        await eventually(lambda: made.service("web") and made.service("web").published)
         assert made.registry.is_listed("10.0.0.9")
         assert not made.registry.is_listed("10.0.0.8")
         cluster.unpublish("web")
-        await made.until(lambda: not made.service("web").published)
+        await eventually(lambda: not made.service("web").published)
 
 
 async def test_a_published_port_counts_when_status_was_lost():
@@ -77,7 +78,7 @@ async def test_a_published_port_counts_when_status_was_lost():
     cluster.elasti_service("web")
     cluster.publish("web", {"http": port})
     async with rig(cluster) as made:
-        await made.until(lambda: made.owner(port) == "web")
+        await eventually(lambda: made.owner(port) == "web")
 
 
 async def test_a_new_port_is_open_before_the_slice_leaves_the_old_one_which_stays_until_settled():
@@ -87,13 +88,13 @@ async def test_a_new_port_is_open_before_the_slice_leaves_the_old_one_which_stay
     cluster.elasti_service("web", ("http", old))
     cluster.publish("web", {"http": old})
     async with rig(cluster, settle=0.3) as made:
-        await made.until(lambda: made.owner(old) == "web")
+        await eventually(lambda: made.owner(old) == "web")
         cluster.elasti_service("web", ("http", new))
-        await made.until(lambda: made.owner(new) == "web")
+        await eventually(lambda: made.owner(new) == "web")
         assert made.owner(old) == "web"
         began = asyncio.get_running_loop().time()
         cluster.publish("web", {"http": new})
-        await made.until(lambda: made.owner(old) is None)
+        await eventually(lambda: made.owner(old) is None)
         assert asyncio.get_running_loop().time() - began >= 0.3
         assert made.owner(new) == "web"
 
@@ -102,11 +103,11 @@ async def test_the_older_of_two_objects_keeps_a_contested_port():
     cluster, port = FakeCluster(), free_port()
     cluster.elasti_service("young", ("http", port), created="2026-02-01T00:00:00Z")
     async with rig(cluster) as made:
-        await made.until(lambda: made.owner(port) == "young")
+        await eventually(lambda: made.owner(port) == "young")
         cluster.elasti_service("old", ("http", port), created="2026-01-01T00:00:00Z")
-        await made.until(lambda: made.owner(port) == "old")
+        await eventually(lambda: made.owner(port) == "old")
         cluster.objects.delete("old")
-        await made.until(lambda: made.owner(port) == "young")
+        await eventually(lambda: made.owner(port) == "young")
 
 
 async def test_a_freed_port_stays_with_its_service_until_its_slice_is_gone_and_settled():
@@ -114,16 +115,16 @@ async def test_a_freed_port_stays_with_its_service_until_its_slice_is_gone_and_s
     cluster.elasti_service("web", ("http", port))
     cluster.publish("web", {"http": port})
     async with rig(cluster, settle=0.3) as made:
-        await made.until(lambda: made.owner(port) == "web")
+        await eventually(lambda: made.owner(port) == "web")
         cluster.objects.delete("web")
         cluster.elasti_service("api", ("http", port))
-        await made.until(lambda: made.service("api") is not None and made.service("web") is None)
+        await eventually(lambda: made.service("api") is not None and made.service("web") is None)
         await made.listeners.settled()
         assert made.owner(port) == "web"
         assert not refuses(port)
         began = asyncio.get_running_loop().time()
         cluster.unpublish("web")
-        await made.until(lambda: made.owner(port) == "api")
+        await eventually(lambda: made.owner(port) == "api")
         assert asyncio.get_running_loop().time() - began >= 0.3
         assert not made.registry._left
 
@@ -133,10 +134,10 @@ async def test_of_two_objects_for_one_service_the_older_speaks():
     cluster.elasti_service("web", ("http", port), name="new", created="2026-02-01T00:00:00Z", wake={"maxHeld": 2})  # fmt: skip
     cluster.elasti_service("web", ("http", port), name="old", wake={"maxHeld": 1})
     async with rig(cluster) as made:
-        await made.until(lambda: made.service("web") and made.service("web").capacity.limit == 1)
+        await eventually(lambda: made.service("web") and made.service("web").capacity.limit == 1)
         assert made.registry.object_name(ServiceKey("shop", "web")) == "old"
         cluster.objects.delete("old")
-        await made.until(lambda: made.service("web").capacity.limit == 2)
+        await eventually(lambda: made.service("web").capacity.limit == 2)
         assert made.registry.object_name(ServiceKey("shop", "web")) == "new"
 
 
@@ -144,9 +145,9 @@ async def test_an_object_that_changes_its_service_moves_its_port():
     cluster, port = FakeCluster(), free_port()
     cluster.elasti_service("web", ("http", port), name="x")
     async with rig(cluster) as made:
-        await made.until(lambda: made.owner(port) == "web")
+        await eventually(lambda: made.owner(port) == "web")
         cluster.elasti_service("api", ("http", port), name="x")
-        await made.until(lambda: made.owner(port) == "api")
+        await eventually(lambda: made.owner(port) == "api")
         assert made.service("web") is None
 
 
@@ -157,11 +158,11 @@ async def test_a_port_that_cannot_be_bound_is_tried_again():
         taken.listen()
         cluster.elasti_service("web", ("http", port))
         async with rig(cluster) as made:
-            await made.until(lambda: made.service("web") is not None)
+            await eventually(lambda: made.service("web") is not None)
             await made.listeners.settled()
             assert made.owner(port) is None
             taken.close()
-            await made.until(lambda: made.owner(port) == "web")
+            await eventually(lambda: made.owner(port) == "web")
 
 
 async def test_the_number_of_watches_does_not_depend_on_the_number_of_services():
@@ -170,7 +171,7 @@ async def test_the_number_of_watches_does_not_depend_on_the_number_of_services()
         cluster.elasti_service(f"s{number}")
         cluster.private_service(f"s{number}")
     async with rig(cluster) as made:
-        await made.until(lambda: len(made.registry) == 50)
+        await eventually(lambda: len(made.registry) == 50)
         assert len(cluster.objects.open_streams) == 1
         assert len(cluster.services.open_streams) == 1
         assert len(cluster.slices.open_streams) == 2
@@ -182,19 +183,19 @@ async def test_a_service_without_connections_has_no_share():
     for number, port in enumerate(ports):
         cluster.elasti_service(f"web-{number}", ("http", port))
     async with rig(cluster) as made:
-        await made.until(lambda: all(made.owner(port) for port in ports))
+        await eventually(lambda: all(made.owner(port) for port in ports))
         clients = [await asyncio.open_connection("127.0.0.1", port) for port in ports]
         shares = made.path.quotas.clients
-        await made.until(lambda: len(shares._holders) == 3)
+        await eventually(lambda: len(shares._holders) == 3)
         for _, writer in clients[1:]:
             writer.close()
-        await made.until(lambda: len(shares._holders) == 1)
+        await eventually(lambda: len(shares._holders) == 1)
         assert shares.used == 1
         _, again = await asyncio.open_connection("127.0.0.1", ports[2])
-        await made.until(lambda: len(shares._holders) == 2)
+        await eventually(lambda: len(shares._holders) == 2)
         for writer in (again, clients[0][1]):
             writer.close()
-        await made.until(lambda: len(shares._holders) == 0)
+        await eventually(lambda: len(shares._holders) == 0)
 
 
 async def test_a_slice_of_another_name_or_of_an_unclaimed_port_closes_none():
@@ -203,7 +204,7 @@ async def test_a_slice_of_another_name_or_of_an_unclaimed_port_closes_none():
     cluster.elasti_service("alice", ("http", port))
     cluster.elasti_service("bob", ("http", own))
     async with rig(cluster) as made:
-        await made.until(lambda: made.owner(port) == "alice" and made.owner(own) == "bob")
+        await eventually(lambda: made.owner(port) == "alice" and made.owner(own) == "bob")
         cluster.publish("alice", {"http": port})
         labels = {MANAGED_BY_LABEL: MANAGED_BY, SERVICE_LABEL: "bob"}
         ports = [{"name": "http", "port": port, "protocol": "TCP"}]
@@ -213,11 +214,11 @@ async def test_a_slice_of_another_name_or_of_an_unclaimed_port_closes_none():
             )
         )
         cluster.publish("bob", {"http": own, "more": port})
-        await made.until(lambda: made.service("bob").published)
+        await eventually(lambda: made.service("bob").published)
         await made.listeners.settled()
         assert made.owner(port) == "alice"
         assert not refuses(port)
         cluster.unpublish("bob")
-        await made.until(lambda: not made.service("bob").published)
+        await eventually(lambda: not made.service("bob").published)
         await made.listeners.settled()
         assert made.owner(port) == "alice"

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.virtual_time
 KEY = ServiceKey("shop", "web")
 
 
-class World:
+class WakeRig:
     def __init__(self):
         self.waiting = 1
         self.outcome = WakeOutcome.SCALING
@@ -50,44 +50,44 @@ class World:
 
 
 async def test_wake_requests_repeat_with_backoff_while_connections_wait():
-    world = World()
-    world.waker.need()
+    rig = WakeRig()
+    rig.waker.need()
     await asyncio.sleep(5)
-    times = [at for at, _ in world.calls]
+    times = [at for at, _ in rig.calls]
     assert times[0] == 0
     pauses = [b - a for a, b in itertools.pairwise(times)]
     assert len(pauses) == 2
     assert 1.0 <= pauses[0] <= 1.2
     assert 2.0 <= pauses[1] <= 2.4
-    world.waiting = 0
+    rig.waiting = 0
     await asyncio.sleep(100)
-    assert len(world.calls) == 3
+    assert len(rig.calls) == 3
 
 
 async def test_one_request_is_in_flight_however_often_it_is_needed():
-    world = World()
-    world.takes = 3.0
+    rig = WakeRig()
+    rig.takes = 3.0
     for _ in range(20):
-        world.waker.need()
-        world.waker.wake_now()
+        rig.waker.need()
+        rig.waker.wake_now()
         await asyncio.sleep(0.1)
-    assert world.most_in_flight == 1
-    assert len(world.calls) == 1
-    await world.waker.aclose()
+    assert rig.most_in_flight == 1
+    assert len(rig.calls) == 1
+    await rig.waker.aclose()
 
 
 async def test_when_the_last_pod_goes_it_asks_at_once():
-    world = World()
-    world.waker.need()
+    rig = WakeRig()
+    rig.waker.need()
     await asyncio.sleep(0.5)
-    world.waker.wake_now()
+    rig.waker.wake_now()
     await asyncio.sleep(0.01)
-    assert [round(at, 3) for at, _ in world.calls] == [0.0, 0.5]
-    await world.waker.aclose()
+    assert [round(at, 3) for at, _ in rig.calls] == [0.0, 0.5]
+    await rig.waker.aclose()
 
 
 async def test_a_connection_that_arrives_as_the_loop_ends_is_woken():
-    world = World()
+    rig = WakeRig()
     loop, looks = asyncio.get_running_loop(), 0
 
     def waiting():
@@ -95,65 +95,65 @@ async def test_a_connection_that_arrives_as_the_loop_ends_is_woken():
         looks += 1
         if looks == 3:
             # The last check of the task: before anything else of its end, a connection comes.
-            loop.call_soon(world.waker.need)
+            loop.call_soon(rig.waker.need)
             return 0
         return 1
 
-    world.waker = WakeLoop(KEY, operator=world, durable=world, waiting=waiting)
-    world.waker.need()
+    rig.waker = WakeLoop(KEY, operator=rig, durable=rig, waiting=waiting)
+    rig.waker.need()
     await asyncio.sleep(1.3)
     assert looks >= 5
-    assert len(world.calls) == 2
-    await world.waker.aclose()
+    assert len(rig.calls) == 2
+    await rig.waker.aclose()
 
 
 async def test_an_unreachable_operator_is_retried_and_the_annotation_written():
-    world = World()
-    world.unreachable = True
-    world.waker.need()
+    rig = WakeRig()
+    rig.unreachable = True
+    rig.waker.need()
     await asyncio.sleep(0.5)
-    assert len(world.calls) >= 3
-    assert world.annotations == [0.0]
+    assert len(rig.calls) >= 3
+    assert rig.annotations == [0.0]
     await asyncio.sleep(DURABLE_EVERY + 6)
-    assert len(world.annotations) == 2
-    assert world.annotations[1] >= DURABLE_EVERY
-    await world.waker.aclose()
+    assert len(rig.annotations) == 2
+    assert rig.annotations[1] >= DURABLE_EVERY
+    await rig.waker.aclose()
 
 
 async def test_an_operator_that_cannot_act_gets_it_in_writing():
-    world = World()
-    world.outcome = WakeOutcome.UNAVAILABLE
-    world.waker.need()
+    rig = WakeRig()
+    rig.outcome = WakeOutcome.UNAVAILABLE
+    rig.waker.need()
     await asyncio.sleep(0.1)
-    assert world.annotations == [0.0]
-    await world.waker.aclose()
+    assert rig.annotations == [0.0]
+    await rig.waker.aclose()
 
 
 async def test_a_failed_annotation_is_retried_with_the_next_failure():
-    world = World()
-    world.unreachable = world.unwritable = True
-    world.waker.need()
+    rig = WakeRig()
+    rig.unreachable = rig.unwritable = True
+    rig.waker.need()
     await asyncio.sleep(0.05)
-    world.unwritable = False
+    rig.unwritable = False
     await asyncio.sleep(0.5)
-    assert len(world.annotations) == 1
-    await world.waker.aclose()
+    assert len(rig.annotations) == 1
+    await rig.waker.aclose()
 
 
 async def test_it_says_how_many_wait():
-    world = World()
-    world.waiting = 42
-    world.waker.need()
+    rig = WakeRig()
+    rig.waiting = 42
+    rig.waker.need()
     await asyncio.sleep(0)
     await asyncio.sleep(0)
-    assert world.calls == [(0.0, 42)]
-    await world.waker.aclose()
+    assert rig.calls == [(0.0, 42)]
+    await rig.waker.aclose()
 
 
 async def test_nothing_is_asked_without_held_connections():
-    world = World()
-    world.waiting = 0
-    world.waker.need()
-    world.waker.wake_now()
+    rig = WakeRig()
+    rig.waiting = 0
+    rig.waker.need()
+    rig.waker.wake_now()
     await asyncio.sleep(10)
-    assert world.calls == []
+    assert rig.calls == []

@@ -6,7 +6,7 @@ import tracemalloc
 
 import hpack
 import pytest
-from tests.resolver.proxy.fakes import POD, World
+from tests.resolver.proxy.fakes import POD, ConnectionRig
 from tests.resolver.proxy.h2_peers import request_fields
 
 from elasti.resolver.proxy.h2 import frames as h2
@@ -18,9 +18,9 @@ PING = h2.frame(h2.PING, payload=b"12345678")
 
 
 @pytest.fixture
-def world():
+def rig():
     """A connection that is held: there is no pod yet."""
-    made = World()
+    made = ConnectionRig()
     made.upstream.pods.clear()
     yield made
     made.end()
@@ -46,12 +46,12 @@ def goaway_of(wire: bytes) -> int | None:
     return int.from_bytes(codes[-1], "big") if codes else None
 
 
-def feed(world: World, wire: bytes, size: int = 64 * 1024) -> None:
+def feed(rig: ConnectionRig, wire: bytes, size: int = 64 * 1024) -> None:
     """Send bytes as long as the connection is read."""
     for at in range(0, len(wire), size):
-        if world.client.ended or not world.client.reading:
+        if rig.client.ended or not rig.client.reading:
             return
-        world.client.feed(wire[at : at + size])
+        rig.client.feed(wire[at : at + size])
 
 
 def bomb(streams: int) -> bytes:
@@ -63,77 +63,77 @@ def bomb(streams: int) -> bytes:
     return wire + h2.rst_stream(1, 8)
 
 
-def test_header_blocks_that_expand_end_the_connection(world):
+def test_header_blocks_that_expand_end_the_connection(rig):
     wire = bomb(2000)
     tracemalloc.start()
     try:
-        feed(world, wire)
+        feed(rig, wire)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert goaway_of(world.client.written) == CALM
+    assert goaway_of(rig.client.written) == CALM
     assert peak < 2 << 20
 
 
-def test_header_blocks_that_expand_later_are_not_passed_on(world):
+def test_header_blocks_that_expand_later_are_not_passed_on(rig):
     """Once a held request was cancelled, all that follows is encoded again."""
     encoder = hpack.Encoder()
-    feed(world, START + ask(1, encoder, (b"x-a", b"a" * 3900)) + ask(3, encoder))
-    feed(world, h2.rst_stream(3, 8))
-    world.upstream.release(POD)
-    (pod,) = world.pods
+    feed(rig, START + ask(1, encoder, (b"x-a", b"a" * 3900)) + ask(3, encoder))
+    feed(rig, h2.rst_stream(3, 8))
+    rig.upstream.release(POD)
+    (pod,) = rig.pods
     block = encoder.encode(request_fields(b"/")) + bytes((0x80 | 62,)) * 15
     before = len(pod.written)
-    feed(world, b"".join(headers(5 + 2 * number, block) for number in range(2000)))
-    assert goaway_of(world.client.written) == CALM
+    feed(rig, b"".join(headers(5 + 2 * number, block) for number in range(2000)))
+    assert goaway_of(rig.client.written) == CALM
     assert len(pod.written) - before < 2 << 20
 
 
-def test_a_large_field_in_every_request_is_no_attack(world):
+def test_a_large_field_in_every_request_is_no_attack(rig):
     """A token of 1.5 KB, which compression makes a byte, on as many streams as are allowed."""
     encoder = hpack.Encoder()
     token = (b"authorization", b"Bearer " + b"t" * 1500)
-    feed(world, START + b"".join(ask(1 + 2 * n, encoder, token) for n in range(h2.MAX_STREAMS)))
-    assert goaway_of(world.client.written) is None
-    assert len(world.upstream.waiting) == 1
-    assert world.handler.statistics.active == h2.MAX_STREAMS
+    feed(rig, START + b"".join(ask(1 + 2 * n, encoder, token) for n in range(h2.MAX_STREAMS)))
+    assert goaway_of(rig.client.written) is None
+    assert len(rig.upstream.waiting) == 1
+    assert rig.handler.statistics.active == h2.MAX_STREAMS
 
 
-def test_bounds_are_announced_and_lifted_when_there_is_a_pod(world):
-    feed(world, START + ask(1, hpack.Encoder()))
+def test_bounds_are_announced_and_lifted_when_there_is_a_pod(rig):
+    feed(rig, START + ask(1, hpack.Encoder()))
     ours = [
-        payload for frame, payload in frames_in(world.client.written) if frame.kind == h2.SETTINGS
+        payload for frame, payload in frames_in(rig.client.written) if frame.kind == h2.SETTINGS
     ]
     assert ours[0] == b"\0\3" + (100).to_bytes(4, "big") + b"\0\6" + (64 * 1024).to_bytes(4, "big")
-    world.upstream.release(POD)
-    *_, lifted = [payload for frame, payload in frames_in(world.client.written) if frame.kind == 4]
+    rig.upstream.release(POD)
+    *_, lifted = [payload for frame, payload in frames_in(rig.client.written) if frame.kind == 4]
     assert lifted == b"\0\3" + b"\xff" * 4 + b"\0\6" + b"\xff" * 4
     # Both acknowledgements are of ours.
-    feed(world, SETTINGS_ACK * 2 + PING)
-    (pod,) = world.pods
+    feed(rig, SETTINGS_ACK * 2 + PING)
+    (pod,) = rig.pods
     assert pod.written.endswith(PING)
     assert SETTINGS_ACK not in pod.written
 
 
 @pytest.mark.parametrize("kind", [2, 0x10, 0xFE], ids=["PRIORITY", "PRIORITY_UPDATE", "unknown"])
-def test_frames_that_mean_nothing_are_not_kept(world, kind):
+def test_frames_that_mean_nothing_are_not_kept(rig, kind):
     wire = b"".join(h2.frame(kind, stream=2 * n + 1, payload=b"12345") for n in range(500))
-    feed(world, START + wire + ask(1, hpack.Encoder()))
-    world.upstream.release(POD)
-    (pod,) = world.pods
+    feed(rig, START + wire + ask(1, hpack.Encoder()))
+    rig.upstream.release(POD)
+    (pod,) = rig.pods
     assert [frame.kind for frame, _ in frames_in(pod.written[len(h2.PREFACE) :])] == [
         h2.SETTINGS,
         h2.HEADERS,
     ]
 
 
-def test_windows_are_added_up(world):
+def test_windows_are_added_up(rig):
     wire = START + ask(1, hpack.Encoder(), end=False)
     wire += h2.window_update(5) * 100 + h2.window_update(7, stream=1) * 100
     wire += h2.window_update(9, stream=77)
-    feed(world, wire)
-    world.upstream.release(POD)
-    (pod,) = world.pods
+    feed(rig, wire)
+    rig.upstream.release(POD)
+    (pod,) = rig.pods
     windows = [
         (frame.stream, int.from_bytes(payload, "big"))
         for frame, payload in frames_in(pod.written[len(h2.PREFACE) :])
@@ -143,27 +143,27 @@ def test_windows_are_added_up(world):
 
 
 @pytest.mark.parametrize("increment", [0, 1 << 31])
-def test_a_window_that_cannot_be_ends_the_connection(world, increment):
-    feed(world, START + h2.frame(h2.WINDOW_UPDATE, payload=increment.to_bytes(4, "big")))
-    assert goaway_of(world.client.written) == h2.PROTOCOL_ERROR
+def test_a_window_that_cannot_be_ends_the_connection(rig, increment):
+    feed(rig, START + h2.frame(h2.WINDOW_UPDATE, payload=increment.to_bytes(4, "big")))
+    assert goaway_of(rig.client.written) == h2.PROTOCOL_ERROR
 
 
-def test_a_frame_is_charged_for_more_than_its_bytes(world):
+def test_a_frame_is_charged_for_more_than_its_bytes(rig):
     """Empty requests cost 10 bytes to send and hundreds to keep."""
     encoder = hpack.Encoder()
     wire = START + b"".join(ask(1 + 2 * number, encoder) for number in range(5000))
     tracemalloc.start()
     try:
-        feed(world, wire)
+        feed(rig, wire)
         size, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert not world.client.reading
-    assert world.handler.statistics.active < 300
+    assert not rig.client.reading
+    assert rig.handler.statistics.active < 300
     assert size < 1 << 20
     # What was not parsed follows when there is a pod.
-    world.upstream.release(POD)
-    (pod,) = world.pods
+    rig.upstream.release(POD)
+    (pod,) = rig.pods
     kinds = [frame.kind for frame, _ in frames_in(pod.written[len(h2.PREFACE) :])]
     assert kinds.count(h2.HEADERS) > 1000
 
@@ -175,51 +175,51 @@ def test_a_frame_is_charged_for_more_than_its_bytes(world):
     ids=["ping", "settings ack", "settings", "priority", "window"],
 )  # fmt: skip
 @pytest.mark.parametrize("is_held", [True, False], ids=["held", "before a request"])
-def test_a_flood_of_control_frames_ends_the_connection(world, wire, is_held):
-    feed(world, START + (ask(1, hpack.Encoder(), end=False) if is_held else b""))
-    feed(world, wire * 900)
-    assert goaway_of(world.client.written) is None
-    feed(world, wire * 200)
+def test_a_flood_of_control_frames_ends_the_connection(rig, wire, is_held):
+    feed(rig, START + (ask(1, hpack.Encoder(), end=False) if is_held else b""))
+    feed(rig, wire * 900)
+    assert goaway_of(rig.client.written) is None
+    feed(rig, wire * 200)
     # SETTINGS are kept, and fill what may be kept before they are a flood.
-    assert goaway_of(world.client.written) == CALM or not world.client.reading
+    assert goaway_of(rig.client.written) == CALM or not rig.client.reading
 
 
-def test_control_frames_are_counted_by_the_second(world):
-    feed(world, START + ask(1, hpack.Encoder()))
+def test_control_frames_are_counted_by_the_second(rig):
+    feed(rig, START + ask(1, hpack.Encoder()))
     for _ in range(5):
-        world.path.sweeper.tick += 1
-        feed(world, PING * 900)
-    assert goaway_of(world.client.written) is None
+        rig.path.sweeper.tick += 1
+        feed(rig, PING * 900)
+    assert goaway_of(rig.client.written) is None
 
 
 @pytest.mark.parametrize("is_held", [True, False], ids=["held", "joined"])
-def test_a_flood_of_resets_ends_the_connection(world, is_held):
+def test_a_flood_of_resets_ends_the_connection(rig, is_held):
     encoder = hpack.Encoder()
-    feed(world, START + ask(1, encoder))
+    feed(rig, START + ask(1, encoder))
     if not is_held:
-        world.upstream.release(POD)
+        rig.upstream.release(POD)
     for number in range(1200):
         stream = 3 + 2 * number
-        feed(world, ask(stream, encoder) + h2.rst_stream(stream, 8))
-    assert goaway_of(world.client.written) == CALM
+        feed(rig, ask(stream, encoder) + h2.rst_stream(stream, 8))
+    assert goaway_of(rig.client.written) == CALM
 
 
-def test_a_flood_of_pings_ends_a_joined_connection(world):
-    feed(world, START + ask(1, hpack.Encoder()))
-    world.upstream.release(POD)
-    feed(world, PING * 1100)
-    assert goaway_of(world.client.written) == CALM
+def test_a_flood_of_pings_ends_a_joined_connection(rig):
+    feed(rig, START + ask(1, hpack.Encoder()))
+    rig.upstream.release(POD)
+    feed(rig, PING * 1100)
+    assert goaway_of(rig.client.written) == CALM
 
 
-def test_a_connection_without_a_request_is_ended_after_thirty_seconds(world):
-    feed(world, START)
+def test_a_connection_without_a_request_is_ended_after_thirty_seconds(rig):
+    feed(rig, START)
     for tick in range(1, 31):
-        world.path.sweeper.tick = tick
-        feed(world, PING)
-        world.client.protocol.sweep(tick)
-        assert goaway_of(world.client.written) is None
-    world.client.protocol.sweep(31)
-    assert goaway_of(world.client.written) == h2.NO_ERROR
+        rig.path.sweeper.tick = tick
+        feed(rig, PING)
+        rig.client.protocol.sweep(tick)
+        assert goaway_of(rig.client.written) is None
+    rig.client.protocol.sweep(31)
+    assert goaway_of(rig.client.written) == h2.NO_ERROR
 
 
 class TestSharedPort:
@@ -227,7 +227,7 @@ class TestSharedPort:
 
     @pytest.fixture
     def shared(self):
-        made = World(accepts=lambda request: request.host == b"a")
+        made = ConnectionRig(accepts=lambda request: request.host == b"a")
         made.upstream.pods.clear()
         yield made
         made.end()

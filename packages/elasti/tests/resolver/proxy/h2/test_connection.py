@@ -11,10 +11,11 @@ from pathlib import Path
 import grpc
 import hpack
 import pytest
-from tests.resolver.proxy.rig import HOST, PATIENCE, eventually, hello
+from tests.resolver.proxy.rig import HOST, PATIENCE, hello
 
 from elasti.resolver.proxy.h2 import frames as h2
 from elasti.resolver.proxy.upstream.interface import LocalAnswer, Refusal, UpstreamAddress
+from tests.waiting import eventually
 
 # gRPC's own threads live as long as the process.
 pytestmark = pytest.mark.allow_leaks("threads")

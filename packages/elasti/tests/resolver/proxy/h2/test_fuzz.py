@@ -5,7 +5,7 @@ from __future__ import annotations
 import hpack
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.resolver.proxy.fakes import POD, World
+from tests.resolver.proxy.fakes import POD, ConnectionRig
 from tests.resolver.proxy.h2_peers import request_fields
 from tests.resolver.proxy.memory_upstream import MemoryUpstream
 
@@ -32,8 +32,8 @@ class Player:
     """A client that plays steps, and knows what a pod must have seen of them at the end."""
 
     def __init__(self) -> None:
-        self.world = World()
-        self.upstream = self.world.handler.upstream
+        self.rig = ConnectionRig()
+        self.upstream = self.rig.handler.upstream
         assert isinstance(self.upstream, MemoryUpstream)
         self.upstream.pods.clear()
         self.encoder = hpack.Encoder()
@@ -67,7 +67,7 @@ class Player:
 
     def send(self, size: int) -> None:
         while self.wire:
-            self.world.client.feed(self.wire[:size])
+            self.rig.client.feed(self.wire[:size])
             self.wire = self.wire[size:]
 
     def release(self) -> None:
@@ -113,11 +113,11 @@ def test_a_pod_sees_every_request_that_was_not_taken_back_and_can_read_it(played
             player.send(len(player.wire) or 1)
     if not player.released:
         player.release()
-    pods = player.world.pods
+    pods = player.rig.pods
     assert len(pods) == (1 if player.expected else len(pods))
     if pods:
         assert asked_of(pods[0]) == player.expected
-    player.world.end()
+    player.rig.end()
 
 
 @settings(max_examples=300)
@@ -140,7 +140,7 @@ def test_any_frames_from_either_side_are_survived(frames, size, from_pod):
         h2.frame(kind, flags=flags, stream=stream, payload=payload)
         for kind, flags, stream, payload in frames
     )
-    side = player.world.pods[0] if from_pod else player.world.client
+    side = player.rig.pods[0] if from_pod else player.rig.client
     for at in range(0, len(wire), size):
         side.feed(wire[at : at + size])
-    player.world.end()
+    player.rig.end()

@@ -6,10 +6,10 @@ import asyncio
 
 import pytest
 from tests.resolver.proxy.h2_peers import H2Client, H2Pod, request_fields
-from tests.resolver.proxy.rig import eventually
 
 from elasti.resolver.proxy.h2 import frames as h2
 from elasti.resolver.proxy.upstream.interface import Refusal
+from tests.waiting import eventually
 
 OK = (b":status", b"200")
 COLD = (b"x-elasti-cold-start", b"true")
@@ -244,7 +244,7 @@ async def test_an_idle_connection_gets_goaway_when_pods_take_over(rig, peer, asl
     # First that no more should come, then, when what crossed it is here, what was the last.
     assert int.from_bytes((await peer.hear_kind(h2.GOAWAY))[:4], "big") == h2.LAST_POSSIBLE_STREAM
     assert int.from_bytes((await peer.hear_kind(h2.GOAWAY))[:4], "big") == 1
-    await eventually(lambda: rig.statistics.connections == 0, within=30)
+    await eventually(lambda: rig.statistics.connections == 0, timeout=30)
 
 
 async def test_a_request_that_crosses_the_first_goodbye_is_answered(rig, peer, asleep):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.resolver.proxy.rig import PATIENCE, answering, eventually, hello, read_request
+from tests.resolver.proxy.rig import PATIENCE, answering, hello, read_request
 
 from elasti.resolver.proxy.upstream.interface import LocalAnswer, Refusal, UpstreamAddress
 from kubeloop.aio.relay import reset
+from tests.waiting import eventually
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 

@@ -9,7 +9,7 @@ import httptools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.resolver.proxy.fakes import World
+from tests.resolver.proxy.fakes import ConnectionRig
 from tests.resolver.proxy.smuggling import SMUGGLING
 
 from elasti.resolver.proxy.h2.frames import HEADERS, PREFACE, SETTINGS, frame
@@ -65,19 +65,19 @@ def streams(draw, corpus):
 @settings(max_examples=600)
 @given(streams(REQUESTS), st.lists(streams(RESPONSES), max_size=4))
 def test_nothing_escapes_and_pods_read_what_h11_reads(requests, answers):
-    world = World()
+    rig = ConnectionRig()
     remaining = iter(answers)
     for piece in requests:
-        world.client.feed(piece)
-        for pod in world.pods:
+        rig.client.feed(piece)
+        for pod in rig.pods:
             if not pod.closing:
                 for part in next(remaining, []):
                     pod.feed(part)
-    world.path.sweeper.tick += 1
-    assert world.handler.statistics.active >= 0
-    for pod in world.pods:
+    rig.path.sweeper.tick += 1
+    assert rig.handler.statistics.active >= 0
+    for pod in rig.pods:
         assert_both_read_the_same(pod.written)
-    world.end()
+    rig.end()
 
 
 def assert_both_read_the_same(wire: bytes) -> None:
@@ -178,10 +178,10 @@ CHUNK_TRICKS = [
 ]
 
 
-def pods_were_asked_for(world: World) -> list[bytes]:
+def pods_were_asked_for(rig: ConnectionRig) -> list[bytes]:
     """Return the paths that either reader finds in what pods were sent."""
     found = []
-    for pod in world.pods:
+    for pod in rig.pods:
         for read in (read_by_h11, read_by_httptools):
             try:
                 requests = read(pod.written) or []
@@ -194,52 +194,52 @@ def pods_were_asked_for(world: World) -> list[bytes]:
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("fields", SMUGGLING)
 def test_a_smuggled_request_never_reaches_a_pod(fields, together):
-    world = World()
+    rig = ConnectionRig()
     head = b"POST /first HTTP/1.1\r\nHost: a\r\n" + fields.encode("latin-1") + b"\r\n"
     body = b"0\r\n\r\n" + SMUGGLED
     for piece in [head + body] if together else [head, body]:
-        world.client.feed(piece)
-    assert pods_were_asked_for(world) == []
-    assert not any(b"smuggled" in pod.written for pod in world.pods)
-    world.end()
+        rig.client.feed(piece)
+    assert pods_were_asked_for(rig) == []
+    assert not any(b"smuggled" in pod.written for pod in rig.pods)
+    rig.end()
 
 
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("body", CHUNK_TRICKS)
 def test_a_request_smuggled_behind_a_strange_chunk_never_reaches_a_pod(body, together):
-    world = World()
+    rig = ConnectionRig()
     for piece in [CHUNKED + body + SMUGGLED] if together else [CHUNKED, body, SMUGGLED]:
-        world.client.feed(piece)
-    assert b"/smuggled" not in pods_were_asked_for(world)
-    world.end()
+        rig.client.feed(piece)
+    assert b"/smuggled" not in pods_were_asked_for(rig)
+    rig.end()
 
 
 @settings(max_examples=300)
 @given(st.lists(st.binary(max_size=200), max_size=6), st.booleans())
 def test_any_bytes_at_all_are_survived(pieces, h2):
-    world = World()
+    rig = ConnectionRig()
     if h2:
-        world.client.feed(PREFACE)
+        rig.client.feed(PREFACE)
     for piece in pieces:
-        world.client.feed(piece)
-    world.end()
+        rig.client.feed(piece)
+    rig.end()
 
 
 @settings(max_examples=300)
 @given(streams(RESPONSES), st.sampled_from(REQUESTS[:-1]))
 def test_the_client_never_sees_a_broken_answer_end_well(pieces, request):
     """What the client was sent is whole messages, unless its connection was broken off."""
-    world = World()
-    world.client.feed(request)
+    rig = ConnectionRig()
+    rig.client.feed(request)
     for piece in pieces:
-        for pod in world.pods:
+        for pod in rig.pods:
             pod.feed(piece)
-    for pod in world.pods:
+    for pod in rig.pods:
         pod.lose()
-    if world.client.closing and world.client.written and not world.handler.statistics.broken:
+    if rig.client.closing and rig.client.written and not rig.handler.statistics.broken:
         method = request.split(b" ")[0]
-        assert client_reads(world.client.written, method)
-    world.client.protocol.connection_lost(None)
+        assert client_reads(rig.client.written, method)
+    rig.client.protocol.connection_lost(None)
 
 
 def client_reads(wire: bytes, method: bytes) -> bool:

@@ -6,9 +6,10 @@ import asyncio
 from collections import Counter
 
 import pytest
-from tests.resolver.proxy.rig import Rig, eventually, hello, read_request
+from tests.resolver.proxy.rig import Rig, hello, read_request
 
 from elasti.resolver.proxy.upstream.interface import Refusal
+from tests.waiting import eventually
 
 METHODS = ["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE", "POST", "PATCH", "PURGE"]
 IDEMPOTENT = set(METHODS[:6])
