@@ -50,13 +50,43 @@ def repeats(literal: str | int, truth: str | int) -> bool:
     return truth != defaults.COOLDOWN and bool(re.search(rf"(?<![\d.]){truth}\b", literal))
 
 
-def second_truths(source: str) -> list[tuple[int, str | int]]:
+def named_numbers(source: str) -> Iterator[tuple[int, str, float]]:
+    """Yield the numbers that are given to a name: a field, a parameter's default, a keyword."""
+    for node in ast.walk(ast.parse(source)):
+        pairs: list[tuple[str, ast.expr | None]] = []
+        if isinstance(node, ast.AnnAssign):
+            pairs = [(ast.unparse(node.target), node.value)]
+        elif isinstance(node, ast.Assign):
+            pairs = [(ast.unparse(target), node.value) for target in node.targets]
+        elif isinstance(node, ast.keyword):
+            pairs = [(node.arg or "", node.value)]
+        elif isinstance(node, ast.arguments):
+            positional = [*node.posonlyargs, *node.args]
+            pairs = [
+                (a.arg, d) for a, d in zip(positional[::-1], node.defaults[::-1], strict=False)
+            ]
+            pairs += [(a.arg, d) for a, d in zip(node.kwonlyargs, node.kw_defaults, strict=True)]
+        for name, value in pairs:
+            if not isinstance(value, ast.Constant) or isinstance(value.value, bool):
+                continue
+            if isinstance(value.value, int | float):
+                yield value.lineno, name.split(".")[-1], value.value
+
+
+def second_truths(source: str) -> list[tuple[int, object]]:
     known = truths()
-    return [
+    found: list[tuple[int, object]] = [
         (line, literal)
         for line, literal in literals(source)
         if any(repeats(literal, truth) for truth in known)
     ]
+    # 15.0 may be any number of seconds; under the name of a default it is that default.
+    found += [
+        (line, f"{name} = {number}")
+        for line, name, number in named_numbers(source)
+        if name.upper().strip("_") in vars(defaults)
+    ]
+    return found
 
 
 @pytest.mark.parametrize(
@@ -72,6 +102,10 @@ def second_truths(source: str) -> list[tuple[int, str | int]]:
         "URL = f'http://elasti-resolver-service.{namespace}.svc'",
         "MANAGER = 'elasti-operator'",
         "COOLDOWN = 900",
+        "engage_settle: float = 15.0",
+        "def poll(*, polling_interval: float = 30.0): ...",
+        "Settings(engage_settle=15.0)",
+        "_ENGAGE_SETTLE = 20",
     ],
 )
 def test_a_second_literal_is_found(source):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 NAMESPACE = "default"
-COOLDOWN = 6
+DEMO_COOLDOWN = 6
 START_SECONDS = 1
 
 
@@ -53,7 +53,7 @@ def _elasti_service(name: str, metadata: JsonObject) -> JsonObject:
         "spec": {
             "service": name,
             "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
-            "cooldownPeriod": COOLDOWN,
+            "cooldownPeriod": DEMO_COOLDOWN,
             "triggers": [{"type": "pods", "metadata": metadata}],
         },
     }
