@@ -12,6 +12,7 @@ from elasti.api.parsing import SettingsError
 from elasti.authn.authenticator import (
     DECISION_TTL,
     MAX_CACHED_DECISIONS,
+    STALE_TTL,
     AccessDenied,
     CallerAuthenticator,
     FallbackVerifier,
@@ -130,11 +131,44 @@ async def test_a_verdict_is_kept_for_a_minute_good_or_bad():
 
 
 async def test_what_is_remembered_is_bounded_and_holds_no_token():
-    who = callers(Reviews(), USER)
+    reviews = Reviews(good=USER)
+    who = callers(reviews, USER)
+    await who.admit("Bearer good")
     for number in range(MAX_CACHED_DECISIONS + 200):
         await denied(who, f"Bearer bad-{number}")
-    assert len(who._known) == MAX_CACHED_DECISIONS
-    assert b"bad" not in b"".join(who._known)
+    assert len(who._refused) == MAX_CACHED_DECISIONS
+    assert b"bad" not in b"".join(who._refused)
+    asked = reviews.asked
+    assert await who.admit("Bearer good") == USER
+    assert reviews.asked == asked, "a flood of bad tokens pushes no good one out"
+
+
+async def test_a_known_caller_is_let_in_while_tokens_cannot_be_checked():
+    reviews = Reviews(good=USER)
+    who = callers(reviews, USER)
+    await who.admit("Bearer good")
+    await denied(who, "Bearer bad")
+    await asyncio.sleep(DECISION_TTL)
+    reviews.failure = VerifierUnavailable("away")
+    asked = reviews.asked
+    for _ in range(5):
+        assert await who.admit("Bearer good") == USER
+    assert reviews.asked == asked + 1, "one waits for the server, not each"
+    assert await denied(who, "Bearer bad") == 503
+    assert await denied(who, "Bearer new") == 503
+    await asyncio.sleep(STALE_TTL)
+    assert await denied(who, "Bearer good") == 503
+
+
+async def test_a_known_caller_is_not_let_in_past_the_end_of_the_token():
+    signer, source = Signer(), Source()
+    source.signers.append(signer)
+    who = callers(signatures(source), USER)
+    token = signer.token(exp=NOW + 100)
+    await who.admit(f"Bearer {token}")
+    source.down = "away"
+    await asyncio.sleep(100 + 61)
+    assert await denied(who, f"Bearer {token}") in (401, 503)
 
 
 async def test_what_could_not_be_checked_is_for_later_and_not_remembered():

@@ -3,7 +3,11 @@
 Any pod may have a token made for any audience, so the audience proves only that the token was
 meant for us; who the caller is decides. Decisions are cached for a minute under a hash of the
 token: callers ask often, and a dump of this process's memory shows no token. Refusals are
-cached too, so that a flood of one bad token is no flood of reviews; the cache is bounded.
+cached too, so that a flood of one bad token is no flood of reviews; both caches are bounded, and
+apart, so that a flood of different bad tokens pushes no good one out.
+
+While tokens cannot be checked, a caller that was let in within the last hour still is: an API
+server that is slow must not keep a workload asleep.
 
 `authenticator_for` makes one from settings: by TokenReview, by the cluster's keys (JWKS), or by
 the first with the second as fallback.
@@ -16,7 +20,7 @@ import hashlib
 import math
 from collections import OrderedDict
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, NamedTuple, assert_never
 
 import structlog
 
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
 
 
 DECISION_TTL = 60.0
+STALE_TTL = 3600.0
 MAX_CACHED_DECISIONS = 1000
 
 _WARN_EVERY = 10.0
@@ -50,6 +55,12 @@ class AccessDenied(Exception):
         self.status = status
 
 
+class _CachedDecision(NamedTuple):
+    decision: TokenDecision
+    fresh_until: float
+    stale_until: float
+
+
 class CallerAuthenticator:
     """Lets some users in. `allowed` are user names; a trailing `*` stands for any ending."""
 
@@ -61,7 +72,8 @@ class CallerAuthenticator:
         self._clock = clock
         self._exact = frozenset(name for name in allowed if not name.endswith("*"))
         self._prefixes = tuple(name[:-1] for name in allowed if name.endswith("*"))
-        self._known: OrderedDict[bytes, tuple[float, TokenDecision]] = OrderedDict()
+        self._known: OrderedDict[bytes, _CachedDecision] = OrderedDict()
+        self._refused: OrderedDict[bytes, _CachedDecision] = OrderedDict()
         self._quiet_until = -math.inf
 
     def __repr__(self) -> str:
@@ -114,19 +126,29 @@ class CallerAuthenticator:
     async def _decide(self, token: str) -> TokenDecision:
         digest = hashlib.sha256(token.encode()).digest()
         now = asyncio.get_running_loop().time()
-        known = self._known.get(digest)
-        if known is not None and now < known[0]:
-            return known[1]
+        known = self._known.get(digest) or self._refused.get(digest)
+        if known is not None and now < known.fresh_until:
+            return known.decision
+        wall = self._clock.now().timestamp()
         try:
             verdict = await self._verifier.verify(token)
         except VerifierUnavailable as error:
             self._warn(error)
-            raise AccessDenied(503, f"the token cannot be checked now: {error}") from error
-        left = verdict.expires - self._clock.now().timestamp()
-        self._known[digest] = (now + min(DECISION_TTL, max(left, 0.0)), verdict)
-        self._known.move_to_end(digest)
-        if len(self._known) > MAX_CACHED_DECISIONS:
-            self._known.popitem(last=False)
+            stale = self._known.get(digest)
+            if stale is None or now >= stale.stale_until or wall >= stale.decision.expires:
+                raise AccessDenied(503, f"the token cannot be checked now: {error}") from error
+            # Not asked again for a moment: each caller would wait for the same silence.
+            self._known[digest] = stale._replace(fresh_until=now + _WARN_EVERY)
+            return stale.decision
+        fresh = min(DECISION_TTL, max(verdict.expires - wall, 0.0))
+        kept, other = self._known, self._refused
+        if not verdict.user:
+            kept, other = other, kept
+        other.pop(digest, None)
+        kept[digest] = _CachedDecision(verdict, now + fresh, now + STALE_TTL)
+        kept.move_to_end(digest)
+        if len(kept) > MAX_CACHED_DECISIONS:
+            kept.popitem(last=False)
         return verdict
 
     def _warn(self, error: VerifierUnavailable) -> None:

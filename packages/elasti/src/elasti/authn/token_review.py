@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from kubeloop.client.client import Client
     from kubeloop.objects.meta import JsonObject
 
-_TIMEOUT = 2.0
+# A wake-up waits for it; an API server that takes some seconds is slow, not gone.
+_TIMEOUT = 8.0
 _AT_ONCE = 8
 _START_UP_PROBE = "elasti-start-up-check"
 
