@@ -39,6 +39,7 @@ _CHOSEN: dict[str, st.SearchStrategy[Any]] = {
         ),
         max_size=2,
     ),
+    "topologySpreadConstraints": st.just([]),
     "resources": st.sampled_from(
         [
             {},

@@ -108,6 +108,11 @@ open
 {{- end -}}
 {{- end }}
 
+{{/* The one that is named; else our own, which only an installation for the cluster has. */}}
+{{- define "elasti.priorityClass" -}}
+{{- .Values.priorityClassName | default (.Values.global.allowedNamespaces | empty | ternary "elasti-critical" "") -}}
+{{- end }}
+
 {{- define "elasti.watched" -}}
 {{ join "," (.Values.global.allowedNamespaces | default .Values.watchNamespaces) }}
 {{- end }}
