@@ -21,7 +21,7 @@ ONE, TWO, SIX = "10.0.0.1", "10.0.0.2", "fd00::1"
 CONNECT = 1.2
 
 
-class World:
+class ProbeRig:
     """Two resolvers in a watch, and what happens to connections to them."""
 
     def __init__(self, *addresses: str) -> None:
@@ -74,36 +74,36 @@ class World:
 @pytest.mark.virtual_time
 @pytest.mark.parametrize("begun", [0.0, 0.3, 0.45])
 async def test_a_lost_resolver_does_not_count_after_four_seconds(begun: float):
-    async with World(ONE, TWO) as world:
+    async with ProbeRig(ONE, TWO) as rig:
         await asyncio.sleep(begun)
-        world.lost = {TWO}
+        rig.lost = {TWO}
         await asyncio.sleep(4)
-        assert (world.ready(), world.changes) == ([ONE], 1)
-        world.lost = set()
+        assert (rig.ready(), rig.changes) == ([ONE], 1)
+        rig.lost = set()
         await asyncio.sleep(4)
-        assert (world.ready(), world.changes) == ([ONE, TWO], 2)
+        assert (rig.ready(), rig.changes) == ([ONE, TWO], 2)
 
 
 @pytest.mark.virtual_time
 async def test_one_lost_connection_changes_nothing():
-    async with World(ONE, TWO) as world:
+    async with ProbeRig(ONE, TWO) as rig:
         for _ in range(20):
-            world.lost = {TWO}
+            rig.lost = {TWO}
             await asyncio.sleep(0.6)
-            world.lost = set()
+            rig.lost = set()
             await asyncio.sleep(4)
-        assert (world.ready(), world.changes) == ([ONE, TWO], 0)
+        assert (rig.ready(), rig.changes) == ([ONE, TWO], 0)
 
 
 @pytest.mark.virtual_time
 async def test_the_only_resolver_and_the_last_of_a_family_always_count():
-    async with World(ONE, TWO, SIX) as world:
-        world.lost = {ONE, SIX}
+    async with ProbeRig(ONE, TWO, SIX) as rig:
+        rig.lost = {ONE, SIX}
         await asyncio.sleep(5)
-        assert world.ready() == [TWO, SIX]
-        world.lost = {ONE, TWO, SIX}
+        assert rig.ready() == [TWO, SIX]
+        rig.lost = {ONE, TWO, SIX}
         await asyncio.sleep(5)
-        assert world.ready() == [ONE, TWO, SIX]
+        assert rig.ready() == [ONE, TWO, SIX]
 
 
 async def test_a_resolver_whose_loop_is_busy_is_reachable_and_a_closed_one_is_not():

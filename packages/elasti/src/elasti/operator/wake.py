@@ -195,7 +195,7 @@ class TargetWaker:
             )
 
     def _note_time(self, details: CRDDetails, client: str, *, scaled: bool) -> None:
-        """Write when it was last woken and for whom; what is up already is noted less often."""
+        """Write when it was last woken and for which request; what is up already is noted less often."""
         now = self._clock.now()
         if scaled:
             status = wake_note(now, client)

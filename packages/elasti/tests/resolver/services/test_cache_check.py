@@ -51,7 +51,7 @@ class Waiter:
         raise AssertionError(refusal)
 
 
-class World:
+class RegistryRig:
     """A registry before a cluster in memory; the operator hears every wake request."""
 
     def __init__(self) -> None:
@@ -103,98 +103,98 @@ class World:
 
 @contextlib.asynccontextmanager
 async def running(*services: str):
-    world = World()
+    rig = RegistryRig()
     for service in services:
-        world.add(service)
-    async with world.factory.running():
-        await world.factory.wait_for_sync(timeout=1)
-        checking = asyncio.create_task(world.check.run())
+        rig.add(service)
+    async with rig.factory.running():
+        await rig.factory.wait_for_sync(timeout=1)
+        checking = asyncio.create_task(rig.check.run())
         try:
-            yield world
+            yield rig
         finally:
             await finish([checking])
-            await world.registry.aclose()
+            await rig.registry.aclose()
 
 
 @pytest.mark.parametrize("begun", [0.0, 3.3, 9.9])
 async def test_held_client_is_answered_15_seconds_after_ready_behind_a_frozen_watch(begun):
-    async with running("web") as world:
+    async with running("web") as rig:
         await asyncio.sleep(20 + begun)
-        world.cluster.slices.stall_watches()
-        waiter = world.hold("web")
+        rig.cluster.slices.stall_watches()
+        waiter = rig.hold("web")
         ready_at = asyncio.get_running_loop().time()
-        world.cluster.endpoints("web", READY, ports={"http": 8080})
+        rig.cluster.endpoints("web", READY, ports={"http": 8080})
         await asyncio.sleep(15)
         assert waiter.admitted_at is not None
         assert waiter.admitted_at - ready_at < 15
 
 
 async def test_nothing_is_read_while_no_connection_waits():
-    async with running("web") as world:
-        lists = len(world.cluster.slices.list_requests)
-        world.cluster.slices.stall_watches()
+    async with running("web") as rig:
+        lists = len(rig.cluster.slices.list_requests)
+        rig.cluster.slices.stall_watches()
         await asyncio.sleep(100)
-        assert len(world.cluster.slices.list_requests) == lists
+        assert len(rig.cluster.slices.list_requests) == lists
 
 
 async def test_a_watch_that_tells_the_truth_is_never_ended():
-    async with running("web", "other") as world:
-        waiter, watches = world.hold("web"), world.watches
+    async with running("web", "other") as rig:
+        waiter, watches = rig.hold("web"), rig.watches
         for seconds in range(100):
-            world.cluster.endpoints("web", endpoint(f"10.0.1.{seconds}"), ports={"http": 8080})
+            rig.cluster.endpoints("web", endpoint(f"10.0.1.{seconds}"), ports={"http": 8080})
             await asyncio.sleep(1)
-        assert (world.watches, waiter.admitted_at) == (watches, None)
+        assert (rig.watches, waiter.admitted_at) == (watches, None)
 
 
 async def test_a_watch_that_is_slow_but_speaks_gets_a_second_round():
-    async with running("web", "other") as world:
-        world.hold("web")
+    async with running("web", "other") as rig:
+        rig.hold("web")
         await asyncio.sleep(5)
-        watches = world.watches
-        world.cluster.slices.stall_watches()
-        world.cluster.endpoints("web", endpoint("10.0.1.1"), ports={"http": 8080})
+        watches = rig.watches
+        rig.cluster.slices.stall_watches()
+        rig.cluster.endpoints("web", endpoint("10.0.1.1"), ports={"http": 8080})
 
-        informer = next(i for c in world.registry._informers for i in [c.endpoints])
+        informer = next(i for c in rig.registry._informers for i in [c.endpoints])
         heard = asyncio.get_running_loop().time() + 6.5
         loop = asyncio.get_running_loop()
         loop.call_at(heard, lambda: setattr(informer._supervisor.reflector, "last_heard", heard))
         await asyncio.sleep(10)
-        assert world.watches == watches
+        assert rig.watches == watches
         await asyncio.sleep(10)
-        assert world.watches > watches
+        assert rig.watches > watches
 
 
 async def test_a_server_that_does_not_answer_ends_no_watch():
-    async with running("web") as world:
-        waiter, watches = world.hold("web"), world.watches
-        world.cluster.slices.fail_lists(*[TransportError("no route")] * 100)
+    async with running("web") as rig:
+        waiter, watches = rig.hold("web"), rig.watches
+        rig.cluster.slices.fail_lists(*[TransportError("no route")] * 100)
         await asyncio.sleep(60)
-        assert (world.watches, waiter.admitted_at) == (watches, None)
+        assert (rig.watches, waiter.admitted_at) == (watches, None)
 
 
 async def test_a_crowd_of_services_is_sampled_in_turn():
     names = [f"s{number:03}" for number in range(100)]
-    async with running(*names) as world:
+    async with running(*names) as rig:
         for name in names:
-            world.hold(name)
-        before = len(world.cluster.slices.list_requests)
+            rig.hold(name)
+        before = len(rig.cluster.slices.list_requests)
         await asyncio.sleep(39)
-        read = world.cluster.slices.list_requests[before:]
+        read = rig.cluster.slices.list_requests[before:]
         asked = {request.options.label_selector for request in read}
         assert (len(read), len(asked)) == (128, 100)
 
 
 async def test_readiness_and_a_metric_report_a_doubted_watch():
-    async with running("web") as world:
-        assert await world.readiness() == (True, "ok")
-        world.cluster.slices.fail_watches(*[TransportError("no route")] * 100)
-        world.cluster.slices.drop_watches(TransportError("reset"))
+    async with running("web") as rig:
+        assert await rig.readiness() == (True, "ok")
+        rig.cluster.slices.fail_watches(*[TransportError("no route")] * 100)
+        rig.cluster.slices.drop_watches(TransportError("reset"))
         await asyncio.sleep(5)
-        found = await world.readiness()
+        found = await rig.readiness()
         assert found.ok
         assert "\ndoubted: " in found.text
         assert "no route" in found.text
-        text = exposition(world.library.families()).decode()
+        text = exposition(rig.library.families()).decode()
         families = {family.name: family for family in text_string_to_metric_families(text)}
         doubted = families["reflector_watch_doubted"].samples
         assert sorted(sample.value for sample in doubted) == [0, 0, 1, 1]

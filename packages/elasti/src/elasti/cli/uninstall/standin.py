@@ -30,7 +30,7 @@ _SETTLES = ("ELASTI_ENGAGE_SETTLE", "ELASTI_RELEASE_SETTLE")
 
 
 class UnreachableResolvers:
-    """Resolvers that cannot be asked; a `ResolverPort`."""
+    """Resolvers that cannot be asked; a `ResolverClient`."""
 
     async def __aenter__(self) -> Self:
         return self

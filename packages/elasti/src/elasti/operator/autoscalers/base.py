@@ -49,7 +49,7 @@ class Autoscaler:
     """One kind of autoscaler. By default it needs nothing and has nothing to warn of.
 
     `pauses`: it must be paused before its target is parked, and resumed when the target is up.
-    `resume_failure`: reason and words of the event where it could not be resumed.
+    `resume_failure`: reason and message of the event where it could not be resumed.
     """
 
     type: ClassVar[str]
@@ -99,7 +99,7 @@ class Autoscalers:
             await found.resume(namespace, ref.name)
 
     def resume_failure(self, ref: AutoscalerRef) -> tuple[str, str]:
-        """Return reason and words of the event where one could not be resumed."""
+        """Return reason and message of the event where one could not be resumed."""
         return self._by_type[ref.type].resume_failure
 
     async def warnings(self, namespace: str, spec: ElastiServiceSpec) -> tuple[Finding, ...]:

@@ -217,8 +217,8 @@ class HandoverExecutor:
             await self._deps.autoscalers.resume(facts.namespace, autoscaler)
         except KubeError as error:
             state.autoscaler.note_failure(facts.now)
-            reason, words = self._deps.autoscalers.resume_failure(autoscaler)
-            self._deps.reporter.not_resumed(facts.es, reason, f"{words} {error}")
+            reason, message = self._deps.autoscalers.resume_failure(autoscaler)
+            self._deps.reporter.not_resumed(facts.es, reason, f"{message} {error}")
             return
         state.autoscaler.note_resumed(autoscaler, facts.autoscaler)
 

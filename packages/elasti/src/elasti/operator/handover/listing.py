@@ -81,7 +81,7 @@ class ListingState:
             self.legacy_checked = not found
 
     def recall(self, *, legacy_checked: bool) -> None:
-        """A former leader has looked for such slices, or not."""
+        """A former leader has listed such slices, or not."""
         self.legacy_checked = legacy_checked
 
     def forget_queries(self) -> None:

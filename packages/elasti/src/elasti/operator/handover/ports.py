@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from elasti.api.types import ElastiService
 
 QUARANTINE = 3600.0
-# Below this a share is no use to anybody.
+# A smaller share is not enough for a Service.
 _LEAST_SHARE = 100
 
 

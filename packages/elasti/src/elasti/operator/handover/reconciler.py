@@ -206,7 +206,7 @@ class ElastiServiceReconciler:
         )
 
     async def _leave(self, facts: Facts, state: ServiceState, *, to: State, why: str) -> str:
-        """Note what a change of state means; returns why it comes, as people are told."""
+        """Note what a change of state means; returns the reason, as events report it."""
         match state.current, to:
             case State.ENGAGING | State.PARKING, State.RELEASING | State.WAKING:
                 state.requests.note_attempt(self._wall(), why)

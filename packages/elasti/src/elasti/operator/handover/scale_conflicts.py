@@ -38,7 +38,7 @@ class ScaleConflict:
     """Parks that another writer undid, and how long to leave the target alone for it.
 
     `stamp` is the `lastScaledUpTime` that the last park found: every replica of ours that wakes a
-    target writes a new one. `unclear`: it was scaled up, and the server did not record by whom.
+    target writes a new one. `unclear`: it was scaled up, and the server did not record the field manager.
     Times are seconds since 1970.
     """
 
@@ -71,7 +71,7 @@ class ScaleConflict:
         self.stamp = last_scaled_up
 
     def leave_unclear(self) -> None:
-        """It was scaled up, by whom is to be found out."""
+        """It was scaled up; the field manager is to be found out."""
         self.unclear = True
 
     def take_unclear(self) -> bool:

@@ -201,7 +201,7 @@ def _obstacles(seen: Situation) -> Iterator[Obstacle]:
 def sleeps_at(seen: Situation) -> float | None:
     """Return when the target will be idle for the whole cooldown if it is used no more.
 
-    None where that cannot be told: a trigger is in use or unknown, or time alone is not enough.
+    None where that is not known: a trigger is in use or unknown, or time alone is not enough.
     """
     quiet = [
         trigger.quiet_since

@@ -98,7 +98,7 @@ class Decisions:
         return dataclasses.replace(combined_decision(found), obstacle=obstacle)
 
     def sleeps_at(self, request: Request) -> float | None:
-        """Return when a target can sleep if it is used no more; None where that cannot be told."""
+        """Return when a target can sleep if it is used no more; None where that is not known."""
         ends = []
         for other in self._directory.sharing(request):
             details = self._directory.get(other)

@@ -49,7 +49,7 @@ def schema_hash(definition: JsonObject) -> str:
 
 
 class DefinitionCheck:
-    """Looks at the served definition; `finding` is what is wrong with it."""
+    """Checks the served definition; `finding` is what is wrong with it."""
 
     def __init__(self, client: Client, directory: Directory) -> None:
         self._definitions = client.resource(_DEFINITIONS)
@@ -57,12 +57,12 @@ class DefinitionCheck:
         self.finding: Finding | None = None
 
     async def run(self) -> None:
-        """Look again and again, until cancelled; the first time after a while."""
+        """Check periodically until cancelled; the first time after a period."""
         await asyncio.sleep(_PERIOD)
         await until(self.check, _PERIOD)
 
     async def check(self) -> None:
-        """Look now; where it may not be read, nothing is said."""
+        """Check now; where the definition may not be read, nothing is reported."""
         try:
             found = await self._definitions.get(f"{PLURAL}.{GROUP}")
         except KubeError as error:

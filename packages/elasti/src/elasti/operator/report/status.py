@@ -122,7 +122,7 @@ def _trigger_status(
 ) -> TriggerStatus:
     if evidence is None or evidence.is_pending or evidence.last is None:
         return old
-    # An end is told at once, since the next leader believes what it finds; a beginning after a while.
+    # An end is reported at once, since the next leader believes what it finds; a beginning after a while.
     since = evidence.quiet_since
     known = since is not None and (old.quiet_since is not None or evidence.is_calm(now))
     quiet = steady_moment(old.quiet_since, since) if known else None
@@ -138,7 +138,7 @@ def _trigger_status(
 
 
 def steady_moment(reported: str | None, moment: float | None) -> str | None:
-    """Return a moment as status has it, or anew where it has moved by a minute or more."""
+    """Return a moment as status has it, or the new one where it has moved by a minute or more."""
     if moment is None:
         return None
     if reported and abs(unix_seconds(reported) - moment) < _STEADY:

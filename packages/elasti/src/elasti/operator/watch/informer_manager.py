@@ -45,7 +45,7 @@ class KeyParams:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RequestWatch:
-    """A wish to hear of one object; `kind` is how objects of its resource are represented."""
+    """A subscription to one object; `kind` is how objects of its resource are represented."""
 
     key: KeyParams
     kind: type[Any]

@@ -260,7 +260,7 @@ async def check_listing(
 
 
 def missing_rules_text(resource: GroupVersionResource, namespace: str = "") -> str:
-    """Return the words that say how to let the operator have a kind, in one namespace or in all."""
+    """Return which rules allow the operator a kind, in one namespace or in all, for a message."""
     group, plural = resource.group, resource.resource
     rules = (
         f'the rules {{apiGroups: ["{group}"], resources: [{plural}], verbs: [get, list, watch]}} and'
@@ -293,7 +293,7 @@ class KindWarmer:
         self._scales = scales
 
     async def run(self) -> None:
-        """Look for new kinds until cancelled."""
+        """Open watches for new kinds until cancelled."""
         while True:
             for target in self._wanted():
                 await self._warm(target)
