@@ -19,11 +19,12 @@ RETRY ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 SOAK_SECONDS ?= 120
+FUZZ_SECONDS ?= 600
 
 .DEFAULT_GOAL := help
 PYTHONS ?= python3.12 python3.13 python3.14
 
-.PHONY: help demo test conformance e2e soak test-pythons check lint types layers format spec image bench \
+.PHONY: help demo test conformance e2e fuzz soak test-pythons check lint types layers format spec image bench \
 	controlplane charttools chart chart-docs dist dist-try version workflows realcluster realcluster-test lock clean
 
 help: ## List the targets
@@ -48,6 +49,9 @@ conformance: $(READY) ## Run one suite on devkube and on a real control plane, a
 
 e2e: $(READY) ## Run operator and resolver end to end; build/e2e/report.md accounts for each request
 	$(BIN)/pytest tests/e2e $(E2E_ARGS)
+
+fuzz: $(READY) ## Fuzz what reads bytes, FUZZ_SECONDS (600) in all; FUZZ_SEED repeats a run
+	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/pytest tests/fuzz -rA -q
 
 soak: $(READY) ## Load the resolver with every protocol for two minutes, and look for leaks
 	$(BIN)/python -m benchmarks.resolver_soak --seconds $(SOAK_SECONDS)

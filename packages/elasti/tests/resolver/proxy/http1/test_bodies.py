@@ -68,6 +68,11 @@ def test_a_body_of_known_length_takes_exactly_that(length, data, at):
         b"0\r\nA: 1\nB: 2\r\n\r\n",
         b"1;" + b"e" * 600 + b"\r\nx\r\n0\r\n\r\n",
         b"0\r\nA: " + b"e" * 20_000,
+        b"1;a=b=c\r\nx\r\n0\r\n\r\n",
+        b'1;a="b\r\nx\r\n0\r\n\r\n',
+        b"1;\r\nx\r\n0\r\n\r\n",
+        b"0\r\nContent-Length: 1\r\n\r\n",
+        b"0\r\nX: y\r\ntransfer-Encoding:chunked\r\n\r\n",
     ],
 )
 def test_a_chunk_that_two_parsers_could_read_differently_is_refused(wire):

@@ -370,6 +370,12 @@ def test_a_target_that_names_another_host_is_refused(target):
         parse_request(f"GET {target} HTTP/1.1\r\nHost: web\r\n\r\n".encode())
 
 
+@pytest.mark.parametrize("target", ["http:/web/", "http:///a", "web", "ftp://web/", "?x", "http:"])
+def test_a_target_without_a_path_or_a_host_is_refused(target):
+    with pytest.raises(HeadError, match="neither a path nor a URL"):
+        parse_request(f"GET {target} HTTP/1.1\r\nHost: web\r\n\r\n".encode())
+
+
 @pytest.mark.parametrize("target", ["http://web/", "http://WEB?x", "/http://other/", "*"])
 def test_a_target_that_names_the_same_host_passes(target):
     head = parse_request(f"OPTIONS {target} HTTP/1.1\r\nHost: web\r\n\r\n".encode())

@@ -12,9 +12,18 @@ import enum
 import re
 from typing import Protocol
 
-# Size, optional extensions (kept short: they carry nothing), end of line.
-_CHUNK_LINE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;[\t\x20-\x7e\x80-\xff]{0,256})?\r\n")
-_TRAILERS = re.compile(rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*\r\n)*\r\n")
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_QUOTED = rb'"(?:[\t\x20\x21\x23-\x5b\x5d-\x7e\x80-\xff]|\\[\t\x20-\x7e\x80-\xff])*"'
+_EXTENSION = rb";[ \t]*%b(?:[ \t]*=[ \t]*(?:%b|%b))?[ \t]*" % (_TOKEN, _TOKEN, _QUOTED)
+# Size, end of line; in between extensions, by their grammar and short: they carry nothing.
+_CHUNK_LINE = re.compile(
+    rb"([0-9A-Fa-f]{1,15})(?:\r\n|(?=[^\r\n]{1,256}\r\n)[ \t]*(?:%b)*\r\n)" % _EXTENSION
+)
+# Fields that frame a message have no place here (RFC 9110, 6.5.1), and parsers exist that believe them.
+_TRAILERS = re.compile(
+    rb"(?:(?!(?i:content-length|transfer-encoding):)"
+    rb"%b:[\t\x20-\x7e\x80-\xff]*\r\n)*\r\n" % _TOKEN
+)
 _MAX_CHUNK_LINE = 512
 _MAX_TRAILERS = 16 * 1024
 

@@ -246,7 +246,7 @@ def _read_request(head: Http1RequestHead, found: Found) -> None:
     head.edited = _edited(head.connection, found)
     head.forwarded = _FORWARDED.intersection(found)
     if head.target[0] != _SLASH:
-        _check_authority(head)
+        _check_target(head)
 
 
 def _read_response(head: Http1ResponseHead, found: Found, method: bytes) -> None:
@@ -259,10 +259,18 @@ def _read_response(head: Http1ResponseHead, found: Found, method: bytes) -> None
     head.edited = head.minor == 0 or _edited(head.connection, found)
 
 
-def _check_authority(head: Http1RequestHead) -> None:
-    """Refuse a target with another host: RFC 9112, 3.2.2 prefers it, and not every server does."""
+def _check_target(head: Http1RequestHead) -> None:
+    """Refuse a target that is no path, and no URL, or one with another host.
+
+    RFC 9112, 3.2.2 prefers the target's host, and not every server does; what has no host at all
+    (`http:/x`, `x`) is read in as many ways as there are servers.
+    """
+    if head.target == b"*" or head.method == b"CONNECT":
+        return
     absolute = _AUTHORITY.match(head.target)
-    if absolute is not None and head.host is not None and absolute[1].lower() != head.host.lower():
+    if absolute is None or not absolute[1]:
+        raise HeadError("the request target is neither a path nor a URL with a host")
+    if head.host is not None and absolute[1].lower() != head.host.lower():
         raise HeadError("the request target and the Host field name different hosts")
 
 

@@ -1,0 +1,167 @@
+"""What is fuzzed: each target takes any bytes, and raises where something is wrong.
+
+| target | what reads the bytes | what it is compared with |
+|---|---|---|
+| http1 | the resolver, from a client, with a pod behind it | h11 and httptools, on what the pod was sent |
+| chunked | kubeloop's chunked framing | h11 |
+| h2 | the resolver, from a client, held and then released | the same bytes in other pieces; hpack, on what the pod was sent |
+| hpack | the resolver's reader of statuses | hpack |
+| watch | kubeloop's lines and events | json, and the same bytes in other pieces |
+| kubeconfig | kubeloop's kubeconfig | nothing: a ConfigError that names the file, or a configuration |
+
+The first byte of a case seeds how the rest is cut into pieces, so that a file holds all of a case.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import h11
+import hpack
+import httptools
+from tests.client.wire.chunk_readers import by_h11, feed_all
+from tests.resolver.proxy.fakes import POD, ConnectionRig
+from tests.resolver.proxy.memory_upstream import MemoryUpstream
+from tests.resolver.proxy.request_readers import assert_both_read_the_same
+
+from elasti.resolver.proxy.h2 import frames as h2
+from elasti.resolver.proxy.h2.header_blocks import HeaderBlockAssembler
+from elasti.resolver.proxy.h2.header_fields import StatusReader
+from kubeloop.client.config.kubeconfig import parse_kubeconfig
+from kubeloop.client.errors import ConfigError
+from kubeloop.client.wire.framing import ResponseFramingError
+from kubeloop.client.wire.watch import LineSplitter
+from kubeloop.objects.codec import codec_for
+from kubeloop.objects.list_watch import DecodeError
+
+_KUBECONFIG = Path("/home/user/.kube/config")
+
+
+def pieces_of(case: bytes) -> list[bytes]:
+    """Cut a case as its first byte says."""
+    seed, data = case[:1], case[1:]
+    rng = random.Random(seed)
+    cuts = sorted(rng.randrange(len(data) + 1) for _ in range(rng.choice((0, 0, 1, 4))))
+    return [data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True) if a < b]
+
+
+def http1(case: bytes) -> None:
+    rig = ConnectionRig()
+    for piece in pieces_of(case):
+        rig.client.feed(piece)
+    for pod in rig.pods:
+        # A parser that refuses a request cannot be led to read another one; h11 must take it.
+        with contextlib.suppress(httptools.HttpParserError):
+            assert_both_read_the_same(pod.written)
+    rig.end()
+
+
+def chunked(case: bytes) -> None:
+    try:
+        body, framing = feed_all(pieces_of(case))
+    except ResponseFramingError:
+        return
+    with _framing_in_trailers():
+        assert (body, framing.finished) == by_h11(case[1:])
+
+
+@contextlib.contextmanager
+def _framing_in_trailers() -> Iterator[None]:
+    """Let h11 refuse trailers that frame a message: a connection of ours carries one answer, and none follows."""
+    try:
+        yield
+    except h11.RemoteProtocolError as error:
+        if "Transfer-Encoding" not in str(error) and "Content-Length" not in str(error):
+            raise
+
+
+def h2_frames(case: bytes) -> None:
+    assert _walked([case[1:]]) == _walked(pieces_of(case))
+    rig = ConnectionRig()
+    upstream = rig.handler.upstream
+    assert isinstance(upstream, MemoryUpstream)
+    upstream.pods.clear()
+    rig.client.feed(h2.PREFACE)
+    for piece in pieces_of(case):
+        rig.client.feed(piece)
+    upstream.release(POD)
+    for pod in rig.pods:
+        _read_by_hpack(pod.written)
+    rig.end()
+
+
+def _walked(pieces: list[bytes]) -> tuple[bytes, list[tuple[int, int, int, int]]]:
+    walker, passed, found = h2.H2FrameWalker(), b"", []
+    for piece in pieces:
+        data, frames = walker.walk(piece)
+        passed += data
+        found += [(frame.length, frame.kind, frame.flags, frame.stream) for frame in frames]
+    return passed, found
+
+
+def _read_by_hpack(wire: bytes) -> None:
+    """Read every header block that a pod was sent, with one table from the start."""
+    if not wire.startswith(h2.PREFACE):
+        return
+    data, decoder, blocks = wire[len(h2.PREFACE) :], hpack.Decoder(), HeaderBlockAssembler()
+    for frame in h2.H2FrameWalker(whole_blocks=True).walk(data)[1]:
+        payload = data[frame.at + h2.HEADER_SIZE : frame.end]
+        if frame.kind in h2.BLOCKS and (block := blocks.add(frame, payload)) is not None:
+            decoder.decode(block.fragment, raw=True)
+
+
+def hpack_blocks(case: bytes) -> None:
+    """Read a header block: where hpack finds good statuses, the first of them is ours."""
+    block = case[1:]
+    try:
+        fields = hpack.Decoder().decode(block, raw=True)
+    except (hpack.HPACKError, UnicodeDecodeError):
+        fields = None
+    try:
+        ours = StatusReader().read(block)
+    except ValueError:
+        ours = -1
+    if fields is not None:
+        theirs = [bytes(value) for name, value, *_ in fields if name == b":status"]
+        if all(map(_is_status, theirs)):
+            assert ours == (int(theirs[0]) if theirs else None)
+
+
+def _is_status(value: bytes) -> bool:
+    return len(value) == 3 and value.isdigit()
+
+
+def watch(case: bytes) -> None:
+    splitter = LineSplitter()
+    lines = [bytes(line) for piece in pieces_of(case) for line in splitter.feed(piece)]
+    assert lines == [line for line in case[1:].split(b"\n")[:-1] if line]
+    for line in lines:
+        try:
+            event, theirs = codec_for(dict).decode_event(line), json.loads(line)
+        except (DecodeError, ValueError):
+            continue  # bytes of a field that is not used are not looked at, though they be no text
+        assert theirs["type"] == event.type
+
+
+def kubeconfig(case: bytes) -> None:
+    try:
+        parse_kubeconfig(case[1:], _KUBECONFIG)
+    except ConfigError as error:
+        message = str(error)
+    else:
+        return
+    assert str(_KUBECONFIG) in message
+
+
+TARGETS: Mapping[str, Callable[[bytes], None]] = {
+    "http1": http1,
+    "chunked": chunked,
+    "h2": h2_frames,
+    "hpack": hpack_blocks,
+    "watch": watch,
+    "kubeconfig": kubeconfig,
+}
