@@ -11,16 +11,20 @@ import msgspec
 import pytest
 from tests.cli.environment import CommandEnvironment
 
+from elasti.api.conditions import WakeCause
 from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.api.types import (
     AutoscalerSpec,
     ElastiService,
     ElastiServiceSpec,
     EnabledPeriod,
+    LastWake,
     ResolverPort,
     ScaleTargetRef,
     ScaleTrigger,
     StatusCondition,
+    TriggerStatus,
+    UsageStatus,
 )
 from elasti.api.types import ElastiServiceStatus as Status
 from elasti.cli.describe.advice import advice
@@ -36,6 +40,7 @@ from elasti.cli.describe.model import (
     slice_from,
 )
 from elasti.cli.describe.text import as_text
+from elasti.cli.held import trigger_values
 from kubeloop.objects.meta import JsonObject, ObjectMeta
 
 NOW = dt.datetime(2030, 1, 1, 0, 10, tzinfo=dt.UTC)
@@ -106,6 +111,40 @@ def with_conditions(*conditions: StatusCondition, **meta: Any) -> ElastiService:
     for name, value in meta.items():
         setattr(es.metadata, name, value)
     return msgspec.structs.replace(es, status=status)
+
+
+# What the operator has noted
+
+
+def test_wakes_sleep_and_triggers_are_shown():
+    status = msgspec.structs.replace(
+        described().es.status,
+        last_wake=LastWake("2030-01-01T00:00:00Z", WakeCause.REQUEST, "10.1.2.3 GET /x", 2.4),
+        sleeps_at="2030-01-01T01:00:00Z",
+        triggers=(
+            TriggerStatus("pods", "0.1", "2030-01-01T00:00:00Z"),
+            TriggerStatus("pods", "0.1"),
+            TriggerStatus("prometheus", "1", last_error="no answer"),
+        ),
+        usage=UsageStatus("2030-01-01T00:00:00Z", 3600, 7),
+    )
+    es = msgspec.structs.replace(described().es, status=status)
+    text = as_text(described(es=es, values={0: 0.02}))
+    assert "ago: Request (10.1.2.3 GET /x), took 2.4 s" in text
+    assert "if it is used no more" in text
+    assert "0.02 now, below 0.1 for 10m" in text
+    assert "not quiet: at or above 0.1" in text
+    assert "failing: no answer" in text
+    assert "7 wake-ups and 60m asleep in 10m" in text
+
+
+def test_the_values_of_one_elastiservice_are_read_from_an_operators_metrics():
+    metrics = """elasti_trigger_value{crd_name="shop/web",trigger="0"} 0.02
+elasti_trigger_value{crd_name="shop/web",trigger="1"} 3
+elasti_trigger_value{crd_name="shop/other",trigger="0"} 9
+"""
+    assert trigger_values(metrics, "shop/web") == {0: 0.02, 1: 3.0}
+    assert trigger_values("", "shop/web") == {}
 
 
 # Advice

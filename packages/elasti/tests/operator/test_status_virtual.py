@@ -155,7 +155,7 @@ async def test_a_trigger_that_goes_up_and_down_costs_no_writes(env: Environment)
 async def test_quiet_and_its_end_are_in_status(env: Environment):
     env.web(cooldownPeriod=900)
     began = env.clock.now().timestamp()
-    async with env.operator():
+    async with env.operator() as operator:
         await eventually(lambda: "quietSince" in env.status, timeout=600.0, every=0.05)
         assert env.clock.now().timestamp() - began >= 60
         quiet, sleeps = (unix_seconds(env.status[name]) for name in ("quietSince", "sleepsAt"))
@@ -165,12 +165,15 @@ async def test_quiet_and_its_end_are_in_status(env: Environment):
         assert shown["type"] == "prometheus"
         assert shown["threshold"] == "1"
         assert shown["quietSince"] == env.status["quietSince"]
+        shown = 'elasti_trigger_value{crd_name="shop/web",trigger="0"} 0'
+        assert shown in operator.metrics.render().decode()
         FakeTrigger.error = "timeout"
         await eventually(
             lambda: env.status["triggers"][0].get("lastError") == "timeout",
             timeout=600.0,
             every=0.05,
         )
+        assert "elasti_trigger_value{" not in operator.metrics.render().decode()
         FakeTrigger.error, FakeTrigger.value = "", 9.0
         await eventually(lambda: "quietSince" not in env.status, timeout=10.0, every=0.05)
         assert "sleepsAt" not in env.status

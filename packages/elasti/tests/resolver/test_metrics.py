@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.resolver.cluster import FakeCluster, endpoint, fake_operator
 from tests.resolver.support import HttpPod, free_port, get, held, worker
 
-from elasti.api.wire import WakeOutcome
+from elasti.api.wire import IncomingRequest, WakeOutcome
 from elasti.resolver.app import Worker
 from elasti.resolver.projections import ServiceKey
 from elasti.resolver.services.service import WakeableService
@@ -106,6 +106,23 @@ async def test_requests_are_counted_under_kubeelastis_names():
     assert after["elasti_resolver_operator_rpc_count"][("",)] >= 1
     assert after["elasti_resolver_queued_count"][*web, "web"] == 0
     assert after["elasti_cold_start_seconds_count"][("ask",)] >= 1
+
+
+async def test_the_operator_is_told_who_waits_without_query_or_control_characters():
+    cluster, port = FakeCluster(), free_port()
+    cluster.elasti_service("web", ("http", port), wake={"timeoutSeconds": 1})
+    cluster.private_service("web")
+    clients: list[str] = []
+
+    def on_wake(request: IncomingRequest) -> WakeOutcome:
+        clients.append(request.client)
+        return WakeOutcome.SCALING
+
+    async with fake_operator(on_wake) as url, worker(cluster, url):
+        cluster.publish("web", {"http": port})
+        path = f"/orders/\u00fc{'x' * 200}?token=secret"
+        assert (await get(port, path)).startswith(b"HTTP/1.1 504 ")
+    assert clients[0] == f"127.0.0.1 GET /orders/%C3%BC{'x' * 90}"
 
 
 def test_a_histogram_is_written_as_others_read_it():

@@ -30,6 +30,9 @@ LAST_RESOLVER_PORT = 29999
 COLD_START_BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 """The buckets of a cold start's stages, some of which each program measures."""
 
+TRIGGER_VALUE_METRIC = "elasti_trigger_value"
+"""Where the operator shows what triggers show now; `elasti describe` reads it."""
+
 _STALE_POLLS = 4
 _MIN_STALE_AFTER = 120.0
 

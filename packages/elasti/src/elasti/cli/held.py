@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from elasti.api.defaults import RESOLVER_ADMIN_PORT
-from elasti.api.names import RESOLVER_SERVICE
+from elasti.api.defaults import RESOLVER_ADMIN_PORT, TRIGGER_VALUE_METRIC
+from elasti.api.names import OPERATOR_SERVICE, RESOLVER_SERVICE
 from kubeloop.client.errors import Forbidden, KubeError, NotFound
 from kubeloop.client.request import get
 from kubeloop.metrics.reader import samples
@@ -72,6 +72,34 @@ async def read_held(client: Client, namespace: str) -> HeldCounts:
             return await _metrics(client, namespace, pod)
 
     return sum_of(pods, await asyncio.gather(*map(ask, pods)))
+
+
+async def read_trigger_values(client: Client, namespace: str, name: str) -> dict[int, float]:
+    """Ask operators what the triggers of an ElastiService show now; nothing where none tells.
+
+    Only the one that leads reads triggers.
+    """
+    slices = client.resource(_SLICES, namespace=namespace)
+    selector = f"kubernetes.io/service-name={OPERATOR_SERVICE}"
+    found: dict[int, float] = {}
+    try:
+        listed = slices.items(selector=selector, timeout=_TIMEOUT)
+        pods = resolver_pods([item async for item in listed])
+        for answer in await asyncio.gather(*(_metrics(client, namespace, pod) for pod in pods)):
+            if isinstance(answer, str):
+                found |= trigger_values(answer, name)
+    except (KubeError, ValueError):
+        return {}
+    return found
+
+
+def trigger_values(metrics: str, name: str) -> dict[int, float]:
+    """Read what triggers show from an operator's metrics. Raises ValueError."""
+    return {
+        int(labels["trigger"]): value
+        for labels, value in samples(metrics, TRIGGER_VALUE_METRIC)
+        if labels.get("crd_name") == name
+    }
 
 
 def resolver_pods(slices: Iterable[JsonObject]) -> list[ResolverPod]:

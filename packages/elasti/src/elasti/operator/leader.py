@@ -111,6 +111,7 @@ class Leader:
             evaluator=evaluator,
             enqueue=self._enqueue,
             interval=deps.settings.polling_interval,
+            show=deps.metrics.triggers_show,
         )
 
     def _make_dependencies(

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
-from elasti.api.defaults import COLD_START_BOUNDS
+from elasti.api.defaults import COLD_START_BOUNDS, TRIGGER_VALUE_METRIC
 from elasti.operator.handover.machine import HOLDS, State
 from kubeloop.metrics.library import LibraryMetrics
 from kubeloop.metrics.text import OwnedSeries
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from elasti.api.types import ElastiServiceSpec
     from kubeloop.controller.reconcile import Request
@@ -92,6 +92,12 @@ class OperatorMetrics:
             "When a target will sleep if it is used no more; only while that is known.",
             ["crd_name"],
         )
+        self._trigger_values = OwnedSeries(
+            "gauge",
+            TRIGGER_VALUE_METRIC,
+            "What a trigger showed last, by its place in the spec; in the replica that leads.",
+            ["crd_name", "trigger"],
+        )
         self._answers = OwnedSeries(
             "counter",
             "elasti_operator_wake_requests_total",
@@ -161,6 +167,13 @@ class OperatorMetrics:
         """A stage of a cold start is over."""
         self._cold_starts.observe(_UNOWNED, stage, value=seconds)
 
+    def triggers_show(self, request: Request, values: Iterable[float | None]) -> None:
+        """The triggers of an ElastiService were read; None for one that could not be."""
+        self._trigger_values.remove(request)
+        for index, value in enumerate(values):
+            if value is not None:
+                self._trigger_values.put(request, str(request), str(index), value=value)
+
     def sleeps_at(self, request: Request, moment: float | None) -> None:
         """A target will sleep at this time; None where that is not known."""
         if moment is None:
@@ -186,6 +199,7 @@ class OperatorMetrics:
             self._handled,
             self._scale,
             self._sleeps_at,
+            self._trigger_values,
         ):
             metric.remove(request)
         self._reconcile.remove(request)

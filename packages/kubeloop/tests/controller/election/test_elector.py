@@ -539,3 +539,21 @@ async def _nothing() -> None:
 def test_two_candidates_never_lead_at_once(candidates: list[Any]) -> None:
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
         assert runner.run(_compete(candidates)) == []
+
+
+async def test_a_leader_knows_until_when_the_former_led() -> None:
+    server = LeaseServer()
+    first, second = elector(server, "first"), elector(server, "second")
+    recorded = [RecordedCallbacks(), RecordedCallbacks()]
+    leading = asyncio.create_task(first.run(recorded[0].callbacks))
+    await recorded[0].started.wait()
+    assert first.former_renewal == "", "there was none"
+    await asyncio.sleep(100)
+    await stop(leading)
+    released = (server.lease or {})["spec"]["renewTime"]
+    following = asyncio.create_task(second.run(recorded[1].callbacks))
+    await recorded[1].started.wait()
+    assert second.former_renewal == released
+    await asyncio.sleep(100)
+    assert second.former_renewal == released, "its own renewals are not the former's"
+    await stop(following)

@@ -44,7 +44,7 @@ def _about_operator(found: Description) -> Iterator[str]:
             " one leads."
         )
     for verb, annotation in (("wake", WAKE_ANNOTATION), ("sleep", SLEEP_ANNOTATION)):
-        asked = moment((meta.annotations or {}).get(annotation))
+        asked = moment((meta.annotations or {}).get(annotation, "").partition(" ")[0])
         waited = (found.now - asked).total_seconds() if asked else 0.0
         if waited > _PATIENCE and not (verb == "sleep" and status.state == "Proxy"):
             yield (

@@ -23,7 +23,7 @@ from elasti.cli.describe.model import (
     slice_from,
 )
 from elasti.cli.elastiservices import ElastiServices
-from elasti.cli.held import read_held
+from elasti.cli.held import read_held, read_trigger_values
 from elasti.cli.running import connected
 from elasti.operator.handover.children import slice_names
 from elasti.operator.scale_handler import NotScalable, ScaleHandler
@@ -54,12 +54,15 @@ async def describe(
 async def _around(client: Client, es: ElastiService, elasti_namespace: str) -> Description:
     target = await _readable(_target(client, es))
     selector = target.selector if isinstance(target, TargetSummary) else ""
-    pods, services, slices, events, held = await asyncio.gather(
+    pods, services, slices, events, held, values = await asyncio.gather(
         _readable(_pods(client, es, selector)),
         _readable(_services(client, es)),
         _readable(_slices(client, es)),
         _readable(_events(client, es)),
         read_held(client, elasti_namespace),
+        read_trigger_values(
+            client, elasti_namespace, f"{es.metadata.namespace}/{es.metadata.name}"
+        ),
     )
     key = (es.metadata.namespace, es.spec.service)
     return Description(
@@ -74,6 +77,7 @@ async def _around(client: Client, es: ElastiService, elasti_namespace: str) -> D
         events=events,
         held=None if held.counts is None else held.counts.get(key, 0),
         held_why=held.why,
+        values=values,
     )
 
 

@@ -16,6 +16,7 @@ from elasti.cli.install.rollout import pod_troubles
 
 if TYPE_CHECKING:
     import datetime as dt
+    from collections.abc import Mapping
 
     from elasti.api.types import ElastiService
     from kubeloop.objects.meta import JsonObject
@@ -97,7 +98,10 @@ Events: TypeAlias = tuple[EventSummary, ...] | Unreadable
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """Everything about one ElastiService; `held` is None where `held_why` says why."""
+    """Everything about one ElastiService; `held` is None where `held_why` says why.
+
+    `values`: what triggers show now, by their place in the spec, where an operator could be asked.
+    """
 
     es: ElastiService
     now: dt.datetime
@@ -109,6 +113,7 @@ class Description:
     held: int | None
     held_why: str = ""
     advice: tuple[str, ...] = ()
+    values: Mapping[int, float] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> JsonObject:
         """Return it for scripts."""
@@ -117,6 +122,7 @@ class Description:
             "elastiService": msgspec.to_builtins(self.es),
             **{name: _built(getattr(self, name)) for name in parts},
             "held": self.held,
+            "triggerValues": {str(index): value for index, value in self.values.items()},
             "advice": list(self.advice),
         }
 

@@ -23,7 +23,12 @@ from elasti.triggers.registry import redacted_metadata
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from elasti.api.types import ElastiServiceSpec, ScaleTrigger
+    from elasti.api.types import (
+        ElastiServiceSpec,
+        ElastiServiceStatus,
+        ScaleTrigger,
+        TriggerStatus,
+    )
 
 T = TypeVar("T")
 _INDENT = "  "
@@ -55,13 +60,46 @@ def _summary(found: Description) -> Iterator[tuple[str, str]]:
     yield from _wanted(spec)
     yield "State", f"{status.state or NOTHING} (mode {status.mode or NOTHING})"
     yield "Held", str(found.held) if found.held is not None else f"not known: {found.held_why}"
-    woken = moment(status.last_scaled_up_time)
-    yield "Last wake", NOTHING if woken is None else f"{ago(woken, found.now)} ago"
+    yield from _seen(status, found)
     yield "Why not asleep", with_time_left(str(why_of(es)) or "it is asleep", found.now)
     for label, annotation in (("Wake asked", WAKE_ANNOTATION), ("Sleep asked", SLEEP_ANNOTATION)):
         if text := (es.metadata.annotations or {}).get(annotation):
-            asked = moment(text)
+            asked = moment(text.partition(" ")[0])
             yield label, f"{ago(asked, found.now)} ago" if asked else text
+
+
+def _seen(status: ElastiServiceStatus, found: Description) -> Iterator[tuple[str, str]]:
+    """Iterate over what the operator has noted of wake-ups, sleep and triggers."""
+    woken, wake = moment(status.last_scaled_up_time), status.last_wake
+    text = NOTHING if woken is None else f"{ago(woken, found.now)} ago"
+    if wake is not None and (began := moment(wake.time)) is not None:
+        by = f" ({wake.client})" if wake.client else ""
+        took = f", took {wake.seconds:g} s" if wake.seconds is not None else ""
+        text = f"{ago(began, found.now)} ago: {wake.cause}{by}{took}"
+    yield "Last wake", text
+    if (asleep := moment(status.asleep_since)) is not None:
+        yield "Asleep for", ago(asleep, found.now)
+    if (sleeps := moment(status.sleeps_at)) is not None and sleeps > found.now:
+        left = duration((sleeps - found.now).total_seconds())
+        yield "Sleeps in", f"{left}, if it is used no more"
+    for index, trigger in enumerate(status.triggers):
+        value = found.values.get(index)
+        now = f"{value:g} now, " if value is not None else ""
+        yield f"Trigger {index} is", now + _shown(trigger, found)
+    if status.usage is not None:
+        slept = duration(status.usage.asleep_seconds)
+        since = ago(moment(status.usage.since), found.now)
+        yield "Usage", f"{status.usage.wakes} wake-ups and {slept} asleep in {since}"
+
+
+def _shown(trigger: TriggerStatus, found: Description) -> str:
+    if trigger.last_error:
+        return f"failing: {trigger.last_error}"
+    if (quiet := moment(trigger.quiet_since)) is None:
+        return (
+            f"not quiet: at or above {trigger.threshold or NOTHING}, or below it for under a minute"
+        )
+    return f"below {trigger.threshold or NOTHING} for {ago(quiet, found.now)}"
 
 
 def _wanted(spec: ElastiServiceSpec) -> Iterator[tuple[str, str]]:

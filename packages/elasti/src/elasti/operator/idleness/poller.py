@@ -58,7 +58,9 @@ class Poller:
         evaluator: Evaluator,
         enqueue: Callable[[Request], None],
         interval: float,
+        show: Callable[[Request, Iterable[float | None]], None] | None = None,
     ) -> None:
+        self._show = show
         self._elastiservices = elastiservices
         self._private_slices = private_slices
         self._states = states
@@ -126,9 +128,16 @@ class Poller:
             if request not in self._woken:
                 self._consider(request)
             self._plan_reading(request, es, began)
+            self._show_values(request, es)
             if budget.spent():
                 await budget.rest()
         return present
+
+    def _show_values(self, request: Request, es: ElastiService) -> None:
+        if self._show is not None:
+            found = self._evaluator.evidence(evidence_key(request, es.metadata.uid, es.spec))
+            readings = (item.last for item in found)
+            self._show(request, [last.value if last and last.usable else None for last in readings])
 
     def _plan_reading(self, request: Request, es: ElastiService, began: float) -> None:
         """Note when one must be read again, where that is before the next round."""
