@@ -7,44 +7,32 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
-from elasti.operator.metrics import OperatorMetrics
-from elasti.resolver.metrics import WorkerView
-from kubeloop.metrics.library import LibraryMetrics
+from hack.metrics_reference import reference
 from tests.chart.rendering import CHART, found, render
 from tests.controlplane.binaries import Settings
 from tests.controlplane.plugin import give_up
 
-_TYPE = re.compile(r"^# TYPE (\S+) (\S+)$", re.MULTILINE)
-_NAME = re.compile(r"\b(?:elasti|workqueue|controller_runtime|reflector|informer)_\w+")
-# Of PromQL: names of labels in `by (...)` and in selectors are none of ours.
-_LABELS = re.compile(r"\{[^}]*\}|\bby \([^)]*\)")
+_ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \|", re.MULTILINE)
+_SERIES = re.compile(
+    r"\b((?:elasti|workqueue|controller_runtime|reflector|informer)_\w+)(?:\{([^}]*)\})?"
+)
+_GROUPED = re.compile(r"\bby \(([^)]*)\)")
+# A scrape adds these to every series; a histogram's buckets have the last.
+_ADDED = {"pod", "instance", "le"}
 
 
-class NoServices(dict[Any, Any]):
-    """A registry without any Service."""
-
-
-async def scraped() -> set[str]:
-    """The names that a scrape of both programs has, with what a histogram makes of its own."""
-    view = WorkerView(
-        registry=NoServices(),  # type: ignore[arg-type]
-        shared=SimpleNamespace(found=0, unknown=0),  # type: ignore[arg-type]
-        operator=SimpleNamespace(answered=0, failed=0),  # type: ignore[arg-type]
-        unready=str,
-        library=LibraryMetrics(),
-    )
-    text = OperatorMetrics().render().decode() + (await view.metrics()).decode()
-    names: set[str] = set()
-    for name, kind in _TYPE.findall(text):
-        parts = ("_bucket", "_sum", "_count") if kind == "histogram" else ("",)
-        names |= {name + part for part in parts}
-    return names
+def reported() -> dict[str, set[str]]:
+    """The labels of all series of both programs, by name, with those that a histogram consists of."""
+    found: dict[str, set[str]] = {}
+    for name, kind, labels in _ROW.findall(reference()):
+        for part in ("_bucket", "_sum", "_count") if kind == "histogram" else ("",):
+            found[name + part] = {*re.findall(r"\w+", labels)}
+    return found
 
 
 def expressions(document: Any) -> list[str]:
@@ -63,14 +51,20 @@ def dashboard() -> Any:
 
 
 @pytest.mark.parametrize("document", [alerts, dashboard])
-async def test_every_series_is_in_a_scrape_of_both_programs(document):
-    known = await scraped()
+def test_every_series_and_label_is_one_that_the_programs_report(document):
+    known = reported()
     asked = expressions(document())
     assert len(asked) > 5
     for expression in asked:
-        names = {*_NAME.findall(_LABELS.sub("", expression))}
-        assert names or expression == "prometheus", expression
-        assert names <= known, expression
+        series = _SERIES.findall(_GROUPED.sub("", expression))
+        assert series or expression == "prometheus", expression
+        labels: set[str] = set(_ADDED)
+        for name, selector in series:
+            assert name in known, expression
+            assert {*re.findall(r"(\w+)(?:!?=|!?~|=~)", selector)} <= known[name], expression
+            labels |= known[name]
+        for names in _GROUPED.findall(expression):
+            assert {*re.findall(r"\w+", names)} <= labels, expression
 
 
 def test_alerts_fire_when_they_should_and_only_then(controlplane_settings: Settings):
