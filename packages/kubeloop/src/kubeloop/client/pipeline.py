@@ -20,7 +20,7 @@ import msgspec
 
 from kubeloop.aio.clock import Clock, SystemClock
 from kubeloop.client.errors import KubeError
-from kubeloop.client.request import Request, write_query
+from kubeloop.client.request import JSON, Request, write, write_query
 from kubeloop.client.responses import Response, WarningLog, error_from_response, undecodable
 from kubeloop.client.retry import Retries, RetryPolicy
 from kubeloop.objects.list_watch import DecodeError
@@ -124,6 +124,21 @@ class ObjectCalls(Generic[T]):
         """Return the object that answers a request."""
         response = await self.pipeline.send(request, timeout=timeout)
         return decode(response, self.codec.decode)
+
+    async def write(
+        self,
+        method: str,
+        path: str,
+        body: bytes,
+        options: WriteOptions,
+        *,
+        content_type: str = JSON,
+        force: bool = False,
+    ) -> T:
+        """Send a body, with the options of every write; return the object that answers."""
+        query = query_from(options, force=force)
+        request = write(method, path, body, content_type=content_type, query=query)
+        return await self.call(request, timeout=options.get("timeout"))
 
     async def call_optional(self, request: Request, *, timeout: float | None = None) -> T | None:
         """Return the object that answers, or None where a mere Status says success."""

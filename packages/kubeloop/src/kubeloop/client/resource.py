@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from kubeloop.client import request as requests
 from kubeloop.client.pager import Pager
-from kubeloop.client.pipeline import ObjectCalls, RequestPipeline, WriteOptions, decode, query_from
+from kubeloop.client.pipeline import ObjectCalls, RequestPipeline, WriteOptions, decode
 from kubeloop.client.request import DeleteOptions, Preconditions, Propagation, delete
 from kubeloop.client.subresource import Subresource
 from kubeloop.objects.codec import Codec, codec_for
@@ -161,24 +161,17 @@ class Resource(Generic[T]):
     ) -> T:
         """Create an object, named by itself or, with `generateName`, by the server."""
         resource_path = self._scope.resource_path(namespace, self.access.namespace(obj))
-        request = requests.write(
-            "POST", resource_path.collection, self._codec.encode(obj), query=query_from(options)
-        )
+        body = self._codec.encode(obj)
         with self._scope.hints(resource_path.namespace):
-            return await self._calls.call(request, timeout=options.get("timeout"))
+            return await self._calls.write("POST", resource_path.collection, body, options)
 
     async def replace(
         self, obj: T, *, namespace: str | None = None, **options: Unpack[WriteOptions]
     ) -> T:
         """Write an object whole. Its resourceVersion, if any, must be current: else `Conflict`."""
         resource_path = self._scope.resource_path(namespace, self.access.namespace(obj))
-        request = requests.write(
-            "PUT",
-            resource_path.item(self.access.name(obj)),
-            self._codec.encode(obj),
-            query=query_from(options),
-        )
-        return await self._calls.call(request, timeout=options.get("timeout"))
+        path = resource_path.item(self.access.name(obj))
+        return await self._calls.write("PUT", path, self._codec.encode(obj), options)
 
     async def patch(
         self,
@@ -195,15 +188,11 @@ class Resource(Generic[T]):
                 "a patch says of which kind it is: wrap it, as in MergePatch({...}); the others are"
                 " JsonPatch, StrategicMergePatch and ApplyPatch of kubeloop.objects.patches"
             )
-        request = requests.write(
-            "PATCH",
-            self._scope.resource_path(namespace).item(name),
-            patch.body,
-            content_type=patch.content_type,
-            query=query_from(options, force=force),
-        )
+        path, kind = self._scope.resource_path(namespace).item(name), patch.content_type
         with self._scope.hints(namespace):
-            return await self._calls.call(request, timeout=options.get("timeout"))
+            return await self._calls.write(
+                "PATCH", path, patch.body, options, content_type=kind, force=force
+            )
 
     async def apply(
         self,
@@ -220,14 +209,10 @@ class Resource(Generic[T]):
         if not options.get("field_manager"):
             raise ValueError("apply needs field_manager=, the name that will own the fields")
         resource_path = self._scope.resource_path(namespace, self.access.namespace(obj))
-        request = requests.write(
-            "PATCH",
-            resource_path.item(self.access.name(obj)),
-            self._codec.encode(obj),
-            content_type=requests.APPLY,
-            query=query_from(options, force=force),
+        path, body = resource_path.item(self.access.name(obj)), self._codec.encode(obj)
+        return await self._calls.write(
+            "PATCH", path, body, options, content_type=requests.APPLY, force=force
         )
-        return await self._calls.call(request, timeout=options.get("timeout"))
 
     async def delete(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
 
 from kubeloop.client import request as requests
-from kubeloop.client.pipeline import ObjectCalls, RequestPipeline, WriteOptions, query_from
+from kubeloop.client.pipeline import ObjectCalls, RequestPipeline, WriteOptions
 
 if TYPE_CHECKING:
     from kubeloop.client.request import ResourceScope
@@ -48,13 +48,13 @@ class Subresource(Generic[S]):
         access = self._codec.access
         resource_path = self._scope.resource_path(namespace, access.namespace(obj))
         path = resource_path.item(access.name(obj), self._name)
-        return await self._write("PUT", path, self._codec.encode(obj), options)
+        return await self._calls.write("PUT", path, self._codec.encode(obj), options)
 
     async def create(
         self, name: str, obj: S, *, namespace: str | None = None, **options: Unpack[WriteOptions]
     ) -> S:
         """Post a document to it, as an eviction or a token request is."""
-        return await self._write(
+        return await self._calls.write(
             "POST", self._path(name, namespace), self._codec.encode(obj), options
         )
 
@@ -68,18 +68,10 @@ class Subresource(Generic[S]):
         **options: Unpack[WriteOptions],
     ) -> S:
         """Change it by a patch; `force` is for an `ApplyPatch` that takes fields from others."""
-        request = requests.write(
-            "PATCH",
-            self._path(name, namespace),
-            patch.body,
-            content_type=patch.content_type,
-            query=query_from(options, force=force),
+        path, kind = self._path(name, namespace), patch.content_type
+        return await self._calls.write(
+            "PATCH", path, patch.body, options, content_type=kind, force=force
         )
-        return await self._calls.call(request, timeout=options.get("timeout"))
 
     def _path(self, name: str, namespace: str | None) -> str:
         return self._scope.resource_path(namespace).item(name, self._name)
-
-    async def _write(self, method: str, path: str, body: bytes, options: WriteOptions) -> S:
-        request = requests.write(method, path, body, query=query_from(options))
-        return await self._calls.call(request, timeout=options.get("timeout"))
