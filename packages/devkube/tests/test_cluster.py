@@ -109,7 +109,7 @@ async def test_each_component_is_itself_and_no_more_than_that(tmp_path: Path) ->
 # Starting
 
 
-async def test_a_port_in_use_is_told_with_its_number() -> None:
+async def test_a_port_in_use_is_reported_with_its_number() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(PortInUse, match=f"port {port} on 127.0.0.1 is in use; .*--port"):
@@ -233,7 +233,7 @@ async def test_a_paused_controller_does_its_work_later(tmp_path: Path) -> None:
         assert (await admin.create(CONTROLLERS, {"halt": ["x"]})).code == 400
 
 
-async def test_a_partitioned_node_hears_nothing_until_it_is_healed(tmp_path: Path) -> None:
+async def test_a_partitioned_node_gets_no_answer_until_it_is_healed(tmp_path: Path) -> None:
     async with DevCluster(nodes=0) as cluster:
         cluster.node_names = ()
         cluster.partitions.cut("a")

@@ -105,7 +105,7 @@ async def test_a_namespace_that_is_not_there(kubectl: Kubectl) -> None:
     assert 'namespaces "nowhere" not found' in said
 
 
-async def test_what_kubectl_auth_says(kubectl: Kubectl) -> None:
+async def test_kubectl_auth_can_i_and_whoami(kubectl: Kubectl) -> None:
     assert (await kubectl("auth", "can-i", "delete", "nodes")).strip().endswith("yes")
     code, said = await kubectl.run("auth", "can-i", "list", "pods", "--as=x")
     assert (code, said.strip()) == (1, "no")

@@ -20,7 +20,7 @@ ROUNDS = 4
 WRITERS = 6
 
 
-class Ledger:
+class AcknowledgedWrites:
     """What the server acknowledged: the value that each object must have."""
 
     def __init__(self) -> None:
@@ -49,7 +49,9 @@ def config_map(name: str, value: int) -> dict[str, object]:
     }
 
 
-async def write_for_ever(client: Client, ledger: Ledger, writer: int, first: int) -> None:
+async def write_until_cancelled(
+    client: Client, ledger: AcknowledgedWrites, writer: int, first: int
+) -> None:
     """Create, replace and delete, one thing after the other, until the server is gone."""
     maps = client.resource("v1/configmaps", namespace="default")
     for number in range(first, first + 100_000):
@@ -79,7 +81,7 @@ async def found_at(client: Client) -> dict[str, int]:
     }
 
 
-def check(ledger: Ledger, found: dict[str, int]) -> None:
+def check(ledger: AcknowledgedWrites, found: dict[str, int]) -> None:
     """Compare, and go on with what is really there."""
     for name in {*ledger.certain, *ledger.possible, *found}:
         assert found.get(name) in ledger.expected(name), f"{name}: lost an acknowledged write"
@@ -89,7 +91,7 @@ def check(ledger: Ledger, found: dict[str, int]) -> None:
 
 async def test_every_acknowledged_write_survives(tmp_path: Path) -> None:
     chance = random.Random(7)
-    ledger = Ledger()
+    ledger = AcknowledgedWrites()
     for round_ in range(ROUNDS):
         async with dev_process(tmp_path, "--data-dir", str(tmp_path / "data")) as dev:
             # Starting is a moment like any other.
@@ -101,7 +103,7 @@ async def test_every_acknowledged_write_survives(tmp_path: Path) -> None:
                 check(ledger, await found_at(client))
                 first = (round_ + 1) * 1_000_000
                 tasks = [
-                    asyncio.create_task(write_for_ever(client, ledger, writer, first))
+                    asyncio.create_task(write_until_cancelled(client, ledger, writer, first))
                     for writer in range(WRITERS)
                 ]
                 enough = ledger.acknowledged + 2 * WRITERS

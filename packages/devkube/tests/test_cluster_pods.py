@@ -190,7 +190,7 @@ async def test_what_a_pod_prints_can_be_read_and_followed(tmp_path: Path) -> Non
         await kubectl("delete", "pod", "talk", "--now")
 
 
-async def test_a_partitioned_node_starts_its_pods_when_it_hears_of_them(tmp_path: Path) -> None:
+async def test_a_healed_node_starts_its_pods(tmp_path: Path) -> None:
     async with running(tmp_path, nodes=1) as run, connected(run.cluster.server) as admin:
         cut = await admin.create(NODES, {"partition": ["node-1"]})
         assert cut.body == {"nodes": {"node-1": "partitioned"}}

@@ -34,7 +34,7 @@ def test_it_goes_with_the_cluster(somewhere: Path) -> None:
     assert list(somewhere.iterdir()) == []
 
 
-def test_what_nobody_holds_is_removed(somewhere: Path) -> None:
+def test_an_abandoned_directory_is_removed(somewhere: Path) -> None:
     abandoned = make(somewhere, "elasti-dev-abandoned", age=3600)
     young = make(somewhere, "elasti-dev-young", age=1)
     foreign = make(somewhere, "something-else", age=3600)

@@ -38,7 +38,7 @@ async def names(kubectl: Kubectl, *words: str) -> list[str]:
     return (await kubectl("get", *words, "-o", "name")).split()
 
 
-async def test_a_cluster_says_where_it_is(tmp_path):
+async def test_cluster_info_has_the_address(tmp_path):
     async with running(tmp_path) as cluster:
         said = await cluster.kubectl("cluster-info")
         assert "Kubernetes control plane" in said

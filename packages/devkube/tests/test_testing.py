@@ -23,7 +23,7 @@ async def test_a_cluster_is_up_within_a_second(tmp_path: Path) -> None:
         assert [node["metadata"]["name"] for node in nodes] == ["node-1"]
 
 
-async def test_wait_for_says_what_it_saw(tmp_path: Path) -> None:
+async def test_wait_for_reports_the_last_object(tmp_path: Path) -> None:
     async with start_cluster(tmp_path, nodes=0) as cluster:
         found = await cluster.wait_for("v1/namespaces", "default")
         assert found["status"]["phase"] == "Active"

@@ -18,18 +18,14 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from devkube.apiserver import status
-from devkube.apiserver.calls import ApiResponse
-from devkube.apiserver.core import check_private
+from devkube.apiserver.core import private
 from devkube.auth.gate import NODE_PREFIX
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from aiohttp import web
+    from collections.abc import Sequence
 
     from devkube.apiserver.auth import RequestCredentials, UserInfo
-    from devkube.apiserver.calls import Attributes
-    from devkube.apiserver.core import NonResourcePaths, PathHandler
+    from devkube.apiserver.core import NonResourcePaths
     from devkube.apiserver.faults import FaultInjector
     from devkube.controllers.manager import ControllerManager
     from devkube.serviceproxy.proxy import PropagationDelay
@@ -84,7 +80,7 @@ class ClusterFaults:
             (NODES, self._set_nodes),
             (PROXY, self._set_proxy),
         ):
-            paths.serve(path, _private(handle))
+            paths.serve(path, private(handle))
 
     def _set_controllers(self, body: bytes) -> JsonObject:
         command = _read_command(body, ControllersCommand)
@@ -125,19 +121,6 @@ class ClusterFaults:
         if command.jitter is not None:
             self._propagation.jitter = command.jitter
         return {"delay": self._propagation.delay, "jitter": self._propagation.jitter}
-
-
-def _private(handle: Callable[[bytes], JsonObject]) -> PathHandler:
-    """Answer with what a handler returns, to administrators on this machine alone."""
-
-    async def answer(
-        request: web.BaseRequest, attributes: Attributes, user: UserInfo
-    ) -> ApiResponse:
-        check_private(request, attributes, user)
-        body = await request.read() if attributes.verb == "post" else b""
-        return ApiResponse(body=msgspec.json.encode(handle(body)))
-
-    return answer
 
 
 def _read_command(body: bytes, kind: type[C]) -> C:

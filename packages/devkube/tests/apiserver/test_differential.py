@@ -55,7 +55,7 @@ def differences(ours, real, path=""):
         yield f"{path}: ours {ours!r}, real {real!r}"
 
 
-class Pair:
+class ServerPair:
     """Both servers, and a namespace of the test's own in each."""
 
     def __init__(self, real, ours, namespace: str) -> None:
@@ -85,7 +85,7 @@ class Pair:
 @pytest.fixture
 async def pair(controlplane, kube):
     name = f"diff-{uuid.uuid4().hex[:8]}"
-    found = Pair(controlplane, kube, name)
+    found = ServerPair(controlplane, kube, name)
     _, code, _ = await found.send("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     assert code == 201
     yield found
@@ -167,7 +167,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-async def test_mistakes_are_refused_in_the_same_words(pair, name):
+async def test_mistakes_are_refused_with_the_same_messages(pair, name):
     path, body = REFUSED[name]
     reply = await pair.agree("POST", path + DRY, body)
     assert reply.code >= 400

@@ -100,7 +100,7 @@ async def test_tables_have_kubectl_s_columns(kube):
         ({"phase": "Running"}, True, "Terminating"),
     ],
 )
-async def test_a_pod_s_word_says_how_it_is(kube, status, deleted, word):
+async def test_the_status_column_of_pods(kube, status, deleted, word):
     made = pod("a", nodeName="n", initContainers=[{"name": "init", "image": "i"}])
     await kube.create(PODS, made)
     await kube.merge(f"{PODS}/a/status", {"status": status})

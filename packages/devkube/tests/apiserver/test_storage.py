@@ -58,7 +58,7 @@ def test_a_cursor_reads_each_change_once_in_order():
     assert change.previous is not None
 
 
-def test_a_slow_cursor_is_told_that_it_fell_behind():
+def test_a_slow_cursor_falls_behind_with_an_error():
     store = ObjectStore(window=HistoryWindow(changes=4))
     cursor = store.collection("things").log.cursor(store.version)
     for number in range(6):

@@ -38,7 +38,7 @@ class MovingClock(SystemClock):
         self.ahead += dt.timedelta(seconds=seconds)
 
 
-class Guarded:
+class AuthCluster:
     """A guarded server and its administrator."""
 
     def __init__(
@@ -85,14 +85,14 @@ class Guarded:
 
 
 @contextlib.asynccontextmanager
-async def guarded(**options: Any) -> AsyncIterator[Guarded]:
+async def guarded(**options: Any) -> AsyncIterator[AuthCluster]:
     clock = MovingClock()
     server = ApiServer(clock=clock, **options)
     auth = install(server.core, key=SigningKey.create())
     async with server:
         fill(server.core, auth)
         async with connected(server) as admin:
-            yield Guarded(server, auth, admin, clock)
+            yield AuthCluster(server, auth, admin, clock)
 
 
 def rule(verbs: str, resources: str, *, group: str = "", names: str = "") -> dict[str, Any]:

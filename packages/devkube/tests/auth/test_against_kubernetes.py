@@ -12,7 +12,7 @@ from tests.auth.support import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     RBAC,
-    Guarded,
+    AuthCluster,
     binding,
     role,
     user,
@@ -54,7 +54,7 @@ async def listed(source: Any, path: str) -> dict[str, dict[str, Any]]:
     "path", [CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, f"{RBAC}/roles", f"{RBAC}/rolebindings"]
 )
 async def test_a_cluster_begins_with_the_same(
-    cluster: Guarded, controlplane: ControlPlane, path: str
+    cluster: AuthCluster, controlplane: ControlPlane, path: str
 ) -> None:
     async def real(path: str) -> Any:
         answer = await asyncio.to_thread(controlplane.api.request, "GET", path)
@@ -118,7 +118,7 @@ def some_question(chance: random.Random, who: str) -> dict[str, Any]:
 
 
 async def test_random_questions_get_the_same_answers(
-    cluster: Guarded, controlplane: ControlPlane
+    cluster: AuthCluster, controlplane: ControlPlane
 ) -> None:
     chance = random.Random(11)
     mark = f"differential-{random.SystemRandom().randrange(10**9)}"

@@ -214,7 +214,7 @@ async def test_tokens_survive_a_restart(tmp_path):
 # Reviews of tokens
 
 
-async def test_a_review_says_whose_token_it_is_and_for_whom(cluster):
+async def test_a_token_review_has_the_user_and_the_audiences(cluster):
     await cluster.account()
     token = await cluster.token(audiences=["elasti-operator", "other"])
 

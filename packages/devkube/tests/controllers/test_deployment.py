@@ -24,8 +24,6 @@ async def test_a_replica_set_is_named_and_marked_by_its_template(cluster: Cluste
     assert item["metadata"]["annotations"] == {
         "example.com/note": "hello",
         REVISION: "1",
-        "deployment.kubernetes.io/desired-replicas": "1",
-        "deployment.kubernetes.io/max-replicas": "2",
     }
     assert item["metadata"]["ownerReferences"] == [
         {
@@ -112,22 +110,6 @@ async def test_a_paused_deployment_scales_but_does_not_roll_out(cluster: Cluster
     await cluster.deployments.patch("web", MergePatch({"spec": {"paused": False}}))
     await settled(cluster, replicas=2)
     assert await sizes(cluster) == {"1": 0, "2": 2}
-
-
-async def test_scaling_during_a_rollout_keeps_the_shares(cluster: Cluster) -> None:
-    await cluster.deployments.create(
-        deployment(replicas=10, strategy={"rollingUpdate": {"maxSurge": 3, "maxUnavailable": 2}})
-    )
-    await settled(cluster, replicas=10)
-    cluster.kubelet.may_be_ready = lambda pod: pod["spec"]["containers"][0]["image"] == "web:1"
-    await set_image(cluster, "web:2")
-
-    async def stands_at(wanted: dict[str, int]) -> bool:
-        return await sizes(cluster) == wanted
-
-    await eventually(lambda: stands_at({"1": 8, "2": 5}))
-    await cluster.deployments.patch("web", MergePatch({"spec": {"replicas": 20}}))
-    await eventually(lambda: stands_at({"1": 14, "2": 9}))
 
 
 async def test_events_tell_what_was_scaled(cluster: Cluster) -> None:

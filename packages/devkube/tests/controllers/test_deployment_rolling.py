@@ -12,7 +12,7 @@ from devkube.controllers.deployment_plan import DeploymentPlan, ObservedDeployme
 from devkube.controllers.deployment_rolling import (
     max_surge,
     max_unavailable,
-    resize,
+    paused_size,
     scaled,
     shrink,
 )
@@ -176,43 +176,28 @@ def _is_complete(rollout: SimulatedRollout) -> bool:
     return conditions.get("Progressing") == "NewReplicaSetAvailable"
 
 
-@given(
-    before=st.integers(1, 30),
-    after=st.integers(0, 30),
-    share=st.integers(0, 30),
-    surge=st.integers(0, 5),
-)
-def test_a_resize_during_a_rollout_hits_the_new_total(
-    before: int, after: int, share: int, surge: int
+@given(data=st.data(), before=st.integers(0, 12), after=st.integers(0, 12))
+def test_a_deployment_scaled_during_a_rollout_ends_at_the_new_size(
+    data: st.DataObject, before: int, after: int
 ) -> None:
-    sizes = {"deployment.kubernetes.io/desired-replicas": str(before)}
-    sizes["deployment.kubernetes.io/max-replicas"] = str(before + surge)
-    old_size = min(share, before + surge)
-    old = a_replica_set("web-old", old_size, image="web:0", annotations=sizes)
-    new = a_replica_set("web-new", before + surge - old_size, annotations=sizes, available=0, age=1)
-    deployment = a_deployment(after, surge=surge)
-    result = resize(deployment, new, [old])
-    total = sum(
-        result.get(item.metadata.name, item.spec.replicas)
-        for item in (old, new)
-        if item.spec.replicas
-    )
-    if old.spec.replicas and new.spec.replicas:
-        assert total == (after + surge if after else 0)
-    else:
-        assert total == after
-    assert all(size >= 0 for size in result.values())
+    old = a_replica_set("web-old", before, image="web:0")
+    rollout = SimulatedRollout(a_deployment(before, surge=2), {"web-old": old})
+    for _ in range(data.draw(st.integers(0, 4))):
+        rollout.step()
+        for name in list(rollout.sets):
+            rollout.live(name, data.draw(st.integers(-1, 3)))
+    spec = msgspec.structs.replace(rollout.deployment.spec, replicas=after)
+    rollout.deployment = msgspec.structs.replace(rollout.deployment, spec=spec)
+    run_to_the_end(rollout)
+    assert rollout.asked == after
 
 
-def test_what_rounding_leaves_goes_to_the_largest() -> None:
-    sizes = {"deployment.kubernetes.io/max-replicas": "10"}
-    sets = [
-        a_replica_set(f"web-{n}", 5, image=f"web:{n}", annotations=sizes, available=0)
-        for n in (1, 2)
-    ]
-    # Halves of five round up twice; one pod too many is taken back from the first.
-    result = resize(a_deployment(5, surge=0), sets[0], [sets[1]])
-    assert sorted(result.values()) == [2, 3]
+def test_a_paused_deployment_can_be_scaled_but_not_rolled() -> None:
+    paused = a_deployment(5)
+    old, new = a_replica_set("web-old", 3, image="web:0"), a_replica_set("web-new", 2, age=1)
+    assert paused_size(paused, None, [old]) == {"web-old": 5}
+    assert paused_size(paused, new, [old]) == {}
+    assert paused_size(paused, None, []) == {}
 
 
 def test_new_pods_that_are_not_available_save_the_old_ones() -> None:

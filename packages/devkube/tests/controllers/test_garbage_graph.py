@@ -45,14 +45,14 @@ def item(
     return dataclasses.replace(made, **options)  # type: ignore[arg-type]
 
 
-def test_an_object_whose_owner_is_not_known_is_looked_at() -> None:
+def test_an_object_of_an_unknown_owner_is_reconciled() -> None:
     graph = OwnershipGraph()
     assert graph.put(item("child", ref("owner"))) == {"child"}
     graph.put(item("owner"))
     assert graph.put(item("child", ref("owner"))) == set()
 
 
-def test_the_dependents_of_what_goes_are_looked_at() -> None:
+def test_the_dependents_of_a_deleted_object_are_reconciled() -> None:
     graph = OwnershipGraph()
     graph.put(item("owner"))
     graph.put(item("one", ref("owner")))
@@ -72,7 +72,7 @@ def test_a_reference_means_the_name_and_the_namespace_too() -> None:
     assert graph.owner(misnamed, "default") is None
 
 
-def test_an_owner_that_begins_to_wait_has_its_dependents_looked_at() -> None:
+def test_foreground_deletion_reconciles_the_dependents() -> None:
     graph = OwnershipGraph()
     graph.put(item("owner"))
     graph.put(item("child", ref("owner", block=True)))
@@ -83,7 +83,7 @@ def test_an_owner_that_begins_to_wait_has_its_dependents_looked_at() -> None:
     assert graph.remove("child") == {"owner"}
 
 
-def test_an_owner_that_waits_is_looked_at_when_it_is_not_blocked_any_more() -> None:
+def test_a_waiting_owner_is_reconciled_when_nothing_blocks_it() -> None:
     graph = OwnershipGraph()
     graph.put(item("owner", is_deleting=True, finalizers=(FOREGROUND,)))
     graph.put(item("child", ref("owner", block=True)))
@@ -93,7 +93,7 @@ def test_an_owner_that_waits_is_looked_at_when_it_is_not_blocked_any_more() -> N
     assert graph.dependents("owner") == []
 
 
-def test_an_owner_that_begins_to_orphan_is_looked_at() -> None:
+def test_an_owner_that_orphans_its_dependents_is_reconciled() -> None:
     graph = OwnershipGraph()
     graph.put(item("owner"))
     orphaning = item("owner", is_deleting=True, finalizers=(ORPHAN,))

@@ -53,7 +53,7 @@ async def test_a_deleted_namespace_takes_everything_along(cluster: Cluster) -> N
 
 
 @pytest.mark.any_server
-async def test_what_holds_a_namespace_up_is_told_in_its_conditions(cluster: Cluster) -> None:
+async def test_conditions_report_what_a_namespace_waits_for(cluster: Cluster) -> None:
     held = {"metadata": {"name": "held", "finalizers": ["example.com/hold"]}}
     await cluster.configmaps.create(held)
     await delete(cluster)

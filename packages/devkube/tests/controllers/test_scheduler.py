@@ -42,7 +42,7 @@ async def unschedulable(cluster: Cluster, name: str = "one") -> JsonObject:
     return answer
 
 
-async def test_a_pod_that_fits_nowhere_says_so_until_a_node_fits(cluster: Cluster) -> None:
+async def test_an_unschedulable_pod_has_a_condition_until_a_node_fits(cluster: Cluster) -> None:
     selector = {"example.com/disk": cluster.namespace}
     await cluster.pods.create(pod(nodeSelector=selector))
     condition = await unschedulable(cluster)
@@ -102,7 +102,7 @@ async def test_pods_of_other_schedulers_are_left_alone(cluster: Cluster) -> None
     assert not found["spec"].get("nodeName")
 
 
-async def test_a_pod_that_fits_nowhere_is_told_of_once(dev_cluster: Cluster) -> None:
+async def test_an_unschedulable_pod_is_reported_once(dev_cluster: Cluster) -> None:
     await dev_cluster.pods.create(pod(nodeSelector={"no": "where"}))
     await unschedulable(dev_cluster)
     await dev_cluster.pods.create(pod("two"))

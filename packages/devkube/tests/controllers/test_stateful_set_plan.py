@@ -91,12 +91,6 @@ def test_a_broken_pod_holds_up_the_deletion_of_others_but_not_its_own() -> None:
     assert numbers(observed(a_stateful_set(1), two_broken)) == ([], [])
 
 
-def test_ordinals_may_begin_later() -> None:
-    shifted = a_stateful_set(2, ordinals={"start": 5})
-    assert numbers(observed(shifted, [a_member(5)])) == ([6], [])
-    assert numbers(observed(shifted, [a_member(0), a_member(5), a_member(6)])) == ([], ["db-0"])
-
-
 def test_new_pods_below_the_partition_are_old() -> None:
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
     seen = observed(a_stateful_set(2, updateStrategy=rolling), [])

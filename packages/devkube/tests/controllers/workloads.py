@@ -23,7 +23,7 @@ async def settled(cluster: Cluster, name: str = "web", replicas: int = 3) -> Jso
         seen = status.get("observedGeneration") == found["metadata"]["generation"]
         reason = conditions(found).get("Progressing", ("", ""))[1]
         done = seen and counts == [replicas] * 3 and reason == "NewReplicaSetAvailable"
-        return found if done and not status.get("terminatingReplicas") else None
+        return found if done else None
 
     found: JsonObject = await eventually(complete)
     return found

@@ -103,9 +103,5 @@ class Objects(PodReferences):
 
 
 def facts(**metadata: Any) -> DownwardContext:
-    made = pod(
-        {"name": "main", "resources": {"limits": {"cpu": "1500m"}, "requests": {"memory": "1Gi"}}},
-        metadata=metadata,
-        serviceAccountName="robot",
-    )
-    return DownwardContext(made, "127.20.0.7", "127.0.0.1", {"cpu": "4", "memory": "8Gi"})
+    made = pod({"name": "main"}, metadata=metadata, serviceAccountName="robot")
+    return DownwardContext(made, "127.20.0.7", "127.0.0.1")

@@ -62,7 +62,7 @@ class Namespace:
     def printed(self, pod: dict[str, Any], container: str = "main") -> list[str]:
         """What a container printed, from its log: this kubelet has no server for the API server."""
         log = self.directory / "pods" / pod["metadata"]["uid"] / "logs" / container / "0.log"
-        return [line.split(" ", 3)[3] for line in log.read_text().splitlines()]
+        return [line.partition(" ")[2] for line in log.read_text().splitlines()]
 
     def create(self, *containers: Any, name: str = "web", **spec: Any) -> None:
         self.rig.api.create(

@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.kubelet.builders import Objects, facts
 
-from devkube.kubelet.container_types import ContainerSpec, ResourceFieldSelector
+from devkube.kubelet.container_types import ContainerSpec
 from devkube.kubelet.environment import (
     ConfigurationError,
     command,
     environment,
     expand,
     read_field,
-    read_resource,
 )
 
 
@@ -91,20 +90,6 @@ def test_all_labels_are_lines_in_order():
     assert read_field(facts(labels={"b": 'q"', "a": "1"}), "metadata.labels") == 'a="1"\nb="q\\""'
 
 
-@pytest.mark.parametrize(
-    ("resource", "divisor", "value"),
-    [
-        ("limits.cpu", "0", "2"),
-        ("limits.cpu", "1m", "1500"),
-        ("limits.memory", "1Mi", "8192"),
-        ("requests.memory", "0", "1073741824"),
-        ("requests.cpu", "1m", "0"),
-    ],
-)
-def test_resources_are_rounded_up_in_units_of_the_divisor(resource, divisor, value):
-    assert read_resource(facts(), ResourceFieldSelector(resource, "", divisor), "main") == value
-
-
 def test_keys_of_config_maps_and_secrets_are_values():
     objects = Objects(cm={"k": b"v"}, s={"p": b"w"})
     env = [
@@ -151,6 +136,6 @@ def test_an_image_may_have_an_entrypoint_that_a_command_replaces():
     assert command(container(args=["prog", "x"]), {}) == ("prog", "x")
 
 
-def test_a_container_without_a_command_is_told_what_to_do():
+def test_a_container_without_a_command_is_an_error_with_a_remedy():
     with pytest.raises(ConfigurationError, match='image "img" is not pulled here'):
         command(container(), {})

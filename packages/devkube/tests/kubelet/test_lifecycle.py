@@ -90,7 +90,7 @@ async def test_no_process_is_left_when_the_kubelet_stops(cluster: Cluster) -> No
     assert not any(map(exists, tree))
 
 
-async def test_a_missing_program_is_told_as_kubernetes_does(cluster: Cluster) -> None:
+async def test_a_missing_program_is_reported_as_kubernetes_does(cluster: Cluster) -> None:
     await cluster.create(pod(container("no-such-program")))
     seen = await cluster.until(lambda p: status_of(p)["restartCount"] >= 1)
     message = await cluster.event("Failed")

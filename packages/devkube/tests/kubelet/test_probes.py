@@ -77,7 +77,7 @@ async def test_a_probe_of_an_unknown_port_cannot_be_made():
         await checks.probe(msgspec.convert({"tcpSocket": {"port": "nope"}}, Probe))
 
 
-class Rig:
+class ProbedContainer:
     """A container whose answers are scripted; everything is noted with its time."""
 
     def __init__(self, answers: dict[int, bool] | bool = True, *, takes: float = 0.0) -> None:
@@ -117,27 +117,27 @@ class Rig:
 
 
 async def test_readiness_is_asked_at_once_and_then_every_period():
-    rig = Rig()
+    rig = ProbedContainer()
     await rig.run(25, readinessProbe={"exec": {}, "periodSeconds": 10})
     assert rig.asked == [0, 10, 20]
     assert rig.verdicts == [(0, "Readiness", True)]
 
 
 async def test_liveness_keeps_the_phase_that_the_pod_began_with():
-    rig = Rig()
+    rig = ProbedContainer()
     await rig.run(25, origin=-3, livenessProbe={"exec": {}, "periodSeconds": 10})
     assert rig.asked == [7, 17]
     assert rig.verdicts == []
 
 
 async def test_an_initial_delay_skips_ticks():
-    rig = Rig()
+    rig = ProbedContainer()
     await rig.run(35, readinessProbe={"exec": {}, "initialDelaySeconds": 12, "periodSeconds": 10})
     assert rig.asked == [20, 30]
 
 
 async def test_a_startup_probe_gates_the_others_and_is_asked_no_more():
-    rig = Rig({0: False, 5: True})
+    rig = ProbedContainer({0: False, 5: True})
     await rig.run(
         15.5,
         startupProbe={"exec": {}, "periodSeconds": 2, "failureThreshold": 30},
@@ -149,7 +149,7 @@ async def test_a_startup_probe_gates_the_others_and_is_asked_no_more():
 
 
 async def test_a_startup_probe_that_fails_for_good_ends_the_asking():
-    rig = Rig(False)
+    rig = ProbedContainer(False)
     await rig.run(
         60,
         startupProbe={"exec": {}, "periodSeconds": 3, "failureThreshold": 4},
@@ -161,14 +161,14 @@ async def test_a_startup_probe_that_fails_for_good_ends_the_asking():
 
 
 async def test_liveness_fails_after_the_threshold_and_asks_no_more():
-    rig = Rig({0: True, 12: False})
+    rig = ProbedContainer({0: True, 12: False})
     await rig.run(100, livenessProbe={"exec": {}, "periodSeconds": 5, "failureThreshold": 2})
     assert rig.verdicts == [(20, "Liveness", False)]
     assert rig.asked[-1] == 20
 
 
 async def test_readiness_comes_and_goes():
-    rig = Rig({0: True, 3: False, 9: True})
+    rig = ProbedContainer({0: True, 3: False, 9: True})
     probe = {"exec": {}, "periodSeconds": 1, "failureThreshold": 2, "successThreshold": 3}
     await rig.run(15, readinessProbe=probe)
     assert rig.verdicts == [
@@ -179,20 +179,20 @@ async def test_readiness_comes_and_goes():
 
 
 async def test_slow_probes_do_not_pile_up():
-    rig = Rig(takes=25)
+    rig = ProbedContainer(takes=25)
     await rig.run(100, readinessProbe={"exec": {}, "periodSeconds": 10})
     assert rig.asked == [0, 25, 50, 75]
 
 
 async def test_a_pod_that_goes_is_asked_for_readiness_only():
-    rig = Rig()
+    rig = ProbedContainer()
     rig.ending = True
     await rig.run(25, readinessProbe={"exec": {}}, livenessProbe={"exec": {}, "periodSeconds": 10})
     assert rig.asked == [0, 10, 20]
 
 
 async def test_a_probe_that_cannot_be_made_counts_for_nothing():
-    class Broken(Rig):
+    class Broken(ProbedContainer):
         async def ask(self, probe: Probe) -> ProbeOutcome:
             await super().ask(probe)
             raise ProbeError("invalid port number: x")

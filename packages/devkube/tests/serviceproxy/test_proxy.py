@@ -179,7 +179,7 @@ async def test_a_deleted_service_stops_listening():
         await refused(cluster.cluster_ip)
 
 
-async def test_a_dead_endpoint_resets_the_client_and_is_counted():
+async def test_a_dead_endpoint_resets_the_client():
     cluster = Cluster()
     cluster.create_service()
     async with echo(cluster.pod_ip) as port:
@@ -217,7 +217,7 @@ async def test_megabytes_pass_both_ways_through_a_slow_reader():
         await writer.wait_closed()
 
 
-class EventsKept:
+class RecordingEventSink:
     """Keeps the events that are written."""
 
     def __init__(self) -> None:
@@ -232,8 +232,8 @@ class EventsKept:
 
 
 async def complaint(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> JsonObject:
-    """Return the event about a Service that nobody can listen for."""
-    sink = EventsKept()
+    """Return the event about a Service whose port cannot be bound."""
+    sink = RecordingEventSink()
     recorder = EventRecorder(Reporter("service-proxy"), sink)
     async with BackgroundTasks() as tasks, proxying(cluster, recorder=recorder):
         tasks.start(recorder.run(), name="events")
@@ -247,7 +247,7 @@ async def complaint(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> JsonO
     return event
 
 
-async def test_a_service_whose_port_takes_a_privilege_says_so_and_what_to_do(caplog, monkeypatch):
+async def test_a_privileged_port_is_reported_with_a_remedy(caplog, monkeypatch):
     async def refuse(*_: Any, **__: Any) -> None:
         raise PermissionError(13, "Permission denied")
 
@@ -260,7 +260,7 @@ async def test_a_service_whose_port_takes_a_privilege_says_so_and_what_to_do(cap
     assert "give the Service a higher port" in event["message"]
 
 
-async def test_a_service_whose_address_is_taken_says_so(caplog):
+async def test_an_address_in_use_is_reported(caplog):
     cluster = Cluster()
     cluster.create_service()
     with socket.create_server((cluster.cluster_ip, 8080)):

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 ADMIN_GROUP = "system:masters"
 AUTHENTICATED = "system:authenticated"
 UNAUTHENTICATED = "system:unauthenticated"
-_PUBLIC = ("/healthz", "/livez", "/readyz", "/version")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,17 +128,16 @@ class Gate:
         return ANONYMOUS
 
     async def admit(self, user: UserInfo, attributes: Attributes) -> None:
-        """Return when the user may; raises 401 for an anonymous caller, 403 for a known one."""
-        if await self.allows(user, attributes):
-            return
-        if user is ANONYMOUS and not attributes.is_resource:
-            raise status.failure(401, "Unauthorized", "Unauthorized")
-        raise refused(user, attributes)
+        """Return when the user may; raises 403 that says who may not do what, and why."""
+        if not await self.allows(user, attributes):
+            raise self.refused(user, attributes)
+
+    def refused(self, user: UserInfo, attributes: Attributes) -> status.StatusError:
+        """Build the 403."""
+        return refused(user, attributes)
 
     async def allows(self, user: UserInfo, attributes: Attributes) -> bool:
-        """Whether any authorizer says yes; health and version are everybody's."""
-        if not attributes.is_resource and attributes.path.startswith(_PUBLIC):
-            return True
+        """Whether any authorizer says yes."""
         for authorizer in self.authorizers:
             if await authorizer.authorize(user, attributes):
                 return True

@@ -29,30 +29,9 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 
-_VERBS_ON_NAME = {
-    "GET": "get",
-    "HEAD": "get",
-    "PUT": "update",
-    "PATCH": "patch",
-    "DELETE": "delete",
-    "POST": "create",
-}
-_VERBS_ON_ALL = {
-    "GET": "list",
-    "HEAD": "list",
-    "POST": "create",
-    "DELETE": "deletecollection",
-    "PUT": "update",
-    "PATCH": "patch",
-}
-_PATH_VERBS = {
-    "GET": "get",
-    "HEAD": "get",
-    "POST": "post",
-    "PUT": "put",
-    "PATCH": "patch",
-    "DELETE": "delete",
-}
+_PATH_VERBS = {"HEAD": "get"}
+_VERBS_ON_NAME = {"HEAD": "get", "PUT": "update", "POST": "create"}
+_VERBS_ON_ALL = {**_VERBS_ON_NAME, "GET": "list", "HEAD": "list", "DELETE": "deletecollection"}
 _NAMESPACE_SUBRESOURCES = ("status", "finalize")
 JSON_TYPES = ("application/json", "")
 YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml")

@@ -44,9 +44,8 @@ if TYPE_CHECKING:
     from devkube.apiserver.registry.admission import AdmissionPlugin
     from devkube.apiserver.storage import ObjectStore
     from kubeloop.aio.clock import Clock
+    from kubeloop.objects.meta import JsonObject
 
-
-if TYPE_CHECKING:
     PathHandler = Callable[[web.BaseRequest, Attributes, UserInfo], Awaitable[ApiResponse]]
 
 VERSION = {
@@ -85,8 +84,7 @@ class NonResourcePaths:
     ) -> None:
         self._discovery = discovery
         self._openapi = openapi
-        self._faults = faults
-        self._more: dict[str, PathHandler] = {}
+        self._more: dict[str, PathHandler] = {FAULTS_PATH: private(faults.command)}
 
     def serve(self, path: str, handler: PathHandler) -> None:
         """Let a later layer answer one path, whatever the method."""
@@ -97,8 +95,6 @@ class NonResourcePaths:
     ) -> ApiResponse:
         """Answer a path; 404 where nothing is there."""
         path = attributes.path.rstrip("/") or "/"
-        if path == FAULTS_PATH:
-            return await self._fault(request, attributes, user)
         if path in self._more:
             return await self._more[path](request, attributes, user)
         if attributes.verb != "get":
@@ -135,23 +131,24 @@ class NonResourcePaths:
         body = self._openapi.v3(path.removeprefix("/openapi/v3/"))
         return ApiResponse(body=body) if body is not None else None
 
-    async def _fault(
-        self, request: web.BaseRequest, attributes: Attributes, user: UserInfo
-    ) -> ApiResponse:
-        check_private(request, attributes, user)
-        body = await request.read() if attributes.verb == "post" else b""
-        return ApiResponse(body=msgspec.json.encode(self._faults.command(body)))
-
 
 def _health(path: str, *, verbose: bool) -> ApiResponse:
     text = f"[+]ping ok\n[+]storage ok\n{path[1:]} check passed\n" if verbose else "ok"
     return ApiResponse(body=text.encode(), content_type="text/plain; charset=utf-8")
 
 
-def check_private(request: web.BaseRequest, attributes: Attributes, user: UserInfo) -> None:
-    """Refuse everybody but administrators on this machine."""
-    if not user.is_admin or not _is_local(request.remote):
-        raise refused(user, attributes)
+def private(handle: Callable[[bytes], JsonObject]) -> PathHandler:
+    """Answer with what a handler returns, to administrators on this machine alone."""
+
+    async def answer(
+        request: web.BaseRequest, attributes: Attributes, user: UserInfo
+    ) -> ApiResponse:
+        if not user.is_admin or not _is_local(request.remote):
+            raise refused(user, attributes)
+        body = await request.read() if attributes.verb == "post" else b""
+        return ApiResponse(body=msgspec.json.encode(handle(body)))
+
+    return answer
 
 
 def _is_local(address: str | None) -> bool:

@@ -149,20 +149,24 @@ def subresource_verbs(name: str) -> list[str]:
 
 
 def _entries(resource: ServedResource, served: ServedVersion) -> Iterator[JsonObject]:
-    entry: JsonObject = {
+    yield {
         "name": resource.plural,
         "singularName": resource.singular,
         "namespaced": resource.namespaced,
         "kind": resource.kind,
-        "verbs": list(resource.verbs),
+        **_common(resource),
     }
-    if resource.short_names:
-        entry["shortNames"] = list(resource.short_names)
-    if resource.categories:
-        entry["categories"] = list(resource.categories)
-    yield entry
     for name in sorted(served.subresources):
         yield _subresource_entry(resource, name)
+
+
+def _common(resource: ServedResource) -> JsonObject:
+    lists = {
+        "verbs": resource.verbs,
+        "shortNames": resource.short_names,
+        "categories": resource.categories,
+    }
+    return {name: list(values) for name, values in lists.items() if values}
 
 
 def _subresource_entry(resource: ServedResource, name: str) -> JsonObject:
@@ -193,12 +197,8 @@ def _aggregated_entry(
         "responseKind": _response_kind(resource, group, version),
         "scope": "Namespaced" if resource.namespaced else "Cluster",
         "singularResource": resource.singular,
-        "verbs": list(resource.verbs),
+        **_common(resource),
     }
-    if resource.short_names:
-        entry["shortNames"] = list(resource.short_names)
-    if resource.categories:
-        entry["categories"] = list(resource.categories)
     below = []
     for name in sorted(served.subresources):
         response = _response_kind(resource, group, version)

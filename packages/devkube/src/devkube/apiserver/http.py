@@ -3,11 +3,6 @@
 Order: faults, identity, authorisation, then what the path names. Whatever goes wrong becomes a
 `Status`; an unexpected error is logged with its trace and answered 500, and the tests treat one as a
 defect.
-
-Connections that mostly wait take little memory: asyncio gives every TLS connection a read buffer of
-256 KiB, so five hundred idle watches would hold 128 MiB of zeros. A request's connection is given a
-small one instead. asyncio offers no setting for it, so `shrink_read_buffer` reaches into its TLS
-protocol, and leaves alone what it does not recognise (another event loop, another version).
 """
 
 from __future__ import annotations
@@ -16,7 +11,6 @@ import asyncio
 import contextlib
 import dataclasses
 import logging
-from asyncio import sslproto
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -36,22 +30,9 @@ if TYPE_CHECKING:
     from devkube.apiserver.registry.list_watch import Watch
 
 
-_SIZE = 16 * 1024
-_PARTS = ("_ssl_buffer", "_ssl_buffer_view")
 BODY_LIMIT = 3 * 1024 * 1024
 _log = logging.getLogger("devkube.apiserver")
 _READS = ("get", "list", "watch")
-
-
-def shrink_read_buffer(transport: asyncio.BaseTransport | None) -> None:
-    """Shrink the read buffer of a TLS connection; between reads only, which a handler always is."""
-    protocol = getattr(transport, "_ssl_protocol", None)
-    if not isinstance(protocol, sslproto.SSLProtocol) or protocol.max_size <= _SIZE:
-        return
-    parts = vars(protocol)
-    if all(name in parts for name in _PARTS):
-        buffer = bytearray(_SIZE)
-        parts.update(max_size=_SIZE, _ssl_buffer=buffer, _ssl_buffer_view=memoryview(buffer))
 
 
 class RequestHandler:
@@ -63,7 +44,6 @@ class RequestHandler:
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer one request."""
-        shrink_read_buffer(request.transport)
         try:
             return await self._answer(request)
         except status.StatusError as error:

@@ -149,14 +149,14 @@ def qualified(group: str, name: str) -> str:
     return f"{name}.{group}" if group else name
 
 
+def _named(group: str, resource: str, name: str) -> JsonObject:
+    return {"name": name, "group": group, "kind": resource}
+
+
 def not_found(group: str, resource: str, name: str) -> StatusError:
     """404: no object of that name."""
-    return failure(
-        404,
-        "NotFound",
-        f'{qualified(group, resource)} "{name}" not found',
-        details={"name": name, "group": group, "kind": resource},
-    )
+    text = f'{qualified(group, resource)} "{name}" not found'
+    return failure(404, "NotFound", text, details=_named(group, resource, name))
 
 
 def no_such_path(message: str = "the server could not find the requested resource") -> StatusError:
@@ -168,32 +168,20 @@ def no_such_path(message: str = "the server could not find the requested resourc
 
 def already_exists(group: str, resource: str, name: str) -> StatusError:
     """409: create found an object of that name."""
-    return failure(
-        409,
-        "AlreadyExists",
-        f'{qualified(group, resource)} "{name}" already exists',
-        details={"name": name, "group": group, "kind": resource},
-    )
+    text = f'{qualified(group, resource)} "{name}" already exists'
+    return failure(409, "AlreadyExists", text, details=_named(group, resource, name))
 
 
 def conflict(group: str, resource: str, name: str, why: str) -> StatusError:
     """409: a precondition does not hold any more."""
-    return failure(
-        409,
-        "Conflict",
-        f'Operation cannot be fulfilled on {qualified(group, resource)} "{name}": {why}',
-        details={"name": name, "group": group, "kind": resource},
-    )
+    text = f'Operation cannot be fulfilled on {qualified(group, resource)} "{name}": {why}'
+    return failure(409, "Conflict", text, details=_named(group, resource, name))
 
 
 def forbidden_object(group: str, resource: str, name: str, why: str) -> StatusError:
     """403: the object, not the user, makes the request impossible."""
-    return failure(
-        403,
-        "Forbidden",
-        f'{qualified(group, resource)} "{name}" is forbidden: {why}',
-        details={"name": name, "group": group, "kind": resource},
-    )
+    text = f'{qualified(group, resource)} "{name}" is forbidden: {why}'
+    return failure(403, "Forbidden", text, details=_named(group, resource, name))
 
 
 def invalid_object(group: str, kind: str, name: str, errors: Sequence[FieldError]) -> StatusError:
@@ -260,15 +248,10 @@ def too_large(wanted: int, current: int) -> StatusError:
 
 def unsupported_media(found: str, accepted: Sequence[str]) -> StatusError:
     """415: a body in a format that is not read here."""
-    return (
-        failure(
-            415,
-            "UnsupportedMediaType",
-            "the body of the request was in an unknown format - accepted media types include: "
-            + ", ".join(accepted),
-        )
-        if found
-        else failure(415, "UnsupportedMediaType", "the request has no content type")
+    text = "the body of the request was in an unknown format - accepted media types include: "
+    text += ", ".join(accepted)
+    return failure(
+        415, "UnsupportedMediaType", text if found else "the request has no content type"
     )
 
 

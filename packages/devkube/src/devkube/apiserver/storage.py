@@ -331,10 +331,7 @@ class ObjectStore:
         fields: Mapping[str, str] = _NOTHING,
     ) -> StoredObject:
         """Write an object, stamped with a new version (in `obj` too)."""
-        record = self._stamp(key, obj, fields)
-        previous = collection._set(record)
-        self._publish(collection, StoredChange(record=record, previous=previous, deleted=False))
-        return record
+        return self._change(collection, self._stamp(key, obj, fields), deleted=False)
 
     def delete(
         self,
@@ -345,10 +342,7 @@ class ObjectStore:
         fields: Mapping[str, str] = _NOTHING,
     ) -> StoredObject:
         """Remove an object; `obj` is its last state, stamped with the version of the removal."""
-        record = self._stamp(key, obj, fields)
-        previous = collection._unset(key)
-        self._publish(collection, StoredChange(record=record, previous=previous, deleted=True))
-        return record
+        return self._change(collection, self._stamp(key, obj, fields), deleted=True)
 
     async def settled(self) -> None:
         """Return when everything written so far is durable; raises StorageFailed."""
@@ -375,9 +369,14 @@ class ObjectStore:
         labels = metadata.get("labels") or _NOTHING
         return StoredObject(key, self.version, _encode(obj), labels, fields)
 
-    def _publish(self, collection: Collection, change: StoredChange) -> None:
+    def _change(
+        self, collection: Collection, record: StoredObject, *, deleted: bool
+    ) -> StoredObject:
+        previous = collection._unset(record.key) if deleted else collection._set(record)
+        change = StoredChange(record=record, previous=previous, deleted=deleted)
         collection.log.append(change)
         if self._database is None:
             collection.log.publish(self.version)
         else:
             self._database.append(collection, change)
+        return record

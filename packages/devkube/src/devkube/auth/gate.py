@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import logging
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from devkube.apiserver import status
 from devkube.apiserver.auth import ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, Gate, UserInfo
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from devkube.auth.service_accounts import ServiceAccountTokens
 
 
-_AUTHENTICATION = "authentication.k8s.io"
-_EXTRA = "impersonate-extra-"
 NODES = "system:nodes"
 NODE_PREFIX = "system:node:"
 _REMEMBERED = 4096
@@ -60,18 +57,6 @@ class RbacGate(Gate):
                 raise self.refused(user, attributes)
         return wanted.user()
 
-    async def admit(self, user: UserInfo, attributes: Attributes) -> None:
-        """Return when the user may; raises 403 that says who may not do what, and why."""
-        if not await self.allows(user, attributes):
-            raise self.refused(user, attributes)
-
-    async def allows(self, user: UserInfo, attributes: Attributes) -> bool:
-        """Whether any authorizer says yes; roles alone say what is everybody's."""
-        for authorizer in self.authorizers:
-            if await authorizer.authorize(user, attributes):
-                return True
-        return False
-
     def refused(self, user: UserInfo, attributes: Attributes) -> status.StatusError:
         """Build the 403."""
         refusal = plain_refusal(user, attributes)
@@ -87,9 +72,7 @@ class ImpersonationRequest:
     """Whom a caller wants to be."""
 
     name: str
-    uid: str = ""
     groups: tuple[str, ...] = ()
-    extra: tuple[tuple[str, str], ...] = ()
 
     def needs(self) -> Iterator[Attributes]:
         """Yield every permission that it takes."""
@@ -100,10 +83,6 @@ class ImpersonationRequest:
             yield _needed("users", self.name)
         for group in self.groups:
             yield _needed("groups", group)
-        for key, value in self.extra:
-            yield _needed("userextras", value, group=_AUTHENTICATION, subresource=key)
-        if self.uid:
-            yield _needed("uids", self.uid, group=_AUTHENTICATION)
 
     def user(self) -> UserInfo:
         """Return the one acted as, with the groups that everybody has."""
@@ -114,33 +93,21 @@ class ImpersonationRequest:
         everybody = UNAUTHENTICATED if self.name == ANONYMOUS.name else AUTHENTICATED
         if not {AUTHENTICATED, UNAUTHENTICATED} & set(groups):
             groups = (*groups, everybody)
-        extra: dict[str, tuple[str, ...]] = {}
-        for key, value in self.extra:
-            extra[key] = (*extra.get(key, ()), value)
-        return UserInfo(name=self.name, uid=self.uid, groups=groups, extra=extra)
+        return UserInfo(name=self.name, groups=groups)
 
 
 def read_impersonation(headers: Iterable[tuple[str, str]]) -> ImpersonationRequest:
-    """Read `Impersonate-*` headers; 400 where they name no user."""
-    name = uid = ""
-    groups: list[str] = []
-    extra: list[tuple[str, str]] = []
+    """Read `Impersonate-*` headers; 400 where they name no user, or what is not served here."""
+    given: dict[str, list[str]] = {}
     for header, value in headers:
-        match header.lower():
-            case "impersonate-user":
-                name = value
-            case "impersonate-uid":
-                uid = value
-            case "impersonate-group":
-                groups.append(value)
-            case lower if lower.startswith(_EXTRA):
-                extra.append((unquote(lower.removeprefix(_EXTRA)), value))
-    if not name:
-        asked = [*groups, *(value for _, value in extra), uid]
-        raise status.bad_request(
-            f"requested {[part for part in asked if part]} without impersonating a user"
-        )
-    return ImpersonationRequest(name=name, uid=uid, groups=tuple(groups), extra=tuple(extra))
+        given.setdefault(header.lower(), []).append(value)
+    names, groups = given.pop("impersonate-user", []), given.pop("impersonate-group", [])
+    if given:
+        asked = ", ".join(given)
+        raise status.bad_request(f"{asked}: a user and groups can be impersonated here, no more")
+    if not names or not names[0]:
+        raise status.bad_request(f"requested {groups} without impersonating a user")
+    return ImpersonationRequest(name=names[0], groups=tuple(groups))
 
 
 def split_account(user: str) -> tuple[str, str]:
@@ -156,17 +123,9 @@ def account_groups(namespace: str) -> tuple[str, ...]:
     return "system:serviceaccounts", f"system:serviceaccounts:{namespace}"
 
 
-def _needed(
-    resource: str, name: str, *, group: str = "", namespace: str = "", subresource: str = ""
-) -> Attributes:
+def _needed(resource: str, name: str, *, namespace: str = "") -> Attributes:
     return Attributes(
-        verb="impersonate",
-        path="",
-        group=group,
-        resource=resource,
-        name=name,
-        namespace=namespace,
-        subresource=subresource,
+        verb="impersonate", path="", resource=resource, name=name, namespace=namespace
     )
 
 

@@ -28,7 +28,7 @@ from devkube.auth.policy import (
     RbacPolicy,
 )
 from devkube.auth.reviews import RbacReviews
-from devkube.auth.service_accounts import IssuerDocuments, ServiceAccountTokens
+from devkube.auth.service_accounts import ServiceAccountTokens, serve_issuer
 from devkube.auth.token_requests import TokenRequests
 from kubeloop.objects.selectors import LabelSelector, SelectorError
 
@@ -191,7 +191,7 @@ def install(core: Core, *, key: SigningKey) -> InstalledAuth:
     core.observers.append(aggregation.observe)
     requests = TokenRequests(store=core.store, stamps=core.stamps, tokens=tokens)
     core.serve("token", requests.answer)
-    IssuerDocuments(tokens).serve(core.paths)
+    serve_issuer(tokens, core.paths)
     return InstalledAuth(gate=gate, tokens=tokens, aggregation=aggregation)
 
 

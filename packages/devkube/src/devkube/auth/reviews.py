@@ -70,7 +70,6 @@ class RbacReviews:
         self._answers: Mapping[str, Callable[[Call, ReviewSpec], Awaitable[JsonObject]]] = {
             "SelfSubjectAccessReview": self._own,
             "SubjectAccessReview": self._others,
-            "LocalSubjectAccessReview": self._local,
             "SelfSubjectRulesReview": self._rules,
             "SelfSubjectReview": self._whoami,
             "TokenReview": self._token_of,
@@ -106,15 +105,6 @@ class RbacReviews:
     async def _others(self, call: Call, spec: ReviewSpec) -> JsonObject:
         _check(call, spec, subject=True)
         return await self._decide(_subject(spec), spec.attributes())
-
-    async def _local(self, call: Call, spec: ReviewSpec) -> JsonObject:
-        _check(call, spec, subject=True)
-        attributes = spec.attributes()
-        if attributes.namespace != call.namespace:
-            text = f"must match metadata.namespace: {call.namespace}"
-            error = status.invalid("spec.resourceAttributes.namespace", attributes.namespace, text)
-            raise call.resource.invalid("", [error])
-        return await self._decide(_subject(spec), attributes)
 
     async def _decide(self, user: UserInfo, attributes: Attributes) -> JsonObject:
         rbac = self._gate.rbac

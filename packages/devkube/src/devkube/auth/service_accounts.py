@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
-ACCOUNTS, PODS, SECRETS, NODES = "/serviceaccounts", "/pods", "/secrets", "/nodes"
+ACCOUNTS, PODS, NODES = "/serviceaccounts", "/pods", "/nodes"
 _PRIVATE = "kubernetes.io"
 _EXTRA = "authentication.kubernetes.io"
 # How long after its deletion began an object still counts, as in Kubernetes.
@@ -57,9 +57,8 @@ _read = msgspec.json.Decoder(BoundObject).decode
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TokenBinding:
-    """What a token is bound to beside its account: `kind` is `pod`, `secret`, `node`, or empty."""
+    """The pod that a token is bound to beside its account, and its node; empty for none."""
 
-    kind: str = ""
     name: str = ""
     uid: str = ""
     node: str = ""
@@ -100,8 +99,8 @@ class ServiceAccountTokens:
             "namespace": namespace,
             "serviceaccount": {"name": account, "uid": uid},
         }
-        if bound.kind:
-            private[bound.kind] = {"name": bound.name, "uid": bound.uid}
+        if bound.name:
+            private["pod"] = {"name": bound.name, "uid": bound.uid}
         if bound.node:
             private["node"] = {"name": bound.node, "uid": bound.node_uid}
         return self.key.sign(
@@ -145,11 +144,8 @@ class ServiceAccountTokens:
     def _check_objects(self, private: JsonObject) -> None:
         namespace, account = private["namespace"], private["serviceaccount"]
         self._check_object(ACCOUNTS, f"{namespace}/{account['name']}", account["uid"])
-        for kind, collection in (("pod", PODS), ("secret", SECRETS)):
-            if bound := private.get(kind):
-                self._check_object(collection, f"{namespace}/{bound['name']}", bound["uid"])
-        if "pod" not in private and (node := private.get("node")):
-            self._check_object(NODES, node["name"], node["uid"])
+        if pod := private.get("pod"):
+            self._check_object(PODS, f"{namespace}/{pod['name']}", pod["uid"])
 
     def _check_object(self, collection: str, key: str, uid: str) -> None:
         record = self._store.collection(collection).get(key)
@@ -182,38 +178,31 @@ def _go(values: Sequence[Any]) -> str:
     return "[" + " ".join(f'"{value}"' for value in values) + "]"
 
 
-class IssuerDocuments:
-    """Answers the two paths of OpenID discovery."""
+def serve_issuer(tokens: ServiceAccountTokens, paths: NonResourcePaths) -> None:
+    """Answer the two paths of OpenID discovery."""
 
-    def __init__(self, tokens: ServiceAccountTokens) -> None:
-        self._tokens = tokens
-
-    def serve(self, paths: NonResourcePaths) -> None:
-        """Answer at the usual places."""
-        paths.serve(KEYS, self._keys)
-        paths.serve(CONFIGURATION, self._configuration)
-
-    async def _keys(
-        self, request: web.BaseRequest, attributes: Attributes, user: UserInfo
+    async def keys(
+        _request: web.BaseRequest, attributes: Attributes, _user: UserInfo
     ) -> ApiResponse:
-        del request, user
         _read_only(attributes)
-        body = msgspec.json.encode(self._tokens.key.public_keys())
+        body = msgspec.json.encode(tokens.key.public_keys())
         return ApiResponse(body=body, content_type="application/jwk-set+json")
 
-    async def _configuration(
-        self, request: web.BaseRequest, attributes: Attributes, user: UserInfo
+    async def configuration(
+        request: web.BaseRequest, attributes: Attributes, _user: UserInfo
     ) -> ApiResponse:
-        del user
         _read_only(attributes)
         document = {
-            "issuer": self._tokens.issuer,
+            "issuer": tokens.issuer,
             "jwks_uri": f"https://{request.host}{KEYS}",
             "response_types_supported": ["id_token"],
             "subject_types_supported": ["public"],
             "id_token_signing_alg_values_supported": ["ES256"],
         }
         return ApiResponse(body=msgspec.json.encode(document))
+
+    paths.serve(KEYS, keys)
+    paths.serve(CONFIGURATION, configuration)
 
 
 def _read_only(attributes: Attributes) -> None:

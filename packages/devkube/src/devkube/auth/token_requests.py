@@ -8,7 +8,7 @@ import msgspec
 
 from devkube.apiserver import calls, status
 from devkube.apiserver.calls import ApiResponse
-from devkube.auth.service_accounts import ACCOUNTS, NODES, PODS, SECRETS, TokenBinding
+from devkube.auth.service_accounts import ACCOUNTS, NODES, PODS, TokenBinding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,12 +117,6 @@ class TokenRequests:
         match ref.api_version, ref.kind:
             case "v1", "Pod":
                 return self._to_pod(call, ref)
-            case "v1", "Secret":
-                found = self._existing(SECRETS, f"{call.namespace}/{ref.name}", "secrets", ref.name)
-                return TokenBinding(kind="secret", name=ref.name, uid=_same(ref, found))
-            case "v1", "Node":
-                found = self._existing(NODES, ref.name, "nodes", ref.name)
-                return TokenBinding(kind="node", name=ref.name, uid=_same(ref, found))
             case _:
                 shown = f"{ref.api_version}, Kind={ref.kind}"
                 raise status.bad_request(f"cannot bind token to object of type {shown}")
@@ -138,7 +132,6 @@ class TokenRequests:
         node = spec.get("nodeName", "")
         record = self._store.collection(NODES).get(node) if node else None
         return TokenBinding(
-            kind="pod",
             name=ref.name,
             uid=_same(ref, pod),
             node=node,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from devkube.controllers import deployment_status
 from devkube.controllers.context import BY_CONTROLLER, ControllerSpec
@@ -17,36 +16,27 @@ from devkube.controllers.deployment_plan import (
     tell_apart,
 )
 from devkube.controllers.pod_control import (
-    claim,
-    controller_reference,
+    claim_owned,
     is_namespace_ending,
+    note_write,
     orphans_of,
-    patch_owners,
+    owners_of,
 )
-from devkube.controllers.workloads import (
-    DEPLOYMENT,
-    DEPLOYMENTS,
-    REPLICA_SETS,
-    same_template,
-    status_patch,
-)
-from kubeloop.client.errors import AlreadyExists, ApiError, NotFound
+from devkube.controllers.workloads import DEPLOYMENT, DEPLOYMENTS, REPLICA_SETS, status_patch
+from kubeloop.client.errors import ApiError, NotFound
 from kubeloop.client.request import Preconditions
 from kubeloop.controller.predicates import by_kind
-from kubeloop.controller.reconcile import Request, Result
+from kubeloop.controller.reconcile import Result
 from kubeloop.controller.sources import map_func
 from kubeloop.controller.writes import ConsistencyGuard
-from kubeloop.objects.owners import controller_of, is_of_kind
+from kubeloop.objects.owners import controller_of
 from kubeloop.objects.patches import MergePatch
-from kubeloop.objects.selectors import LabelSelector
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from devkube.controllers.context import SharedInformers
     from devkube.controllers.objects import SlimPod
     from devkube.controllers.workloads import Deployment, ReplicaSet
-    from kubeloop.objects.gvk import GroupVersionResource
+    from kubeloop.controller.reconcile import Request
     from kubeloop.objects.meta import JsonObject
 
 NAME = "deployment"
@@ -71,10 +61,7 @@ class DeploymentReconciler:
         if deployment is None:
             self.guard.clear(request)
             return None
-        selector = LabelSelector.from_json(deployment.spec.selector)
-        if selector.is_everything:
-            return None  # it would take every pod of the namespace
-        sets = await self._claim(deployment, selector)
+        sets = await self._claim(deployment)
         now = self._shared.clock.now()
         running = self._old_pods_running(deployment, sets)
         step = plan_deployment(
@@ -86,30 +73,13 @@ class DeploymentReconciler:
 
     # Observing
 
-    async def _claim(self, deployment: Deployment, selector: LabelSelector) -> list[ReplicaSet]:
+    async def _claim(self, deployment: Deployment) -> list[ReplicaSet]:
         meta, store = deployment.metadata, self._shared.replica_sets.store
         candidates = [
             *store.by_index(BY_CONTROLLER, meta.uid),
             *store.by_index(BY_CONTROLLER, orphans_of(meta.namespace)),
         ]
-        claims = claim(deployment, selector, candidates)
-        for item in claims.release:
-            await patch_owners(self._sets, item, [{"$patch": "delete", "uid": meta.uid}])
-        if not claims.adopt or not await self._still_there(deployment):
-            return list(claims.owned)
-        reference = msgspec.to_builtins(controller_reference(deployment, DEPLOYMENT))
-        for item in claims.adopt:
-            await patch_owners(self._sets, item, [reference])
-        return [*claims.owned, *claims.adopt]
-
-    async def _still_there(self, deployment: Deployment) -> bool:
-        meta = deployment.metadata
-        try:
-            fresh = await self._deployments.get(meta.name, namespace=meta.namespace)
-        except NotFound:
-            return False
-        metadata = fresh["metadata"]
-        return metadata["uid"] == meta.uid and not metadata.get("deletionTimestamp")
+        return await claim_owned(self._sets, self._deployments, deployment, DEPLOYMENT, candidates)
 
     def _old_pods_running(self, deployment: Deployment, sets: list[ReplicaSet]) -> bool:
         old = tell_apart(deployment, sets).old
@@ -136,39 +106,28 @@ class DeploymentReconciler:
         name, replicas = body["metadata"]["name"], body["spec"]["replicas"]
         try:
             made = await self._sets.create(body)
-        except AlreadyExists:
-            await self._check_collision(deployment, name)
-            return True
         except ApiError as error:
             if is_namespace_ending(error):
                 return False
             await self._report_failure(deployment, name, error)
             raise
-        self._note(deployment, REPLICA_SETS, made)
+        note_write(self.guard, deployment, REPLICA_SETS, made)
         if replicas:
             self._report(deployment, f"Scaled up replica set {name} from 0 to {replicas}")
         return True
 
-    async def _check_collision(self, deployment: Deployment, name: str) -> None:
-        """Distinguish our own ReplicaSet, which the cache lacks, from another one with the same hash."""
-        found = await self._sets.get(name, namespace=deployment.metadata.namespace)
-        owners = found["metadata"].get("ownerReferences") or ()
-        ours = any(o.get("controller") and o["uid"] == deployment.metadata.uid for o in owners)
-        template = found["spec"].get("template") or {}
-        if ours and same_template(template, deployment.spec.template):
-            self._note(deployment, REPLICA_SETS, found)
-            return
-        count = (deployment.status.collision_count or 0) + 1
-        await self._patch_status(deployment, {"collisionCount": count}, None)
-        raise RuntimeError(f"replica set {name} is another one's; the next try has another hash")
-
     async def _report_failure(self, deployment: Deployment, name: str, error: ApiError) -> None:
-        status = deployment_status.creation_failed(
-            deployment, name, str(error), self._shared.clock.now()
+        message = f'Failed to create new replica set "{name}": {error}'
+        status = deployment_status.progressing(
+            deployment,
+            deployment.status,
+            "False",
+            "ReplicaSetCreateError",
+            message,
+            now=self._shared.clock.now(),
         )
         if patch := status_patch(deployment.status, status):
             await self._patch_status(deployment, patch, None)
-        message = f'Failed to create new replica set "{name}": {error}'
         self._events.warning(deployment, "ReplicaSetCreateError", message, gvk=DEPLOYMENT)
 
     async def _change(self, deployment: Deployment, change: ReplicaSetChange) -> None:
@@ -185,7 +144,7 @@ class DeploymentReconciler:
         if spec:
             document["spec"] = spec
         written = await self._sets.patch(meta.name, MergePatch(document), namespace=meta.namespace)
-        self._note(deployment, REPLICA_SETS, written)
+        note_write(self.guard, deployment, REPLICA_SETS, written)
         if change.replicas is not None:
             before = change.target.spec.replicas
             way = "up" if change.replicas > before else "down"
@@ -196,15 +155,13 @@ class DeploymentReconciler:
 
     async def _remove(self, item: ReplicaSet) -> None:
         meta = item.metadata
-        try:
+        with contextlib.suppress(NotFound):
             await self._sets.delete(
                 meta.name,
                 namespace=meta.namespace,
                 preconditions=Preconditions(uid=meta.uid),
                 propagation="Background",
             )
-        except NotFound:
-            return
 
     async def _write(self, deployment: Deployment, step: DeploymentPlan) -> None:
         patch = status_patch(deployment.status, step.status)
@@ -221,7 +178,7 @@ class DeploymentReconciler:
         document: JsonObject = {"metadata": {"uid": meta.uid}, "status": patch}
         if revision is not None:
             document["metadata"]["annotations"] = {REVISION: revision}
-        try:
+        with contextlib.suppress(NotFound):
             written = await self._deployments.subresource("status").patch(
                 meta.name, MergePatch(document), namespace=meta.namespace
             )
@@ -232,16 +189,7 @@ class DeploymentReconciler:
                 written = await self._deployments.patch(
                     meta.name, MergePatch(document), namespace=meta.namespace
                 )
-        except NotFound:
-            return
-        self._note(deployment, DEPLOYMENTS, written)
-
-    def _note(
-        self, deployment: Deployment, resource: GroupVersionResource, written: JsonObject
-    ) -> None:
-        meta = deployment.metadata
-        request = Request(meta.namespace, meta.name)
-        self.guard.wrote(request, meta.uid, resource, written["metadata"]["resourceVersion"])
+            note_write(self.guard, deployment, DEPLOYMENTS, written)
 
     def _report(self, deployment: Deployment, message: str) -> None:
         self._events.normal(deployment, "ScalingReplicaSet", message, gvk=DEPLOYMENT)
@@ -261,23 +209,11 @@ def make(shared: SharedInformers) -> ControllerSpec:
     return part
 
 
-def _owners(shared: SharedInformers, item: ReplicaSet) -> Iterable[Request]:
-    """Return the Deployment of a ReplicaSet, or all that might adopt it."""
-    namespace = item.metadata.namespace
-    owner = controller_of(item.metadata.owner_references or ())
-    if owner is not None:
-        ours = is_of_kind(owner, DEPLOYMENT.group, DEPLOYMENT.kind)
-        return [Request(namespace, owner.name)] if ours else []
-    if item.metadata.deletion_timestamp is not None or not item.metadata.labels:
-        return []
-    return [
-        Request(namespace, found.metadata.name)
-        for found in shared.deployments.lister.namespace(namespace).list()
-        if LabelSelector.from_json(found.spec.selector).matches(item.metadata.labels)
-    ]
+def _owners(shared: SharedInformers, item: ReplicaSet) -> list[Request]:
+    return owners_of(item, DEPLOYMENT, shared.deployments, lambda _owner: True)
 
 
-def _grandparents(shared: SharedInformers, pod: SlimPod) -> Iterable[Request]:
+def _grandparents(shared: SharedInformers, pod: SlimPod) -> list[Request]:
     owner = controller_of(pod.metadata.owner_references or ())
     if owner is None or owner.kind != "ReplicaSet":
         return []

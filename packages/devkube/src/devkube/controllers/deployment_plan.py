@@ -13,14 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from devkube.controllers import deployment_rolling, deployment_status, workloads
-from devkube.controllers.deployment_rolling import (
-    DESIRED,
-    MAXIMUM,
-    max_surge,
-    new_size,
-    oldest_first,
-    total,
-)
+from devkube.controllers.deployment_rolling import new_size, oldest_first, total
 from devkube.controllers.pod_control import controller_reference
 from devkube.controllers.workloads import DEPLOYMENT, TEMPLATE_HASH
 
@@ -32,18 +25,7 @@ if TYPE_CHECKING:
 
 
 REVISION = "deployment.kubernetes.io/revision"
-HISTORY = "deployment.kubernetes.io/revision-history"
-_NOT_COPIED = frozenset(
-    {
-        "kubectl.kubernetes.io/last-applied-configuration",
-        REVISION,
-        HISTORY,
-        DESIRED,
-        MAXIMUM,
-        "deprecated.deployment.rollback.to",
-    }
-)
-_LONGEST_HISTORY = 2000
+_NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration", REVISION)
 _LONGEST_NAME = 253
 
 
@@ -82,15 +64,12 @@ def revision_of(item: ReplicaSet) -> int:
 def wanted_annotations(deployment: Deployment, item: ReplicaSet, revision: int) -> dict[str, str]:
     """Return the annotations that the present ReplicaSet lacks or has otherwise.
 
-    The Deployment's own are copied. A revision only rises; when it does, the old number joins the
-    history: the template is in use again.
+    The Deployment's own are copied. A revision only rises: then an old template is in use again.
     """
     present = item.metadata.annotations or {}
     wanted = _copied(deployment)
     if revision_of(item) < revision:
         wanted[REVISION] = str(revision)
-        if REVISION in present:
-            wanted[HISTORY] = _longer_history(present.get(HISTORY, ""), present[REVISION])
     return {name: text for name, text in wanted.items() if present.get(name) != text}
 
 
@@ -99,23 +78,10 @@ def _copied(deployment: Deployment) -> dict[str, str]:
     return {name: text for name, text in annotations.items() if name not in _NOT_COPIED}
 
 
-def _longer_history(history: str, revision: str) -> str:
-    parts = [*filter(None, history.split(",")), revision]
-    while len(",".join(parts)) > _LONGEST_HISTORY:
-        parts.pop(0)
-    return ",".join(parts)
-
-
-def size_annotations(deployment: Deployment) -> dict[str, str]:
-    """Return the annotations that say for which number of pods a ReplicaSet was sized."""
-    wanted = deployment.spec.replicas
-    return {DESIRED: str(wanted), MAXIMUM: str(wanted + max_surge(deployment.spec))}
-
-
 def new_replica_set(deployment: Deployment, replicas: int, revision: int) -> JsonObject:
     """Return the ReplicaSet of the present template, to create."""
     spec, meta = deployment.spec, deployment.metadata
-    digest = workloads.hash_of(spec.template, deployment.status.collision_count)
+    digest = workloads.hash_of(spec.template)
     template = workloads.with_label(spec.template, TEMPLATE_HASH, digest)
     selector = spec.selector or {}
     labels = {**(selector.get("matchLabels") or {}), TEMPLATE_HASH: digest}
@@ -127,11 +93,7 @@ def new_replica_set(deployment: Deployment, replicas: int, revision: int) -> Jso
             "name": f"{meta.name[: _LONGEST_NAME - len(digest) - 1]}-{digest}",
             "namespace": meta.namespace,
             "labels": template["metadata"]["labels"],
-            "annotations": {
-                **_copied(deployment),
-                **size_annotations(deployment),
-                REVISION: str(revision),
-            },
+            "annotations": {**_copied(deployment), REVISION: str(revision)},
             "ownerReferences": [msgspec.to_builtins(reference)],
         },
         "spec": {
@@ -201,21 +163,21 @@ def plan_deployment(observed: ObservedDeployment) -> DeploymentPlan:
     if deployment.metadata.deletion_timestamp is not None:
         status = deployment_status.counted(deployment, deployment.status, sets, observed.now)
         return DeploymentPlan(status=status)
-    if deployment.spec.paused or deployment_rolling.was_resized(deployment, sets.all):
-        return _resize(observed, sets)
+    if deployment.spec.paused:
+        return _pause(observed, sets)
     if deployment.spec.strategy.type == "Recreate":
         return _recreate(observed, sets)
     return _roll(observed, sets)
 
 
-def _resize(observed: ObservedDeployment, sets: ReplicaSetGenerations) -> DeploymentPlan:
+def _pause(observed: ObservedDeployment, sets: ReplicaSetGenerations) -> DeploymentPlan:
     deployment = observed.deployment
-    sizes = deployment_rolling.resize(deployment, sets.new, sets.old)
     base = deployment_status.paused_or_resumed(deployment, observed.now)
     return DeploymentPlan(
-        # Every active ReplicaSet is to know the new number, or the resize would never end.
-        changes=_changes(deployment, sets, sizes, note_size=deployment_rolling.active(sets.all)),
-        remove=tuple(surplus_history(deployment, sets.old)) if deployment.spec.paused else (),
+        changes=_changes(
+            deployment, sets, deployment_rolling.paused_size(deployment, sets.new, sets.old)
+        ),
+        remove=tuple(surplus_history(deployment, sets.old)),
         status=deployment_status.counted(deployment, base, sets, observed.now),
         revision=_revision(sets),
     )
@@ -251,10 +213,12 @@ def _create(
     body = new_replica_set(deployment, replicas, revision)
     base = deployment_status.paused_or_resumed(deployment, observed.now)
     counted = deployment_status.counted(deployment, base, sets, observed.now)
-    name = body["metadata"]["name"]
+    message = f'Created new replica set "{body["metadata"]["name"]}"'
     return DeploymentPlan(
         create=body,
-        status=deployment_status.created(deployment, counted, name, observed.now),
+        status=deployment_status.progressing(
+            deployment, counted, "True", "NewReplicaSetCreated", message, now=observed.now
+        ),
         revision=str(revision),
     )
 
@@ -268,8 +232,6 @@ def _step(
 ) -> DeploymentPlan:
     deployment, now = observed.deployment, observed.now
     base = deployment_status.paused_or_resumed(deployment, now)
-    if sets.new is not None:
-        base = deployment_status.found(deployment, base, sets.new.metadata.name, now)
     counted = deployment_status.counted(deployment, base, sets, now)
     complete = deployment_status.is_complete(deployment, deployment.status)
     return DeploymentPlan(
@@ -281,38 +243,23 @@ def _step(
 
 
 def _changes(
-    deployment: Deployment,
-    sets: ReplicaSetGenerations,
-    sizes: deployment_rolling.Sizes,
-    *,
-    note_size: list[ReplicaSet] | None = None,
+    deployment: Deployment, sets: ReplicaSetGenerations, sizes: deployment_rolling.Sizes
 ) -> tuple[ReplicaSetChange, ...]:
     changes = []
     for item in sets.all:
         size = sizes.get(item.metadata.name)
-        annotations: dict[str, str] = {}
-        min_ready = None
+        change = ReplicaSetChange(target=item, replicas=size)
         if item is sets.new:
-            annotations = wanted_annotations(deployment, item, sets.next_revision)
             wanted = deployment.spec.min_ready_seconds
-            min_ready = wanted if item.spec.min_ready_seconds != wanted else None
-        if size is not None or item in (note_size or ()):
-            annotations |= _missing(size_annotations(deployment), item)
-        size = size if size != item.spec.replicas else None
-        changes.append(
-            ReplicaSetChange(
+            change = ReplicaSetChange(
                 target=item,
                 replicas=size,
-                annotations=annotations,
-                min_ready_seconds=min_ready,
+                annotations=wanted_annotations(deployment, item, sets.next_revision),
+                min_ready_seconds=wanted if item.spec.min_ready_seconds != wanted else None,
             )
-        )
-    return tuple(change for change in changes if not change.is_empty)
-
-
-def _missing(wanted: dict[str, str], item: ReplicaSet) -> dict[str, str]:
-    present = item.metadata.annotations or {}
-    return {name: text for name, text in wanted.items() if present.get(name) != text}
+        if not change.is_empty:
+            changes.append(change)
+    return tuple(changes)
 
 
 def _revision(sets: ReplicaSetGenerations) -> str | None:

@@ -1,8 +1,9 @@
-"""The sizes of ReplicaSets during a rolling update, and when a Deployment is resized. Pure.
+"""The sizes of ReplicaSets during a rolling update. Pure.
 
 All functions return new sizes by ReplicaSet name, only for those whose size changes, so that a step
 is data. They are called again after each step has taken effect. `max_surge` and `max_unavailable` say how
-far a rollout may go from the wanted number of pods.
+far a rollout may go from the wanted number of pods. A Deployment that is scaled during a rollout gets what it
+lacks of the new ReplicaSet; Kubernetes would divide it among all of them.
 """
 
 from __future__ import annotations
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from devkube.controllers.workloads import Deployment, DeploymentSpec, ReplicaSet
 
 
-DESIRED = "deployment.kubernetes.io/desired-replicas"
-MAXIMUM = "deployment.kubernetes.io/max-replicas"
 Sizes: TypeAlias = "Mapping[str, int]"
 
 
@@ -135,89 +134,11 @@ def all_to_zero(old: list[ReplicaSet]) -> Sizes:
     return {item.metadata.name: 0 for item in active(old)}
 
 
-def was_resized(deployment: Deployment, sets: list[ReplicaSet]) -> bool:
-    """Whether the wanted number changed since the ReplicaSets were last written."""
+def paused_size(deployment: Deployment, new: ReplicaSet | None, old: list[ReplicaSet]) -> Sizes:
+    """Return the size of the one ReplicaSet that a paused Deployment has pods of; it can be scaled."""
+    everything = [*old, new] if new is not None else old
+    only = active(everything) or everything[-1:]
     wanted = deployment.spec.replicas
-    noted = (_number(item, DESIRED) for item in active(sets))
-    return any(number is not None and number != wanted for number in noted)
-
-
-def resize(deployment: Deployment, new: ReplicaSet | None, old: list[ReplicaSet]) -> Sizes:
-    """Return sizes for a changed number of pods, without moving a rollout on.
-
-    With one active ReplicaSet it gets everything. During a rollout all active ones keep their share,
-    so that a resize does not hurry a rollout that may be broken; what rounding leaves goes to the
-    largest.
-    """
-    wanted = deployment.spec.replicas
-    everything = [*old, new] if new is not None else list(old)
-    running = active(everything)
-    if len(running) <= 1:
-        only = _only(running, new, old)
-        changes = only is not None and only.spec.replicas != wanted
-        return {only.metadata.name: wanted} if only is not None and changes else {}
-    if new is not None and _is_saturated(deployment, new):
-        return all_to_zero(old)
-    return _proportional(deployment, running) if is_rolling(deployment.spec) else {}
-
-
-def _only(
-    running: list[ReplicaSet], new: ReplicaSet | None, old: list[ReplicaSet]
-) -> ReplicaSet | None:
-    """Return the ReplicaSet that gets everything: the active, else the new, else the newest."""
-    if running:
-        return running[0]
-    if new is not None:
-        return new
-    return oldest_first(old)[-1] if old else None
-
-
-def _is_saturated(deployment: Deployment, new: ReplicaSet) -> bool:
-    wanted = deployment.spec.replicas
-    return (
-        new.spec.replicas == wanted
-        and _number(new, DESIRED) == wanted
-        and new.status.available_replicas == wanted
-    )
-
-
-def _proportional(deployment: Deployment, running: list[ReplicaSet]) -> Sizes:
-    wanted = deployment.spec.replicas
-    allowed = wanted + max_surge(deployment.spec) if wanted > 0 else 0
-    to_add = allowed - total(running)
-    # The larger first; of equals the newer when growing, the older when shrinking.
-    by_age = oldest_first(running)
-    ordered = sorted(by_age[::-1] if to_add > 0 else by_age, key=lambda s: -s.spec.replicas)
-    sizes: dict[str, int] = {}
-    added = 0
-    for item in ordered:
-        share = _share(deployment, item, to_add - added) if to_add else 0
-        sizes[item.metadata.name] = item.spec.replicas + share
-        added += share
-    if to_add:
-        largest = ordered[0].metadata.name
-        sizes[largest] = max(0, sizes[largest] + to_add - added)
-    return sizes
-
-
-def _share(deployment: Deployment, item: ReplicaSet, left: int) -> int:
-    if left == 0:
-        return 0
-    fraction = _fraction(deployment, item)
-    return min(fraction, left) if left > 0 else max(fraction, left)
-
-
-def _fraction(deployment: Deployment, item: ReplicaSet) -> int:
-    size, wanted = item.spec.replicas, deployment.spec.replicas
-    if wanted == 0:
-        return -size
-    before = _number(item, MAXIMUM) or deployment.status.replicas
-    if before == 0:
-        return 0
-    exact = size * (wanted + max_surge(deployment.spec)) / before
-    return math.floor(exact + 0.5) - size
-
-
-def _number(item: ReplicaSet, annotation: str) -> int | None:
-    text = (item.metadata.annotations or {}).get(annotation, "")
-    return int(text) if text.isdecimal() else None
+    if len(only) != 1 or only[0].spec.replicas == wanted:
+        return {}
+    return {only[0].metadata.name: wanted}

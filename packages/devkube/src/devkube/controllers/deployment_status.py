@@ -13,7 +13,7 @@ from kubeloop.objects.times import format_time, parse_time
 
 if TYPE_CHECKING:
     from devkube.controllers.deployment_plan import ReplicaSetGenerations
-    from devkube.controllers.workloads import Deployment, ReplicaSet
+    from devkube.controllers.workloads import Deployment
 
 _FOREVER = 2**31 - 1
 _AVAILABLE, _PROGRESSING, _FAILURE = "Available", "Progressing", "ReplicaFailure"
@@ -83,35 +83,19 @@ def paused_or_resumed(deployment: Deployment, now: dt.datetime) -> DeploymentSta
     )
 
 
-def created(
-    deployment: Deployment, status: DeploymentStatus, name: str, now: dt.datetime
+def progressing(
+    deployment: Deployment,
+    status: DeploymentStatus,
+    verdict: str,
+    reason: str,
+    message: str,
+    *,
+    now: dt.datetime,
 ) -> DeploymentStatus:
-    """Return the status of a Deployment whose new ReplicaSet was just made."""
+    """Return the status with the Progressing condition, where progress is judged at all."""
     if not has_deadline(deployment):
         return status
-    message = f'Created new replica set "{name}"'
-    return with_condition(status, _PROGRESSING, "True", "NewReplicaSetCreated", message, now=now)
-
-
-def found(
-    deployment: Deployment, status: DeploymentStatus, name: str, now: dt.datetime
-) -> DeploymentStatus:
-    """Return the status of a Deployment whose new ReplicaSet was there before it."""
-    if not has_deadline(deployment) or find_condition(status, _PROGRESSING) is not None:
-        return status
-    message = f'Found new replica set "{name}"'
-    return with_condition(status, _PROGRESSING, "True", "FoundNewReplicaSet", message, now=now)
-
-
-def creation_failed(
-    deployment: Deployment, name: str, error: str, now: dt.datetime
-) -> DeploymentStatus:
-    """Return the status of a Deployment whose new ReplicaSet cannot be made."""
-    status = deployment.status
-    if not has_deadline(deployment):
-        return status
-    message = f'Failed to create new replica set "{name}": {error}'
-    return with_condition(status, _PROGRESSING, "False", "ReplicaSetCreateError", message, now=now)
+    return with_condition(status, _PROGRESSING, verdict, reason, message, now=now)
 
 
 def counted(
@@ -128,24 +112,12 @@ def counted(
         ready_replicas=sum(item.status.ready_replicas for item in everything),
         available_replicas=available,
         unavailable_replicas=max(0, total(everything) - available),
-        terminating_replicas=_terminating(everything),
     )
     if available >= spec.replicas - max_unavailable(spec):
         reason, message = "MinimumReplicasAvailable", "Deployment has minimum availability."
         return with_condition(status, _AVAILABLE, "True", reason, message, now=now)
     reason, message = "MinimumReplicasUnavailable", "Deployment does not have minimum availability."
     return with_condition(status, _AVAILABLE, "False", reason, message, now=now)
-
-
-def _terminating(sets: list[ReplicaSet]) -> int | None:
-    """Return the sum; None while a ReplicaSet has not been counted that way."""
-    counts = [
-        item.status.terminating_replicas
-        for item in sets
-        if item.status.observed_generation or item.status.terminating_replicas is not None
-    ]
-    known = [count for count in counts if count is not None]
-    return sum(known) if len(known) == len(counts) else None
 
 
 def is_complete(deployment: Deployment, status: DeploymentStatus) -> bool:

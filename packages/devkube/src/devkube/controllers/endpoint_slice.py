@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from devkube.controllers.context import BY_NODE, ControllerSpec
 from devkube.controllers.endpoint_slice_plan import (
     CONTROLLER,
+    FAMILY,
     SERVICE,
     SERVICES,
     SLICES,
@@ -18,7 +20,7 @@ from devkube.controllers.endpoint_slice_plan import (
     plan_slices,
 )
 from devkube.controllers.objects import NODES, SlimNode
-from devkube.controllers.pod_control import controller_reference, is_namespace_ending
+from devkube.controllers.pod_control import controller_reference, is_namespace_ending, note_write
 from kubeloop.client.errors import ApiError, KubeError, NotFound
 from kubeloop.client.request import Preconditions
 from kubeloop.controller.predicates import by_kind
@@ -34,7 +36,6 @@ if TYPE_CHECKING:
 
     from devkube.controllers.context import SharedInformers
     from devkube.controllers.objects import SlimPod
-    from kubeloop.controller.sources import Mapping
     from kubeloop.informer.handlers import Notification
     from kubeloop.objects.meta import JsonObject
 
@@ -49,27 +50,18 @@ def pods_of(shared: SharedInformers, service: Service) -> list[SlimPod]:
     return [pod for pod in pods if service.selects(pod.metadata.labels)]
 
 
-def services_of_pod(shared: SharedInformers) -> Mapping[SlimPod]:
-    """Reconcile the Services that select a pod, or did before it changed."""
-    services = shared.informer(SERVICES, Service)
-
-    def selecting(pod: SlimPod) -> Iterable[Request]:
-        namespace = pod.metadata.namespace
-        for service in services.lister.namespace(namespace).list():
-            if service.has_endpoints and service.selects(pod.metadata.labels):
-                yield Request(namespace, service.metadata.name)
-
-    return map_func(selecting)
+def services_of_pod(shared: SharedInformers, pod: SlimPod) -> Iterable[Request]:
+    """Return the Services that select a pod."""
+    namespace = pod.metadata.namespace
+    for service in shared.informer(SERVICES, Service).lister.namespace(namespace).list():
+        if service.has_endpoints and service.selects(pod.metadata.labels):
+            yield Request(namespace, service.metadata.name)
 
 
 def services_on_node(shared: SharedInformers, node: str) -> Iterable[Request]:
     """Return the Services that have pods on a node."""
-    services = shared.informer(SERVICES, Service).lister
     for pod in shared.pods.store.by_index(BY_NODE, node):
-        namespace = pod.metadata.namespace
-        for service in services.namespace(namespace).list():
-            if service.has_endpoints and service.selects(pod.metadata.labels):
-                yield Request(namespace, service.metadata.name)
+        yield from services_of_pod(shared, pod)
 
 
 def concerns_endpoints(note: Notification[SlimPod]) -> bool:
@@ -146,11 +138,11 @@ class SliceReconciler:
                 "labels": labels_for(service),
                 "ownerReferences": [msgspec.to_builtins(reference)],
             },
-            "addressType": draft.family,
+            "addressType": FAMILY,
             **_content(draft),
         }
         try:
-            self._note(service, await self._slices.create(document))
+            note_write(self.guard, service, SLICES, await self._slices.create(document))
         except ApiError as error:
             if not is_namespace_ending(error):
                 raise
@@ -166,21 +158,14 @@ class SliceReconciler:
         written = await self._slices.patch(
             meta.name, MergePatch(document), namespace=meta.namespace
         )
-        self._note(service, written)
+        note_write(self.guard, service, SLICES, written)
 
     async def _delete(self, item: EndpointSlice) -> None:
         meta = item.metadata
-        try:
+        with contextlib.suppress(NotFound):
             await self._slices.delete(
                 meta.name, namespace=meta.namespace, preconditions=Preconditions(uid=meta.uid)
             )
-        except NotFound:
-            return
-
-    def _note(self, service: Service, written: JsonObject) -> None:
-        meta = service.metadata
-        request = Request(meta.namespace, meta.name)
-        self.guard.wrote(request, meta.uid, SLICES, written["metadata"]["resourceVersion"])
 
 
 def _content(draft: SliceDraft) -> JsonObject:
@@ -206,7 +191,9 @@ def make(shared: SharedInformers) -> ControllerSpec:
     part = ControllerSpec.of(NAME, reconciler, workers=2, guard=reconciler.guard)
     part.controller.watch(shared.informer(SERVICES, Service))
     part.controller.watch(
-        shared.pods, mapping=services_of_pod(shared), predicates=[concerns_endpoints]
+        shared.pods,
+        mapping=map_func(lambda pod: services_of_pod(shared, pod)),
+        predicates=[concerns_endpoints],
     )
     part.controller.watch(shared.informer(SLICES, EndpointSlice), mapping=map_func(_service_of))
     # A pod on a node that is not there is left out; the node's coming and going matters.

@@ -11,7 +11,6 @@ read from the server before anything is called garbage.
 from __future__ import annotations
 
 import asyncio
-import collections
 import contextlib
 import logging
 from typing import TYPE_CHECKING, Any
@@ -38,10 +37,9 @@ from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.patches import MergePatch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from devkube.controllers.context import SharedInformers
-    from kubeloop.client.client import Client
     from kubeloop.client.discovery import ResourceInfo
     from kubeloop.informer.handlers import Notification
     from kubeloop.informer.listener import Handle
@@ -49,7 +47,6 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject, OwnerReference
 
 
-_REMEMBERED = 500
 NAME = "garbagecollector"
 DEFINITIONS = GroupVersionResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 _NEEDED = frozenset({"list", "watch", "delete"})
@@ -57,140 +54,6 @@ _RETRY_SECONDS = 5.0
 # A definition is served a moment after it is accepted.
 _SETTLE_SECONDS = 0.1
 _log = logging.getLogger(__name__)
-
-
-class GarbageCollector:
-    """Reconciles one object; requests are uids."""
-
-    def __init__(
-        self, client: Client, graph: OwnershipGraph, *, enqueue: Callable[[str], None]
-    ) -> None:
-        self._client = client
-        self._graph = graph
-        self._enqueue = enqueue
-        # Owners that are known to be gone: a uid never comes back.
-        self._absent: collections.OrderedDict[tuple[str, str], None] = collections.OrderedDict()
-
-    async def __call__(self, request: Request) -> None:
-        """Observe, decide, act."""
-        item = self._graph.get(request.name)
-        if item is None:
-            return
-        if item.orphans_dependents:
-            await self._orphan(item)
-        elif item.waits_for_dependents:
-            await self._wait(item)
-        elif not item.is_deleting:
-            await self._judge(item)
-
-    # Owners that are going
-
-    async def _orphan(self, item: GraphNode) -> None:
-        """Let the dependents go free, then the owner."""
-        for dependent in self._graph.dependents(item.uid):
-            keep = tuple(ref for ref in dependent.owners if ref.uid != item.uid)
-            await self._set_owners(dependent, keep)
-        await self._drop_finalizer(item, ORPHAN)
-
-    async def _wait(self, item: GraphNode) -> None:
-        """Let the owner go once nothing that blocks it is left."""
-        blocking = self._graph.blocking(item.uid)
-        for dependent in blocking:
-            if not dependent.waits_for_dependents:
-                self._enqueue(dependent.uid)
-        if not blocking:
-            await self._drop_finalizer(item, FOREGROUND)
-
-    # Dependents
-
-    async def _judge(self, item: GraphNode) -> None:
-        states = {ref.uid: await self._state(ref, item) for ref in item.owners}
-        dependents = self._graph.dependents(item.uid)
-        verdict = decide(
-            item,
-            states,
-            has_dependents=bool(dependents),
-            dependent_waits=any(found.waits_for_dependents for found in dependents),
-        )
-        match verdict:
-            case Keep():
-                return
-            case Disown(keep=keep):
-                await self._set_owners(item, keep)
-            case Collect():
-                await self._collect(item, verdict)
-
-    async def _state(self, reference: OwnerReference, item: GraphNode) -> OwnerState:
-        known = self._graph.owner(reference, item.namespace)
-        if known is not None:
-            return OwnerState.WAITING if known.waits_for_dependents else OwnerState.SOLID
-        mark = (reference.uid, item.namespace)
-        if mark in self._absent:
-            return OwnerState.ABSENT
-        state = await self._ask(reference, item)
-        if state is OwnerState.ABSENT:
-            self._absent[mark] = None
-            if len(self._absent) > _REMEMBERED:
-                self._absent.popitem(last=False)
-        return state
-
-    async def _ask(self, reference: OwnerReference, item: GraphNode) -> OwnerState:
-        """Read the owner from the server, in the namespace of the dependent.
-
-        Raises NoMatch for a kind that is not served: what cannot be asked for is not garbage.
-        """
-        info = await self._client.mapper.by_kind(reference.api_version, reference.kind)
-        if info.namespaced and not item.namespace:
-            return OwnerState.SOLID  # such a reference is invalid and never judged
-        owner = await self._read(info, reference.name, item.namespace)
-        if owner is None or owner["metadata"]["uid"] != reference.uid:
-            return OwnerState.ABSENT
-        metadata = owner["metadata"]
-        waits = FOREGROUND in (metadata.get("finalizers") or ())
-        going = bool(metadata.get("deletionTimestamp"))
-        return OwnerState.WAITING if waits and going else OwnerState.SOLID
-
-    async def _read(self, info: ResourceInfo, name: str, namespace: str) -> JsonObject | None:
-        resource = self._client.resource(info.gvr)
-        try:
-            return await resource.get(name, namespace=namespace if info.namespaced else "")
-        except NotFound:
-            return None
-
-    # Writing
-
-    async def _collect(self, item: GraphNode, verdict: Collect) -> None:
-        if verdict.unblock:
-            free = (msgspec.structs.replace(r, block_owner_deletion=False) for r in item.owners)
-            await self._set_owners(item, tuple(free))
-            return  # the change brings another reconcile
-        with contextlib.suppress(NotFound):
-            await self._client.resource(item.resource).delete(
-                item.name,
-                namespace=item.namespace,
-                preconditions=Preconditions(uid=item.uid, resource_version=item.version),
-                propagation=verdict.propagation,
-            )
-
-    async def _set_owners(self, item: GraphNode, owners: tuple[OwnerReference, ...]) -> None:
-        references = [msgspec.to_builtins(owner) for owner in owners]
-        await self._patch(item, {"ownerReferences": references or None})
-
-    async def _drop_finalizer(self, item: GraphNode, finalizer: str) -> None:
-        rest = [name for name in item.finalizers if name != finalizer]
-        await self._patch(item, {"finalizers": rest or None})
-
-    async def _patch(self, item: GraphNode, metadata: JsonObject) -> None:
-        document = {"metadata": {"uid": item.uid, "resourceVersion": item.version, **metadata}}
-        with contextlib.suppress(NotFound):
-            await self._client.resource(item.resource).patch(
-                item.name, MergePatch(document), namespace=item.namespace
-            )
-
-
-def requests_for(uids: Iterable[str]) -> list[Request]:
-    """Return requests for uids."""
-    return [Request("", uid) for uid in uids]
 
 
 def collectable(resources: Iterable[ResourceInfo]) -> dict[GroupVersionResource, ResourceInfo]:
@@ -202,16 +65,13 @@ def collectable(resources: Iterable[ResourceInfo]) -> dict[GroupVersionResource,
     return {info.gvr: info for info in chosen.values()}
 
 
-class GarbageWatch:
-    """Feeds the graph and the collector's queue. `run` is its task."""
+class GarbageCollector:
+    """Follows every kind, and reconciles one object at a time; requests are uids. `run` is its task."""
 
     def __init__(self, shared: SharedInformers) -> None:
         self._shared = shared
-        self.graph = OwnershipGraph()
-        collector = GarbageCollector(
-            shared.client, self.graph, enqueue=lambda uid: self._enqueue([uid])
-        )
-        self._collector = collector
+        self._client = shared.client
+        self._graph = OwnershipGraph()
         self.part = ControllerSpec.of(NAME, self._reconcile, workers=4, background=self.run)
         self._watched: dict[GroupVersionResource, tuple[SharedInformer[Any], Handle[Any]]] = {}
         self._changed = asyncio.Event()
@@ -271,32 +131,128 @@ class GarbageWatch:
         informer, handle = self._watched.pop(resource)
         await informer.remove_handler(handle)
         for obj in informer.store.list():
-            self._enqueue(self.graph.remove(obj.metadata.uid))
+            self._enqueue(self._graph.remove(obj.metadata.uid))
         if resource not in self._shared.informers:
             await self._shared.factory.release(informer)
 
     def _see(self, note: Notification[Any], info: ResourceInfo) -> None:
         match note:
             case Deleted(obj=obj):
-                self._enqueue(self.graph.remove(obj.metadata.uid))
+                self._enqueue(self._graph.remove(obj.metadata.uid))
             case Updated(old=old, new=obj):
                 if old.metadata.uid != obj.metadata.uid:
-                    self._enqueue(self.graph.remove(old.metadata.uid))
-                self._enqueue(self.graph.put(GraphNode.of(obj.metadata, info.gvr, info.gvk)))
+                    self._enqueue(self._graph.remove(old.metadata.uid))
+                self._enqueue(self._graph.put(GraphNode.of(obj.metadata, info.gvr, info.gvk)))
             case _:
-                self._enqueue(self.graph.put(GraphNode.of(note.obj.metadata, info.gvr, info.gvk)))
+                self._enqueue(self._graph.put(GraphNode.of(note.obj.metadata, info.gvr, info.gvk)))
 
     def _enqueue(self, uids: Iterable[str]) -> None:
-        for request in requests_for(uids):
-            self.part.controller.queue.add(request)
+        for uid in uids:
+            self.part.controller.queue.add(Request("", uid))
 
     async def _reconcile(self, request: Request) -> None:
-        if self._complete:
-            await self._collector(request)
-        else:
+        """Observe, decide, act."""
+        if not self._complete:
             self._early[request.name] = None
+            return
+        item = self._graph.get(request.name)
+        if item is None:
+            return
+        if item.orphans_dependents:
+            await self._orphan(item)
+        elif item.waits_for_dependents:
+            await self._wait(item)
+        elif not item.is_deleting:
+            await self._judge(item)
+
+    # Owners that are going
+
+    async def _orphan(self, item: GraphNode) -> None:
+        """Let the dependents go free, then the owner."""
+        for dependent in self._graph.dependents(item.uid):
+            keep = tuple(ref for ref in dependent.owners if ref.uid != item.uid)
+            await self._set_owners(dependent, keep)
+        await self._drop_finalizer(item, ORPHAN)
+
+    async def _wait(self, item: GraphNode) -> None:
+        """Let the owner go once nothing that blocks it is left."""
+        blocking = self._graph.blocking(item.uid)
+        for dependent in blocking:
+            if not dependent.waits_for_dependents:
+                self._enqueue([dependent.uid])
+        if not blocking:
+            await self._drop_finalizer(item, FOREGROUND)
+
+    # Dependents
+
+    async def _judge(self, item: GraphNode) -> None:
+        states = {ref.uid: await self._state(ref, item) for ref in item.owners}
+        dependents = self._graph.dependents(item.uid)
+        verdict = decide(
+            item,
+            states,
+            has_dependents=bool(dependents),
+            dependent_waits=any(found.waits_for_dependents for found in dependents),
+        )
+        match verdict:
+            case Keep():
+                return
+            case Disown(keep=keep):
+                await self._set_owners(item, keep)
+            case Collect():
+                await self._collect(item, verdict)
+
+    async def _state(self, reference: OwnerReference, item: GraphNode) -> OwnerState:
+        known = self._graph.owner(reference, item.namespace)
+        if known is not None:
+            return OwnerState.WAITING if known.waits_for_dependents else OwnerState.SOLID
+        # Raises NoMatch for a kind that is not served: what cannot be asked for is not garbage.
+        info = await self._client.mapper.by_kind(reference.api_version, reference.kind)
+        if info.namespaced and not item.namespace:
+            return OwnerState.SOLID  # such a reference is invalid and never judged
+        namespace = item.namespace if info.namespaced else ""
+        try:
+            owner = await self._client.resource(info.gvr).get(reference.name, namespace=namespace)
+        except NotFound:
+            return OwnerState.ABSENT
+        metadata = owner["metadata"]
+        if metadata["uid"] != reference.uid:
+            return OwnerState.ABSENT
+        waits = FOREGROUND in (metadata.get("finalizers") or ())
+        going = bool(metadata.get("deletionTimestamp"))
+        return OwnerState.WAITING if waits and going else OwnerState.SOLID
+
+    # Writing
+
+    async def _collect(self, item: GraphNode, verdict: Collect) -> None:
+        if verdict.unblock:
+            free = (msgspec.structs.replace(r, block_owner_deletion=False) for r in item.owners)
+            await self._set_owners(item, tuple(free))
+            return  # the change brings another reconcile
+        with contextlib.suppress(NotFound):
+            await self._client.resource(item.resource).delete(
+                item.name,
+                namespace=item.namespace,
+                preconditions=Preconditions(uid=item.uid, resource_version=item.version),
+                propagation=verdict.propagation,
+            )
+
+    async def _set_owners(self, item: GraphNode, owners: tuple[OwnerReference, ...]) -> None:
+        references = [msgspec.to_builtins(owner) for owner in owners]
+        await self._patch(item, {"ownerReferences": references or None})
+
+    async def _drop_finalizer(self, item: GraphNode, finalizer: str) -> None:
+        rest = [name for name in item.finalizers if name != finalizer]
+        await self._patch(item, {"finalizers": rest or None})
+
+    async def _patch(self, item: GraphNode, metadata: JsonObject) -> None:
+        document = {"metadata": {"uid": item.uid, "resourceVersion": item.version, **metadata}}
+        with contextlib.suppress(NotFound):
+            await self._client.resource(item.resource).patch(
+                item.name, MergePatch(document), namespace=item.namespace
+            )
 
 
 def make(shared: SharedInformers) -> ControllerSpec:
     """Return the controller."""
-    return GarbageWatch(shared).part
+    return GarbageCollector(shared).part

@@ -7,6 +7,7 @@ nothing is. Every other one has a ServiceAccount `default` and the certificate o
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +18,10 @@ from devkube.controllers.pod_control import is_namespace_ending
 from kubeloop.client.errors import (
     AlreadyExists,
     ApiError,
-    Conflict,
     KubeError,
     MethodNotAllowed,
     NotFound,
 )
-from kubeloop.client.request import Preconditions
 from kubeloop.controller.predicates import by_kind
 from kubeloop.controller.reconcile import Request, Result
 from kubeloop.controller.sources import map_func
@@ -171,7 +170,7 @@ def stages(resources: Iterable[ResourceInfo]) -> list[list[ResourceInfo]]:
     """Return what to delete, in order: pods first, so that nothing vanishes under a running one."""
     chosen: dict[tuple[str, str], ResourceInfo] = {}
     for info in resources:
-        if info.namespaced and info.verbs >= {"list", "delete"}:
+        if info.namespaced and info.verbs >= {"list", "deletecollection"}:
             chosen.setdefault((info.gvr.group, info.gvr.resource), info)
     pods = [info for info in chosen.values() if info.gvr == _PODS]
     return [pods, [info for info in chosen.values() if info.gvr != _PODS]]
@@ -223,7 +222,7 @@ class NamespaceReconciler:
         try:
             if not [item async for item in resource.items(namespace=namespace)]:
                 return
-            await self._delete_all(resource, info, namespace)
+            await resource.delete_collection(namespace=namespace, propagation="Background")
             left = [item async for item in resource.items(namespace=namespace)]
         except (NotFound, MethodNotAllowed):
             return  # the kind went away meanwhile, or has no objects of its own
@@ -235,23 +234,6 @@ class NamespaceReconciler:
         for item in left:
             remains.finalizers.update(item.metadata.finalizers or ())
 
-    async def _delete_all(
-        self, resource: Resource[PartialObjectMetadata], info: ResourceInfo, namespace: str
-    ) -> None:
-        if "deletecollection" in info.verbs:
-            await resource.delete_collection(namespace=namespace, propagation="Background")
-            return
-        async for item in resource.items(namespace=namespace):
-            try:
-                await resource.delete(
-                    item.metadata.name,
-                    namespace=namespace,
-                    preconditions=Preconditions(uid=item.metadata.uid),
-                    propagation="Background",
-                )
-            except (NotFound, Conflict):
-                continue
-
     async def _report(self, namespace: Namespace, remains: RemainingContent) -> None:
         status = namespace.status
         conditions = conditions_for(remains, status.conditions, self._shared.clock.now())
@@ -261,24 +243,19 @@ class NamespaceReconciler:
             "metadata": {"uid": namespace.metadata.uid},
             "status": {"phase": "Terminating", "conditions": msgspec.to_builtins(conditions)},
         }
-        try:
+        with contextlib.suppress(NotFound):
             await self._namespaces.subresource("status").patch(
                 namespace.metadata.name, MergePatch(document)
             )
-        except NotFound:
-            return
 
     async def _finalize(self, namespace: Namespace) -> None:
         """Take our name from the finalizers; the server removes the namespace when none is left."""
-        try:
+        with contextlib.suppress(NotFound):
             fresh = await self._namespaces.get(namespace.metadata.name)
-            if fresh["metadata"]["uid"] != namespace.metadata.uid:
-                return
-            finalizers = fresh["spec"].get("finalizers") or []
-            fresh["spec"]["finalizers"] = [name for name in finalizers if name != KUBERNETES]
-            await self._namespaces.subresource("finalize").replace(fresh)
-        except NotFound:
-            return
+            if fresh["metadata"]["uid"] == namespace.metadata.uid:
+                finalizers = fresh["spec"].get("finalizers") or []
+                fresh["spec"]["finalizers"] = [name for name in finalizers if name != KUBERNETES]
+                await self._namespaces.subresource("finalize").replace(fresh)
 
 
 def make(shared: SharedInformers) -> ControllerSpec:

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kubeloop.objects.core import Pod, PodSpec, PodStatus
+from kubeloop.objects.core import Pod, PodSpec
 from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import JsonObject, ObjectMeta
-from kubeloop.objects.owners import controller_of
 from kubeloop.objects.times import parse_time
 
 if TYPE_CHECKING:
@@ -41,39 +40,15 @@ class SlimPodSpec(PodSpec, rename="camel", frozen=True, gc=False):
     scheduling_gates: tuple[JsonObject, ...] | None = None
 
 
-class SlimContainerStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """How often a container was restarted."""
-
-    restart_count: int = 0
-
-
-class SlimPodStatus(PodStatus, rename="camel", frozen=True, gc=False):
-    """What controllers read of a pod's status."""
-
-    container_statuses: tuple[SlimContainerStatus, ...] | None = None
-
-
 class SlimPod(Pod, rename="camel", frozen=True, gc=False):
     """A pod."""
 
     spec: SlimPodSpec = SlimPodSpec()
-    status: SlimPodStatus = SlimPodStatus()
 
     @property
     def is_active(self) -> bool:
         """Whether it counts as a replica."""
         return not self.is_deleting and not self.is_terminal
-
-    @property
-    def controller_uid(self) -> str:
-        """The uid of the object that controls it; empty where none does."""
-        owner = controller_of(self.metadata.owner_references or ())
-        return owner.uid if owner is not None else ""
-
-    @property
-    def restarts(self) -> int:
-        """The restarts of its most restless container."""
-        return max((s.restart_count for s in self.status.container_statuses or ()), default=0)
 
     def ready_since(self) -> dt.datetime | None:
         """Return since when it is ready; None where it is not, or it was not written down."""

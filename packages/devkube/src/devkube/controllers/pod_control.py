@@ -8,28 +8,32 @@ What was created is the consistency guard's matter.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
 
 from devkube.controllers import workloads
 from devkube.controllers.objects import PODS
 from kubeloop.client.errors import ApiError, Conflict, Forbidden, KubeError, NotFound
 from kubeloop.client.request import Preconditions
 from kubeloop.controller.reconcile import Request
-from kubeloop.objects.meta import STRUCT_ACCESS, access_for
-from kubeloop.objects.owners import controller_of, owner_reference
+from kubeloop.objects.meta import STRUCT_ACCESS
+from kubeloop.objects.owners import controller_of, is_of_kind, owner_reference
 from kubeloop.objects.patches import StrategicMergePatch
+from kubeloop.objects.selectors import LabelSelector
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable
 
     from devkube.controllers.context import SharedInformers
     from devkube.controllers.objects import SlimPod
     from kubeloop.client.resource import Resource
     from kubeloop.controller.writes import ConsistencyGuard
-    from kubeloop.objects.gvk import GroupVersionKind
+    from kubeloop.informer.shared_informer import SharedInformer
+    from kubeloop.objects.gvk import GroupVersionKind, GroupVersionResource
     from kubeloop.objects.meta import JsonObject, OwnerReference
-    from kubeloop.objects.selectors import LabelSelector
 
 
 T = TypeVar("T")
@@ -95,7 +99,7 @@ class PodControl:
         guard: ConsistencyGuard,
         wording: PodEventMessages | None = None,
     ) -> None:
-        self._pods: Resource[JsonObject] = shared.resource(PODS)
+        self.pods: Resource[JsonObject] = shared.resource(PODS)
         self._events = shared.recorder(component)
         self._kind = kind
         self._guard = guard
@@ -104,16 +108,15 @@ class PodControl:
 
     async def create(self, owner: Any, pod: JsonObject) -> JsonObject | None:
         """Create a pod; None where its namespace is being deleted, which no retry mends."""
-        access = access_for(type(owner))
         try:
-            made = await self._pods.create(pod, namespace=access.namespace(owner))
+            made = await self.pods.create(pod, namespace=owner.metadata.namespace)
         except ApiError as error:
             if is_namespace_ending(error):
                 return None
             name = pod["metadata"].get("name", "")
             self._complain(owner, "FailedCreate", self._wording.not_created, name, error)
             raise
-        self._note(owner, made)
+        note_write(self._guard, owner, PODS, made)
         name = made["metadata"]["name"]
         self._report(owner, "SuccessfulCreate", self._wording.created, name)
         return made
@@ -121,15 +124,15 @@ class PodControl:
     async def create_from(self, owner: Any, template: JsonObject) -> JsonObject | None:
         """Create a pod of a template, named after its owner by the server."""
         reference = controller_reference(owner, self._kind)
-        prefix = f"{access_for(type(owner)).name(owner)}-"
+        prefix = f"{owner.metadata.name}-"
         return await self.create(owner, workloads.pod_from(template, reference, prefix=prefix))
 
     async def delete(self, owner: Any, pod: SlimPod) -> None:
         """Delete a pod, if it is still the same one."""
         meta = pod.metadata
-        owner_uid = access_for(type(owner)).uid(owner)
+        owner_uid = owner.metadata.uid
         try:
-            await self._pods.delete(
+            await self.pods.delete(
                 meta.name, namespace=meta.namespace, preconditions=Preconditions(uid=meta.uid)
             )
         except (NotFound, Conflict):
@@ -141,53 +144,77 @@ class PodControl:
         self.tombstones.add(owner_uid, meta.uid)
         self._report(owner, "SuccessfulDelete", self._wording.deleted, meta.name)
 
-    async def adopt(self, owner: Any, pod: SlimPod) -> None:
-        """Become the controller of a pod that has none."""
-        reference = controller_reference(owner, self._kind)
-        await patch_owners(self._pods, pod, [_as_json(reference)])
-
-    async def release(self, owner: Any, pod: SlimPod) -> None:
-        """Let a pod go that does not match any more."""
-        uid = access_for(type(owner)).uid(owner)
-        await patch_owners(self._pods, pod, [{"$patch": "delete", "uid": uid}])
-
     def _report(self, owner: Any, reason: str, text: str, pod: str) -> None:
-        name = access_for(type(owner)).name(owner)
-        message = text.format(pod=pod, owner=name)
+        message = text.format(pod=pod, owner=owner.metadata.name)
         self._events.normal(owner, reason, message, gvk=self._kind)
 
     def _complain(self, owner: Any, reason: str, text: str, pod: str, error: ApiError) -> None:
-        name = access_for(type(owner)).name(owner)
-        message = text.format(pod=pod, owner=name, error=error)
+        message = text.format(pod=pod, owner=owner.metadata.name, error=error)
         self._events.warning(owner, reason, message, gvk=self._kind)
 
-    def _note(self, owner: Any, pod: JsonObject) -> None:
-        access = access_for(type(owner))
-        request = Request(access.namespace(owner), access.name(owner))
-        self._guard.wrote(request, access.uid(owner), PODS, pod["metadata"]["resourceVersion"])
 
-
-async def patch_owners(
-    resource: Resource[JsonObject], obj: Any, references: Sequence[JsonObject]
+def note_write(
+    guard: ConsistencyGuard, owner: Any, resource: GroupVersionResource, written: JsonObject
 ) -> None:
-    """Change an object's owner references by uid; an object that is gone needs none."""
-    patch = {"metadata": {"uid": STRUCT_ACCESS.uid(obj), "ownerReferences": list(references)}}
-    name, namespace = STRUCT_ACCESS.name(obj), STRUCT_ACCESS.namespace(obj)
+    """Let an owner's next reconcile wait until the cache has what was just written."""
+    meta = owner.metadata
+    version = written["metadata"]["resourceVersion"]
+    guard.wrote(Request(meta.namespace, meta.name), meta.uid, resource, version)
+
+
+def owners_of(
+    item: Any, kind: GroupVersionKind, owners: SharedInformer[Any], takes: Callable[[Any], bool]
+) -> list[Request]:
+    """Return the owner of that kind which controls an object; of one without, all that might adopt it."""
+    meta = item.metadata
+    controller = controller_of(meta.owner_references or ())
+    if controller is not None:
+        ours = is_of_kind(controller, kind.group, kind.kind)
+        return [Request(meta.namespace, controller.name)] if ours else []
+    if meta.deletion_timestamp is not None or not meta.labels:
+        return []
+    return [
+        Request(meta.namespace, owner.metadata.name)
+        for owner in owners.lister.namespace(meta.namespace).list()
+        if LabelSelector.from_json(owner.spec.selector).matches(meta.labels) and takes(owner)
+    ]
+
+
+async def claim_owned(
+    items: Resource[JsonObject],
+    owners: Resource[JsonObject],
+    owner: Any,
+    kind: GroupVersionKind,
+    candidates: Iterable[T],
+) -> list[T]:
+    """Adopt and release objects by the owner's selector; returns those that it has then."""
+    claims = claim(owner, LabelSelector.from_json(owner.spec.selector), candidates)
+    for item in claims.release:
+        await _patch_owners(items, item, {"$patch": "delete", "uid": owner.metadata.uid})
+    if not claims.adopt or not await _still_exists(owners, owner):
+        return list(claims.owned)
+    reference = msgspec.to_builtins(controller_reference(owner, kind))
+    for item in claims.adopt:
+        await _patch_owners(items, item, reference)
+    return [*claims.owned, *claims.adopt]
+
+
+async def _still_exists(owners: Resource[JsonObject], owner: Any) -> bool:
+    """Ask the server itself: a cache may not know yet that the owner is going."""
     try:
-        await resource.patch(name, StrategicMergePatch(patch), namespace=namespace)
+        fresh = await owners.get(owner.metadata.name, namespace=owner.metadata.namespace)
     except NotFound:
-        return
+        return False
+    metadata = fresh["metadata"]
+    return metadata["uid"] == owner.metadata.uid and not metadata.get("deletionTimestamp")
 
 
-def _as_json(reference: OwnerReference) -> JsonObject:
-    return {
-        "apiVersion": reference.api_version,
-        "kind": reference.kind,
-        "name": reference.name,
-        "uid": reference.uid,
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+async def _patch_owners(resource: Resource[JsonObject], obj: Any, reference: JsonObject) -> None:
+    """Change an object's owner references by uid; an object that is gone needs none."""
+    meta = obj.metadata
+    patch = {"metadata": {"uid": meta.uid, "ownerReferences": [reference]}}
+    with contextlib.suppress(NotFound):
+        await resource.patch(meta.name, StrategicMergePatch(patch), namespace=meta.namespace)
 
 
 async def slow_start(count: int, make: Callable[[], Awaitable[object]]) -> KubeError | None:

@@ -8,12 +8,18 @@ from __future__ import annotations
 import asyncio
 import collections
 import dataclasses
-import math
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from devkube.controllers.context import BY_CONTROLLER, ControllerSpec
 from devkube.controllers.objects import PODS, is_available, next_availability
-from devkube.controllers.pod_control import PodControl, claim, orphans_of, slow_start
+from devkube.controllers.pod_control import (
+    PodControl,
+    claim_owned,
+    note_write,
+    orphans_of,
+    owners_of,
+    slow_start,
+)
 from devkube.controllers.workloads import (
     REPLICA_SET,
     REPLICA_SETS,
@@ -22,13 +28,12 @@ from devkube.controllers.workloads import (
     status_patch,
     write_status,
 )
-from kubeloop.client.errors import KubeError, NotFound
-from kubeloop.controller.reconcile import Request, Result
+from kubeloop.client.errors import KubeError
+from kubeloop.controller.reconcile import Result
 from kubeloop.controller.sources import map_func
 from kubeloop.controller.writes import ConsistencyGuard
-from kubeloop.objects.owners import controller_of, is_of_kind
-from kubeloop.objects.selectors import LabelSelector
-from kubeloop.objects.times import format_time, parse_time
+from kubeloop.objects.owners import controller_of
+from kubeloop.objects.times import format_time
 
 if TYPE_CHECKING:
     import datetime as dt
@@ -37,6 +42,7 @@ if TYPE_CHECKING:
     from devkube.controllers.context import SharedInformers
     from devkube.controllers.objects import SlimPod
     from devkube.controllers.workloads import ReplicaSet
+    from kubeloop.controller.reconcile import Request
 
 
 # A single step never makes or deletes more than this.
@@ -44,7 +50,6 @@ BURST = 500
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 _COST = "controller.kubernetes.io/pod-deletion-cost"
 
-_Rank: TypeAlias = tuple[bool, int, bool, int, int, int, int, int, str]
 FAILURE = "ReplicaFailure"
 NAME = "replicaset"
 _COMPONENT = "replicaset-controller"
@@ -59,7 +64,7 @@ class ReplicaSetPlan:
 
 
 def plan_replica_set(
-    wanted: int, active: Sequence[SlimPod], *, related: Iterable[SlimPod], now: dt.datetime
+    wanted: int, active: Sequence[SlimPod], *, related: Iterable[SlimPod]
 ) -> ReplicaSetPlan:
     """Compare the wanted number with the active pods.
 
@@ -68,41 +73,29 @@ def plan_replica_set(
     surplus = len(active) - wanted
     if surplus <= 0:
         return ReplicaSetPlan(create=min(-surplus, BURST))
-    return ReplicaSetPlan(delete=tuple(victims(active, related, now)[: min(surplus, BURST)]))
+    return ReplicaSetPlan(delete=tuple(victims(active, related)[: min(surplus, BURST)]))
 
 
-def victims(pods: Sequence[SlimPod], related: Iterable[SlimPod], now: dt.datetime) -> list[SlimPod]:
+def victims(pods: Sequence[SlimPod], related: Iterable[SlimPod]) -> list[SlimPod]:
     """Return the pods in the order in which they can be spared.
 
     First those without a node, then pending before running, not ready before ready, by deletion
-    cost, from the fullest node, ready for a shorter time, restarted oftener, younger. Times are
-    compared by magnitude only, so that no generation of pods is always the one to go.
+    cost, from the fullest node, and the youngest.
     """
     crowd = collections.Counter(pod.spec.node_name for pod in related if pod.is_active)
-
-    def rank(pod: SlimPod) -> _Rank:
-        since = pod.ready_since()
-        created = pod.metadata.creation_timestamp
-        return (
+    youngest_first = sorted(
+        pods, key=lambda pod: pod.metadata.creation_timestamp or "", reverse=True
+    )
+    return sorted(
+        youngest_first,
+        key=lambda pod: (
             bool(pod.spec.node_name),
             _PHASES.get(pod.status.phase, 0),
             pod.is_ready,
             _deletion_cost(pod),
             -crowd[pod.spec.node_name],
-            _magnitude(since, now),
-            -pod.restarts,
-            _magnitude(parse_time(created) if created else None, now),
-            pod.metadata.uid,
-        )
-
-    return sorted(pods, key=rank)
-
-
-def _magnitude(moment: dt.datetime | None, now: dt.datetime) -> int:
-    if moment is None:
-        return -2
-    seconds = (now - moment).total_seconds()
-    return int(math.log2(seconds)) if seconds >= 1 else -1
+        ),
+    )
 
 
 def _deletion_cost(pod: SlimPod) -> int:
@@ -117,7 +110,6 @@ def count_status(
     replica_set: ReplicaSet,
     active: Sequence[SlimPod],
     *,
-    terminating: int,
     failure: str | None,
     now: dt.datetime,
 ) -> ReplicaSetStatus:
@@ -132,7 +124,6 @@ def count_status(
         ),
         ready_replicas=len(ready),
         available_replicas=sum(is_available(pod, spec.min_ready_seconds, now) for pod in ready),
-        terminating_replicas=terminating,
         observed_generation=replica_set.metadata.generation,
         conditions=_conditions(replica_set, len(active), failure, now),
     )
@@ -175,16 +166,14 @@ class ReplicaSetReconciler:
         if replica_set is None:
             self.guard.clear(request)
             return None
-        selector = LabelSelector.from_json(replica_set.spec.selector)
-        pods = self._candidates(replica_set)
-        active = await self._claim(replica_set, selector, pods)
-        terminating = sum(
-            pod.is_deleting and not pod.is_terminal for pod in _mine(replica_set, selector, pods)
+        candidates = [pod for pod in self._candidates(replica_set) if pod.is_active]
+        active = await claim_owned(
+            self._control.pods, self._sets, replica_set, REPLICA_SET, candidates
         )
         failure = None
         if replica_set.metadata.deletion_timestamp is None:
             failure = await self._manage(replica_set, active)
-        return await self._finish(replica_set, active, terminating, failure)
+        return await self._finish(replica_set, active, failure)
 
     def _candidates(self, replica_set: ReplicaSet) -> list[SlimPod]:
         meta, store = replica_set.metadata, self._shared.pods.store
@@ -192,38 +181,10 @@ class ReplicaSetReconciler:
         living = self._control.tombstones.living(meta.uid, controlled)
         return [*living, *store.by_index(BY_CONTROLLER, orphans_of(meta.namespace))]
 
-    async def _claim(
-        self, replica_set: ReplicaSet, selector: LabelSelector, pods: list[SlimPod]
-    ) -> list[SlimPod]:
-        claims = claim(replica_set, selector, [pod for pod in pods if pod.is_active])
-        for pod in claims.release:
-            await self._control.release(replica_set, pod)
-        if not claims.adopt or not await self._may_adopt(replica_set):
-            return list(claims.owned)
-        for pod in claims.adopt:
-            await self._control.adopt(replica_set, pod)
-        return [*claims.owned, *claims.adopt]
-
-    async def _may_adopt(self, replica_set: ReplicaSet) -> bool:
-        """Ask the server itself: a cache may not know yet that the ReplicaSet is going."""
-        meta = replica_set.metadata
-        try:
-            fresh = await self._sets.get(meta.name, namespace=meta.namespace)
-        except NotFound:
-            return False
-        metadata = fresh["metadata"]
-        return metadata["uid"] == meta.uid and not metadata.get("deletionTimestamp")
-
     async def _manage(self, replica_set: ReplicaSet, active: list[SlimPod]) -> KubeError | None:
         plan = plan_replica_set(
-            replica_set.spec.replicas,
-            active,
-            related=self._related(replica_set),
-            now=self._shared.clock.now(),
+            replica_set.spec.replicas, active, related=self._related(replica_set)
         )
-        return await self._carry_out(replica_set, plan)
-
-    async def _carry_out(self, replica_set: ReplicaSet, plan: ReplicaSetPlan) -> KubeError | None:
         if plan.create:
             template = replica_set.spec.template
             return await slow_start(
@@ -250,37 +211,23 @@ class ReplicaSetReconciler:
         self,
         replica_set: ReplicaSet,
         active: list[SlimPod],
-        terminating: int,
         failure: KubeError | None,
     ) -> Result | None:
         now = self._shared.clock.now()
         status = count_status(
             replica_set,
             active,
-            terminating=terminating,
             failure=None if failure is None else str(failure),
             now=now,
         )
         if patch := status_patch(replica_set.status, status, always=("replicas",)):
             written = await write_status(self._sets, replica_set, patch)
             if written is not None:
-                meta = replica_set.metadata
-                version = written["metadata"]["resourceVersion"]
-                request = Request(meta.namespace, meta.name)
-                self.guard.wrote(request, meta.uid, REPLICA_SETS, version)
+                note_write(self.guard, replica_set, REPLICA_SETS, written)
         if failure is not None:
             raise failure
         wait = next_availability(active, replica_set.spec.min_ready_seconds, now)
         return Result(requeue_after=wait) if wait else None
-
-
-def _mine(
-    replica_set: ReplicaSet, selector: LabelSelector, pods: Iterable[SlimPod]
-) -> list[SlimPod]:
-    uid = replica_set.metadata.uid
-    return [
-        pod for pod in pods if pod.controller_uid == uid and selector.matches(pod.metadata.labels)
-    ]
 
 
 def make(shared: SharedInformers) -> ControllerSpec:
@@ -288,21 +235,10 @@ def make(shared: SharedInformers) -> ControllerSpec:
     reconciler = ReplicaSetReconciler(shared)
     part = ControllerSpec.of(NAME, reconciler, workers=4, guard=reconciler.guard)
     part.controller.watch(shared.replica_sets)
-    part.controller.watch(shared.pods, mapping=map_func(lambda pod: _owners(shared, pod)))
+    part.controller.watch(
+        shared.pods,
+        mapping=map_func(
+            lambda pod: owners_of(pod, REPLICA_SET, shared.replica_sets, lambda _owner: True)
+        ),
+    )
     return part
-
-
-def _owners(shared: SharedInformers, pod: SlimPod) -> Iterable[Request]:
-    """Return the ReplicaSet of a pod; of one without a controller, all that might adopt it."""
-    namespace = pod.metadata.namespace
-    owner = controller_of(pod.metadata.owner_references or ())
-    if owner is not None:
-        ours = is_of_kind(owner, REPLICA_SET.group, REPLICA_SET.kind)
-        return [Request(namespace, owner.name)] if ours else []
-    if pod.is_deleting or not pod.metadata.labels:
-        return []
-    return [
-        Request(namespace, found.metadata.name)
-        for found in shared.replica_sets.lister.namespace(namespace).list()
-        if LabelSelector.from_json(found.spec.selector).matches(pod.metadata.labels)
-    ]

@@ -10,9 +10,11 @@ from devkube.controllers.objects import PODS, next_availability
 from devkube.controllers.pod_control import (
     PodControl,
     PodEventMessages,
-    claim,
+    claim_owned,
     is_namespace_ending,
+    note_write,
     orphans_of,
+    owners_of,
 )
 from devkube.controllers.stateful_set_plan import (
     ObservedStatefulSet,
@@ -29,17 +31,14 @@ from devkube.controllers.workloads import (
     REVISIONS,
     STATEFUL_SET,
     STATEFUL_SETS,
-    normal_form,
     status_patch,
     write_status,
 )
-from kubeloop.client.errors import AlreadyExists, ApiError, NotFound
-from kubeloop.controller.reconcile import Request, Result
+from kubeloop.client.errors import ApiError, NotFound
+from kubeloop.controller.reconcile import Result
 from kubeloop.controller.sources import map_func
 from kubeloop.controller.writes import ConsistencyGuard
-from kubeloop.objects.owners import controller_of, is_of_kind
 from kubeloop.objects.patches import MergePatch
-from kubeloop.objects.selectors import LabelSelector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
     from devkube.controllers.context import SharedInformers
     from devkube.controllers.objects import SlimPod
     from devkube.controllers.workloads import ControllerRevision, StatefulSet
-    from kubeloop.objects.gvk import GroupVersionResource
+    from kubeloop.controller.reconcile import Request
     from kubeloop.objects.meta import JsonObject
 
 NAME = "statefulset"
@@ -104,17 +103,10 @@ class StatefulSetReconciler:
         controlled = store.by_index(BY_CONTROLLER, meta.uid)
         orphans = store.by_index(BY_CONTROLLER, orphans_of(meta.namespace))
         self._control.tombstones.living(meta.uid, controlled)
-        candidates = [
-            *controlled,
-            *(pod for pod in orphans if ordinal_of(stateful_set, pod) >= 0),
-        ]
-        selector = LabelSelector.from_json(stateful_set.spec.selector)
-        claims = claim(stateful_set, selector, candidates)
-        for pod in claims.release:
-            await self._control.release(stateful_set, pod)
-        for pod in claims.adopt:
-            await self._control.adopt(stateful_set, pod)
-        return [*claims.owned, *claims.adopt]
+        named = (pod for pod in orphans if ordinal_of(stateful_set, pod) >= 0)
+        return await claim_owned(
+            self._control.pods, self._sets, stateful_set, STATEFUL_SET, [*controlled, *named]
+        )
 
     def _known_revisions(self, stateful_set: StatefulSet) -> list[ControllerRevision]:
         return self._shared.revisions.store.by_index(BY_CONTROLLER, stateful_set.metadata.uid)
@@ -135,36 +127,21 @@ class StatefulSetReconciler:
             written = await self._revisions.patch(
                 meta.name, MergePatch(document), namespace=meta.namespace
             )
-            self._note(stateful_set, REVISIONS, written)
+            note_write(self.guard, stateful_set, REVISIONS, written)
         return True
 
     async def _create_revision(self, stateful_set: StatefulSet, body: JsonObject) -> bool:
         try:
             made = await self._revisions.create(body)
-        except AlreadyExists:
-            await self._check_collision(stateful_set, body)
-            return True
         except ApiError as error:
             if is_namespace_ending(error):
                 return False
             raise
-        self._note(stateful_set, REVISIONS, made)
+        note_write(self.guard, stateful_set, REVISIONS, made)
         if stateful_set.spec.volume_claim_templates:
             message = "volumeClaimTemplates give empty directories: this cluster has no storage"
             self._events.warning(stateful_set, "NoStorage", message, gvk=STATEFUL_SET)
         return True
-
-    async def _check_collision(self, stateful_set: StatefulSet, body: JsonObject) -> None:
-        meta = stateful_set.metadata
-        found = await self._revisions.get(body["metadata"]["name"], namespace=meta.namespace)
-        owners = found["metadata"].get("ownerReferences") or ()
-        ours = any(owner["uid"] == meta.uid for owner in owners)
-        if ours and normal_form(found.get("data")) == normal_form(body["data"]):
-            self._note(stateful_set, REVISIONS, found)
-            return
-        count = (stateful_set.status.collision_count or 0) + 1
-        await write_status(self._sets, stateful_set, {"collisionCount": count})
-        raise RuntimeError(f"revision {body['metadata']['name']} is another one's; trying again")
 
     async def _carry_out(self, stateful_set: StatefulSet, plan: StatefulSetPlan) -> None:
         for number, revision in plan.create:
@@ -182,7 +159,7 @@ class StatefulSetReconciler:
         if patch:
             written = await write_status(self._sets, stateful_set, patch)
             if written is not None:
-                self._note(stateful_set, STATEFUL_SETS, written)
+                note_write(self.guard, stateful_set, STATEFUL_SETS, written)
 
     async def _forget(self, revisions: Iterable[ControllerRevision]) -> None:
         for revision in revisions:
@@ -190,34 +167,18 @@ class StatefulSetReconciler:
             with contextlib.suppress(NotFound):
                 await self._revisions.delete(meta.name, namespace=meta.namespace)
 
-    def _note(
-        self, stateful_set: StatefulSet, resource: GroupVersionResource, written: JsonObject
-    ) -> None:
-        meta = stateful_set.metadata
-        request = Request(meta.namespace, meta.name)
-        self.guard.wrote(request, meta.uid, resource, written["metadata"]["resourceVersion"])
-
 
 def make(shared: SharedInformers) -> ControllerSpec:
     """Return the controller."""
     reconciler = StatefulSetReconciler(shared)
     part = ControllerSpec.of(NAME, reconciler, workers=2, guard=reconciler.guard)
     part.controller.watch(shared.stateful_sets)
-    part.controller.watch(shared.pods, mapping=map_func(lambda pod: _owners(shared, pod)))
+    part.controller.watch(
+        shared.pods,
+        mapping=map_func(
+            lambda pod: owners_of(
+                pod, STATEFUL_SET, shared.stateful_sets, lambda owner: ordinal_of(owner, pod) >= 0
+            )
+        ),
+    )
     return part
-
-
-def _owners(shared: SharedInformers, pod: SlimPod) -> Iterable[Request]:
-    namespace = pod.metadata.namespace
-    owner = controller_of(pod.metadata.owner_references or ())
-    if owner is not None:
-        ours = is_of_kind(owner, STATEFUL_SET.group, STATEFUL_SET.kind)
-        return [Request(namespace, owner.name)] if ours else []
-    if pod.is_deleting or not pod.metadata.labels:
-        return []
-    return [
-        Request(namespace, found.metadata.name)
-        for found in shared.stateful_sets.lister.namespace(namespace).list()
-        if ordinal_of(found, pod) >= 0
-        and LabelSelector.from_json(found.spec.selector).matches(pod.metadata.labels)
-    ]

@@ -38,12 +38,6 @@ _HASH_LABEL = "controller.kubernetes.io/hash"
 _LONGEST_PREFIX = 223
 
 
-def start_of(stateful_set: StatefulSet) -> int:
-    """Return the number of the first pod."""
-    ordinals = stateful_set.spec.ordinals
-    return ordinals.start if ordinals is not None else 0
-
-
 def ordinal_of(stateful_set: StatefulSet, pod: SlimPod) -> int:
     """Return a pod's number; -1 where its name is not one of this StatefulSet's."""
     match = _ORDINAL.match(pod.metadata.name)
@@ -104,13 +98,12 @@ class ObservedStatefulSet:
     def partition(self) -> int:
         """The number from which on pods are updated; older ones keep their revision."""
         rolling = self.stateful_set.spec.update_strategy.rolling_update
-        return start_of(self.stateful_set) + (rolling.partition if rolling is not None else 0)
+        return rolling.partition if rolling is not None else 0
 
     @property
     def wanted(self) -> range:
         """The numbers of the pods that should be."""
-        start = start_of(self.stateful_set)
-        return range(start, start + self.stateful_set.spec.replicas)
+        return range(self.stateful_set.spec.replicas)
 
     def numbered(self) -> dict[int, SlimPod]:
         """Return the pods by number."""
@@ -206,7 +199,7 @@ def count_status(seen: ObservedStatefulSet) -> StatefulSetStatus:
         updated_replicas=staying.count(history.update.name),
         current_revision=history.current.name,
         update_revision=history.update.name,
-        collision_count=stateful_set.status.collision_count or 0,
+        collision_count=0,
         conditions=stateful_set.status.conditions,
     )
     wanted = stateful_set.spec.replicas
@@ -275,7 +268,7 @@ def _as_value(revision: ControllerRevision) -> TemplateRevision:
 def new_revision(stateful_set: StatefulSet, number: int) -> JsonObject:
     """Return the revision of the present template, to create."""
     meta, template = stateful_set.metadata, stateful_set.spec.template
-    digest = workloads.hash_of(template, stateful_set.status.collision_count)
+    digest = workloads.hash_of(template)
     labels = (template.get("metadata") or {}).get("labels") or {}
     reference = controller_reference(stateful_set, STATEFUL_SET)
     return {

@@ -22,8 +22,6 @@ from kubeloop.objects.meta import STRUCT_ACCESS, JsonObject, ObjectMeta
 from kubeloop.objects.patches import MergePatch, create_merge_patch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from kubeloop.client.resource import Resource
     from kubeloop.objects.meta import OwnerReference
 
@@ -68,7 +66,6 @@ class ReplicaSetStatus(msgspec.Struct, rename="camel", omit_defaults=True, froze
     fully_labeled_replicas: int = 0
     ready_replicas: int = 0
     available_replicas: int = 0
-    terminating_replicas: int | None = None
     observed_generation: int = 0
     conditions: tuple[WorkloadCondition, ...] | None = None
 
@@ -117,7 +114,6 @@ class DeploymentStatus(msgspec.Struct, rename="camel", omit_defaults=True, froze
     ready_replicas: int = 0
     available_replicas: int = 0
     unavailable_replicas: int = 0
-    terminating_replicas: int | None = None
     collision_count: int | None = None
     conditions: tuple[WorkloadCondition, ...] | None = None
 
@@ -130,11 +126,10 @@ class Deployment(msgspec.Struct, rename="camel", frozen=True, gc=False):
     status: DeploymentStatus = DeploymentStatus()
 
 
-class StatefulUpdate(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """Which ordinals a rolling update reaches, and how many at once."""
+class StatefulUpdate(msgspec.Struct, frozen=True, gc=False):
+    """Which ordinals a rolling update reaches."""
 
     partition: int = 0
-    max_unavailable: int | str | None = None
 
 
 class StatefulStrategy(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -142,12 +137,6 @@ class StatefulStrategy(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
     type: str = "RollingUpdate"
     rolling_update: StatefulUpdate | None = None
-
-
-class Ordinals(msgspec.Struct, frozen=True, gc=False):
-    """The number of the first pod."""
-
-    start: int = 0
 
 
 class StatefulSetSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -161,7 +150,6 @@ class StatefulSetSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
     update_strategy: StatefulStrategy = StatefulStrategy()
     revision_history_limit: int | None = 10
     min_ready_seconds: int = 0
-    ordinals: Ordinals | None = None
     volume_claim_templates: tuple[JsonObject, ...] | None = None
 
 
@@ -210,31 +198,17 @@ def _is_nothing(name: str, value: Any) -> bool:
     return value is None or value == [] or (value == {} and name in _MAPS)
 
 
-def without_hash(template: JsonObject, label: str = TEMPLATE_HASH) -> JsonObject:
-    """Return the template in normal form without its hash label."""
-    clean: JsonObject = normal_form(template)
-    labels = {k: v for k, v in clean.get("metadata", {}).get("labels", {}).items() if k != label}
-    metadata = {**clean.get("metadata", {}), "labels": labels}
-    return {**clean, "metadata": {k: v for k, v in metadata.items() if v}}
-
-
 def same_template(left: JsonObject, right: JsonObject) -> bool:
     """Whether two templates make the same pods, but for the hash label."""
-    return without_hash(left) == without_hash(right)
+    plain = [with_label(template, TEMPLATE_HASH, "") for template in (left, right)]
+    return bool(normal_form(plain[0]) == normal_form(plain[1]))
 
 
-def hash_of(document: JsonObject, collisions: int | None = None) -> str:
-    """Return a short hash that may be part of a name; `collisions` gives another one."""
+def hash_of(document: JsonObject) -> str:
+    """Return a short hash that may be part of a name: letters and digits that make no words."""
     data = msgspec.json.encode(normal_form(document), order="sorted")
-    if collisions:
-        data += str(collisions).encode()
     number = int.from_bytes(hashlib.blake2b(data, digest_size=4).digest(), "big")
-    return safe_text(str(number))
-
-
-def safe_text(text: str) -> str:
-    """Spell text with letters and digits that make no words."""
-    return "".join(_ALPHABET[ord(char) % len(_ALPHABET)] for char in text)
+    return "".join(_ALPHABET[ord(char) % len(_ALPHABET)] for char in str(number))
 
 
 def with_label(template: JsonObject, name: str, value: str) -> JsonObject:
@@ -247,16 +221,13 @@ def with_label(template: JsonObject, name: str, value: str) -> JsonObject:
 def pod_from(template: JsonObject, owner: OwnerReference, *, prefix: str = "") -> JsonObject:
     """Return a pod to create: the template's labels, annotations, finalizers and spec."""
     source = template.get("metadata") or {}
-    metadata: JsonObject = {name: source[name] for name in _kept(source)}
+    kept = ("labels", "annotations", "finalizers")
+    metadata: JsonObject = {name: source[name] for name in kept if source.get(name)}
     metadata["ownerReferences"] = [msgspec.to_builtins(owner)]
     if prefix:
         metadata["generateName"] = prefix
     spec = copy.deepcopy(template.get("spec") or {})
     return {"apiVersion": "v1", "kind": "Pod", "metadata": copy.deepcopy(metadata), "spec": spec}
-
-
-def _kept(metadata: JsonObject) -> Iterable[str]:
-    return [name for name in ("labels", "annotations", "finalizers") if metadata.get(name)]
 
 
 def status_patch(old: S, new: S, *, always: tuple[str, ...] = ()) -> JsonObject:

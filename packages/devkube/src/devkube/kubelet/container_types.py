@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kubeloop.objects.core import Container, ExecAction, HttpGetAction, Probe, TcpSocketAction
+from kubeloop.objects.core import Container, ExecAction, HttpGetAction, Probe
 
 _MODE = 0o644
 
@@ -24,19 +24,10 @@ class ObjectFieldSelector(msgspec.Struct, rename="camel", frozen=True, gc=False)
     api_version: str = "v1"
 
 
-class ResourceFieldSelector(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """A request or limit of a container."""
-
-    resource: str
-    container_name: str = ""
-    divisor: str | int = "0"
-
-
 class EnvVarSource(msgspec.Struct, rename="camel", frozen=True):
     """Where a variable's value comes from."""
 
     field_ref: ObjectFieldSelector | None = None
-    resource_field_ref: ResourceFieldSelector | None = None
     config_map_key_ref: KeySelector | None = None
     secret_key_ref: KeySelector | None = None
 
@@ -71,18 +62,16 @@ class SleepAction(msgspec.Struct, frozen=True, gc=False):
 
 
 class LifecycleHandler(msgspec.Struct, rename="camel", frozen=True):
-    """What to do after a start, or before a stop."""
+    """What to do before a stop."""
 
     exec: ExecAction | None = None
     http_get: HttpGetAction | None = None
-    tcp_socket: TcpSocketAction | None = None
     sleep: SleepAction | None = None
 
 
 class Lifecycle(msgspec.Struct, rename="camel", frozen=True):
     """A container's hooks."""
 
-    post_start: LifecycleHandler | None = None
     pre_stop: LifecycleHandler | None = None
 
 
@@ -93,14 +82,6 @@ class VolumeMount(msgspec.Struct, rename="camel", frozen=True, gc=False):
     mount_path: str
     read_only: bool = False
     sub_path: str = ""
-    sub_path_expr: str = ""
-
-
-class ResourceRequirements(msgspec.Struct, frozen=True):
-    """Requests and limits; shown to containers that ask, never enforced."""
-
-    limits: dict[str, str | int | float] = {}
-    requests: dict[str, str | int | float] = {}
 
 
 class ContainerSpec(Container, rename="camel", frozen=True):
@@ -112,11 +93,9 @@ class ContainerSpec(Container, rename="camel", frozen=True):
     working_dir: str = ""
     env: tuple[EnvVar, ...] = ()
     env_from: tuple[EnvFromSource, ...] = ()
-    resources: ResourceRequirements = ResourceRequirements()
     volume_mounts: tuple[VolumeMount, ...] = ()
     liveness_probe: Probe | None = None
     lifecycle: Lifecycle = Lifecycle()
-    termination_message_policy: str = "File"
 
 
 class KeyToPath(msgspec.Struct, frozen=True, gc=False):
@@ -127,8 +106,8 @@ class KeyToPath(msgspec.Struct, frozen=True, gc=False):
     mode: int | None = None
 
 
-class ConfigMapVolume(msgspec.Struct, rename="camel", frozen=True):
-    """Files from a ConfigMap."""
+class ObjectFiles(msgspec.Struct, rename="camel", frozen=True):
+    """Files from a ConfigMap or a Secret."""
 
     name: str = ""
     items: tuple[KeyToPath, ...] | None = None
@@ -136,13 +115,10 @@ class ConfigMapVolume(msgspec.Struct, rename="camel", frozen=True):
     optional: bool | None = None
 
 
-class SecretVolume(msgspec.Struct, rename="camel", frozen=True):
-    """Files from a Secret."""
+class SecretVolume(ObjectFiles, rename="camel", frozen=True):
+    """Files from a Secret; its name is under another field."""
 
-    secret_name: str = ""
-    items: tuple[KeyToPath, ...] | None = None
-    default_mode: int = _MODE
-    optional: bool | None = None
+    name: str = msgspec.field(default="", name="secretName")
 
 
 class DownwardItem(msgspec.Struct, rename="camel", frozen=True):
@@ -150,7 +126,6 @@ class DownwardItem(msgspec.Struct, rename="camel", frozen=True):
 
     path: str
     field_ref: ObjectFieldSelector | None = None
-    resource_field_ref: ResourceFieldSelector | None = None
     mode: int | None = None
 
 
@@ -169,19 +144,11 @@ class TokenProjection(msgspec.Struct, rename="camel", frozen=True, gc=False):
     expiration_seconds: int = 3600
 
 
-class SecretProjection(msgspec.Struct, frozen=True):
-    """Files from a Secret, among others."""
-
-    name: str = ""
-    items: tuple[KeyToPath, ...] | None = None
-    optional: bool | None = None
-
-
 class Projection(msgspec.Struct, rename="camel", frozen=True):
     """One source of a projected volume."""
 
-    config_map: SecretProjection | None = None
-    secret: SecretProjection | None = None
+    config_map: ObjectFiles | None = None
+    secret: ObjectFiles | None = None
     downward_api: DownwardVolume | None = msgspec.field(default=None, name="downwardAPI")
     service_account_token: TokenProjection | None = None
 
@@ -197,7 +164,6 @@ class HostPath(msgspec.Struct, frozen=True, gc=False):
     """A directory or file of the machine."""
 
     path: str
-    type: str = ""
 
 
 class EmptyDir(msgspec.Struct, frozen=True, gc=False):
@@ -210,7 +176,7 @@ class Volume(msgspec.Struct, rename="camel", frozen=True):
     """One volume of a pod; without any known source it is of a kind that is not supported."""
 
     name: str
-    config_map: ConfigMapVolume | None = None
+    config_map: ObjectFiles | None = None
     secret: SecretVolume | None = None
     empty_dir: EmptyDir | None = None
     host_path: HostPath | None = None

@@ -11,8 +11,6 @@ import json
 import re
 from typing import TYPE_CHECKING
 
-from kubeloop.objects.quantities import Quantity
-
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
         EnvFromSource,
         EnvVarSource,
         KeySelector,
-        ResourceFieldSelector,
     )
     from devkube.kubelet.pod_types import KubeletPod
     from devkube.kubelet.volume_sources import PodReferences
@@ -39,8 +36,6 @@ class DownwardContext:
     pod: KubeletPod
     address: str
     host: str
-    capacity: Mapping[str, str]
-    """Of the node: what a container without a limit gets."""
 
 
 def read_field(facts: DownwardContext, path: str) -> str:
@@ -76,18 +71,6 @@ def _lines(values: Mapping[str, str]) -> str:
     return "\n".join(f"{key}={json.dumps(values[key])}" for key in sorted(values))
 
 
-def read_resource(facts: DownwardContext, selector: ResourceFieldSelector, container: str) -> str:
-    """Return a request or limit in units of the divisor, rounded up."""
-    chosen = facts.pod.container(selector.container_name or container)
-    kind, _, name = selector.resource.partition(".")
-    given = (chosen.resources.limits if kind == "limits" else chosen.resources.requests).get(name)
-    if given is None:
-        given = facts.capacity.get(name, "0") if kind == "limits" else "0"
-    amount = Quantity.parse(given).nanos
-    divisor = Quantity.parse(selector.divisor).nanos or Quantity.parse(1).nanos
-    return str(-(-amount // divisor))
-
-
 class ConfigurationError(Exception):
     """A container that cannot be made from what there is; the text is shown to people."""
 
@@ -118,7 +101,7 @@ def environment(
         if variable.value_from is None:
             result[variable.name] = expand(variable.value, result)
         else:
-            value = _value(variable.value_from, container, facts, objects)
+            value = _value(variable.value_from, facts, objects)
             if value is not None:
                 result[variable.name] = value
     return result
@@ -152,16 +135,12 @@ def _all_keys(source: EnvFromSource, objects: PodReferences) -> Iterator[tuple[s
             yield name, value.decode(errors="surrogateescape")
 
 
-def _value(
-    source: EnvVarSource, container: ContainerSpec, facts: DownwardContext, objects: PodReferences
-) -> str | None:
+def _value(source: EnvVarSource, facts: DownwardContext, objects: PodReferences) -> str | None:
     if source.field_ref is not None:
         try:
             return read_field(facts, source.field_ref.field_path)
         except ValueError as error:
             raise ConfigurationError(str(error)) from error
-    if source.resource_field_ref is not None:
-        return read_resource(facts, source.resource_field_ref, container.name)
     if source.config_map_key_ref is not None:
         ref = source.config_map_key_ref
         found = objects.config_map(ref.name, optional=bool(ref.optional))

@@ -71,8 +71,6 @@ class KubeletSettings:
     lease_seconds: int = 40
     lease_renewed_every: float = 10.0
     status_every: float = 300.0
-    log_limit: int = 10 * 1024 * 1024
-    """Bytes of a log file, of which two are kept for each run."""
     max_pods: int = 110
     isolation: Isolation = Isolation.PRIVILEGED
     """The most that containers get, where the machine allows it."""
@@ -175,7 +173,6 @@ class Kubelet:
             addresses=self._addresses,
             recorder=self._recorder,
             clock=self._clock,
-            capacity=self._capacity,
             api_server=self.settings.api_server or (endpoint.host, endpoint.port),
             started_at=asyncio.get_running_loop().time(),
         )

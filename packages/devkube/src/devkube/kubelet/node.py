@@ -6,7 +6,6 @@ import asyncio
 import logging
 import os
 import platform
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kubeloop.client.errors import AlreadyExists, KubeError, NotFound
@@ -135,31 +134,17 @@ def _condition(
 
 def _information(settings: KubeletSettings) -> JsonObject:
     return {
-        "machineID": _first_line("/etc/machine-id"),
-        "systemUUID": _first_line("/etc/machine-id"),
-        "bootID": _first_line("/proc/sys/kernel/random/boot_id"),
+        "machineID": "",
+        "systemUUID": "",
+        "bootID": "",
         "kernelVersion": platform.release(),
-        "osImage": _system_name(),
+        "osImage": platform.system(),
         "containerRuntimeVersion": "elasti://local-processes",
         "kubeletVersion": settings.version,
         "kubeProxyVersion": "",
         "operatingSystem": platform.system().lower(),
         "architecture": architecture(),
     }
-
-
-def _first_line(path: str) -> str:
-    try:
-        return Path(path).read_text().strip()
-    except OSError:
-        return ""
-
-
-def _system_name() -> str:
-    try:
-        return platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
-    except OSError:
-        return platform.system()
 
 
 class NodeAgent:

@@ -91,13 +91,6 @@ class PodStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True)
         return next((item for item in self.conditions if item.type == kind), None)
 
 
-class HostAlias(msgspec.Struct, frozen=True):
-    """A line of the hosts file."""
-
-    ip: str
-    hostnames: tuple[str, ...] = ()
-
-
 class PodSpec(msgspec.Struct, rename="camel", frozen=True):
     """What a pod should be."""
 
@@ -109,12 +102,10 @@ class PodSpec(msgspec.Struct, rename="camel", frozen=True):
     automount_service_account_token: bool | None = None
     restart_policy: str = "Always"
     termination_grace_period_seconds: int = 30
-    active_deadline_seconds: int | None = None
     readiness_gates: tuple[ReadinessGate, ...] = ()
     host_network: bool = False
     hostname: str = ""
     subdomain: str = ""
-    host_aliases: tuple[HostAlias, ...] = ()
 
 
 class KubeletPod(msgspec.Struct, rename="camel", frozen=True):

@@ -64,22 +64,12 @@ def payload(
 
     Raises ConfigurationError where something is missing.
     """
-    if volume.config_map is not None:
-        source = volume.config_map
-        found = objects.config_map(source.name, optional=bool(source.optional))
-        return _selected(found, source.items, source.default_mode, optional=bool(source.optional))
-    if volume.secret is not None:
-        secret = volume.secret
-        found = objects.secret(secret.secret_name, optional=bool(secret.optional))
-        return _selected(found, secret.items, secret.default_mode, optional=bool(secret.optional))
-    if volume.downward_api is not None:
-        return _downward(volume.downward_api, facts, volume.downward_api.default_mode)
     if volume.projected is not None:
         files: dict[str, VolumeFile] = {}
         for part in volume.projected.sources:
             files |= _projected(part, facts, objects, tokens, volume.projected.default_mode)
         return files
-    return None
+    return _files(volume, facts, objects, None)
 
 
 def _projected(
@@ -89,20 +79,27 @@ def _projected(
     tokens: Mapping[TokenProjection, str],
     mode: int,
 ) -> dict[str, VolumeFile]:
-    if part.config_map is not None:
-        source = part.config_map
-        found = objects.config_map(source.name, optional=bool(source.optional))
-        return _selected(found, source.items, mode, optional=bool(source.optional))
-    if part.secret is not None:
-        source = part.secret
-        found = objects.secret(source.name, optional=bool(source.optional))
-        return _selected(found, source.items, mode, optional=bool(source.optional))
-    if part.downward_api is not None:
-        return _downward(part.downward_api, facts, mode)
     if part.service_account_token is not None:
         token = tokens[part.service_account_token]
         return {_safe(part.service_account_token.path): VolumeFile(token.encode(), mode)}
-    return {}
+    return _files(part, facts, objects, mode) or {}
+
+
+def _files(
+    part: Volume | Projection, facts: DownwardContext, objects: PodReferences, mode: int | None
+) -> dict[str, VolumeFile] | None:
+    """Return what a volume and a part of a projected one have in common; `mode` of the latter."""
+    if part.downward_api is not None:
+        chosen = part.downward_api.default_mode if mode is None else mode
+        return _downward(part.downward_api, facts, chosen)
+    source = part.config_map or part.secret
+    if source is None:
+        return None
+    optional = bool(source.optional)
+    read = objects.config_map if part.config_map is not None else objects.secret
+    found = read(source.name, optional=optional)
+    chosen = source.default_mode if mode is None else mode
+    return _selected(found, source.items, chosen, optional=optional)
 
 
 def _selected(
@@ -129,12 +126,8 @@ def _downward(source: DownwardVolume, facts: DownwardContext, mode: int) -> dict
     for item in source.items:
         if item.field_ref is not None:
             text = _field(facts, item.field_ref.field_path)
-        elif item.resource_field_ref is not None:
-            text = environment.read_resource(facts, item.resource_field_ref, "")
-        else:
-            continue
-        chosen = mode if item.mode is None else item.mode
-        files[_safe(item.path)] = VolumeFile(text.encode(), chosen)
+            chosen = mode if item.mode is None else item.mode
+            files[_safe(item.path)] = VolumeFile(text.encode(), chosen)
     return files
 
 
@@ -273,11 +266,9 @@ def _in_container(container: ContainerSpec) -> Iterator[tuple[str, str]]:
 
 
 def _in_volume(volume: Volume) -> Iterator[tuple[str, str]]:
-    if volume.config_map is not None:
-        yield "ConfigMap", volume.config_map.name
-    if volume.secret is not None:
-        yield "Secret", volume.secret.secret_name
-    for source in volume.projected.sources if volume.projected is not None else ():
+    parts: list[Volume | Projection] = [volume]
+    parts += volume.projected.sources if volume.projected is not None else ()
+    for source in parts:
         if source.config_map is not None:
             yield "ConfigMap", source.config_map.name
         if source.secret is not None:

@@ -17,14 +17,14 @@ import tempfile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from devkube.kubelet.environment import ConfigurationError, expand
+from devkube.kubelet.environment import ConfigurationError
 from devkube.kubelet.supervisor.spec import Mount
 from devkube.kubelet.volume_sources import payload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from devkube.kubelet.container_types import ContainerSpec, HostPath, Volume, VolumeMount
+    from devkube.kubelet.container_types import ContainerSpec, Volume, VolumeMount
     from devkube.kubelet.environment import DownwardContext
     from devkube.kubelet.pod_types import KubeletPod
     from devkube.kubelet.volume_sources import PodReferences, PodTokens, VolumeFile
@@ -131,7 +131,8 @@ class PodVolumes:
             place.mkdir(parents=True, exist_ok=True)
             place.chmod(0o777)
         elif volume.host_path is not None:
-            _check_host_path(volume.host_path)
+            if not place.exists():
+                place.mkdir(parents=True)
         else:
             raise ConfigurationError(
                 "this kind of volume is not supported here; there are configMap, secret, emptyDir,"
@@ -147,25 +148,21 @@ class PodVolumes:
         """Write the pod's hosts file."""
         lines = ["# Kubernetes-managed hosts file.", "127.0.0.1\tlocalhost", "::1\tlocalhost"]
         lines.append(f"{address}\t{pod.hostname}")
-        lines += [f"{alias.ip}\t{' '.join(alias.hostnames)}" for alias in pod.spec.host_aliases]
         self._directory.mkdir(parents=True, exist_ok=True)
         (self._directory / "etc-hosts").write_text("\n".join(lines) + "\n")
 
-    def mounts(
-        self, pod: KubeletPod, container: ContainerSpec, variables: Mapping[str, str]
-    ) -> tuple[Mount, ...]:
+    def mounts(self, pod: KubeletPod, container: ContainerSpec) -> tuple[Mount, ...]:
         """Return what to mount into a container. Raises ConfigurationError."""
         volumes = {volume.name: volume for volume in pod.spec.volumes}
-        found = [self._mount(m, volumes[m.name], variables) for m in container.volume_mounts]
+        found = [self._mount(mount, volumes[mount.name]) for mount in container.volume_mounts]
         if not any(mount.target == "/etc/hosts" for mount in found):
             found.append(Mount(str(self._directory / "etc-hosts"), "/etc/hosts"))
         return tuple(found)
 
-    def _mount(self, wanted: VolumeMount, volume: Volume, variables: Mapping[str, str]) -> Mount:
+    def _mount(self, wanted: VolumeMount, volume: Volume) -> Mount:
         source = self._place(volume)
-        inside = wanted.sub_path or expand(wanted.sub_path_expr, variables)
-        if inside:
-            source = _inside(source, inside, create=volume.empty_dir is not None)
+        if wanted.sub_path:
+            source = _inside(source, wanted.sub_path, create=volume.empty_dir is not None)
         generated = volume.empty_dir is None and volume.host_path is None
         return Mount(str(source), wanted.mount_path, wanted.read_only or generated)
 
@@ -217,18 +214,3 @@ def _inside(source: Path, inside: str, *, create: bool) -> Path:
     if source.resolve() not in resolved.parents:
         raise ConfigurationError(f"subPath {inside!r} leads out of the volume")
     return resolved
-
-
-def _check_host_path(host: HostPath) -> None:
-    path = Path(host.path)
-    match host.type:
-        case "DirectoryOrCreate":
-            path.mkdir(parents=True, exist_ok=True)
-        case "FileOrCreate":
-            path.touch()
-        case "Directory" if not path.is_dir():
-            raise ConfigurationError(f"hostPath type check failed: {host.path} is not a directory")
-        case "File" if not path.is_file():
-            raise ConfigurationError(f"hostPath type check failed: {host.path} is not a file")
-        case "" if not path.exists():
-            path.mkdir(parents=True)

@@ -16,7 +16,7 @@ from tests.kubelet.builders import EPOCH
 from tests.kubelet.support import Cluster, is_ready, pod, shell, status_of
 
 from devkube.kubelet.logs.files import LogFile
-from devkube.kubelet.logs.reading import LogError, LogOptions, read_log, read_log_options, tail_of
+from devkube.kubelet.logs.reading import LogError, LogOptions, read_log, read_log_options
 from devkube.kubelet.logs.server import PodLogs, choose_container
 from kubeloop.aio.clock import SystemClock
 from kubeloop.aio.tasks import finish
@@ -38,7 +38,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def log(tmp_path: Path, clock: Clock):
-    made = LogFile(tmp_path / "logs" / "0.log", clock=clock, limit=1000)
+    made = LogFile(tmp_path / "logs" / "0.log", clock=clock)
     yield made
     made.close()
 
@@ -75,7 +75,7 @@ async def test_times_are_shown_when_asked_for(log: LogFile, clock: Clock):
     )
 
 
-async def test_a_long_line_is_one_line_again(log: LogFile):
+async def test_a_long_line_stays_one_line(log: LogFile):
     log.feed(b"x" * 40_000 + b"\nend\n")
     shown = await text(log, timestamps=True)
     assert [len(line) for line in shown.splitlines()] == [40_000 + 31, 3 + 31]
@@ -89,18 +89,6 @@ async def test_the_last_lines_and_those_since_a_time(log: LogFile, clock: Clock)
     assert await text(log, tail=0) == ""
     assert await text(log, since=EPOCH + dt.timedelta(seconds=3)) == "3\n4\n"
     assert await text(log, limit=3) == "0\n1"
-    assert tail_of(log, lines=2, limit=3) == "\n4\n"
-
-
-async def test_old_lines_are_forgotten_when_the_log_is_full(log: LogFile):
-    for number in range(100):
-        log.feed(f"{number:03}\n".encode())
-    assert log.path.stat().st_size <= 1000
-    assert log.old_path.stat().st_size <= 1000
-    lines = (await text(log)).split()
-    assert lines[-1] == "099"
-    assert lines == [f"{n:03}" for n in range(int(lines[0]), 100)]
-    assert len(lines) > 20
 
 
 async def test_a_reader_that_follows_misses_nothing_and_ends_with_the_log(log: LogFile):
@@ -206,7 +194,7 @@ async def kubectl_logs(cluster: Cluster) -> AsyncIterator[Any]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not kubectls(), reason="no kubectl: make controlplane builds one")
-async def test_kubectl_reads_follows_and_looks_back(cluster: Cluster):
+async def test_kubectl_logs_follow_and_previous(cluster: Cluster):
     script = "echo one; echo two; until [ -e {mark} ]; do sleep 0.02; done; echo three; exit 1"
     mark = cluster.directory / "go"
     async with kubectl_logs(cluster) as kubectl:
@@ -233,7 +221,7 @@ async def test_kubectl_reads_follows_and_looks_back(cluster: Cluster):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not kubectls(), reason="no kubectl: make controlplane builds one")
-async def test_kubectl_is_told_that_a_container_waits(cluster: Cluster):
+async def test_kubectl_logs_of_a_waiting_container_gives_the_reason(cluster: Cluster):
     async with kubectl_logs(cluster) as kubectl:
         await cluster.create(pod({"name": "main", "image": "nginx:1"}))
         await cluster.until(lambda p: status_of(p)["state"].get("waiting", {}).get("message"))

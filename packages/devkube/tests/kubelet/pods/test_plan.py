@@ -18,7 +18,6 @@ from devkube.kubelet.pods.state import (
     Blocked,
     Changed,
     ContainerStage,
-    HookFailed,
     Probed,
     ProbeKind,
     RestartBackoff,
@@ -110,7 +109,7 @@ def test_the_first_restart_is_at_once_and_later_ones_rest_longer_and_longer():
     assert simulation.last.wake_at == 33
 
 
-def test_rests_are_counted_from_the_end_of_the_run():
+def test_back_off_is_counted_from_the_end_of_the_run():
     simulation = running()
     simulation.exited(code=1, now=0)
     simulation.started()
@@ -241,13 +240,6 @@ def test_a_failed_liveness_probe_stops_the_container_with_the_probes_grace():
     assert simulation.state.containers["main"].unhealthy is None
 
 
-def test_a_failed_hook_stops_the_container():
-    simulation = running()
-    assert simulation.observe(HookFailed("main")) == (
-        StopContainer("main", StopReason.POST_START, 30),
-    )
-
-
 def test_a_late_verdict_about_a_run_that_is_over_changes_nothing():
     simulation = running()
     simulation.exited(code=1)
@@ -255,20 +247,6 @@ def test_a_late_verdict_about_a_run_that_is_over_changes_nothing():
     simulation.observe(Probed("main", ProbeKind.READINESS, healthy=True))
     assert simulation.state == before
     assert simulation.state.containers["main"].stage is ContainerStage.STARTING
-
-
-def test_an_active_deadline_ends_the_pod():
-    simulation = running(activeDeadlineSeconds=20, restartPolicy="Never")
-    assert simulation.last.wake_at == 20
-    assert simulation.plan(20) == (StopContainer("main", StopReason.DEADLINE, 50),)
-    assert simulation.exited(code=143) == (FinishPod(remove=False),)
-
-
-def test_a_deadline_counts_from_the_pods_start_also_under_a_later_kubelet():
-    simulation = PodSimulation(
-        pod(activeDeadlineSeconds=20, status={"startTime": "2029-12-31T23:59:45Z"})
-    )
-    assert simulation.last.wake_at == 5
 
 
 def test_a_pod_that_has_ended_is_removed_when_it_is_deleted_later():

@@ -36,7 +36,7 @@ def test_a_new_pod_is_pending_and_its_containers_are_being_created():
     }
 
 
-def test_a_running_pod_says_where_it_is_and_since_when():
+def test_a_running_pod_has_addresses_and_a_start_time():
     simulation = PodSimulation(pod())
     simulation.prepared()
     simulation.started(now=3)
@@ -142,7 +142,7 @@ def test_a_program_that_did_not_start_is_shown_as_kubernetes_does():
     assert status.phase == "Failed"
 
 
-def test_a_container_that_cannot_be_configured_waits_and_says_so():
+def test_a_container_with_a_config_error_waits_with_the_reason():
     simulation = PodSimulation(pod())
     simulation.prepared()
     simulation.observe(
@@ -172,15 +172,6 @@ def test_phases_of_pods_that_end():
         reason = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}[phase]
         assert status.condition("ContainersReady").reason == reason  # type: ignore[union-attr]
         assert conditions(status)["PodReadyToStartContainers"] == "False"
-
-
-def test_a_pod_past_its_deadline_has_failed_with_that_reason():
-    simulation = PodSimulation(pod(activeDeadlineSeconds=5, restartPolicy="Never"))
-    simulation.prepared()
-    simulation.started()
-    simulation.plan(5)
-    status = status_of(simulation)
-    assert (status.phase, status.reason) == ("Failed", "DeadlineExceeded")
 
 
 def test_a_pod_that_is_going_keeps_its_address_and_readiness():

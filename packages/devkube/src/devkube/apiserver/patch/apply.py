@@ -12,7 +12,6 @@ from devkube.apiserver.patch.managed_fields import (
     FieldManager,
     FieldSet,
     ManagedFieldsEntry,
-    capped,
     read_entries,
     show_path,
     timeless,
@@ -169,7 +168,7 @@ class FieldTracker:
             known = entries.pop(manager, None)
             fields = taken.union(known.fields) if known is not None else taken
             entries[manager] = self._entry(call, fields)
-        write_entries(new, capped(entries))
+        write_entries(new, entries)
 
     def _compare(self, call: Call, old: JsonObject, new: JsonObject) -> Comparison:
         change = compare(old, new, call.served.type).without(_UNOWNED)

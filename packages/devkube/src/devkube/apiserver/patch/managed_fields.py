@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 
 _SELF = "."
-_UPDATERS_LIMIT = 10
-_ANCIENT = "ancient-changes"
 
 
 class FieldSet:
@@ -246,25 +244,6 @@ def _write_entry(manager: FieldManager, entry: ManagedFieldsEntry) -> JsonObject
     if manager.subresource:
         written["subresource"] = manager.subresource
     return written
-
-
-def capped(entries: Entries) -> Entries:
-    """Merge the oldest updaters into one when there are too many of them."""
-    updaters = sorted(
-        (pair for pair in entries.items() if pair[0].operation == "Update"),
-        key=lambda pair: pair[1].time,
-    )
-    surplus = len(updaters) - _UPDATERS_LIMIT
-    if surplus <= 0:
-        return entries
-    result = dict(entries)
-    for manager, entry in updaters[: surplus + 1]:
-        del result[manager]
-        ancient = FieldManager(_ANCIENT, "Update", manager.version)
-        known = result.get(ancient)
-        fields = known.fields.union(entry.fields) if known is not None else entry.fields
-        result[ancient] = dataclasses.replace(entry, fields=fields)
-    return result
 
 
 def timeless(obj: JsonObject) -> JsonObject:

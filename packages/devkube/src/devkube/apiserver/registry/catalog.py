@@ -46,7 +46,7 @@ _PACKAGES = {
 }
 # What is served below a resource. Streams to a node are the kubelet's to register.
 _SUBRESOURCES = ("binding", "finalize", "scale", "status", "token")
-_LEFT_OUT = ("bindings", "componentstatuses")
+_LEFT_OUT = ("bindings", "componentstatuses", "localsubjectaccessreviews")
 
 
 def _paths(*names_: str) -> dict[str, tuple[str, ...]]:

@@ -141,26 +141,16 @@ class CollectionLister:
         asked, match = read_version(call), call.query.get("resourceVersionMatch", "")
         current = self._store.version
         if "sendInitialEvents" in call.query:
-            raise bad_match(
-                status.forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")
-            )
+            raise _forbidden("is forbidden for list", "sendInitialEvents")
         if match not in ("", "Exact", "NotOlderThan"):
             raise bad_match(status.unsupported(_MATCH, match, ["Exact", "NotOlderThan", ""]))
         if match and asked is None:
-            raise bad_match(
-                status.forbidden(
-                    _MATCH, "resourceVersionMatch is forbidden unless resourceVersion is provided"
-                )
-            )
+            raise _forbidden("is forbidden unless resourceVersion is provided")
         if asked is not None and asked > current:
             raise status.too_large(asked, current)
         if match == "Exact":
             if not asked:
-                raise bad_match(
-                    status.forbidden(
-                        _MATCH, 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-                    )
-                )
+                raise _forbidden('"exact" is forbidden for resourceVersion "0"')
             if asked < collection.log.compacted:
                 raise status.expired(
                     f"The resourceVersion for the provided list is too old: {asked}"
@@ -212,6 +202,10 @@ def _expired(token: ContinueToken) -> status.StatusError:
     return refusal
 
 
+def _forbidden(why: str, field: str = _MATCH) -> status.StatusError:
+    return bad_match(status.forbidden(field, f"{field} {why}"))
+
+
 def bad_match(error: status.FieldError) -> status.StatusError:
     """422: `resourceVersionMatch` does not go with the other parameters."""
     return status.invalid_options("ListOptions", error)
@@ -236,16 +230,11 @@ def read_watch(call: Call, current: int) -> WatchRequest:
     match = call.query.get("resourceVersionMatch", "")
     bookmarks = flag(call.query, "allowWatchBookmarks")
     if send is None and match:
-        raise bad_match(
-            status.forbidden(
-                "resourceVersionMatch",
-                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
-            )
-        )
+        raise _forbidden("is forbidden for watch unless sendInitialEvents is provided")
     if send is not None and match != "NotOlderThan":
         raise bad_match(
             status.forbidden(
-                "resourceVersionMatch",
+                _MATCH,
                 "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
             )
         )

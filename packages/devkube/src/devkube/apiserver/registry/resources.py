@@ -1,21 +1,24 @@
 """Resources: what is served where, and how objects of each kind behave.
 
-A `ServedResource` is one plural in one group, a `ServedVersion` is one of its versions. A `Strategy` holds
-what differs between kinds: decoding, defaults, what a write may change, validation.
+A `ServedResource` is one plural in one group, a `ServedVersion` is one of its versions. A strategy holds
+what differs between kinds (decoding, defaults, what a write may change, validation); its methods change the
+object that they are given, in place.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from devkube.apiserver import status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
+    from devkube.apiserver.crd.serving import CustomStrategy
     from devkube.apiserver.schema.types import Type
     from devkube.apiserver.status import FieldError
+    from devkube.apiserver.validation.strategy import BuiltinStrategy
     from kubeloop.objects.meta import JsonObject
 
 
@@ -74,47 +77,6 @@ class ServedVersion:
         return self.load is no_conversion
 
 
-class Strategy(Protocol):
-    """How objects of one kind behave. Methods change the object they are given, in place."""
-
-    @property
-    def tracks_generation(self) -> bool:
-        """Whether a change of the wished state counts the generation up."""
-
-    @property
-    def blind_update(self) -> bool:
-        """Whether an update without resourceVersion is taken."""
-
-    @property
-    def selectable(self) -> Mapping[str, tuple[str, ...]]:
-        """Fields that field selectors may name, beside name and namespace, and their paths."""
-
-    def decode(self, obj: JsonObject, served: ServedVersion) -> tuple[JsonObject, list[str]]:
-        """Return the object as its type allows, and the paths of fields that it does not know."""
-
-    def default(self, obj: JsonObject, served: ServedVersion) -> None:
-        """Fill in what the user left out."""
-
-    def prepare_create(self, obj: JsonObject, served: ServedVersion) -> None:
-        """Remove what a user may not set at creation."""
-
-    def prepare_update(self, new: JsonObject, old: JsonObject, served: ServedVersion) -> None:
-        """Put back what an update through the main resource may not change."""
-
-    def validate(self, obj: JsonObject, served: ServedVersion) -> list[FieldError]:
-        """Return what is wrong with a new object."""
-
-    def ratchet(
-        self, errors: list[FieldError], new: JsonObject, old: JsonObject
-    ) -> list[FieldError]:
-        """Return those findings of `validate` that count against a change."""
-
-    def validate_update(
-        self, new: JsonObject, old: JsonObject, served: ServedVersion
-    ) -> list[FieldError]:
-        """Return what is wrong with a change, beyond `validate`."""
-
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ServedResource:
     """One resource: a plural in a group, in one or several versions."""
@@ -126,7 +88,7 @@ class ServedResource:
     list_kind: str
     namespaced: bool
     versions: tuple[ServedVersion, ...]
-    strategy: Strategy
+    strategy: BuiltinStrategy | CustomStrategy
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ALL_VERBS

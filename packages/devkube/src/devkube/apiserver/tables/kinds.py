@@ -126,27 +126,18 @@ def _subjects(kind: str) -> Cell:
 
 
 def _external_address(obj: JsonObject, _now: dt.datetime) -> str:
-    extra = ",".join(get(obj, "spec", "externalIPs", default=[]))
     match get(obj, "spec", "type"):
         case "ExternalName":
             return str(get(obj, "spec", "externalName", default=""))
         case "LoadBalancer":
-            return ",".join(filter(None, (_load_balancer(obj), extra))) or "<pending>"
+            return "<pending>"
         case _:
-            return extra or NONE
-
-
-def _load_balancer(obj: JsonObject) -> str:
-    found = get(obj, "status", "loadBalancer", "ingress", default=[])
-    return ",".join(item.get("ip") or item.get("hostname", "") for item in found)
+            return NONE
 
 
 def _service_ports(obj: JsonObject, _now: dt.datetime) -> str:
-    texts = []
-    for port in get(obj, "spec", "ports", default=[]):
-        node_port = f":{port['nodePort']}" if port.get("nodePort") else ""
-        texts.append(f"{port.get('port')}{node_port}/{port.get('protocol', 'TCP')}")
-    return ",".join(texts) or NONE
+    ports = get(obj, "spec", "ports", default=[])
+    return ",".join(f"{p.get('port')}/{p.get('protocol', 'TCP')}" for p in ports) or NONE
 
 
 def _some(items: list[str], empty: str) -> str:

@@ -1,27 +1,25 @@
-"""The logs of a pod's containers, written: lines with their times, in files that stay small.
+"""The logs of a pod's containers, written: lines, each after its time.
 
-Each line is `TIME STREAM TAG TEXT`, as Kubernetes' container runtimes write it; TAG is P where a
-long line goes on in the next entry, F otherwise. A full file becomes the old one, and the old one
-before it is removed. Of every container the present run and the one before are kept. Output is read
-from a pipe without a thread and without waiting.
+Of every container the present run and the one before are kept, each in a file that grows as long as the run
+prints. Output is read from a pipe without a thread and without waiting.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Callable
     from pathlib import Path
 
     from kubeloop.aio.clock import Clock
 
 
-_LONGEST_LINE = 16 * 1024
+_LONGEST_LINE = 1024 * 1024
 _CHUNK = 64 * 1024
 _KEPT = 2
 
@@ -29,18 +27,14 @@ _KEPT = 2
 class LogFile:
     """Written by one, read by many; readers that follow wait on `grown`."""
 
-    def __init__(self, path: Path, *, clock: Clock, limit: int = 10 * 1024 * 1024) -> None:
+    def __init__(self, path: Path, *, clock: Clock) -> None:
         self.path = path
         self._clock = clock
-        self._limit = limit
         self._rest = b""
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab", buffering=0)
-        self._size = path.stat().st_size
         self._waiting: set[asyncio.Future[None]] = set()
         self.is_closed = False
-        self.turns = 0
-        """How often a full file was put aside."""
 
     @classmethod
     def left_by(cls, path: Path, *, clock: Clock) -> LogFile:
@@ -49,28 +43,22 @@ class LogFile:
         log.close()
         return log
 
-    @property
-    def old_path(self) -> Path:
-        """Where the entries before the present file's are."""
-        return self.path.with_name(self.path.name + ".1")
-
     def feed(self, data: bytes) -> None:
         """Take what was printed."""
         lines = (self._rest + data).split(b"\n")
         self._rest = lines.pop()
-        stamp = _stamp(self._clock.now())
-        entries = [entry for line in lines for entry in _entries(stamp, line, ended=True)]
-        while len(self._rest) >= _LONGEST_LINE:
-            entries.append(stamp + b" stdout P " + self._rest[:_LONGEST_LINE] + b"\n")
-            self._rest = self._rest[_LONGEST_LINE:]
-        self._append(b"".join(entries))
+        if len(self._rest) >= _LONGEST_LINE:
+            lines.append(self._rest)
+            self._rest = b""
+        stamp = stamp_of(self._clock.now())
+        self._append(b"".join(b"%s %s\n" % (stamp, line) for line in lines))
 
     def close(self) -> None:
         """Take no more; a last line without an end is kept as it is."""
         if self.is_closed:
             return
         if self._rest:
-            self._append(b"".join(_entries(_stamp(self._clock.now()), self._rest, ended=False)))
+            self._append(b"%s %s" % (stamp_of(self._clock.now()), self._rest))
             self._rest = b""
         self._file.close()
         self.is_closed = True
@@ -80,7 +68,6 @@ class LogFile:
         """Forget it all."""
         self.close()
         self.path.unlink(missing_ok=True)
-        self.old_path.unlink(missing_ok=True)
 
     async def grown(self) -> None:
         """Wait until there is more, or there will be none."""
@@ -96,19 +83,9 @@ class LogFile:
     def _append(self, data: bytes) -> None:
         if not data or self.is_closed:
             return
-        if self._size and self._size + len(data) > self._limit:
-            self._turn()
         with contextlib.suppress(OSError):  # a full disk must not end the kubelet
             self._file.write(data)
-        self._size += len(data)
         self._wake()
-
-    def _turn(self) -> None:
-        self._file.close()
-        self.path.replace(self.old_path)
-        self._file = self.path.open("ab", buffering=0)
-        self._size = 0
-        self.turns += 1
 
     def _wake(self) -> None:
         for future in self._waiting:
@@ -116,16 +93,9 @@ class LogFile:
                 future.set_result(None)
 
 
-def _stamp(now: dt.datetime) -> bytes:
-    return now.strftime("%Y-%m-%dT%H:%M:%S.%f000Z").encode()
-
-
-def _entries(stamp: bytes, line: bytes, *, ended: bool) -> list[bytes]:
-    parts = [line[at : at + _LONGEST_LINE] for at in range(0, len(line), _LONGEST_LINE)] or [b""]
-    tags = [b"P"] * (len(parts) - 1) + [b"F" if ended else b"P"]
-    return [
-        b"%s stdout %s %s\n" % (stamp, tag, part) for tag, part in zip(tags, parts, strict=True)
-    ]
+def stamp_of(moment: dt.datetime) -> bytes:
+    """Return a time as lines begin with it; they sort as their times do."""
+    return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z").encode()
 
 
 class OutputPipe:
@@ -177,10 +147,9 @@ class OutputPipe:
 class PodLogStore:
     """Opens, keeps and forgets logs; what an earlier kubelet left is there from the beginning."""
 
-    def __init__(self, directory: Path, *, clock: Clock, limit: int) -> None:
+    def __init__(self, directory: Path, *, clock: Clock) -> None:
         self._directory = directory
         self._clock = clock
-        self._limit = limit
         self._logs: dict[str, list[LogFile]] = {}
         for path in sorted(directory.glob("*/*.log"), key=lambda path: int(path.stem)):
             log = LogFile.left_by(path, clock=clock)
@@ -195,7 +164,7 @@ class PodLogStore:
     def open(self, container: str, attempt: int) -> LogFile:
         """Begin the log of a run; the oldest is forgotten."""
         path = self._directory / container / f"{attempt}.log"
-        log = LogFile(path, clock=self._clock, limit=self._limit)
+        log = LogFile(path, clock=self._clock)
         logs = self._logs.setdefault(container, [])
         logs[:] = [known for known in logs if known.path != path]
         logs.append(log)

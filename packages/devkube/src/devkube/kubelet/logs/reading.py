@@ -10,6 +10,7 @@ import dataclasses
 import datetime as dt
 from typing import TYPE_CHECKING
 
+from devkube.kubelet.logs.files import stamp_of
 from kubeloop.objects.times import parse_time
 
 if TYPE_CHECKING:
@@ -42,8 +43,7 @@ class _Shape:
     def __init__(self, options: LogOptions) -> None:
         self._options = options
         self._left = options.limit
-        self._since = b"" if options.since is None else _stamp(options.since)
-        self._continues = False
+        self._since = b"" if options.since is None else stamp_of(options.since)
 
     @property
     def is_full(self) -> bool:
@@ -56,49 +56,29 @@ class _Shape:
 
     def show(self, entries: Iterable[bytes]) -> bytes:
         """Return what entries look like."""
-        shown = b"".join(map(self._one, entries))
+        timed = self._options.timestamps
+        shown = b"".join(entry if timed else entry.partition(b" ")[2] for entry in entries)
         if self._left is not None:
             shown = shown[: max(0, self._left)]
             self._left -= len(shown)
         return shown
 
-    def _one(self, entry: bytes) -> bytes:
-        stamp, _, rest = entry.partition(b" ")
-        _, _, rest = rest.partition(b" ")
-        tag, _, text = rest.partition(b" ")
-        first, self._continues = not self._continues, tag == b"P"
-        end = b"" if tag == b"P" else b"\n"
-        prefix = stamp + b" " if self._options.timestamps and first else b""
-        return prefix + text + end
-
 
 async def read_log(log: LogFile, options: LogOptions) -> AsyncIterator[bytes]:
     """Yield a log piece by piece; with `follow` until its container has ended."""
     shape = _Shape(options)
-    position, turns = log.path.stat().st_size, log.turns
-    present = _entries(_lines(log.path, 0, position))
-    past = _entries(_lines(log.old_path, 0, None)) if log.old_path.exists() else iter(())
-    for piece in _grouped(_selected((*past, *present), shape, options.tail)):
+    position = log.path.stat().st_size
+    for piece in _grouped(_selected(_lines(log.path, 0, position), shape, options.tail)):
         yield shape.show(piece)
     while options.follow and not shape.is_full:
-        if turns != log.turns:
-            yield shape.show(_entries(_lines(log.old_path, position, None)))
-            position, turns = 0, log.turns
         size = log.path.stat().st_size
         if size > position:
-            yield shape.show(_entries(_lines(log.path, position, size)))
+            yield shape.show(_lines(log.path, position, size))
             position = size
         elif log.is_closed:
             return
         else:
             await log.grown()
-
-
-def tail_of(log: LogFile, *, lines: int, limit: int) -> str:
-    """Return a log's last lines, for a message."""
-    shape = _Shape(LogOptions(tail=lines))
-    entries = _selected(_entries(_lines(log.path, 0, None)), shape, lines)
-    return shape.show(entries)[-limit:].decode(errors="replace")
 
 
 def _selected(entries: Iterable[bytes], shape: _Shape, tail: int | None) -> Iterable[bytes]:
@@ -119,25 +99,14 @@ def _grouped(entries: Iterable[bytes]) -> Iterator[list[bytes]]:
         yield group
 
 
-def _entries(lines: Iterable[bytes]) -> Iterator[bytes]:
-    return (line.rstrip(b"\n") for line in lines)
-
-
-def _lines(path: Path, start: int, end: int | None) -> Iterator[bytes]:
+def _lines(path: Path, start: int, end: int) -> Iterator[bytes]:
     with path.open("rb") as file:
         file.seek(start)
-        if end is None:
-            yield from file
-            return
         for line in file:
-            start += len(line)
-            yield line
             if start >= end:
                 return
-
-
-def _stamp(moment: dt.datetime) -> bytes:
-    return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%f000Z").encode()
+            start += len(line)
+            yield line
 
 
 class LogError(Exception):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from devkube.apiserver import status
 from devkube.kubelet.logs.reading import LogError, read_log_options
 
 if TYPE_CHECKING:
@@ -49,11 +50,12 @@ class PodLogs:
         self._clock = clock
 
     async def answer(self, call: Call, request: web.BaseRequest) -> web.StreamResponse:
-        """Send the log, or a Status that says why not."""
+        """Send the log. Raises StatusError that says why not."""
         try:
             pieces = self._open(call)
         except LogError as error:
-            return _refusal(error)
+            reason = _REASONS.get(error.code, "InternalError")
+            raise status.failure(error.code, reason, str(error)) from error
         if pieces is None:
             return web.Response(body=b"", content_type="text/plain")
         return await stream_log(request, pieces)
@@ -86,16 +88,3 @@ def choose_container(pod: JsonObject, wanted: str) -> str:
     if init:
         choice += f" or one of the init containers: [{' '.join(init)}]"
     raise LogError(f"a container name must be specified for pod {name}, {choice}")
-
-
-def _refusal(error: LogError) -> web.Response:
-    document = {
-        "kind": "Status",
-        "apiVersion": "v1",
-        "metadata": {},
-        "status": "Failure",
-        "message": str(error),
-        "reason": _REASONS.get(error.code, "InternalError"),
-        "code": error.code,
-    }
-    return web.json_response(document, status=error.code)

@@ -20,12 +20,10 @@ from typing import TYPE_CHECKING
 
 from devkube.kubelet.environment import ConfigurationError
 from devkube.kubelet.logs.files import OutputPipe
-from devkube.kubelet.logs.reading import tail_of
 from devkube.kubelet.pod_types import ContainerStateWaiting
 from devkube.kubelet.pods.state import (
     Blocked,
     Exited,
-    HookFailed,
     Probed,
     ProbeKind,
     Started,
@@ -54,7 +52,6 @@ _LEAST_GRACE = 2.0
 _KILLING = {
     StopReason.LIVENESS: "Container {name} failed liveness probe, will be restarted",
     StopReason.STARTUP: "Container {name} failed startup probe, will be restarted",
-    StopReason.POST_START: "FailedPostStartHook",
 }
 _SCANS = (0.3, 0.7, 2.0, 7.0)
 """Seconds between scans: programs take their time to listen."""
@@ -65,7 +62,6 @@ _START_ERROR = (
     " create failed: unable to start container process: "
 )
 _CONFIG_RETRY = 10.0
-_MESSAGE_LINES, _MESSAGE_BYTES = 80, 2048
 
 
 class ContainerStop:
@@ -249,8 +245,7 @@ class ContainerRunner:
             log.close()
         if self._process is not None:
             code = await self._process.wait()
-            message = self._last_words(code, log)
-            context.report(Exited(self.name, code, context.now(), message))
+            context.report(Exited(self.name, code, context.now()))
 
     async def _start(self, spec: ProcessSpec, output: OutputPipe) -> None:
         self._context.events.normal(self.name, "Created", "Container created")
@@ -267,16 +262,9 @@ class ContainerRunner:
         context.report(Started(self.name, self.container_id, context.now(), started, ready))
         context.events.normal(self.name, "Started", "Container started")
         async with BackgroundTasks() as helpers:
-            helpers.start(self._after_start(), name=f"postStart {self.name}")
             helpers.start(self._probe_loop().run(), name=f"probes {self.name}")
             helpers.start(self._watch_sockets(), name=f"sockets {self.name}")
             await self._process.wait()
-
-    def _last_words(self, code: int, log: LogFile) -> str:
-        policy = self._container.termination_message_policy
-        if code == 0 or policy != "FallbackToLogsOnError":
-            return ""
-        return tail_of(log, lines=_MESSAGE_LINES, limit=_MESSAGE_BYTES)
 
     # Beside it
 
@@ -306,16 +294,6 @@ class ContainerRunner:
         del kind
         reason = "ProbeWarning" if warning else "Unhealthy"
         self._context.events.warning(self.name, reason, message)
-
-    async def _after_start(self) -> None:
-        hook = self._container.lifecycle.post_start
-        if hook is None:
-            return
-        outcome = await self._checks().hook(hook)
-        if not outcome.healthy:
-            text = f"PostStartHook failed: {outcome.message}"
-            self._context.events.warning(self.name, "FailedPostStartHook", text)
-            self._context.report(HookFailed(self.name))
 
     async def _watch_sockets(self) -> None:
         assert self._process is not None

@@ -23,7 +23,6 @@ from devkube.kubelet.pods.state import (
     RestartBackoff,
     StopReason,
 )
-from kubeloop.objects.times import parse_time
 
 if TYPE_CHECKING:
     from devkube.kubelet.container_types import ContainerSpec
@@ -160,30 +159,13 @@ class _Planner:
     # Ending
 
     def _note_ending(self) -> None:
-        pod, ending = self._pod, self._state.ending
+        pod = self._pod
         if pod.is_deleted:
             grace = pod.metadata.deletion_grace_period_seconds
             self._end(
                 StopReason.DELETED,
                 pod.spec.termination_grace_period_seconds if grace is None else grace,
             )
-        elif ending is None and self._is_overdue():
-            self._end(StopReason.DEADLINE, pod.spec.termination_grace_period_seconds)
-
-    def _is_overdue(self) -> bool:
-        limit = self._pod.spec.active_deadline_seconds
-        if limit is None:
-            return False
-        begun = self._pod.status.start_time
-        if begun is None:
-            due = self._state.started_at.loop + limit
-        else:
-            age = (self._now.wall - parse_time(begun)).total_seconds()
-            due = self._now.loop + limit - age
-        if self._now.loop >= due:
-            return True
-        self._wake(due)
-        return False
 
     def _end(self, why: StopReason, grace: float) -> None:
         """Begin to end the pod; a second wish may only shorten the first one's patience."""

@@ -20,7 +20,7 @@ from devkube.kubelet.volumes import PodVolumes, VolumeError
 from kubeloop.aio.backoff import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from devkube.addresses import AddressPool
@@ -150,7 +150,7 @@ class PodSandbox:
             env=variables,
             cwd=container.working_dir or "/",
             hostname=pod.hostname,
-            mounts=self._volumes.mounts(pod, container, variables) if isolated else (),
+            mounts=self._volumes.mounts(pod, container) if isolated else (),
         )
 
     def _base_environment(self, pod: KubeletPod) -> dict[str, str]:
@@ -168,7 +168,7 @@ class PodSandbox:
 
     def _facts(self) -> DownwardContext:
         host = self._node.settings.node_address
-        return DownwardContext(self._pod(), self._address, host, self._node.capacity)
+        return DownwardContext(self._pod(), self._address, host)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +184,6 @@ class NodeContext:
     addresses: AddressPool
     recorder: EventRecorder
     clock: Clock
-    capacity: Mapping[str, str]
     api_server: tuple[str, int]
     started_at: float
     """When the kubelet began (loop time)."""

@@ -49,12 +49,10 @@ class StopReason(enum.Enum):
     """Why a container, or the whole pod, is stopped."""
 
     DELETED = enum.auto()
-    DEADLINE = enum.auto()
     COMPLETED = enum.auto()
     INIT_FAILED = enum.auto()
     LIVENESS = enum.auto()
     STARTUP = enum.auto()
-    POST_START = enum.auto()
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,7 +189,6 @@ class Exited:
     name: str
     code: int
     at: Moment
-    message: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -206,20 +203,11 @@ class Probed:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class HookFailed:
-    """The postStart hook failed."""
-
-    name: str
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
 class Changed:
     """Something that the pod refers to changed: what was blocked may be tried again."""
 
 
-PodFact: TypeAlias = (
-    Prepared | Changed | Started | Blocked | StartFailed | Exited | Probed | HookFailed
-)
+PodFact: TypeAlias = Prepared | Changed | Started | Blocked | StartFailed | Exited | Probed
 
 
 def observe(state: PodState, fact: PodFact) -> PodState:
@@ -234,7 +222,7 @@ def observe(state: PodState, fact: PodFact) -> PodState:
 
 
 def _changed(
-    run: ContainerRun, fact: Started | Blocked | StartFailed | Exited | Probed | HookFailed
+    run: ContainerRun, fact: Started | Blocked | StartFailed | Exited | Probed
 ) -> ContainerRun:
     match fact:
         case Started():
@@ -249,8 +237,6 @@ def _changed(
             return _exited(run, fact)
         case Probed():
             return _probed(run, fact)
-        case HookFailed():
-            return dataclasses.replace(run, unhealthy=StopReason.POST_START)
 
 
 def _started(run: ContainerRun, fact: Started) -> ContainerRun:
@@ -289,7 +275,6 @@ def _exited(run: ContainerRun, fact: Exited) -> ContainerRun:
     ended = ContainerExit(
         code=fact.code,
         reason="Completed" if fact.code == 0 else "Error",
-        message=fact.message,
         at=fact.at,
         container_id=run.container_id,
         started_at=run.started_at,

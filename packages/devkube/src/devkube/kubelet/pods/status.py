@@ -12,6 +12,8 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from devkube.kubelet.pod_types import (
     TERMINAL,
     ContainerState,
@@ -41,8 +43,6 @@ if TYPE_CHECKING:
     from devkube.kubelet.pod_types import KubeletPod
 
 
-_DEADLINE = "DeadlineExceeded"
-_DEADLINE_MESSAGE = "Pod was active on the node longer than the specified deadline"
 _LOST_CODE = 137
 _LOST_REASON = "ContainerStatusUnknown"
 _LOST_MESSAGE = "The container could not be located when the pod was terminated"
@@ -138,12 +138,10 @@ def compute_status(
     pod: KubeletPod, state: PodState, *, before: PodStatus, host: str, now: dt.datetime
 ) -> PodStatus:
     """Return the status; `before` is the one last written, whose transition times go on."""
-    overdue = state.ending is not None and state.ending.why is StopReason.DEADLINE
-    phase = _phase(pod, state)
     status = PodStatus(
-        phase=phase,
-        reason=_DEADLINE if overdue else before.reason,
-        message=_DEADLINE_MESSAGE if overdue else before.message,
+        phase=_phase(pod, state),
+        reason=before.reason,
+        message=before.message,
         host_ip=host,
         host_ips=(PodIP(host),),
         pod_ip=state.address or before.pod_ip,
@@ -153,15 +151,8 @@ def compute_status(
         init_container_statuses=_statuses(pod, state, init=True),
         container_statuses=_statuses(pod, state, init=False),
     )
-    return _with_conditions(pod, state, status, before, now)
-
-
-def _with_conditions(
-    pod: KubeletPod, state: PodState, status: PodStatus, before: PodStatus, now: dt.datetime
-) -> PodStatus:
     made = conditions(pod, state, status, before=before, now=format_time(now))
-    fields = {name: getattr(status, name) for name in PodStatus.__struct_fields__}
-    return PodStatus(**{**fields, "conditions": made})
+    return msgspec.structs.replace(status, conditions=made)
 
 
 # Containers
@@ -237,7 +228,7 @@ class _Count:
 
 
 def _phase(pod: KubeletPod, state: PodState) -> str:
-    if state.finished or (state.ending is not None and state.ending.why is StopReason.DEADLINE):
+    if state.finished:
         return _final_phase(pod, state)
     if not state.initialized and _init_is_pending(pod, state):
         return "Pending"
@@ -280,7 +271,7 @@ def _count(pod: KubeletPod, state: PodState) -> _Count:
 def _final_phase(pod: KubeletPod, state: PodState) -> str:
     if state.ending is None:
         return pod.status.phase  # it had ended before this kubelet saw it
-    if state.ending.why in (StopReason.DEADLINE, StopReason.INIT_FAILED):
+    if state.ending.why is StopReason.INIT_FAILED:
         return "Failed"
     runs = [state.containers[container.name] for container in pod.spec.containers]
     return "Succeeded" if all(run.succeeded for run in runs) else "Failed"
@@ -306,49 +297,25 @@ def restore_state(pod: KubeletPod, now: Moment) -> PodState:
 def _run(status: ContainerStatus | None, now: Moment) -> ContainerRun:
     if status is None:
         return ContainerRun()
-    state, last = status.state, status.last_state.terminated
-    before = None if last is None else _exit(last, now)
-    if state.running is not None:
-        return _over(status, _lost(status, now), before)
-    if state.terminated is not None:
-        return _over(status, _exit(state.terminated, now), before)
-    if before is not None:
-        return _over(status, before, None)
-    return ContainerRun(attempt=status.restart_count)
-
-
-def _over(
-    status: ContainerStatus, ended: ContainerExit, last: ContainerExit | None
-) -> ContainerRun:
+    ended = status.state.terminated or status.last_state.terminated
+    if status.state.running is None and ended is None:
+        return ContainerRun(attempt=status.restart_count)
+    if status.state.running is not None or ended is None:
+        ended = ContainerStateTerminated(
+            _LOST_CODE, _LOST_REASON, _LOST_MESSAGE, container_id=status.container_id
+        )
     return ContainerRun(
         stage=ContainerStage.EXITED,
         attempt=status.restart_count,
         container_id=ended.container_id,
-        exit=ended,
-        last=last,
-    )
-
-
-def _lost(status: ContainerStatus, now: Moment) -> ContainerExit:
-    assert status.state.running is not None
-    return ContainerExit(
-        code=_LOST_CODE,
-        reason=_LOST_REASON,
-        message=_LOST_MESSAGE,
-        at=now,
-        container_id=status.container_id,
-        started_at=_time(status.state.running.started_at),
-    )
-
-
-def _exit(seen: ContainerStateTerminated, now: Moment) -> ContainerExit:
-    return ContainerExit(
-        code=seen.exit_code,
-        reason=seen.reason,
-        message=seen.message,
-        at=Moment(now.loop, _time(seen.finished_at) or now.wall),
-        container_id=seen.container_id,
-        started_at=_time(seen.started_at),
+        exit=ContainerExit(
+            code=ended.exit_code,
+            reason=ended.reason,
+            message=ended.message,
+            at=Moment(now.loop, _time(ended.finished_at) or now.wall),
+            container_id=ended.container_id,
+            started_at=_time(ended.started_at),
+        ),
     )
 
 

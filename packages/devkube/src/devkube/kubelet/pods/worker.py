@@ -57,8 +57,7 @@ class PodWorker:
         self._preparing: asyncio.Task[None] | None = None
         self._events = PodEvents(node.recorder, lambda: self._pod)
         self._writer = StatusWriter(node.pods, pod, retry=node.settings.retry)
-        limit = node.settings.log_limit
-        self._logs = PodLogStore(self._directory / "logs", clock=node.clock, limit=limit)
+        self._logs = PodLogStore(self._directory / "logs", clock=node.clock)
         self._sandbox = PodSandbox(
             lambda: self._pod, node, self._directory, events=self._events, report=self._report
         )

@@ -1,8 +1,8 @@
 """The first process of a container: sets up its mounts, runs the program, and reaps the rest.
 
-With namespaces it is PID 1 of its own PID namespace: when it ends, the kernel kills whatever the
-program left. Without, it adopts orphans and kills its descendants itself. It is never the program's
-replacement but its parent, so that the program's signals work as they do outside of a container.
+It adopts orphans and kills its descendants when the program has ended: a container sees the machine's
+processes, and none of its own outlives it. It is never the program's replacement but its parent, so that
+the program's signals work as they do outside of a container.
 
 Signals: SIGTERM is passed to the program's process group, SIGUSR1 kills everything. It ends with the
 program's exit code, 128 plus the signal's number where a signal ended it.
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from devkube.kubelet.supervisor.spec import Isolation, Mount, ProcessSpec
 
 
-_PROC_FLAGS = linux.MS_NOSUID | linux.MS_NODEV | linux.MS_NOEXEC
 # Flags of a mount that a user namespace may not take away when it mounts again.
 _KEPT = (
     (os.ST_NOSUID, linux.MS_NOSUID),
@@ -50,14 +49,6 @@ _INHERITED = 3
 def make_private() -> None:
     """Keep the mounts of this mount namespace from spreading."""
     linux.mount("none", "/", flags=linux.MS_REC | linux.MS_PRIVATE)
-
-
-def mount_proc() -> None:
-    """Show this PID namespace's processes in /proc; where that is forbidden, the outer ones stay."""
-    try:
-        linux.mount("proc", "/proc", kind="proc", flags=_PROC_FLAGS)
-    except PermissionError:
-        return
 
 
 def bind_all(mounts: Iterable[Mount]) -> None:
@@ -156,8 +147,7 @@ class ContainerInit:
         self, spec: ProcessSpec, isolation: Isolation, *, result: int, output: int
     ) -> None:
         self._spec = spec
-        self._own_namespaces = isolation.has_namespaces and not spec.join
-        self._joins = isolation.has_namespaces and bool(spec.join)
+        self._namespaces = isolation.has_namespaces
         self._result = result
         self._output = output
 
@@ -170,24 +160,20 @@ class ContainerInit:
             self._fail(f"error setting up the container: {error}")
         self._let_go()
         code = self._accompany(program)
-        if not self._own_namespaces:
-            linux.kill_descendants()
+        linux.kill_descendants()
         os._exit(code)
 
     def _set_up(self) -> None:
-        linux.die_with_parent(signal.SIGKILL if self._own_namespaces else END)
-        if self._own_namespaces:
-            self._set_up_namespaces()
-            return
+        linux.die_with_parent(END)
         linux.adopt_orphans()
-        if self._joins:
-            flags = linux.CLONE_NEWNS | linux.CLONE_NEWPID | linux.CLONE_NEWUTS
-            linux.setns(os.pidfd_open(self._spec.join), flags)
+        if self._namespaces and self._spec.join:
+            linux.setns(os.pidfd_open(self._spec.join), linux.CLONE_NEWNS | linux.CLONE_NEWUTS)
+        elif self._namespaces:
+            self._set_up_namespaces()
 
     def _set_up_namespaces(self) -> None:
         linux.unshare(linux.CLONE_NEWNS | linux.CLONE_NEWUTS)
         make_private()
-        mount_proc()
         bind_all(self._spec.mounts)
         if self._spec.hostname:
             linux.set_hostname(self._spec.hostname)
@@ -206,8 +192,7 @@ class ContainerInit:
             signal.pthread_sigmask(signal.SIG_SETMASK, set())
             for number in _IGNORED:
                 signal.signal(number, signal.SIG_DFL)
-            if not self._own_namespaces:
-                linux.die_with_parent(signal.SIGKILL)
+            linux.die_with_parent(signal.SIGKILL)
             os.setpgid(0, 0)
             null = os.open(os.devnull, os.O_RDONLY)
             for stream, fd in enumerate((null, self._output, self._output)):
@@ -257,13 +242,9 @@ class ContainerInit:
 
     def _kill_everything(self, program: int) -> None:
         _signal_group(program, signal.SIGKILL)
-        if self._own_namespaces:
+        for pid in list(linux.descendants(os.getpid())):
             with contextlib.suppress(ProcessLookupError):
-                os.kill(-1, signal.SIGKILL)
-        else:
-            for pid in list(linux.descendants(os.getpid())):
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
 
     def _reap(self, program: int) -> int | None:
         code = None

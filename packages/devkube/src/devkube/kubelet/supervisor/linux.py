@@ -1,4 +1,4 @@
-"""Linux calls that Python 3.11 lacks: namespaces and mounts, forking into one, process trees."""
+"""Linux calls that Python 3.11 lacks: namespaces and mounts, process trees."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUTS = 0x04000000
 CLONE_NEWUSER = 0x10000000
-CLONE_NEWPID = 0x20000000
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC = 0x1, 0x2, 0x4, 0x8
 MS_REMOUNT, MS_BIND, MS_REC, MS_PRIVATE = 0x20, 0x1000, 0x4000, 0x40000
@@ -36,7 +35,7 @@ def _checked(what: str, result: int) -> None:
 
 
 def unshare(flags: int) -> None:
-    """Move this process into new namespaces (for CLONE_NEWPID: its children)."""
+    """Move this process into new namespaces."""
     _checked("unshare", _libc.unshare(flags))
 
 
@@ -81,48 +80,6 @@ def set_hostname(name: str) -> None:
     """Name the machine, for this UTS namespace."""
     raw = os.fsencode(name)
     _checked("sethostname", _libc.sethostname(raw, len(raw)))
-
-
-def fork_first() -> int:
-    """Fork a child that is the first process of a new PID namespace; like `os.fork` otherwise.
-
-    A process cannot put itself into another PID namespace, nor its next child only. So a process in
-    between does it and ends, and the child comes to this process, which must adopt orphans.
-    """
-    answer, say = os.pipe2(os.O_CLOEXEC)
-    gone, stay = os.pipe2(os.O_CLOEXEC)
-    between = os.fork()
-    if between == 0:
-        os.close(answer)
-        return _be_between(say, gone, stay)
-    os.close(say)
-    os.close(gone)
-    with os.fdopen(answer) as answers:
-        pid, _, problem = answers.read().partition(" ")
-    os.waitpid(between, 0)
-    os.close(stay)
-    if problem or not pid:
-        raise OSError(problem or "the process in between was killed")
-    return int(pid)
-
-
-def _be_between(say: int, gone: int, stay: int) -> int:
-    """Fork the child and end; only the child returns, when it has its final parent."""
-    try:
-        unshare(CLONE_NEWPID)
-        pid = os.fork()
-    except OSError as error:
-        os.write(say, f"0 {error}".encode())
-        os._exit(1)
-    if pid != 0:
-        os.write(say, str(pid).encode())
-        os._exit(0)
-    os.close(say)
-    os.close(stay)
-    # A wish to die with the parent, made before the parent's end, would be granted at once.
-    os.read(gone, 1)
-    os.close(gone)
-    return 0
 
 
 def children(pid: int) -> list[int]:

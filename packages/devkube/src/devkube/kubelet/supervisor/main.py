@@ -25,12 +25,11 @@ from typing import NoReturn
 
 from devkube.kubelet.supervisor import linux
 from devkube.kubelet.supervisor.init import END, STOP, WATCHED, ContainerInit, keep_only
-from devkube.kubelet.supervisor.linux import fork_first
 from devkube.kubelet.supervisor.spec import Isolation, ProcessSpec
 
 _DESCRIPTORS = 3
 _MESSAGE = 1024
-_USER_NAMESPACES = linux.CLONE_NEWUSER | linux.CLONE_NEWNS | linux.CLONE_NEWPID
+_NAMESPACES = linux.CLONE_NEWNS | linux.CLONE_NEWUTS
 
 
 class ContainerSupervisor:
@@ -93,11 +92,10 @@ class ContainerSupervisor:
             os.close(output)
 
     def _fork(self, spec: ProcessSpec, result: int, output: int) -> int:
-        own = self._isolation.has_namespaces and not spec.join
         # Signals that come before the child is ready for them must wait, not be lost.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, WATCHED)
         try:
-            pid = fork_first() if own else os.fork()
+            pid = os.fork()
             if pid == 0:
                 self._become_init(spec, result, output)
         finally:
@@ -133,11 +131,9 @@ class ContainerSupervisor:
 
 def choose_isolation(most: Isolation) -> Isolation:
     """Find out what this machine allows; enters a user namespace where that is the way."""
-    if most is Isolation.PRIVILEGED and _succeeds(
-        linux.CLONE_NEWPID | linux.CLONE_NEWNS | linux.CLONE_NEWUTS
-    ):
+    if most is Isolation.PRIVILEGED and _succeeds(_NAMESPACES):
         return Isolation.PRIVILEGED
-    if most is Isolation.NONE or not _succeeds(_USER_NAMESPACES):
+    if most is Isolation.NONE or not _succeeds(linux.CLONE_NEWUSER | _NAMESPACES):
         return Isolation.NONE
     uid, gid = os.geteuid(), os.getegid()
     linux.unshare(linux.CLONE_NEWUSER)

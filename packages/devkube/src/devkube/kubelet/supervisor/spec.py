@@ -19,7 +19,7 @@ class Isolation(enum.Enum):
 
     @property
     def has_namespaces(self) -> bool:
-        """Whether a container has PID and mount namespaces of its own."""
+        """Whether a container has a mount namespace of its own."""
         return self is not Isolation.NONE
 
 
