@@ -99,7 +99,7 @@ class Whole:
             clients = [
                 Talker(
                     stack.enter_context(
-                        _process(
+                        started(
                             self._cores.serving,
                             "benchmarks.resolver_clients",
                             f"--port={port}", f"--first={first}",
@@ -162,7 +162,7 @@ async def whole(cores: Cores) -> AsyncIterator[Whole]:
     os.sched_setaffinity(0, {cores.serving})
     with (
         tempfile.TemporaryDirectory() as folder,
-        _process(cores.serving, "benchmarks.resolver_pod") as pod,
+        started(cores.serving, "benchmarks.resolver_pod") as pod,
     ):
         async with installation(Path(folder)) as made, made.resolver() as running:
             os.sched_setaffinity(running.process.pid, {cores.measured})
@@ -170,7 +170,8 @@ async def whole(cores: Cores) -> AsyncIterator[Whole]:
 
 
 @contextlib.contextmanager
-def _process(core: int, module: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+def started(core: int, module: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a module of ours on a core during the block."""
     process = subprocess.Popen(
         [sys.executable, "-m", module, *arguments],
         cwd=ROOT,
