@@ -9,6 +9,7 @@ import pty
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 
 import pytest
 
@@ -153,6 +154,17 @@ async def test_large_output_on_both_streams_does_not_block(script):
     answer["status"]["token"] = "x" * 300_000
     path = script(f"cat <<'END'\n{json.dumps(answer)}\nEND\nseq 1 100000 >&2")
     assert len((await plugin(path).run()).token) == 300_000
+
+
+async def test_output_that_is_too_long_is_not_kept(script):
+    command = script("head -c 60000000 /dev/zero")
+    tracemalloc.start()
+    try:
+        assert "more than 1 MiB" in await fails(plugin(command))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10_000_000
 
 
 async def test_output_that_is_no_credential_is_not_repeated(script):

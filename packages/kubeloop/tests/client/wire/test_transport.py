@@ -125,6 +125,16 @@ async def test_a_read_has_no_body_and_no_content_type():
     assert server.requests[0].body == b""
 
 
+async def test_a_packed_answer_that_was_not_asked_for_is_not_unpacked():
+    packed = gzip.compress(bytes(10_000_000))
+    async with ScriptedServer() as server:
+        server.serve(
+            "GET", "/api/v1/pods", reply(body=packed, headers={"Content-Encoding": "gzip"})
+        )
+        response = await attempt(server.url)
+    assert response.body == packed
+
+
 async def test_compression_is_asked_for_only_where_wanted_and_undone():
     packed = gzip.compress(b'{"big": true}')
     async with ScriptedServer() as server:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kubeloop.client.auth.tls import ClientKeyPair
 
 
+_MOST_OUTPUT = 1 << 20
 _STDERR_SHOWN = 2000
 
 
@@ -210,6 +211,10 @@ class ExecPlugin:
             raise self._error(
                 f"the plugin failed {_exit_words(process.returncode)}{_quote(errors)}"
             )
+        if len(output) > _MOST_OUTPUT:
+            raise self._error(
+                f"the plugin wrote more than {_MOST_OUTPUT >> 20} MiB, which is no credential"
+            )
         return output
 
     def _error(self, message: str) -> CredentialError:
@@ -220,11 +225,20 @@ async def _collect(process: asyncio.subprocess.Process, errors: bytearray) -> by
     """Read both streams to their ends, then wait; `errors` fills while it goes."""
     assert process.stdout is not None
     async with asyncio.TaskGroup() as group:
-        output = group.create_task(process.stdout.read())
+        output = group.create_task(_read_bounded(process.stdout))
         if process.stderr is not None:
             group.create_task(_drain(process.stderr, errors))
     await process.wait()
     return output.result()
+
+
+async def _read_bounded(stream: asyncio.StreamReader) -> bytes:
+    """Read to the end; what is too long to be a credential is read on and thrown away."""
+    kept = bytearray()
+    while chunk := await stream.read(65536):
+        if len(kept) <= _MOST_OUTPUT:
+            kept += chunk
+    return bytes(kept)
 
 
 async def _drain(stream: asyncio.StreamReader, into: bytearray) -> None:

@@ -147,7 +147,8 @@ class HttpTransport:
                 ),
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trust_env=False,
-                auto_decompress=True,
+                # A packed answer that was not asked for may be a thousand times its size.
+                auto_decompress=self._encoding == "gzip",
                 raise_for_status=False,
             )
         return self._session
