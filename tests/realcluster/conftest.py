@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import time
 from pathlib import Path
@@ -15,11 +14,11 @@ from hack.realcluster.cluster import Options
 from hack.realcluster.programs import ROOT
 from tests.controlplane.plugin import give_up
 from tests.e2e.report import PAGE, forget
-from tests.e2e.settings import FULL, SHORT
 from tests.e2e.settings import Settings as ScenarioSettings
 from tests.realcluster.nodes import HASTY, install
 from tests.realcluster.report import Report
 from tests.realcluster.rig import Rig
+from tests.realcluster.stage import current
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,11 +27,6 @@ if TYPE_CHECKING:
 
 # Not the one that `hack/realcluster/cluster up` uses: a developer's cluster is none of ours.
 DIRECTORY = ROOT / "build" / "realcluster-test"
-# Two cores carry the cluster, the apps and their load.
-LENGTHS = {
-    "short": dataclasses.replace(SHORT, rate=50, load=10, cycles=4, moments=3),
-    "full": dataclasses.replace(FULL, rate=50, load=60, cycles=20, moments=12),
-}
 
 
 @pytest.fixture(scope="session")
@@ -47,12 +41,9 @@ def suitable(controlplane_settings: Settings, namespaces: None) -> None:
 @pytest.fixture(scope="session")
 def lengths() -> ScenarioSettings:
     """How long scenarios are, and where their report goes; an earlier report is removed."""
-    name = os.environ.get("ELASTI_REALCLUSTER") or SHORT.name
-    if name not in LENGTHS:
-        raise ValueError(f"ELASTI_REALCLUSTER: {name!r} is neither 'short' nor 'full'")
-    output = ROOT / "build" / "realcluster"
-    forget(output)
-    return ScenarioSettings(LENGTHS[name], output)
+    settings = current()
+    forget(settings.output)
+    return settings
 
 
 @pytest.fixture(scope="session")

@@ -36,6 +36,7 @@ HASTY = Installation(repository=_REPOSITORY, version=_VERSION)
 """Endpoints reach two nodes of one machine at once; the defaults are for real networks."""
 EXECUTED = "/executed"
 GRPC_PORT = 8081
+FIRST_NODE = "node-1"
 _MOST_CONNECTIONS = 20_000
 
 
@@ -49,7 +50,7 @@ class NodesTestbed(Testbed):
         self.rig = rig
         self.client = client
         self.kubeconfig = Path(rig.state.kubeconfig)
-        self.place = "node-1"
+        self.place = FIRST_NODE
 
     async def spawn(
         self,
@@ -76,8 +77,10 @@ class Nodes(Environment):
     """Elasti on real nodes."""
 
     def __init__(self, rig: Rig, client: Client) -> None:
-        super().__init__(NodesTestbed(rig, client))
+        testbed = NodesTestbed(rig, client)
+        super().__init__(testbed)
         self.rig = rig
+        self.nodes = testbed
 
     async def install(self, installation: Installation) -> None:
         """Run `elasti install`; it returns when both programs are available."""
@@ -183,6 +186,7 @@ class NodeTrial(Trial):
 
     async def __aenter__(self) -> Self:
         await super().__aenter__()
+        self.environment.nodes.place = FIRST_NODE
         self._executed.chmod(0o777)  # pods run as another user
         await self.environment.apply(*volume(self.namespace, "executed", self._executed))
         return self

@@ -1,22 +1,40 @@
-"""Plays scenarios on the real nodes, several at a time, on a loop that outlives single tests."""
+"""Plays scenarios on the real nodes, several at a time, on a loop that outlives single tests.
+
+`ELASTI_REALCLUSTER=full make realcluster-test` plays all of them at full length.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import os
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
 
 from kubeloop.client import Client
 from tests.e2e import running
-from tests.e2e.settings import Settings
+from tests.e2e.settings import FULL, ROOT, SHORT, Settings
 from tests.e2e.table import Scenario
 from tests.realcluster.nodes import HASTY, Nodes, NodeTrial
 from tests.realcluster.rig import Rig
 from tests.side_loop import SideLoop
 
-AT_ONCE = 4
+AT_ONCE = 5
+# Two cores carry the cluster, the apps and their load.
+LENGTHS = {
+    "short": dataclasses.replace(SHORT, rate=50, load=10, cycles=4, moments=3),
+    "full": dataclasses.replace(FULL, rate=50, load=60, cycles=20, moments=12),
+}
 START_SECONDS = 60.0
+
+
+def current() -> Settings:
+    """Return how long this session's scenarios are, and where their report goes."""
+    name = os.environ.get("ELASTI_REALCLUSTER") or "short"
+    if name not in LENGTHS:
+        raise ValueError(f"ELASTI_REALCLUSTER: {name!r} is neither 'short' nor 'full'")
+    return Settings(LENGTHS[name], ROOT / "build" / "realcluster")
 
 
 class Stage:

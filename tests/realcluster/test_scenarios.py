@@ -15,10 +15,10 @@ from hack.realcluster import programs as toolsets
 from tests.e2e.scenarios import cycles, programs
 from tests.e2e.settings import Settings
 from tests.e2e.table import Scenario
-from tests.realcluster import databases, disturbing, ingress, starting, workloads
+from tests.realcluster import databases, disturbing, ingress, losing, starting, workloads
 from tests.realcluster.nodes import HASTY
 from tests.realcluster.rig import Rig
-from tests.realcluster.stage import Stage
+from tests.realcluster.stage import Stage, current
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -69,6 +69,10 @@ ALONE = (
         cycles.cycle,
         installation=dataclasses.replace(HASTY, engage_settle=ENGAGE_SETTLE),
     ),
+    played("leaders-node", losing.leaders_node),
+    played("followers-node", losing.followers_node),
+    # A node is missed after 50 s: too long for a short run.
+    *([played("apps-node", losing.apps_node)] if current().length.name == "full" else []),
     played("uninstall", disturbing.uninstalled),
 )
 

@@ -1,0 +1,183 @@
+"""Scenarios of a node that is gone from one moment to the next: the other one has to do.
+
+Nothing says goodbye: the lost node's wire is taken off, and what runs there goes on for itself. What is
+measured is how long a request at a resolver that lives takes to reach `/scale`, and how long the dead
+resolver stays in the slices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+from hack.realcluster.cluster import is_ready
+from tests.e2e import bundle
+from tests.e2e.environment import Address
+from tests.e2e.workload import ALWAYS_IDLE
+from tests.realcluster.nodes import NodeTrial
+from tests.realcluster.rig import Rig
+
+NODES = ("node-1", "node-2")
+SCALE_GOAL, SLICES_GOAL = 3.0, 5.0
+# As it is now, with room for a busy machine.
+MOST_SCALE, MOST_SLICES = 30.0, 60.0
+_MISSED = 150.0
+_RATE = 10
+
+
+async def leaders_node(trial: NodeTrial) -> None:
+    """The node with the leader and a resolver is lost; a request comes at once."""
+    await _lost(trial, leader=True)
+
+
+async def followers_node(trial: NodeTrial) -> None:
+    """The node with the other operator and a resolver is lost; a request comes at once."""
+    await _lost(trial, leader=False)
+
+
+async def apps_node(trial: NodeTrial) -> None:
+    """The node with the app is lost; Kubernetes starts it on the other, and traffic arrives."""
+    node = await _node(trial, leader=False)
+    lives = _other(node)
+    soon = [
+        {
+            "key": f"node.kubernetes.io/{word}",
+            "operator": "Exists",
+            "effect": "NoExecute",
+            "tolerationSeconds": 1,
+        }
+        for word in ("not-ready", "unreachable")
+    ]
+    there = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
+    term = {"weight": 100, "preference": {"matchExpressions": [there]}}
+    affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [term]}}
+    app = trial.new_app(
+        trigger=ALWAYS_IDLE, cooldown=3600, more={"tolerations": soon, "affinity": affinity}
+    )
+    await trial.serving_app(app)
+    trial.environment.nodes.place = lives
+    probe = await trial.load(app, rate=0)
+    async with _without(trial.rig, node):
+        began = time.monotonic()
+
+        async def elsewhere() -> bool:
+            pods = await trial.environment.pods(trial.namespace, f"app={app.name}")
+            return any(pod["spec"].get("nodeName") == lives and is_ready(pod) for pod in pods)
+
+        await trial.environment.until(elsewhere, "a pod on the node that lives is ready")
+        trial.notes.append(
+            f"ready on the other node {time.monotonic() - began:.0f} s after the loss"
+        )
+        await trial.environment.until(lambda: _only(trial, app.name, node), "the dead pod is out")
+        await probe.rate(trial.length.rate)
+        await trial.flow(trial.length.load / 4)
+        await probe.finish()
+
+
+async def _lost(trial: NodeTrial, *, leader: bool) -> None:
+    node = await _node(trial, leader=leader)
+    lives = _other(node)
+    here = {"nodeSelector": {"kubernetes.io/hostname": lives}}
+    app = trial.new_app(more=here)
+    other = trial.new_app("asleep", more=here)
+    for each in (app, other):
+        await trial.sleeping_app(each)
+    pods = {p["spec"]["nodeName"]: p for p in await trial.environment.resolver_pods()}
+    trial.environment.nodes.place = lives
+    piece = await trial.environment.slice(trial.namespace, app.name)
+    assert piece is not None
+    probe = await trial.probe(Address(pods[lives]["status"]["podIP"], piece["ports"][0]["port"]))
+    async with _without(trial.rig, node):
+        began = time.monotonic()
+        await probe.rate(_RATE)
+        out = asyncio.create_task(_out(trial, other.name, pods[node]["status"]["podIP"]))
+        await trial.observer.until_true(lambda: not trial.at_zero(app), "it is scaled up")
+        scaled = trial.observer.last("replicas", app.name, "1") - began
+        await trial.observer.until_true(lambda: bool(trial.pods(app, "ready")), "it is ready")
+        await trial.flow(1)
+        await probe.rate(0)
+        await probe.finish()
+        left = await out - began
+    trial.notes.append(
+        f"`/scale` was written {scaled:.1f} s after the request (goal {SCALE_GOAL:.0f} s), the dead"
+        f" resolver was out of the slices {left:.1f} s after the loss (goal {SLICES_GOAL:.0f} s)"
+    )
+    assert scaled <= MOST_SCALE, scaled
+    assert left <= MOST_SLICES, left
+
+
+async def _out(trial: NodeTrial, service: str, address: str) -> float:
+    """Return when an address left a Service's slice."""
+
+    async def out() -> bool:
+        piece = await trial.environment.slice(trial.namespace, service)
+        endpoints = piece["endpoints"] if piece is not None else []
+        # One that is not ready is not sent anything.
+        return not any(address in e["addresses"] and _is_used(e) for e in endpoints)
+
+    await trial.environment.until(out, f"{address} is out of the slice", seconds=_MISSED)
+    return time.monotonic()
+
+
+async def _only(trial: NodeTrial, service: str, lost: str) -> bool:
+    slices = trial.environment.client.resource(
+        "discovery.k8s.io/v1/endpointslices", namespace=trial.namespace
+    )
+    selector = f"kubernetes.io/service-name={service}"
+    found = [e async for s in slices.items(selector=selector) for e in s.get("endpoints") or []]
+    return not any(e.get("nodeName") == lost and _is_used(e) for e in found)
+
+
+def _is_used(endpoint: dict[str, Any]) -> bool:
+    return (endpoint.get("conditions") or {}).get("ready") is not False
+
+
+async def _node(trial: NodeTrial, *, leader: bool) -> str:
+    """Return the node of the operator that leads, or of the one that does not."""
+    await _spread(trial)
+    node = str((await trial.environment.leader())["spec"]["nodeName"])
+    return node if leader else _other(node)
+
+
+async def _spread(trial: NodeTrial) -> None:
+    """Have one pod of each program, and of DNS, on each node: a drained one came back empty."""
+    dns = "k8s-app=kube-dns"
+    await trial.environment.scale("kube-system", "coredns", len(NODES))
+    for namespace, name, selector in (
+        ("kube-system", "coredns", dns),
+        (bundle.NAMESPACE, bundle.OPERATOR, bundle.OPERATOR_SELECTOR),
+        (bundle.NAMESPACE, bundle.RESOLVER, bundle.RESOLVER_SELECTOR),
+    ):
+        await trial.environment.rolled_out(namespace, name)
+        pods = await trial.environment.pods(namespace, selector)
+        if len({pod["spec"]["nodeName"] for pod in pods}) < len(NODES):
+            where = f"--namespace={namespace}"
+            await asyncio.to_thread(
+                trial.rig.kubectl, "rollout", "restart", f"deploy/{name}", where
+            )
+            await trial.environment.rolled_out(namespace, name)
+
+
+def _other(node: str) -> str:
+    return next(name for name in NODES if name != node)
+
+
+@contextlib.asynccontextmanager
+async def _without(rig: Rig, node: str) -> AsyncIterator[None]:
+    """Take a node's wire off the bridge during the block; the cluster is whole when this returns."""
+    wire = node.replace("-", "")
+    await asyncio.to_thread(rig.inside, "controlplane", "ip", "link", "set", wire, "nomaster")
+    try:
+        yield
+    finally:
+        words = ["ip", "link", "set", wire, "master", "br0"]
+        await asyncio.to_thread(rig.inside, "controlplane", *words)
+        await asyncio.to_thread(
+            rig.api.until, "/api/v1/nodes", lambda nodes: all(map(is_ready, nodes)), _MISSED
+        )
+        for name in (bundle.OPERATOR, bundle.RESOLVER):
+            wait = ["rollout", "status", f"deployment/{name}", f"--namespace={bundle.NAMESPACE}"]
+            await asyncio.to_thread(rig.kubectl, *wait, "--timeout=120s")
