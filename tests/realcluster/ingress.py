@@ -18,11 +18,14 @@ from tests.e2e.environment import Address
 from tests.e2e.scenarios.cycles import burst
 from tests.e2e.workload import PORT
 from tests.realcluster.databases import CONFINED, POD_CONFINED
-from tests.realcluster.nodes import GRPC_PORT, NodeTrial
+from tests.realcluster.nodes import GRPC_PORT, NodeApp, NodeTrial
 
 NAMESPACE = "traefik"
 GATEWAY = "gateway.networking.k8s.io"
 WEB_PORT, API_PORT = 8000, 8080
+# For how long an app serves on after SIGTERM. Traefik hears of endpoints later than nodes do, on a busy
+# machine by seconds: with 3 s it still sent requests to pods that were gone.
+LINGER = 10
 Route: TypeAlias = Callable[[str, str, str, int], JsonObject]
 # Runs on a node; speaks WebSocket or gRPC through the ingress, and prints what came back.
 SPEAK = """
@@ -74,7 +77,7 @@ async def websocket_and_grpc_by_gateway(trial: NodeTrial) -> None:
 
 
 async def _cycles(trial: NodeTrial, route: Route) -> None:
-    app = trial.new_app()
+    app = trial.new_app(linger=LINGER)
     host = f"{trial.namespace}.example"
     await trial.sleeping_app(app)
     await trial.environment.apply(route(trial.namespace, host, app.name, PORT))
@@ -91,13 +94,15 @@ async def _conversations(trial: NodeTrial, route: Route) -> None:
     front = await trial.environment.address(NAMESPACE, "traefik")
     for kind, port in (("websocket", PORT), ("grpc", GRPC_PORT)):
         host = f"{kind}.{name}"
-        await trial.environment.apply(*_echo(trial, kind, port))
+        app = trial.new_app(kind, image=SERVERS, command="exec python3 echo.py", cooldown=3600)
+        await trial.environment.apply(*_echo(app, port))
         await trial.environment.apply(route(trial.namespace, host, kind, port))
         await trial.environment.rolled_out(trial.namespace, kind)
         await _known(trial, front, host)
         for number in range(2):
             words = ["sleep", kind, f"--namespace={trial.namespace}", "--wait"]
             await asyncio.to_thread(trial.rig.elasti, *words)
+            await trial.asleep(app)
             word = f"{kind}-{number}"
             said = await _speak(trial, kind, f"{front.host}:{front.port}", host, word)
             assert said == ([f"{word}-{n}" for n in range(5)] if port == PORT else [word] * 5)
@@ -155,9 +160,8 @@ def _route(namespace: str, host: str, service: str, port: int) -> JsonObject:
     }
 
 
-def _echo(trial: NodeTrial, name: str, port: int) -> list[JsonObject]:
+def _echo(app: NodeApp, port: int) -> list[JsonObject]:
     """Return a server of WebSockets or gRPC that sleeps when it is told to."""
-    app = trial.new_app(name, image=SERVERS, command="exec python3 echo.py", cooldown=3600)
     service = app.service()
     service["spec"]["ports"] = [{"name": "main", "port": port}]
     if port == GRPC_PORT:
@@ -166,7 +170,10 @@ def _echo(trial: NodeTrial, name: str, port: int) -> list[JsonObject]:
         service["metadata"]["annotations"] = {
             "traefik.ingress.kubernetes.io/service.serversscheme": "h2c"
         }
-    return [app.workload(), service, app.elasti_service()]
+    workload = app.workload()
+    (container,) = workload["spec"]["template"]["spec"]["containers"]
+    container["lifecycle"] = {"preStop": {"sleep": {"seconds": LINGER}}}
+    return [workload, service, app.elasti_service()]
 
 
 def traefik() -> list[JsonObject]:

@@ -20,7 +20,7 @@ from tests.realcluster.nodes import HASTY, Nodes, NodeTrial
 from tests.realcluster.rig import Rig
 from tests.side_loop import SideLoop
 
-AT_ONCE = 5
+AT_ONCE = 4
 # Two cores carry the cluster, the apps and their load.
 LENGTHS = {
     "short": dataclasses.replace(SHORT, rate=50, load=10, cycles=4, moments=3),

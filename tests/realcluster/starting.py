@@ -51,8 +51,8 @@ async def image_not_there(trial: NodeTrial) -> None:
     assert 7 < waits[0] <= waits[-1] < 12, waits
     trial.leave_out(probe)
     await _waiting_for(trial, absent, "ErrImagePull", "ImagePullBackOff")
-    app = dataclasses.replace(absent, image=APP, replicas=1)
-    await trial.environment.apply(app.workload())
+    app = dataclasses.replace(absent, image=APP, replicas=1, wake_timeout=600)
+    await trial.environment.apply(app.workload(), app.elasti_service())
     await trial.load(app)
     await trial.awake(app)
     await trial.flow(trial.length.load / 4)
