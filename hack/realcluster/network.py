@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.controlplane.sandbox import Sandbox
 
 GATEWAY = "10.202.0.1"
+BRIDGE_ADDRESS = "02:00:0a:ca:00:01"
 POD_RANGE = "10.203.0.0/16"
 SERVICE_RANGE = flags.SERVICE_RANGE
 DNS_ADDRESS = "10.201.0.10"
@@ -39,9 +40,13 @@ def pod_range(index: int) -> str:
 
 
 def controlplane_script() -> str:
-    """Shell lines for the control plane's namespace."""
+    """Shell lines for the control plane's namespace.
+
+    The bridge has an address of its own. It would have the lowest of its ports', so that taking a
+    node's wire off it could change it, and the other nodes would send to the old one for a while.
+    """
     return f"""
-        ip link add br0 type bridge
+        ip link add br0 address {BRIDGE_ADDRESS} type bridge
         ip address add {GATEWAY}/24 dev br0
         ip link set br0 up
         echo 1 > /proc/sys/net/ipv4/ip_forward
