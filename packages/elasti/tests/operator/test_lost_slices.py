@@ -20,6 +20,7 @@ from elasti.operator.handover.state import ServiceState
 from elasti.operator.settings import OperatorSettings
 from elasti.operator.watch.directory import Directory
 from elasti.operator.watch.targets import WatchedTarget
+from kubeloop.aio.clock import SystemClock
 from kubeloop.client.errors import NotFound, Status
 from kubeloop.objects.core import EndpointSlice, Service, ServiceEndpoint
 from kubeloop.objects.meta import ObjectMeta
@@ -91,6 +92,7 @@ async def shown(server: Any, state: ServiceState) -> list[str]:
         autoscalers=Autoscalers(server, ()),
         ports=nothing,
         definition=nothing,
+        clock=SystemClock(),
     )
     snapshot = await ClusterReader(deps, nothing).read(ES, state, WatchedTarget(nothing))
     state.note(snapshot)
