@@ -17,6 +17,7 @@ from elasti.resolver.app import raise_descriptor_limit
 from elasti.resolver.ports.listening_socket import (
     accept_queue_length,
     bound_socket,
+    serve,
     stop_new_handshakes,
 )
 from elasti.resolver.projections import ServiceKey
@@ -246,3 +247,23 @@ async def test_an_api_server_that_goes_and_comes_back_changes_no_listener():
         assert resolver.listeners._open[port] is listener
         assert not crowd.refused
         assert await crowd.speak() == []
+
+
+async def test_a_crowd_is_accepted_a_few_in_a_turn_of_the_loop():
+    turns = [0]
+
+    class Counted(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            turns[-1] += 1
+
+    sock = bound_socket("127.0.0.1", 0, reuse_port=False)
+    server = await serve(Counted, sock)
+    with contextlib.ExitStack() as stack:
+        for _ in range(300):
+            stack.enter_context(socket.create_connection(sock.getsockname()))
+        assert accept_queue_length(sock) == 300, "all of them have room in the kernel's queue"
+        while sum(turns) < 300:
+            await asyncio.sleep(0)
+            turns.append(0)
+        assert 0 < max(turns) <= 70
+        server.close()

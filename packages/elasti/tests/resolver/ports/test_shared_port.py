@@ -109,7 +109,7 @@ async def test_the_shared_port_answers_404_for_unknown_services_without_waking()
         writer.write(b"nonsense\r\n\r\n")
         assert (await reader.read()).startswith(b"HTTP/1.1 400 ")
         writer.close()
-        assert b'host_extraction_count{error="failed"} 4\n' in await resolver.view.metrics()
+        assert b'hostHeader="",error="failed"} 4\n' in await resolver.view.metrics()
 
 
 async def test_a_header_may_name_the_service_on_the_shared_port():

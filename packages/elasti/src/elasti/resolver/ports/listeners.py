@@ -21,6 +21,7 @@ from elasti.resolver.ports.listening_socket import (
     HANDSHAKE,
     accept_queue_length,
     bound_socket,
+    serve,
     stop_new_handshakes,
 )
 from elasti.resolver.ports.ownership_probe import OwnershipProbeConnection
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from elasti.resolver.proxy.transport import BufferedClientProtocol
 
 
-BACKLOG = 4096
 _RETRY = 1.0
 _RETIRE_EVERY = 5.0
 # How long a socket that is to be closed waits for its connections to be accepted.
@@ -253,9 +253,8 @@ class ServicePortListeners:
     async def _listen(self, port: int, claim: PortClaim) -> ServicePortListener:
         sock = bound_socket(self._host, port, reuse_port=self._reuse_port)
         listener = ServicePortListener(claim, sock, make_handler=self._make_handler)
-        loop = asyncio.get_running_loop()
         try:
-            listener.server = await loop.create_server(listener, sock=sock, backlog=BACKLOG)
+            listener.server = await serve(listener, sock)
         except BaseException:
             sock.close()
             raise

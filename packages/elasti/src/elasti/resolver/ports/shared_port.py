@@ -11,13 +11,12 @@ need a port of their own, which every port of an ElastiService has.
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, cast
 
-from elasti.resolver.ports.listeners import BACKLOG
 from elasti.resolver.ports.listening_socket import (
     accept_queue_length,
     bound_socket,
+    serve,
     stop_new_handshakes,
 )
 from elasti.resolver.proxy.h2.frames import PREFACE, H2Error
@@ -29,6 +28,7 @@ from elasti.resolver.proxy.transport import BufferedClientProtocol, ReadBuffer
 from elasti.resolver.proxy.upstream.interface import PortProtocol, Refusal, RequestFacts
 
 if TYPE_CHECKING:
+    import asyncio
     import socket
     from collections.abc import Iterable
 
@@ -198,8 +198,7 @@ class SharedPort:
     async def start(self, host: str | None, port: int, *, reuse_port: bool = False) -> int:
         """Listen; returns the port."""
         sock = self._sock = bound_socket(host, port, reuse_port=reuse_port)
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._make, sock=sock, backlog=BACKLOG)
+        self._server = await serve(self._make, sock)
         return int(sock.getsockname()[1])
 
     def stop_new_handshakes(self) -> None:
