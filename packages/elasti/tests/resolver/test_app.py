@@ -216,11 +216,15 @@ async def test_metrics_have_bounded_labels():
         for path in ("/a?x=1", "/b?y=2"):
             await get(port, path)
         text = (await resolver.view.metrics()).decode()
-    labels = 'namespace="shop",service="web"'
-    assert f'elasti_resolver_incoming_requests_count{{{labels},status="2xx"}} 2\n' in text
-    assert f'elasti_resolver_incoming_requests_bucket{{{labels},status="2xx",le="+Inf"}} 2' in text
-    assert f"elasti_resolver_queued_count{{{labels}}} 0\n" in text
-    assert 'elasti_resolver_operator_rpc_count{error="success"} 0\n' in text
+    # Two requests that differ in all that a client chooses are one series.
+    counted = [
+        line
+        for line in text.splitlines()
+        if line.startswith("elasti_resolver_incoming_requests_count{")
+    ]
+    assert len(counted) == 1
+    assert 'namespace="shop",service="web"' in counted[0]
+    assert counted[0].endswith("} 2")
     assert "/a" not in text
 
 
