@@ -64,10 +64,9 @@ def hostile(environment: CommandEnvironment) -> CommandEnvironment:
         if "hostile" not in [
             es["metadata"]["name"] async for es in environment.rig.elastiservices.items()
         ]:
-            target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": HOSTILE}
             await environment.rig.service("hostile")
-            await environment.rig.elastiservice("hostile", scaleTargetRef=target)
-            await environment.rig.tells("Ready", "TargetMissing", "hostile")
+            await environment.rig.elastiservice("hostile", enabledPeriod={"schedule": HOSTILE})
+            await environment.rig.tells("Ready", "InvalidSpec", "hostile")
 
     environment.call(made())
     return environment
@@ -88,15 +87,10 @@ def hostile(environment: CommandEnvironment) -> CommandEnvironment:
     ],
     ids=" ".join,
 )
-def test_a_hostile_target_name_is_spelled(hostile: CommandEnvironment, call: list[str]):
+def test_hostile_words_of_a_spec_are_spelled(hostile: CommandEnvironment, call: list[str]):
     result = hostile.run(*call)
     assert "PWNED" in result.output
     assert_clean(result.output)
-
-
-def test_scripts_read_the_very_name(hostile: CommandEnvironment):
-    (row,) = json.loads(hostile.ok("get", "hostile", "-o", "json"))
-    assert row["target"] == f"Deployment/{HOSTILE}"
 
 
 # Answers of a server

@@ -36,6 +36,7 @@ async def test_a_target_at_zero_is_held_for_from_the_first_moment(rig: Rig):
         assert await rig.slice() is None
 
 
+@pytest.mark.garbage_collector
 @pytest.mark.parametrize("replicas", [0, 1])
 async def test_a_target_that_is_deleted_and_made_again_is_looked_after_again(
     rig: Rig, replicas: int

@@ -385,7 +385,8 @@ def test_without_rights_nothing_is_changed_and_the_rule_is_named(empty: Cluster,
 
 _ALL_BUT_POLICIES = [
     "namespaces", "customresourcedefinitions", "serviceaccounts", "clusterroles", "roles", "services",
-    "clusterrolebindings", "rolebindings", "deployments", "poddisruptionbudgets",
+    "clusterrolebindings", "rolebindings", "deployments", "poddisruptionbudgets", "priorityclasses",
+    "validatingadmissionpolicies", "validatingadmissionpolicybindings",
 ]  # fmt: skip
 
 
