@@ -17,11 +17,8 @@ import dataclasses
 import errno
 import ipaddress
 import socket
-from typing import TYPE_CHECKING, Self
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
+from collections.abc import Iterable, Iterator
+from typing import Self
 
 SLOTS = 64
 MOST_NODES = 250

@@ -23,8 +23,8 @@ import contextlib
 import errno
 import logging
 import shlex
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Self
 
 from devkube import addresses, datadir
 from devkube.apiserver.auth import ADMIN_GROUP
@@ -36,21 +36,18 @@ from devkube.controllers.manager import ControllerManager
 from devkube.datadir import scratch_directory
 from devkube.faults import ClusterFaults, NodePartitions
 from devkube.serviceproxy.proxy import PropagationDelay, ServiceProxy
-from kubeloop.aio.clock import SystemClock
+from kubeloop.aio.clock import Clock, SystemClock
 from kubeloop.aio.tasks import BackgroundTasks
 from kubeloop.client.client import Client
 from kubeloop.controller.events.event_types import Reporter
 from kubeloop.controller.events.recorder import ApiEventSink, EventRecorder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
     from pathlib import Path
-    from typing import Any
 
     from devkube.addresses import AddressRanges
     from devkube.kubeconfig import ClusterAccess
     from devkube.kubelet.kubelet import Kubelet
-    from kubeloop.aio.clock import Clock
 
 
 _log = logging.getLogger(__name__)

@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from devkube.apiserver import status
-from devkube.apiserver.core import private
+from devkube.apiserver.core import NonResourcePaths, private
 from devkube.auth.gate import NODE_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from devkube.apiserver.auth import RequestCredentials, UserInfo
-    from devkube.apiserver.core import NonResourcePaths
     from devkube.apiserver.faults import FaultInjector
     from devkube.controllers.manager import ControllerManager
     from devkube.serviceproxy.proxy import PropagationDelay

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING
 
-from devkube.addresses import AddressPool
+from devkube.addresses import AddressPool, AddressRanges
 from devkube.auth.gate import NODE_PREFIX, NODES
 from devkube.kubelet.kubelet import Kubelet, KubeletSettings
 from devkube.kubelet.logs.server import PodLogs
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from devkube.addresses import AddressRanges
     from devkube.apiserver.core import Core
     from devkube.apiserver.server import ApiServer
     from kubeloop.aio.clock import Clock

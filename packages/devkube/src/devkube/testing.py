@@ -14,7 +14,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
 
 import pytest_asyncio
 
@@ -23,12 +25,7 @@ from devkube.apiserver.auth import ADMIN_GROUP
 from devkube.cluster import DevCluster
 from kubeloop.client.client import Client
 from kubeloop.client.errors import NotFound
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
-
-    from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.meta import JsonObject
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from devkube.apiserver.schema.types import OBJECT_META
+from devkube.apiserver.schema.types import OBJECT_META, BuiltinTypes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from devkube.apiserver.registry.resources import ResourceRegistry, ServedResource, ServedVersion
-    from devkube.apiserver.schema.types import BuiltinTypes
     from kubeloop.objects.meta import JsonObject
 
 

@@ -17,14 +17,13 @@ import msgspec
 from aiohttp import web
 
 from devkube.apiserver import status
-from devkube.apiserver.auth import RequestCredentials
+from devkube.apiserver.auth import RequestCredentials, UserInfo
 from devkube.apiserver.calls import ApiResponse, Call, WatchResponse, read_attributes, refusal
 from devkube.apiserver.registry.serialization import negotiate
 from devkube.apiserver.schema import protobuf
 from devkube.apiserver.storage import StorageFailed
 
 if TYPE_CHECKING:
-    from devkube.apiserver.auth import UserInfo
     from devkube.apiserver.calls import Attributes
     from devkube.apiserver.core import Core
     from devkube.apiserver.registry.list_watch import Watch

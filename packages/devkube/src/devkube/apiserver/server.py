@@ -27,10 +27,10 @@ from devkube.apiserver.auth import (
 from devkube.apiserver.core import Core
 from devkube.apiserver.database import Database
 from devkube.apiserver.http import RequestHandler, make_request
-from devkube.apiserver.storage import ObjectStore
+from devkube.apiserver.storage import HistoryWindow, ObjectStore
 from devkube.certificates import CertificateAuthority, PemKeyPair
 from devkube.kubeconfig import ClusterAccess
-from kubeloop.aio.clock import SystemClock
+from kubeloop.aio.clock import Clock, SystemClock
 from kubeloop.client.auth.credentials import ComposedCredentials, FixedHeaders, PemCertificate
 from kubeloop.client.auth.tls import PemSource, TlsContexts
 from kubeloop.client.config.client_config import ClientConfig
@@ -40,9 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from devkube.apiserver.auth import UserInfo
-    from devkube.apiserver.storage import HistoryWindow
     from devkube.apiserver.validation.names import Stamps
-    from kubeloop.aio.clock import Clock
     from kubeloop.objects.meta import JsonObject
 
 

@@ -9,13 +9,10 @@ from __future__ import annotations
 import dataclasses
 import enum
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from kubeloop.objects.meta import JsonObject
-
+from kubeloop.objects.meta import JsonObject
 
 MODIFIED = (
     "the object has been modified; please apply your changes to the latest version and try again"

@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from devkube.apiserver import status
-from devkube.apiserver.registry.admission import AdmissionOperation
+from devkube.apiserver.registry.admission import AdmissionOperation, AdmissionReview
 from devkube.auth.service_accounts import ACCOUNTS, PODS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from devkube.apiserver.registry.admission import AdmissionReview
     from devkube.apiserver.storage import ObjectStore
     from devkube.apiserver.validation.names import Stamps
     from kubeloop.objects.meta import JsonObject

@@ -16,13 +16,12 @@ from devkube.apiserver.auth import refused as plain_refusal
 from devkube.apiserver.calls import Attributes
 from devkube.apiserver.status import qualified
 from devkube.auth.jwt import TokenError
-from devkube.auth.policy import ACCOUNT_PREFIX, GROUP
+from devkube.auth.policy import ACCOUNT_PREFIX, GROUP, RbacPolicy, RoleGrant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from devkube.apiserver.auth import Authenticator, Authorizer, RequestCredentials
-    from devkube.auth.policy import RbacPolicy, RoleGrant
     from devkube.auth.service_accounts import ServiceAccountTokens
 
 

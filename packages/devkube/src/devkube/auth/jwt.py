@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import jwt
 import msgspec
@@ -17,11 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
 from devkube.datadir import DamagedFile
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.meta import JsonObject
 
 _ALGORITHM = "ES256"
 _REMEMBERED = 1024

@@ -8,13 +8,12 @@ import msgspec
 
 from devkube.apiserver import calls, status
 from devkube.apiserver.auth import ANONYMOUS, RequestCredentials, UserInfo
-from devkube.apiserver.calls import ApiResponse, Attributes
+from devkube.apiserver.calls import ApiResponse, Attributes, Call
 from devkube.auth.jwt import TokenError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from devkube.apiserver.calls import Call
     from devkube.auth.gate import RbacGate
     from devkube.auth.service_accounts import ServiceAccountTokens
     from kubeloop.objects.meta import JsonObject

@@ -13,9 +13,9 @@ import msgspec
 
 from devkube.apiserver import status
 from devkube.apiserver.auth import AUTHENTICATED, UserInfo
-from devkube.apiserver.calls import ApiResponse
+from devkube.apiserver.calls import ApiResponse, Attributes
 from devkube.auth.gate import account_groups
-from devkube.auth.jwt import TokenError, peek
+from devkube.auth.jwt import SigningKey, TokenError, peek
 from devkube.auth.policy import ACCOUNT_PREFIX
 
 if TYPE_CHECKING:
@@ -23,11 +23,9 @@ if TYPE_CHECKING:
 
     from aiohttp import web
 
-    from devkube.apiserver.calls import Attributes
     from devkube.apiserver.core import NonResourcePaths
     from devkube.apiserver.storage import ObjectStore
     from devkube.apiserver.validation.names import Stamps
-    from devkube.auth.jwt import SigningKey
     from kubeloop.objects.meta import JsonObject
 
 

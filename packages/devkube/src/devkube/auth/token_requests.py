@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from devkube.apiserver import calls, status
-from devkube.apiserver.calls import ApiResponse
-from devkube.auth.service_accounts import ACCOUNTS, NODES, PODS, TokenBinding
+from devkube.apiserver.calls import ApiResponse, Call
+from devkube.auth.service_accounts import ACCOUNTS, NODES, PODS, ServiceAccountTokens, TokenBinding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from devkube.apiserver.calls import Call
     from devkube.apiserver.storage import ObjectStore
     from devkube.apiserver.validation.names import Stamps
-    from devkube.auth.service_accounts import ServiceAccountTokens
     from kubeloop.objects.meta import JsonObject
 
 

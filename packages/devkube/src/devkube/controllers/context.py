@@ -23,21 +23,19 @@ from devkube.controllers.workloads import (
     StatefulSet,
 )
 from kubeloop.aio.backoff import Backoff
-from kubeloop.aio.clock import SystemClock
+from kubeloop.aio.clock import Clock, SystemClock
 from kubeloop.controller.controller import Controller
 from kubeloop.controller.events.event_types import Reporter
 from kubeloop.controller.events.recorder import ApiEventSink, EventRecorder
-from kubeloop.controller.queue.ratelimiters import ExponentialLimiter
+from kubeloop.controller.queue.ratelimiters import ExponentialLimiter, RateLimiter
 from kubeloop.informer.factory import SharedInformerFactory
 from kubeloop.informer.reflector.source import ReflectorOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
     from kubeloop.client.resource import Resource
-    from kubeloop.controller.queue.ratelimiters import RateLimiter
     from kubeloop.controller.reconcile import Reconcile, Request, Result
     from kubeloop.controller.writes import ConsistencyGuard
     from kubeloop.informer.shared_informer import SharedInformer

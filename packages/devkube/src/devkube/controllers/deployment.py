@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from devkube.controllers import deployment_status
-from devkube.controllers.context import BY_CONTROLLER, ControllerSpec
+from devkube.controllers.context import BY_CONTROLLER, ControllerSpec, SharedInformers
 from devkube.controllers.deployment_plan import (
     REVISION,
     DeploymentPlan,
@@ -26,17 +26,15 @@ from devkube.controllers.workloads import DEPLOYMENT, DEPLOYMENTS, REPLICA_SETS,
 from kubeloop.client.errors import ApiError, NotFound
 from kubeloop.client.request import Preconditions
 from kubeloop.controller.predicates import by_kind
-from kubeloop.controller.reconcile import Result
+from kubeloop.controller.reconcile import Request, Result
 from kubeloop.controller.sources import map_func
 from kubeloop.controller.writes import ConsistencyGuard
 from kubeloop.objects.owners import controller_of
 from kubeloop.objects.patches import MergePatch
 
 if TYPE_CHECKING:
-    from devkube.controllers.context import SharedInformers
     from devkube.controllers.objects import SlimPod
     from devkube.controllers.workloads import Deployment, ReplicaSet
-    from kubeloop.controller.reconcile import Request
     from kubeloop.objects.meta import JsonObject
 
 NAME = "deployment"

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from devkube.controllers.deployment_rolling import max_unavailable, total
-from devkube.controllers.workloads import DeploymentStatus, WorkloadCondition
+from devkube.controllers.workloads import Deployment, DeploymentStatus, WorkloadCondition
 from kubeloop.objects.times import format_time, parse_time
 
 if TYPE_CHECKING:
     from devkube.controllers.deployment_plan import ReplicaSetGenerations
-    from devkube.controllers.workloads import Deployment
 
 _FOREVER = 2**31 - 1
 _AVAILABLE, _PROGRESSING, _FAILURE = "Available", "Progressing", "ReplicaFailure"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import msgspec
 
-from devkube.controllers.context import BY_NODE, ControllerSpec
+from devkube.controllers.context import BY_NODE, ControllerSpec, SharedInformers
 from devkube.controllers.endpoint_slice_plan import (
     CONTROLLER,
     FAMILY,
@@ -19,7 +19,7 @@ from devkube.controllers.endpoint_slice_plan import (
     labels_for,
     plan_slices,
 )
-from devkube.controllers.objects import NODES, SlimNode
+from devkube.controllers.objects import NODES, SlimNode, SlimPod
 from devkube.controllers.pod_control import controller_reference, is_namespace_ending, note_write
 from kubeloop.client.errors import ApiError, KubeError, NotFound
 from kubeloop.client.request import Preconditions
@@ -27,18 +27,10 @@ from kubeloop.controller.predicates import by_kind
 from kubeloop.controller.reconcile import Request
 from kubeloop.controller.sources import map_func
 from kubeloop.controller.writes import ConsistencyGuard
-from kubeloop.informer.handlers import Updated
+from kubeloop.informer.handlers import Notification, Updated
 from kubeloop.objects.core import MANAGED_BY_LABEL, EndpointSlice, Service
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch, create_merge_patch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from devkube.controllers.context import SharedInformers
-    from devkube.controllers.objects import SlimPod
-    from kubeloop.informer.handlers import Notification
-    from kubeloop.objects.meta import JsonObject
-
 
 NAME = "endpointslice"
 BY_SERVICE = "service"

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from devkube.controllers.context import ControllerSpec
+from devkube.controllers.context import ControllerSpec, SharedInformers
 from devkube.controllers.garbage_graph import (
     FOREGROUND,
     ORPHAN,
@@ -32,16 +32,14 @@ from devkube.controllers.garbage_graph import (
 from kubeloop.client.errors import KubeError, NotFound
 from kubeloop.client.request import Preconditions
 from kubeloop.controller.reconcile import Request
-from kubeloop.informer.handlers import Deleted, Updated
+from kubeloop.informer.handlers import Deleted, Notification, Updated
 from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.patches import MergePatch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from devkube.controllers.context import SharedInformers
     from kubeloop.client.discovery import ResourceInfo
-    from kubeloop.informer.handlers import Notification
     from kubeloop.informer.listener import Handle
     from kubeloop.informer.shared_informer import SharedInformer
     from kubeloop.objects.meta import JsonObject, OwnerReference

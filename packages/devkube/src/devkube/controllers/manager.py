@@ -25,12 +25,11 @@ from devkube.controllers import (
     scheduler,
     stateful_set,
 )
-from devkube.controllers.context import SharedInformers
+from devkube.controllers.context import ControllerSpec, SharedInformers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from devkube.controllers.context import ControllerSpec
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
 

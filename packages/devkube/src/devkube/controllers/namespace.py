@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from devkube.controllers.context import ControllerSpec
+from devkube.controllers.context import ControllerSpec, SharedInformers
 from devkube.controllers.pod_control import is_namespace_ending
 from kubeloop.client.errors import (
     AlreadyExists,
@@ -27,18 +27,16 @@ from kubeloop.controller.reconcile import Request, Result
 from kubeloop.controller.sources import map_func
 from kubeloop.objects.conditions import Condition, with_condition
 from kubeloop.objects.gvk import GroupVersionResource
-from kubeloop.objects.meta import STRUCT_ACCESS, ObjectMeta, PartialObjectMetadata
+from kubeloop.objects.meta import STRUCT_ACCESS, JsonObject, ObjectMeta, PartialObjectMetadata
 from kubeloop.objects.patches import MergePatch
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable
 
-    from devkube.controllers.context import SharedInformers
     from devkube.controllers.objects import SlimPod
     from kubeloop.client.discovery import ResourceInfo
     from kubeloop.client.resource import Resource
-    from kubeloop.objects.meta import JsonObject
 
 
 NAMESPACES = GroupVersionResource("", "v1", "namespaces")

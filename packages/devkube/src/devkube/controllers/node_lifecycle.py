@@ -10,7 +10,7 @@ import contextlib
 import datetime as dt
 from typing import TYPE_CHECKING
 
-from devkube.controllers.context import BY_NODE, ControllerSpec
+from devkube.controllers.context import BY_NODE, ControllerSpec, SharedInformers
 from devkube.controllers.objects import LEASE_NAMESPACE, LEASES, NODES, PODS, NodeLease, SlimNode
 from kubeloop.client.errors import NotFound
 from kubeloop.controller.predicates import by_kind
@@ -20,7 +20,6 @@ from kubeloop.objects.patches import StrategicMergePatch
 from kubeloop.objects.times import format_time, parse_time
 
 if TYPE_CHECKING:
-    from devkube.controllers.context import SharedInformers
     from devkube.controllers.objects import SlimPod
     from kubeloop.objects.gvk import GroupVersionResource
     from kubeloop.objects.meta import JsonObject

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
 import msgspec
 
@@ -11,10 +11,6 @@ from kubeloop.objects.core import Pod, PodSpec
 from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import JsonObject, ObjectMeta
 from kubeloop.objects.times import parse_time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 
 PODS = GroupVersionResource("", "v1", "pods")
 NODES = GroupVersionResource("", "v1", "nodes")

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from devkube.controllers import workloads
-from devkube.controllers.objects import PODS
+from devkube.controllers.objects import PODS, SlimPod
 from kubeloop.client.errors import ApiError, Conflict, Forbidden, KubeError, NotFound
 from kubeloop.client.request import Preconditions
 from kubeloop.controller.reconcile import Request
-from kubeloop.objects.meta import STRUCT_ACCESS
+from kubeloop.objects.meta import STRUCT_ACCESS, JsonObject, OwnerReference
 from kubeloop.objects.owners import controller_of, is_of_kind, owner_reference
 from kubeloop.objects.patches import StrategicMergePatch
 from kubeloop.objects.selectors import LabelSelector
@@ -28,12 +28,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
     from devkube.controllers.context import SharedInformers
-    from devkube.controllers.objects import SlimPod
     from kubeloop.client.resource import Resource
     from kubeloop.controller.writes import ConsistencyGuard
     from kubeloop.informer.shared_informer import SharedInformer
     from kubeloop.objects.gvk import GroupVersionKind, GroupVersionResource
-    from kubeloop.objects.meta import JsonObject, OwnerReference
 
 
 T = TypeVar("T")

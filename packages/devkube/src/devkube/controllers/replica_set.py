@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import collections
 import dataclasses
-from typing import TYPE_CHECKING
+import datetime as dt
+from collections.abc import Iterable, Sequence
 
-from devkube.controllers.context import BY_CONTROLLER, ControllerSpec
-from devkube.controllers.objects import PODS, is_available, next_availability
+from devkube.controllers.context import BY_CONTROLLER, ControllerSpec, SharedInformers
+from devkube.controllers.objects import PODS, SlimPod, is_available, next_availability
 from devkube.controllers.pod_control import (
     PodControl,
     claim_owned,
@@ -23,27 +24,18 @@ from devkube.controllers.pod_control import (
 from devkube.controllers.workloads import (
     REPLICA_SET,
     REPLICA_SETS,
+    ReplicaSet,
     ReplicaSetStatus,
     WorkloadCondition,
     status_patch,
     write_status,
 )
 from kubeloop.client.errors import KubeError
-from kubeloop.controller.reconcile import Result
+from kubeloop.controller.reconcile import Request, Result
 from kubeloop.controller.sources import map_func
 from kubeloop.controller.writes import ConsistencyGuard
 from kubeloop.objects.owners import controller_of
 from kubeloop.objects.times import format_time
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterable, Sequence
-
-    from devkube.controllers.context import SharedInformers
-    from devkube.controllers.objects import SlimPod
-    from devkube.controllers.workloads import ReplicaSet
-    from kubeloop.controller.reconcile import Request
-
 
 # A single step never makes or deletes more than this.
 BURST = 500

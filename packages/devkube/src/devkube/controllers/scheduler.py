@@ -9,26 +9,18 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
 
-from devkube.controllers.context import BY_NODE, ControllerSpec
-from devkube.controllers.objects import NODES, PODS, SlimNode
+from devkube.controllers.context import BY_NODE, ControllerSpec, SharedInformers
+from devkube.controllers.objects import NODES, PODS, SlimNode, SlimPod, Taint, Toleration
 from kubeloop.client.errors import Conflict, NotFound
 from kubeloop.controller.predicates import by_kind
 from kubeloop.controller.reconcile import Request
-from kubeloop.informer.handlers import Added, Updated
+from kubeloop.informer.handlers import Added, Notification, Updated
 from kubeloop.objects.gvk import GroupVersionKind
 from kubeloop.objects.patches import StrategicMergePatch
 from kubeloop.objects.quantities import Quantity
 from kubeloop.objects.times import format_time
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from devkube.controllers.context import SharedInformers
-    from devkube.controllers.objects import SlimPod, Taint, Toleration
-    from kubeloop.informer.handlers import Notification
-
 
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
 _CORDON = "node.kubernetes.io/unschedulable"

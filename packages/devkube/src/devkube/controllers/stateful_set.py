@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from devkube.controllers.context import BY_CONTROLLER, ControllerSpec
-from devkube.controllers.objects import PODS, next_availability
+from devkube.controllers.context import BY_CONTROLLER, ControllerSpec, SharedInformers
+from devkube.controllers.objects import PODS, SlimPod, next_availability
 from devkube.controllers.pod_control import (
     PodControl,
     PodEventMessages,
@@ -31,23 +31,17 @@ from devkube.controllers.workloads import (
     REVISIONS,
     STATEFUL_SET,
     STATEFUL_SETS,
+    ControllerRevision,
+    StatefulSet,
     status_patch,
     write_status,
 )
 from kubeloop.client.errors import ApiError, NotFound
-from kubeloop.controller.reconcile import Result
+from kubeloop.controller.reconcile import Request, Result
 from kubeloop.controller.sources import map_func
 from kubeloop.controller.writes import ConsistencyGuard
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from devkube.controllers.context import SharedInformers
-    from devkube.controllers.objects import SlimPod
-    from devkube.controllers.workloads import ControllerRevision, StatefulSet
-    from kubeloop.controller.reconcile import Request
-    from kubeloop.objects.meta import JsonObject
 
 NAME = "statefulset"
 _COMPONENT = "statefulset-controller"

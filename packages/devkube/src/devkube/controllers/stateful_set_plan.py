@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from devkube.controllers import workloads
-from devkube.controllers.objects import is_available
+from devkube.controllers.objects import SlimPod, is_available
 from devkube.controllers.pod_control import controller_reference
 from devkube.controllers.workloads import STATEFUL_SET, StatefulSetStatus
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Iterable, Sequence
 
-    from devkube.controllers.objects import SlimPod
     from devkube.controllers.workloads import ControllerRevision, StatefulSet
     from kubeloop.objects.meta import JsonObject
 

@@ -18,12 +18,11 @@ import msgspec
 
 from kubeloop.client.errors import NotFound
 from kubeloop.objects.gvk import GroupVersionKind, GroupVersionResource
-from kubeloop.objects.meta import STRUCT_ACCESS, JsonObject, ObjectMeta
+from kubeloop.objects.meta import STRUCT_ACCESS, JsonObject, ObjectMeta, OwnerReference
 from kubeloop.objects.patches import MergePatch, create_merge_patch
 
 if TYPE_CHECKING:
     from kubeloop.client.resource import Resource
-    from kubeloop.objects.meta import OwnerReference
 
 
 DEPLOYMENTS = GroupVersionResource("apps", "v1", "deployments")

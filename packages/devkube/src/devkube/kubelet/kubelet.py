@@ -27,12 +27,12 @@ from devkube.kubelet.supervisor.processes import Processes
 from devkube.kubelet.supervisor.spec import Isolation
 from devkube.kubelet.volume_sources import ObjectCache
 from kubeloop.aio.backoff import Backoff
-from kubeloop.aio.clock import SystemClock
+from kubeloop.aio.clock import Clock, SystemClock
 from kubeloop.aio.tasks import BackgroundTasks
 from kubeloop.controller.events.event_types import Reporter
 from kubeloop.controller.events.recorder import ApiEventSink, EventRecorder
 from kubeloop.informer.factory import SharedInformerFactory
-from kubeloop.informer.handlers import Added, Deleted, Updated
+from kubeloop.informer.handlers import Added, Deleted, Notification, Updated
 from kubeloop.informer.reflector.source import FAST_BACKOFF, ReflectorOptions
 
 if TYPE_CHECKING:
@@ -40,9 +40,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from devkube.addresses import AddressPool
-    from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
-    from kubeloop.informer.handlers import Notification
 
 
 _RETRY = Backoff(duration=0.1, factor=2.0, jitter=0.2, cap=5.0)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from devkube.kubelet import environment
-from devkube.kubelet.environment import ConfigurationError
+from devkube.kubelet.environment import ConfigurationError, DownwardContext
 from kubeloop.client.errors import KubeError
 from kubeloop.informer.factory import SharedInformerFactory
 from kubeloop.objects.meta import SlimMeta
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
         TokenProjection,
         Volume,
     )
-    from devkube.kubelet.environment import DownwardContext
     from devkube.kubelet.pod_types import KubeletPod
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client

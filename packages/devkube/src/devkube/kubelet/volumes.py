@@ -17,17 +17,15 @@ import tempfile
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from devkube.kubelet.environment import ConfigurationError
+from devkube.kubelet.environment import ConfigurationError, DownwardContext
 from devkube.kubelet.supervisor.spec import Mount
-from devkube.kubelet.volume_sources import payload
+from devkube.kubelet.volume_sources import PodReferences, PodTokens, VolumeFile, payload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from devkube.kubelet.container_types import ContainerSpec, Volume, VolumeMount
-    from devkube.kubelet.environment import DownwardContext
     from devkube.kubelet.pod_types import KubeletPod
-    from devkube.kubelet.volume_sources import PodReferences, PodTokens, VolumeFile
     from kubeloop.aio.clock import Clock
 
 

@@ -22,18 +22,16 @@ import random
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from devkube.serviceproxy.routing import Frontend, backends, frontends
+from devkube.serviceproxy.routing import Backend, Frontend, backends, frontends
 from kubeloop.aio.relay import RelayEnd
-from kubeloop.informer import SharedInformerFactory
+from kubeloop.informer import Notification, SharedInformerFactory
 from kubeloop.objects.core import SERVICES, SLICES, EndpointSlice, Service
 from kubeloop.objects.gvk import GroupVersionKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from devkube.serviceproxy.routing import Backend
     from kubeloop.controller.events.recorder import EventRecorder
-    from kubeloop.informer import Notification
     from kubeloop.informer.factory import ResourceClient
 
 

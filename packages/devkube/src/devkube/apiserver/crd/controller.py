@@ -16,17 +16,15 @@ from devkube.apiserver.calls import Attributes, Call
 from devkube.apiserver.crd.definition import has_rules
 from devkube.apiserver.crd.serving import make_resource
 from devkube.apiserver.crd.validation import SchemaError
-from devkube.apiserver.registry.admission import AdmissionOperation
+from devkube.apiserver.registry.admission import AdmissionOperation, AdmissionReview
 from devkube.apiserver.registry.serialization import Accepted
 from devkube.apiserver.registry.verbs import Deleter, DeletionRequest
-from devkube.apiserver.schema.types import OBJECT_META
+from devkube.apiserver.schema.types import OBJECT_META, BuiltinTypes
 
 if TYPE_CHECKING:
     from devkube.apiserver.auth import UserInfo
-    from devkube.apiserver.registry.admission import AdmissionReview
     from devkube.apiserver.registry.resources import ResourceRegistry, ServedResource
     from devkube.apiserver.registry.writer import ObjectWriter, WriteResult
-    from devkube.apiserver.schema.types import BuiltinTypes
     from devkube.apiserver.storage import ObjectStore
     from kubeloop.objects.meta import JsonObject
 

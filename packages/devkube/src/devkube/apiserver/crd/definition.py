@@ -8,21 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from devkube.apiserver.crd.validation import INT_OR_STRING, SchemaError, SchemaValidator
 from devkube.apiserver.schema.types import ANY, STRING, Field, Relation, Scalar, Type, TypeShape
-from devkube.apiserver.status import forbidden, invalid, required, unsupported
+from devkube.apiserver.status import FieldError, forbidden, invalid, required, unsupported
 from devkube.apiserver.tables import printers
 from devkube.apiserver.validation import names
 from devkube.apiserver.validation.strategy import KindRules
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from devkube.apiserver.status import FieldError
-    from kubeloop.objects.meta import JsonObject
-
+from kubeloop.objects.meta import JsonObject
 
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 EMBEDDED = "x-kubernetes-embedded-resource"

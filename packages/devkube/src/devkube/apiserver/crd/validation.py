@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import copy
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import jsonschema_rs
 
@@ -23,13 +24,8 @@ from devkube.apiserver.status import (
     required,
     unsupported,
 )
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import same_json
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from kubeloop.objects.meta import JsonObject
-
 
 INT_OR_STRING = "x-kubernetes-int-or-string"
 _KEPT = (

@@ -8,15 +8,12 @@ atomic list or a scalar by what it looks like.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from devkube.apiserver.patch.managed_fields import FieldSet, key_element, show_path, value_element
 from devkube.apiserver.schema.types import ANY, Relation, Type, TypeShape
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.meta import JsonObject
 
 _ABSENT: Any = object()
 

@@ -8,7 +8,7 @@ utilisation that v1 knows; events are stored in the core group and shown in even
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from devkube.apiserver.crd.definition import DEFINITION_RULES
 from devkube.apiserver.registry.resources import (
@@ -22,12 +22,7 @@ from devkube.apiserver.schema.types import BuiltinTypes, read_table
 from devkube.apiserver.validation import names, pods, services, simple_kinds, workloads
 from devkube.apiserver.validation.strategy import BuiltinStrategy, KindRules
 from kubeloop.objects.gvk import GroupVersion
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from kubeloop.objects.meta import JsonObject
-
+from kubeloop.objects.meta import JsonObject
 
 SHARED_COLLECTIONS = {("events.k8s.io", "events"): "/events"}
 # Core name, name in events.k8s.io.

@@ -19,29 +19,22 @@ import binascii
 import dataclasses
 import itertools
 import random
-from typing import TYPE_CHECKING
+from collections.abc import AsyncGenerator, Iterable, Iterator
 
 import msgspec
 
 from devkube.apiserver import status
-from devkube.apiserver.calls import flag
+from devkube.apiserver.calls import Call, flag
 from devkube.apiserver.registry.selectors import ObjectSelection, parse_fields, parse_labels
-from devkube.apiserver.registry.serialization import ListMetadata
-from devkube.apiserver.storage import FellBehind
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Iterator
-
-    from devkube.apiserver.calls import Call
-    from devkube.apiserver.registry.serialization import Presenter
-    from devkube.apiserver.storage import (
-        Collection,
-        Cursor,
-        ObjectStore,
-        StoredChange,
-        StoredObject,
-    )
-
+from devkube.apiserver.registry.serialization import ListMetadata, Presenter
+from devkube.apiserver.storage import (
+    Collection,
+    Cursor,
+    FellBehind,
+    ObjectStore,
+    StoredChange,
+    StoredObject,
+)
 
 _MATCH = "resourceVersionMatch"
 _EXPIRED = (

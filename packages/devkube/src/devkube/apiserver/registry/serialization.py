@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from devkube.apiserver import status
-from devkube.apiserver.calls import FieldValidation
+from devkube.apiserver.calls import Call, FieldValidation
 from devkube.apiserver.schema.conform import FieldDecodeError, duplicate_fields
 from devkube.apiserver.tables.printers import Table, printer_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from devkube.apiserver.calls import Call
     from devkube.apiserver.storage import StoredObject
     from devkube.apiserver.validation.names import Stamps
     from kubeloop.objects.meta import JsonObject

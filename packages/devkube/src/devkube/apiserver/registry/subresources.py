@@ -12,15 +12,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from devkube.apiserver import calls, status
-from devkube.apiserver.calls import ApiResponse
+from devkube.apiserver.calls import ApiResponse, Call
 from devkube.apiserver.patch import patching
-from devkube.apiserver.registry.resources import dig
+from devkube.apiserver.registry.resources import ScalePaths, dig
 from devkube.apiserver.status import invalid
 from devkube.apiserver.tables.cells import selector as show_selector
 
 if TYPE_CHECKING:
-    from devkube.apiserver.calls import Call
-    from devkube.apiserver.registry.resources import ScalePaths
     from devkube.apiserver.registry.writer import ObjectWriter
     from devkube.apiserver.storage import StoredObject
     from kubeloop.objects.meta import JsonObject

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from devkube.apiserver import calls, status
-from devkube.apiserver.calls import ApiResponse, WatchResponse, flag
+from devkube.apiserver.calls import ApiResponse, Call, WatchResponse, flag
 from devkube.apiserver.patch import patching
 from devkube.apiserver.registry import serialization
 from devkube.apiserver.registry.list_watch import (
@@ -24,13 +24,11 @@ from devkube.apiserver.registry.list_watch import (
     selection,
 )
 from devkube.apiserver.registry.serialization import ListMetadata, Presenter
-from devkube.apiserver.registry.writer import WriteResult, is_finished
+from devkube.apiserver.registry.writer import ObjectWriter, WriteResult, is_finished
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from devkube.apiserver.calls import Call
-    from devkube.apiserver.registry.writer import ObjectWriter
     from devkube.apiserver.storage import StoredObject
     from kubeloop.objects.meta import JsonObject
 

@@ -11,16 +11,13 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
+from collections.abc import Callable, Mapping
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from kubeloop.objects.meta import JsonObject
-
+from kubeloop.objects.meta import JsonObject
 
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 OBJECT_META = f"{_META}.ObjectMeta"

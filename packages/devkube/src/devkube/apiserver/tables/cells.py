@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.selectors import LabelSelector, SelectorError
-
-if TYPE_CHECKING:
-    from kubeloop.objects.meta import JsonObject
 
 NONE = "<none>"
 UNKNOWN = "<unknown>"

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import datetime as dt
 
 from devkube.apiserver.tables.cells import NONE, age, get, parse_time
-
-if TYPE_CHECKING:
-    import datetime as dt
-
-    from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.meta import JsonObject
 
 
 def ready(pod: JsonObject, _now: dt.datetime) -> str:

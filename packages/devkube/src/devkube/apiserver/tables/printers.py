@@ -7,21 +7,16 @@ and `[?(@.a=="b")]` filters.
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
-from devkube.apiserver.registry.resources import Column
+from devkube.apiserver.registry.resources import Column, ServedResource, ServedVersion
 from devkube.apiserver.tables.cells import age
 from devkube.apiserver.tables.kinds import KINDS, PLAIN
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Callable
-
-    from devkube.apiserver.registry.resources import ServedResource, ServedVersion
-    from kubeloop.objects.meta import JsonObject
-
+from kubeloop.objects.meta import JsonObject
 
 _STEP = re.compile(
     r"""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from devkube.apiserver.status import (
     FieldError,
@@ -15,11 +16,7 @@ from devkube.apiserver.status import (
 )
 from devkube.apiserver.validation import names
 from devkube.apiserver.validation.pods import port_name
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.meta import JsonObject
 
 _PORT_RANGE = "must be between 1 and 65535, inclusive"
 _ADDRESS = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 from devkube.apiserver.status import (
     FieldError,
@@ -13,11 +13,7 @@ from devkube.apiserver.status import (
     required,
     unsupported,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.meta import JsonObject
 
 _KEY_MESSAGE = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',"

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
-from devkube.apiserver.status import forbidden, invalid, required, unsupported
+from devkube.apiserver.status import FieldError, forbidden, invalid, required, unsupported
 from devkube.apiserver.validation import pods
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.selectors import LabelSelector, SelectorError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from devkube.apiserver.status import FieldError
-    from kubeloop.objects.meta import JsonObject
 
 _IMMUTABLE = "field is immutable"
 _OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")

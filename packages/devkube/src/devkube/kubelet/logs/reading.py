@@ -10,14 +10,13 @@ import dataclasses
 import datetime as dt
 from typing import TYPE_CHECKING
 
-from devkube.kubelet.logs.files import stamp_of
+from devkube.kubelet.logs.files import LogFile, stamp_of
 from kubeloop.objects.times import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from devkube.kubelet.logs.files import LogFile
     from devkube.kubelet.pods.worker import PodWorker
 
 

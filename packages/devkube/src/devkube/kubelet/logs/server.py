@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING
 from aiohttp import web
 
 from devkube.apiserver import status
-from devkube.kubelet.logs.reading import LogError, read_log_options
+from devkube.kubelet.logs.reading import LogError, NodeLogs, read_log_options
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
     from devkube.apiserver.calls import Call
-    from devkube.kubelet.logs.reading import NodeLogs
     from kubeloop.aio.clock import Clock
     from kubeloop.objects.meta import JsonObject
 

@@ -16,10 +16,10 @@ import dataclasses
 import itertools
 import uuid
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from devkube.kubelet.environment import ConfigurationError
-from devkube.kubelet.logs.files import OutputPipe
+from devkube.kubelet.logs.files import LogFile, OutputPipe
 from devkube.kubelet.pod_types import ContainerStateWaiting
 from devkube.kubelet.pods.state import (
     Blocked,
@@ -32,18 +32,15 @@ from devkube.kubelet.pods.state import (
 )
 from devkube.kubelet.probes import ContainerChecks, ProbeLoop
 from devkube.kubelet.supervisor import linux
-from devkube.kubelet.supervisor.processes import StartError
+from devkube.kubelet.supervisor.processes import Process, Processes, StartError
 from kubeloop.aio.tasks import BackgroundTasks, finish
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Iterator
-    from typing import Any
 
     from devkube.kubelet.container_types import ContainerSpec
-    from devkube.kubelet.logs.files import LogFile
     from devkube.kubelet.pods.reporting import PodEvents
     from devkube.kubelet.pods.state import Moment, PodFact
-    from devkube.kubelet.supervisor.processes import Process, Processes
     from devkube.kubelet.supervisor.spec import ProcessSpec
     from kubeloop.probes.checks import ProbeOutcome
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, TypeAlias
 
-from devkube.kubelet.pod_types import ContainerStateWaiting
+from devkube.kubelet.pod_types import ContainerStateWaiting, KubeletPod
 from devkube.kubelet.pods.state import (
     ContainerRun,
     ContainerStage,
@@ -26,7 +26,6 @@ from devkube.kubelet.pods.state import (
 
 if TYPE_CHECKING:
     from devkube.kubelet.container_types import ContainerSpec
-    from devkube.kubelet.pod_types import KubeletPod
     from devkube.kubelet.pods.state import Moment
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from devkube.kubelet.pod_types import KubeletPod
+from devkube.kubelet.pod_types import KubeletPod, PodStatus
 from kubeloop.client.errors import ApiError, Conflict, Invalid, KubeError, NotFound
 from kubeloop.client.request import Preconditions
 from kubeloop.objects.patches import StrategicMergePatch
@@ -22,7 +22,6 @@ from kubeloop.objects.patches import StrategicMergePatch
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from devkube.kubelet.pod_types import PodStatus
     from kubeloop.aio.backoff import Backoff
     from kubeloop.client.resource import Resource
     from kubeloop.controller.events.recorder import EventRecorder

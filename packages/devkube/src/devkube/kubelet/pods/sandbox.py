@@ -11,11 +11,11 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
-from devkube.addresses import NoAddressLeft
+from devkube.addresses import AddressPool, NoAddressLeft
 from devkube.kubelet.environment import DownwardContext, command, environment
-from devkube.kubelet.pods.state import Changed, Prepared
+from devkube.kubelet.pods.state import Changed, PodFact, Prepared
 from devkube.kubelet.supervisor.spec import ProcessSpec
-from devkube.kubelet.volume_sources import PodTokens
+from devkube.kubelet.volume_sources import ObjectCache, PodReferences, PodTokens
 from devkube.kubelet.volumes import PodVolumes, VolumeError
 from kubeloop.aio.backoff import Backoff
 
@@ -23,14 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from devkube.addresses import AddressPool
     from devkube.kubelet.container_types import ContainerSpec
     from devkube.kubelet.kubelet import KubeletSettings
     from devkube.kubelet.pod_types import KubeletPod
     from devkube.kubelet.pods.reporting import PodEvents
-    from devkube.kubelet.pods.state import PodFact
     from devkube.kubelet.supervisor.processes import Processes
-    from devkube.kubelet.volume_sources import ObjectCache, PodReferences
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
     from kubeloop.client.resource import Resource

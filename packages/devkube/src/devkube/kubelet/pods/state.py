@@ -9,13 +9,10 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import enum
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Mapping
+from typing import TypeAlias
 
 from devkube.kubelet.pod_types import ContainerStateWaiting
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 START_ERROR = 128
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from devkube.kubelet.logs.files import PodLogStore
+from devkube.kubelet.logs.files import LogFile, PodLogStore
 from devkube.kubelet.pods.container import ContainerRunner, RunContext
 from devkube.kubelet.pods.plan import (
     FinishPod,
@@ -25,18 +25,15 @@ from devkube.kubelet.pods.plan import (
     plan_pod,
 )
 from devkube.kubelet.pods.reporting import PodEvents, StatusWriter
-from devkube.kubelet.pods.sandbox import PodSandbox
-from devkube.kubelet.pods.state import Moment, observe
+from devkube.kubelet.pods.sandbox import NodeContext, PodSandbox
+from devkube.kubelet.pods.state import Moment, PodFact, observe
 from devkube.kubelet.pods.status import compute_status, restore_state
 from kubeloop.aio.tasks import BackgroundTasks
 from kubeloop.objects.times import format_time
 
 if TYPE_CHECKING:
-    from devkube.kubelet.logs.files import LogFile
     from devkube.kubelet.pod_types import KubeletPod, PodStatus
     from devkube.kubelet.pods.plan import WorkerAction
-    from devkube.kubelet.pods.sandbox import NodeContext
-    from devkube.kubelet.pods.state import PodFact
 
 
 class PodWorker:

@@ -6,12 +6,8 @@ import contextlib
 import ctypes
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUTS = 0x04000000

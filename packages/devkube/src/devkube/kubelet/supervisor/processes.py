@@ -19,13 +19,9 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from devkube.kubelet.supervisor.spec import Isolation
-
-if TYPE_CHECKING:
-    from devkube.kubelet.supervisor.spec import ProcessSpec
-
+from devkube.kubelet.supervisor.spec import Isolation, ProcessSpec
 
 _KILLED = 137
 _ROOT = Path(__file__).resolve().parents[3]
