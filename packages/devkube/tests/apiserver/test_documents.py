@@ -110,19 +110,6 @@ async def test_the_status_column_of_pods(kube, status, deleted, word):
     assert table["rows"][0]["cells"][2] == word
 
 
-async def test_a_sidecar_that_has_started_counts_as_a_container(kube):
-    initial = [{"name": "side", "image": "i", "restartPolicy": "Always"}]
-    await kube.create(PODS, pod("a", nodeName="n", initContainers=initial))
-    side = {"name": "side", "image": "", "imageID": "", "ready": False, "restartCount": 2}
-    main = {**side, "name": "c", "ready": True, "restartCount": 1, "state": {"running": {}}}
-    for started, shown in ((False, ["0/2", "Init:0/1", "2"]), (True, ["2/2", "Running", "3"])):
-        side |= {"started": started, "ready": started, "state": {"running": {}}}
-        status = {"initContainerStatuses": [side], "containerStatuses": [main]}
-        await kube.merge(f"{PODS}/a/status", {"status": {"phase": "Running", **status}})
-        table = await kube.send("GET", PODS, accept=TABLE)
-        assert table["rows"][0]["cells"][1:4] == shown
-
-
 async def test_autoscalers_and_events_live_in_two_versions(kube):
     autoscalers = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers"
     spec = {

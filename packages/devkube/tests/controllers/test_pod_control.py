@@ -12,8 +12,6 @@ from devkube.controllers.objects import (
     NodeSpec,
     NodeStatus,
     SlimNode,
-    Taint,
-    Toleration,
     next_availability,
 )
 from devkube.controllers.pod_control import Tombstones, claim
@@ -147,36 +145,11 @@ def test_the_emptiest_node_is_chosen() -> None:
 
 
 def test_the_message_counts_why_each_node_does_not_fit() -> None:
-    tainted = a_node("t", taints=(Taint(key="gpu", value="1", effect="NoSchedule"),))
-    soft = Taint(key="soft", effect="PreferNoSchedule")
-    nodes = [
-        a_node("full", taints=(soft,)),
-        a_node("down", ready=False),
-        a_node("closed", unschedulable=True),
-        tainted,
-    ]
+    nodes = [a_node("full"), a_node("down", ready=False), a_node("closed", unschedulable=True)]
     found = place(a_pod(node=""), nodes, {"full": 2})
     assert found.node == ""
     assert found.message == (
-        "0/4 nodes are available: 1 Too many pods, 1 node(s) had untolerated taint(s) {gpu: 1},"
-        " 1 node(s) were not ready, 1 node(s) were unschedulable."
+        "0/3 nodes are available: 1 Too many pods, 1 node(s) were not ready,"
+        " 1 node(s) were unschedulable."
     )
     assert place(a_pod(node=""), [], {}).message == "no nodes available to schedule pods"
-
-
-@pytest.mark.parametrize(
-    ("toleration", "fits"),
-    [
-        (Toleration(key="gpu", operator="Exists"), True),
-        (Toleration(key="gpu", value="1", effect="NoSchedule"), True),
-        (Toleration(key="gpu", value="2"), False),
-        (Toleration(key="gpu", operator="Exists", effect="NoExecute"), False),
-        (Toleration(operator="Exists"), True),
-        (Toleration(), False),
-    ],
-)
-def test_a_toleration_fits_by_key_value_and_effect(toleration: Toleration, fits: bool) -> None:
-    node = a_node("n", taints=(Taint(key="gpu", value="1", effect="NoSchedule"),))
-    pod = a_pod(node="", tolerations=[])
-    tolerant = type(pod)(pod.metadata, type(pod.spec)(tolerations=(toleration,)), pod.status)
-    assert bool(place(tolerant, [node], {}).node) is fits

@@ -199,17 +199,6 @@ async def test_init_containers_run_in_order_before_the_others(cluster: Cluster):
     assert state_of(seen, "first")["terminated"]["reason"] == "Completed"
 
 
-async def test_a_sidecar_runs_beside_and_ends_after_the_others(cluster: Cluster):
-    mark, up = cluster.directory / "order", cluster.directory / "up"
-    script = f"trap 'echo side >> {mark}; exit 0' TERM; : > {up}; while :; do sleep 0.02; done"
-    side = shell(script, name="side", restartPolicy="Always")
-    main = shell(f"until [ -e {up} ]; do sleep 0.02; done; echo main >> {mark}")
-    await cluster.create(pod(main, initContainers=[side], restartPolicy="Never"))
-    seen = await cluster.until(lambda p: p["status"]["phase"] == "Succeeded")
-    assert mark.read_text() == "main\nside\n"
-    assert terminated(seen)["exitCode"] == 0
-
-
 async def test_a_container_without_a_command_has_a_config_error(cluster: Cluster):
     await cluster.create(pod({"name": "main", "image": "nginx:1"}))
     seen = await cluster.until(lambda p: state_of(p).get("waiting", {}).get("message"))

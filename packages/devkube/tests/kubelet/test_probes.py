@@ -5,8 +5,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from devkube.kubelet.container_types import ContainerSpec
 from devkube.kubelet.pods.state import ProbeKind
@@ -15,9 +13,6 @@ from devkube.kubelet.probes import (
     ProbeError,
     ProbeLoop,
     ProbeThresholds,
-    first_tick,
-    is_delayed,
-    next_tick,
 )
 from kubeloop.aio.tasks import finish
 from kubeloop.objects.core import Probe
@@ -35,28 +30,6 @@ def test_a_verdict_needs_a_run_of_equal_results():
     results = [True, True, False, False, True, False, False, False, False, True, True]
     given_ = [verdicts.feed(result) for result in results]
     assert given_ == [None, True, None, None, None, None, None, False, None, None, True]
-
-
-def test_ticks_keep_their_phase_and_the_last_missed_one_is_made_up_for():
-    assert first_tick(5, 10, 3) == 5
-    assert first_tick(5, 10, 6) == 15
-    assert first_tick(5, 10, 15) == 15
-    assert next_tick(10, 10, 12) == 20
-    assert next_tick(10, 10, 21) == 20
-    assert next_tick(10, 10, 45) == 40
-
-
-@given(st.floats(0, 1000), st.integers(1, 60), st.floats(0, 1000))
-def test_a_first_tick_is_never_over_and_at_most_a_period_away(origin, period, now):
-    tick = first_tick(origin, period, now)
-    assert tick >= min(now, origin) - 1e-6
-    assert tick - max(now, origin) <= period + 1e-6
-
-
-def test_only_whole_seconds_of_a_containers_age_count():
-    probe = spec(initialDelaySeconds=5)
-    assert is_delayed(probe, started=0, now=4.99)
-    assert not is_delayed(probe, started=0, now=5)
 
 
 def test_named_ports_are_looked_up():
@@ -97,18 +70,17 @@ class ProbedContainer:
             healthy = [v for t, v in sorted(healthy.items()) if t <= now][-1]
         return ProbeOutcome(healthy=healthy, message="no")
 
-    async def run(self, seconds: float, *, origin: float = 0.0, **probes: Any) -> None:
+    async def run(self, seconds: float, **probes: Any) -> None:
         loop = asyncio.get_running_loop()
         self.began = loop.time()
         container = msgspec.convert({"name": "c", **probes}, ContainerSpec)
         probing = ProbeLoop(
             container=container,
-            origin=lambda _: self.began + origin,
             ask=self.ask,
             decided=lambda kind, ok: self.verdicts.append(
                 (loop.time() - self.began, kind.value, ok)
             ),
-            complained=lambda kind, text, warning: self.complaints.append(text),
+            complained=lambda reason, text: self.complaints.append(text),
             is_ending=lambda: self.ending,
         )
         task = asyncio.create_task(probing.run())
@@ -123,17 +95,10 @@ async def test_readiness_is_asked_at_once_and_then_every_period():
     assert rig.verdicts == [(0, "Readiness", True)]
 
 
-async def test_liveness_keeps_the_phase_that_the_pod_began_with():
-    rig = ProbedContainer()
-    await rig.run(25, origin=-3, livenessProbe={"exec": {}, "periodSeconds": 10})
-    assert rig.asked == [7, 17]
-    assert rig.verdicts == []
-
-
-async def test_an_initial_delay_skips_ticks():
+async def test_an_initial_delay_comes_before_the_first_probe():
     rig = ProbedContainer()
     await rig.run(35, readinessProbe={"exec": {}, "initialDelaySeconds": 12, "periodSeconds": 10})
-    assert rig.asked == [20, 30]
+    assert rig.asked == [12, 22, 32]
 
 
 async def test_a_startup_probe_gates_the_others_and_is_asked_no_more():
@@ -144,7 +109,7 @@ async def test_a_startup_probe_gates_the_others_and_is_asked_no_more():
         readinessProbe={"exec": {}, "periodSeconds": 10},
         livenessProbe={"exec": {}, "periodSeconds": 5},
     )
-    assert rig.asked == [0, 2, 4, 6, 6, 10, 15]
+    assert rig.asked == [0, 2, 4, 6, 6, 6, 11]
     assert rig.verdicts == [(6, "Startup", True), (6, "Readiness", True)]
 
 
@@ -181,7 +146,7 @@ async def test_readiness_comes_and_goes():
 async def test_slow_probes_do_not_pile_up():
     rig = ProbedContainer(takes=25)
     await rig.run(100, readinessProbe={"exec": {}, "periodSeconds": 10})
-    assert rig.asked == [0, 25, 50, 75]
+    assert rig.asked == [0, 35, 70]
 
 
 async def test_a_pod_that_goes_is_asked_for_readiness_only():
@@ -199,7 +164,7 @@ async def test_a_probe_that_cannot_be_made_counts_for_nothing():
 
     rig = Broken()
     await rig.run(5, readinessProbe={"exec": {}, "failureThreshold": 1})
-    assert rig.asked == [0, 0, 0]
+    assert rig.asked == [0]
     assert rig.verdicts == []
     assert rig.complaints == [
         "Readiness probe errored and resulted in unknown state: invalid port number: x"

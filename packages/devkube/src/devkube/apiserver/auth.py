@@ -7,7 +7,6 @@ Both are asked in a row until one knows: a chain of authenticators, a chain of a
 from __future__ import annotations
 
 import dataclasses
-import hmac
 from typing import TYPE_CHECKING, Any, Protocol
 
 from devkube.apiserver import status
@@ -84,20 +83,6 @@ class CertificateAuthenticator:
         if not names:
             return None
         return UserInfo(name=names[0], groups=(*groups, AUTHENTICATED))
-
-
-class TokenAuthenticator:
-    """Static bearer tokens, given when the server is made."""
-
-    def __init__(self, tokens: Mapping[str, UserInfo]) -> None:
-        self._tokens = dict(tokens)
-
-    async def authenticate(self, credentials: RequestCredentials) -> UserInfo | None:
-        """Return the token's user; None for a token that is not ours, another may know it."""
-        for token, user in self._tokens.items():
-            if hmac.compare_digest(token.encode(), credentials.token.encode()):
-                return dataclasses.replace(user, groups=(*user.groups, AUTHENTICATED))
-        return None
 
 
 class AdminAuthorizer:

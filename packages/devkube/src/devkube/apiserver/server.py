@@ -22,7 +22,6 @@ from devkube.apiserver.auth import (
     ADMIN_GROUP,
     AdminAuthorizer,
     CertificateAuthenticator,
-    TokenAuthenticator,
 )
 from devkube.apiserver.core import Core
 from devkube.apiserver.database import Database
@@ -37,9 +36,8 @@ from kubeloop.client.config.client_config import ClientConfig
 from kubeloop.client.config.endpoint import Endpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from devkube.apiserver.auth import UserInfo
     from devkube.apiserver.validation.names import Stamps
     from kubeloop.objects.meta import JsonObject
 
@@ -140,7 +138,6 @@ class ApiServer:
         hosts: Sequence[str] = ("localhost",),
         data_dir: Path | None = None,
         authority: CertificateAuthority | None = None,
-        tokens: Mapping[str, UserInfo] | None = None,
         clock: Clock | None = None,
         window: HistoryWindow | None = None,
         service_network: str = "127.96.0.0/16",
@@ -155,7 +152,7 @@ class ApiServer:
         self.core = Core(
             store=ObjectStore(window=window),
             clock=self._clock,
-            authenticators=[CertificateAuthenticator(), TokenAuthenticator(tokens or {})],
+            authenticators=[CertificateAuthenticator()],
             authorizers=[AdminAuthorizer()],
             service_network=service_network,
         )

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 NODES = "system:nodes"
 NODE_PREFIX = "system:node:"
 _REMEMBERED = 4096
-_Question = tuple[str, tuple[str, ...], str, str, str, str, str, str, str]
 _log = logging.getLogger(__name__)
 
 
@@ -134,7 +133,7 @@ class RbacAuthorizer:
     def __init__(self, policy: RbacPolicy) -> None:
         self.policy = policy
         self._revision = -1
-        self._known: dict[_Question, str | None] = {}
+        self._known: dict[tuple[str, tuple[str, ...], Attributes], str | None] = {}
 
     async def authorize(self, user: UserInfo, attributes: Attributes) -> bool:
         """Whether a rule allows it."""
@@ -146,7 +145,7 @@ class RbacAuthorizer:
         if self._revision != self.policy.revision or len(self._known) > _REMEMBERED:
             self._known.clear()
             self._revision = self.policy.revision
-        question = _question(user, attributes)
+        question = (user.name, user.groups, attributes)
         if question not in self._known:
             self._known[question] = self._evaluate(user, attributes)
         return self._known[question]
@@ -186,20 +185,6 @@ class NodeAuthorizer:
             return False
         rules = self._policy.cluster_role("system:node") or ()
         return any(rule.allows(attributes) for rule in rules)
-
-
-def _question(user: UserInfo, attributes: Attributes) -> _Question:
-    return (
-        user.name,
-        user.groups,
-        attributes.verb,
-        attributes.group,
-        attributes.resource,
-        attributes.subresource,
-        attributes.namespace,
-        attributes.name,
-        "" if attributes.is_resource else attributes.path,
-    )
 
 
 def _not_found(grant: RoleGrant) -> str:

@@ -11,8 +11,6 @@ from devkube.apiserver.calls import ApiResponse, Call
 from devkube.auth.service_accounts import ACCOUNTS, NODES, PODS, ServiceAccountTokens, TokenBinding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from devkube.apiserver.storage import ObjectStore
     from devkube.apiserver.validation.names import Stamps
     from kubeloop.objects.meta import JsonObject
@@ -41,18 +39,9 @@ class TokenSpec(msgspec.Struct, rename="camel"):
     bound_object_ref: ObjectRef | None = None
 
 
-class RequestMeta(msgspec.Struct):
-    """Whose token, if the body says so."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-
-
 class TokenRequest(msgspec.Struct):
     """The body."""
 
-    metadata: RequestMeta = msgspec.field(default_factory=RequestMeta)
     spec: TokenSpec = msgspec.field(default_factory=TokenSpec)
 
 
@@ -71,7 +60,7 @@ class TokenRequests:
         request = _read(call)
         account = self._existing(ACCOUNTS, call.key, "serviceaccounts", call.name)
         uid = account["metadata"]["uid"]
-        _check(call, request, uid)
+        _check(call, request.spec.expiration_seconds)
         spec = request.spec
         seconds = _DEFAULT if spec.expiration_seconds is None else spec.expiration_seconds
         audiences = spec.audiences or list(self._tokens.audiences)
@@ -144,33 +133,15 @@ def _read(call: Call) -> TokenRequest:
         raise status.bad_request(f"TokenRequest cannot be read: {error}") from error
 
 
-def _check(call: Call, request: TokenRequest, uid: str) -> None:
-    errors = list(_errors(call, request))
-    if errors:
-        raise status.invalid_object(_GROUP, "TokenRequest", call.name, errors)
-    if request.metadata.uid not in ("", uid):
-        why = (
-            f"the UID in the token request ({request.metadata.uid}) does not match the UID of the"
-            f" service account ({uid})"
-        )
-        raise status.conflict(_GROUP, "TokenRequest", call.name, why)
-
-
-def _errors(call: Call, request: TokenRequest) -> Iterator[status.FieldError]:
-    for field, given, wanted in (
-        ("name", request.metadata.name, call.name),
-        ("namespace", request.metadata.namespace, call.namespace),
-    ):
-        if given not in ("", wanted):
-            text = f"must match the service account {field} if specified"
-            yield status.invalid(f"metadata.{field}", given, text)
-    seconds = request.spec.expiration_seconds
+def _check(call: Call, seconds: int | None) -> None:
+    text = ""
     if seconds is not None and seconds < _SHORTEST:
         text = "may not specify a duration less than 10 minutes"
-        yield status.invalid("spec.expirationSeconds", seconds, text)
     elif seconds is not None and seconds > _LONGEST:
         text = "may not specify a duration larger than 2^32 seconds"
-        yield status.invalid("spec.expirationSeconds", seconds, text)
+    if text:
+        error = status.invalid("spec.expirationSeconds", seconds, text)
+        raise status.invalid_object(_GROUP, "TokenRequest", call.name, [error])
 
 
 def _same(ref: ObjectRef, obj: JsonObject) -> str:

@@ -22,7 +22,13 @@ from devkube.controllers.pod_control import (
     orphans_of,
     owners_of,
 )
-from devkube.controllers.workloads import DEPLOYMENT, DEPLOYMENTS, REPLICA_SETS, status_patch
+from devkube.controllers.workloads import (
+    DEPLOYMENT,
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    status_patch,
+    write_status,
+)
 from kubeloop.client.errors import ApiError, NotFound
 from kubeloop.client.request import Preconditions
 from kubeloop.controller.predicates import by_kind
@@ -107,26 +113,13 @@ class DeploymentReconciler:
         except ApiError as error:
             if is_namespace_ending(error):
                 return False
-            await self._report_failure(deployment, name, error)
+            message = f'Failed to create new replica set "{name}": {error}'
+            self._events.warning(deployment, "ReplicaSetCreateError", message, gvk=DEPLOYMENT)
             raise
         note_write(self.guard, deployment, REPLICA_SETS, made)
         if replicas:
             self._report(deployment, f"Scaled up replica set {name} from 0 to {replicas}")
         return True
-
-    async def _report_failure(self, deployment: Deployment, name: str, error: ApiError) -> None:
-        message = f'Failed to create new replica set "{name}": {error}'
-        status = deployment_status.progressing(
-            deployment,
-            deployment.status,
-            "False",
-            "ReplicaSetCreateError",
-            message,
-            now=self._shared.clock.now(),
-        )
-        if patch := status_patch(deployment.status, status):
-            await self._patch_status(deployment, patch, None)
-        self._events.warning(deployment, "ReplicaSetCreateError", message, gvk=DEPLOYMENT)
 
     async def _change(self, deployment: Deployment, change: ReplicaSetChange) -> None:
         meta = change.target.metadata
@@ -162,32 +155,18 @@ class DeploymentReconciler:
             )
 
     async def _write(self, deployment: Deployment, step: DeploymentPlan) -> None:
-        patch = status_patch(deployment.status, step.status)
-        present = (deployment.metadata.annotations or {}).get(REVISION)
-        revision = step.revision if step.revision != present else None
-        if patch or revision is not None:
-            await self._patch_status(deployment, patch, revision)
-
-    async def _patch_status(
-        self, deployment: Deployment, patch: JsonObject, revision: str | None
-    ) -> None:
-        """Write the status, and with it the revision, as Kubernetes does: no new generation."""
-        meta = deployment.metadata
-        document: JsonObject = {"metadata": {"uid": meta.uid}, "status": patch}
-        if revision is not None:
-            document["metadata"]["annotations"] = {REVISION: revision}
-        with contextlib.suppress(NotFound):
-            written = await self._deployments.subresource("status").patch(
-                meta.name, MergePatch(document), namespace=meta.namespace
-            )
-            annotations = written["metadata"].get("annotations") or {}
-            if revision is not None and annotations.get(REVISION) != revision:
-                # A server whose status subresource leaves the metadata alone.
-                document = {"metadata": {"uid": meta.uid, "annotations": {REVISION: revision}}}
+        meta, revision = deployment.metadata, step.revision
+        if revision is not None and (meta.annotations or {}).get(REVISION) != revision:
+            document = {"metadata": {"uid": meta.uid, "annotations": {REVISION: revision}}}
+            with contextlib.suppress(NotFound):
                 written = await self._deployments.patch(
                     meta.name, MergePatch(document), namespace=meta.namespace
                 )
-            note_write(self.guard, deployment, DEPLOYMENTS, written)
+                note_write(self.guard, deployment, DEPLOYMENTS, written)
+        if patch := status_patch(deployment.status, step.status):
+            stored = await write_status(self._deployments, deployment, patch)
+            if stored is not None:
+                note_write(self.guard, deployment, DEPLOYMENTS, stored)
 
     def _report(self, deployment: Deployment, message: str) -> None:
         self._events.normal(deployment, "ScalingReplicaSet", message, gvk=DEPLOYMENT)

@@ -172,13 +172,12 @@ def plan_deployment(observed: ObservedDeployment) -> DeploymentPlan:
 
 def _pause(observed: ObservedDeployment, sets: ReplicaSetGenerations) -> DeploymentPlan:
     deployment = observed.deployment
-    base = deployment_status.paused_or_resumed(deployment, observed.now)
     return DeploymentPlan(
         changes=_changes(
             deployment, sets, deployment_rolling.paused_size(deployment, sets.new, sets.old)
         ),
         remove=tuple(surplus_history(deployment, sets.old)),
-        status=deployment_status.counted(deployment, base, sets, observed.now),
+        status=deployment_status.counted(deployment, deployment.status, sets, observed.now),
         revision=_revision(sets),
     )
 
@@ -211,8 +210,7 @@ def _create(
 ) -> DeploymentPlan:
     deployment, revision = observed.deployment, sets.next_revision
     body = new_replica_set(deployment, replicas, revision)
-    base = deployment_status.paused_or_resumed(deployment, observed.now)
-    counted = deployment_status.counted(deployment, base, sets, observed.now)
+    counted = deployment_status.counted(deployment, deployment.status, sets, observed.now)
     message = f'Created new replica set "{body["metadata"]["name"]}"'
     return DeploymentPlan(
         create=body,
@@ -231,8 +229,7 @@ def _step(
     clean: bool = False,
 ) -> DeploymentPlan:
     deployment, now = observed.deployment, observed.now
-    base = deployment_status.paused_or_resumed(deployment, now)
-    counted = deployment_status.counted(deployment, base, sets, now)
+    counted = deployment_status.counted(deployment, deployment.status, sets, now)
     complete = deployment_status.is_complete(deployment, deployment.status)
     return DeploymentPlan(
         changes=_changes(deployment, sets, sizes),

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 _FOREVER = 2**31 - 1
 _AVAILABLE, _PROGRESSING, _FAILURE = "Available", "Progressing", "ReplicaFailure"
 _COMPLETE, _TIMED_OUT = "NewReplicaSetAvailable", "ProgressDeadlineExceeded"
-_PAUSED = "DeploymentPaused"
 
 
 def has_deadline(deployment: Deployment) -> bool:
@@ -62,24 +61,6 @@ def with_condition(
 def _without(status: DeploymentStatus, kind: str) -> DeploymentStatus:
     rest = tuple(c for c in status.conditions or () if c.type != kind)
     return msgspec.structs.replace(status, conditions=rest or None)
-
-
-def paused_or_resumed(deployment: Deployment, now: dt.datetime) -> DeploymentStatus:
-    """Return the status with a pause noted, so that time spent paused is no lack of progress."""
-    status, paused = deployment.status, deployment.spec.paused
-    present = find_condition(status, _PROGRESSING)
-    reason = present.reason if present is not None else ""
-    if not has_deadline(deployment) or reason == _TIMED_OUT or paused == (reason == _PAUSED):
-        return status
-    word = "paused" if paused else "resumed"
-    return with_condition(
-        status,
-        _PROGRESSING,
-        "Unknown",
-        f"Deployment{word.capitalize()}",
-        f"Deployment is {word}",
-        now=now,
-    )
 
 
 def progressing(

@@ -93,8 +93,7 @@ def number_of(port: ServicePort, pod: SlimPod) -> int | None:
     target = port.target
     if isinstance(target, int):
         return target
-    sidecars = [c for c in pod.spec.init_containers or () if c.is_sidecar]
-    for container in (*pod.spec.containers, *sidecars):
+    for container in pod.spec.containers:
         for candidate in container.ports or ():
             if (candidate.name, candidate.protocol) == (target, port.protocol):
                 return candidate.container_port

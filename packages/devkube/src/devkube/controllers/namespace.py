@@ -46,14 +46,6 @@ KUBERNETES = "kubernetes"
 _PODS = GroupVersionResource("", "v1", "pods")
 # Each condition's type, and its reason and message where there is nothing to complain of.
 _FINE = {
-    "NamespaceDeletionDiscoveryFailure": (
-        "ResourcesDiscovered",
-        "All resources successfully discovered",
-    ),
-    "NamespaceDeletionGroupVersionParsingFailure": (
-        "ParsedGroupVersions",
-        "All legacy kube types successfully parsed",
-    ),
     "NamespaceDeletionContentFailure": (
         "ContentDeleted",
         "All content successfully deleted, may be waiting on finalization",
@@ -114,19 +106,16 @@ class RemainingContent:
 
     objects: dict[GroupVersionResource, int] = dataclasses.field(default_factory=dict)
     finalizers: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
-    discovery_error: str = ""
     errors: list[str] = dataclasses.field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
         """Whether the namespace may go."""
-        return not self.objects and not self.errors and not self.discovery_error
+        return not self.objects and not self.errors
 
     def complaints(self) -> dict[str, tuple[str, str]]:
         """Return reason and message of the conditions that are true."""
         found: dict[str, tuple[str, str]] = {}
-        if self.discovery_error:
-            found["NamespaceDeletionDiscoveryFailure"] = ("DiscoveryFailed", self.discovery_error)
         if self.errors:
             text = ", ".join(sorted(self.errors))
             found["NamespaceDeletionContentFailure"] = (
@@ -153,7 +142,7 @@ class RemainingContent:
 def conditions_for(
     remains: RemainingContent, present: tuple[Condition, ...] | None, now: dt.datetime
 ) -> tuple[Condition, ...]:
-    """Return the five conditions of a namespace that is being deleted."""
+    """Return the conditions of a namespace that is being deleted."""
     complaints = remains.complaints()
     conditions = tuple(present or ())
     for kind, fine in _FINE.items():
@@ -201,13 +190,9 @@ class NamespaceReconciler:
         try:
             found = await self._shared.client.discovery.fetch()
         except KubeError as error:
-            remains.discovery_error = str(error)
+            remains.errors.append(f"discovery failed: {error}")
             return remains
-        if found.failures:
-            groups = ", ".join(f"{group}: {why}" for group, why in found.failures.items())
-            remains.discovery_error = (
-                f"Discovery failed for some groups, {len(found.failures)} failing: {groups}"
-            )
+        remains.errors += [f"discovery of {group}: {why}" for group, why in found.failures.items()]
         for stage in stages(found.resources):
             for info in stage:
                 await self._clear(info, namespace, remains)

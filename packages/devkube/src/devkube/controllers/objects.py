@@ -18,21 +18,11 @@ LEASES = GroupVersionResource("coordination.k8s.io", "v1", "leases")
 LEASE_NAMESPACE = "kube-node-lease"
 
 
-class Toleration(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """A taint that a pod does not mind."""
-
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-
-
 class SlimPodSpec(PodSpec, rename="camel", frozen=True, gc=False):
     """What controllers and the scheduler read of a pod's spec."""
 
     scheduler_name: str = ""
     node_selector: dict[str, str] | None = None
-    tolerations: tuple[Toleration, ...] | None = None
     scheduling_gates: tuple[JsonObject, ...] | None = None
 
 
@@ -79,20 +69,10 @@ def next_availability(
     return min((wait for wait in waits if wait), default=None)
 
 
-class Taint(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
-    """A mark that keeps pods away which do not tolerate it."""
-
-    key: str
-    value: str = ""
-    effect: str = ""
-    time_added: str | None = None
-
-
 class NodeSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """What keeps pods away from a node."""
 
     unschedulable: bool = False
-    taints: tuple[Taint, ...] | None = None
 
 
 class NodeCondition(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
@@ -102,7 +82,6 @@ class NodeCondition(msgspec.Struct, rename="camel", omit_defaults=True, frozen=T
     status: str
     reason: str = ""
     message: str = ""
-    last_heartbeat_time: str | None = None
     last_transition_time: str | None = None
 
 
@@ -135,7 +114,6 @@ class NodeLeaseSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """When a node was last heard of."""
 
     renew_time: str | None = None
-    lease_duration_seconds: int | None = None
 
 
 class NodeLease(msgspec.Struct, rename="camel", frozen=True, gc=False):

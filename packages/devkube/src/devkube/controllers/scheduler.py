@@ -1,7 +1,7 @@
 """The scheduler: binds pods without a node to one that fits.
 
-A small part of Kubernetes' scheduler: readiness, cordons, node selectors, taints, and the number of pods
-that a node takes. Affinity, spreading, priorities and resource requests do not count: a dev cluster has one
+A small part of Kubernetes' scheduler: readiness, cordons, node selectors, and the number of pods that a
+node takes. Taints, affinity, spreading, priorities and resource requests do not count: a dev cluster has one
 node, or a few equal ones. Of several that fit, the one with the fewest pods is chosen.
 """
 
@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from devkube.controllers.context import BY_NODE, ControllerSpec, SharedInformers
-from devkube.controllers.objects import NODES, PODS, SlimNode, SlimPod, Taint, Toleration
+from devkube.controllers.objects import NODES, PODS, SlimNode, SlimPod
 from kubeloop.client.errors import Conflict, NotFound
 from kubeloop.controller.predicates import by_kind
 from kubeloop.controller.reconcile import Request
@@ -22,8 +22,6 @@ from kubeloop.objects.patches import StrategicMergePatch
 from kubeloop.objects.quantities import Quantity
 from kubeloop.objects.times import format_time
 
-_KEEPS_AWAY = ("NoSchedule", "NoExecute")
-_CORDON = "node.kubernetes.io/unschedulable"
 NAME = "scheduler"
 _POD = GroupVersionKind("", "v1", "Pod")
 _DEFAULT = "default-scheduler"
@@ -48,12 +46,8 @@ def place(pod: SlimPod, nodes: Sequence[SlimNode], load: Mapping[str, int]) -> P
 
 def why_not(pod: SlimPod, node: SlimNode, load: Mapping[str, int]) -> str:
     """Return why a pod cannot run on a node; empty where it can."""
-    tolerations = pod.spec.tolerations or ()
-    if node.spec.unschedulable and not _tolerates_cordon(tolerations):
+    if node.spec.unschedulable:
         return "node(s) were unschedulable"
-    for taint in node.spec.taints or ():
-        if taint.effect in _KEEPS_AWAY and not any(_tolerates(t, taint) for t in tolerations):
-            return f"node(s) had untolerated taint(s) {{{taint.key}: {taint.value}}}"
     if not node.is_ready:
         return "node(s) were not ready"
     labels = node.metadata.labels or {}
@@ -63,23 +57,6 @@ def why_not(pod: SlimPod, node: SlimNode, load: Mapping[str, int]) -> str:
     if room is not None and load.get(node.metadata.name, 0) >= int(Quantity.parse(room)):
         return "Too many pods"
     return ""
-
-
-def _tolerates(toleration: Toleration, taint: Taint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    return toleration.operator == "Exists" or (
-        bool(toleration.key) and toleration.value == taint.value
-    )
-
-
-def _tolerates_cordon(tolerations: Sequence[Toleration]) -> bool:
-    return any(
-        t.operator == "Exists" and t.key in ("", _CORDON) and t.effect in ("", "NoSchedule")
-        for t in tolerations
-    )
 
 
 def _explain(reasons: list[str]) -> str:

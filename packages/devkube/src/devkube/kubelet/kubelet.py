@@ -172,7 +172,6 @@ class Kubelet:
             recorder=self._recorder,
             clock=self._clock,
             api_server=self.settings.api_server or (endpoint.host, endpoint.port),
-            started_at=asyncio.get_running_loop().time(),
         )
 
     def _see(

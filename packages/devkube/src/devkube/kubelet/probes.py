@@ -1,20 +1,16 @@
 """The probes and hooks of one run of a container.
 
-The startup probe comes first; the others begin when it has succeeded. Readiness is probed at once, so
-that a quick container is quickly ready, then every period; the other two keep the phase that the pod
-began with. A startup probe that succeeded, or a liveness probe that failed, ends: the next run of the
+The startup probe comes first; the others begin when it has succeeded. Each begins at once, or after its
+initial delay, so that a quick container is quickly ready; then it waits a period in between. A startup probe that succeeded, or a liveness probe that failed, ends: the next run of the
 container has probes of its own.
 
-Ticks keep their phase: a probe that takes longer than its period is followed at once by the tick it
-missed, and the ticks it missed before that are lost. A verdict needs a run of equal results, as long
-as the threshold for that result.
+A verdict needs a run of equal results, as long as the threshold for that result.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-import math
 from typing import TYPE_CHECKING
 
 from devkube.kubelet.pods.state import ProbeKind
@@ -29,32 +25,10 @@ if TYPE_CHECKING:
 
 
 _INITIAL = {ProbeKind.READINESS: False, ProbeKind.LIVENESS: True, ProbeKind.STARTUP: None}
-# A probe that could not be made is tried again before its result is thrown away.
-_TRIES = 3
 
 
 class ProbeError(Exception):
     """A probe that cannot be made as it is written; its result does not count."""
-
-
-def first_tick(origin: float, period: float, now: float) -> float:
-    """Return the first tick that is not over, of those that began at `origin`."""
-    if now <= origin:
-        return origin
-    return origin + math.ceil((now - origin) / period) * period
-
-
-def next_tick(tick: float, period: float, now: float) -> float:
-    """Return the tick to wait for after the probe of one tick; it may be due already."""
-    following = tick + period
-    if following >= now:
-        return following
-    return tick + math.floor((now - tick) / period) * period
-
-
-def is_delayed(spec: Probe, *, started: float, now: float) -> bool:
-    """Whether a container is too young to be probed; whole seconds count."""
-    return int(now - started) < spec.initial_delay_seconds
 
 
 class ProbeThresholds:
@@ -80,15 +54,13 @@ class ProbeThresholds:
 class ProbeLoop:
     """Asks one container as long as it runs.
 
-    `decided` hears verdicts, `complained` what was wrong with one probe, before any verdict;
-    `origin` says when ticks of a period began (loop time).
+    `decided` hears verdicts, `complained` reason and message of one probe, before any verdict.
     """
 
     container: ContainerSpec
-    origin: Callable[[float], float]
     ask: Callable[[Probe], Awaitable[ProbeOutcome]]
     decided: Callable[[ProbeKind, bool], None]
-    complained: Callable[[ProbeKind, str, bool], None]
+    complained: Callable[[str, str], None]
     is_ending: Callable[[], bool]
     """Whether the pod is going: only readiness is of interest then."""
 
@@ -109,46 +81,36 @@ class ProbeLoop:
                 )
 
     async def _watch(self, kind: ProbeKind, spec: Probe, started: float) -> bool:
-        """Probe at every tick; returns the verdict after which there is no more to ask.
+        """Probe every period; returns the verdict after which there is no more to ask.
 
         Where the pod goes, that is False without having decided anything.
         """
         loop = asyncio.get_running_loop()
         verdicts = ProbeThresholds(spec, initial=_INITIAL[kind])
-        period = float(max(1, spec.period_seconds))
-        origin = loop.time() if kind is ProbeKind.READINESS else self.origin(period)
-        tick = first_tick(origin, period, loop.time())
+        await asyncio.sleep(started + spec.initial_delay_seconds - loop.time())
         while True:
-            await asyncio.sleep(tick - loop.time())
             if kind is not ProbeKind.READINESS and self.is_ending():
                 return False
-            if not is_delayed(spec, started=started, now=loop.time()):
-                result = await self._ask(kind, spec)
-                verdict = None if result is None else verdicts.feed(result)
-                if verdict is not None:
-                    self.decided(kind, verdict)
-                    if kind is ProbeKind.STARTUP or (kind is ProbeKind.LIVENESS and not verdict):
-                        return verdict
-            tick = next_tick(tick, period, loop.time())
+            result = await self._ask(kind, spec)
+            verdict = None if result is None else verdicts.feed(result)
+            if verdict is not None:
+                self.decided(kind, verdict)
+                if kind is ProbeKind.STARTUP or (kind is ProbeKind.LIVENESS and not verdict):
+                    return verdict
+            await asyncio.sleep(max(1, spec.period_seconds))
 
     async def _ask(self, kind: ProbeKind, spec: Probe) -> bool | None:
-        for remaining in reversed(range(_TRIES)):
-            try:
-                outcome = await self.ask(spec)
-            except ProbeError as error:
-                if remaining == 0:
-                    text = f"{kind.value} probe errored and resulted in unknown state: {error}"
-                    self.complained(kind, text, False)  # noqa: FBT003 -- a plain callback
-                    return None
-            else:
-                if outcome.warning:
-                    text = f"{kind.value} probe warning: {outcome.message}"
-                    self.complained(kind, text, True)  # noqa: FBT003 -- a plain callback
-                elif not outcome.healthy:
-                    text = f"{kind.value} probe failed: {outcome.message}"
-                    self.complained(kind, text, False)  # noqa: FBT003 -- a plain callback
-                return outcome.healthy
-        return None
+        try:
+            outcome = await self.ask(spec)
+        except ProbeError as error:
+            text = f"{kind.value} probe errored and resulted in unknown state: {error}"
+            self.complained("Unhealthy", text)
+            return None
+        if outcome.warning:
+            self.complained("ProbeWarning", f"{kind.value} probe warning: {outcome.message}")
+        elif not outcome.healthy:
+            self.complained("Unhealthy", f"{kind.value} probe failed: {outcome.message}")
+        return outcome.healthy
 
 
 if TYPE_CHECKING:

@@ -136,29 +136,7 @@ def broken(change):
                     pattern="("
                 )
             ),
-            "spec.validation.openAPIV3Schema.properties[spec].properties[size].pattern",
-        ),
-        (
-            broken(
-                lambda spec, schema: schema["properties"]["spec"]["properties"]["replicas"].update(
-                    default="x"
-                )
-            ),
-            "spec.validation.openAPIV3Schema.properties[spec].properties[replicas].default",
-        ),
-        (
-            broken(
-                lambda spec, schema: schema["properties"]["spec"]["properties"]["tags"].pop("items")
-            ),
-            "spec.validation.openAPIV3Schema.properties[spec].properties[tags].items",
-        ),
-        (
-            broken(
-                lambda spec, schema: spec["versions"][0]["subresources"]["scale"].update(
-                    specReplicasPath="x"
-                )
-            ),
-            "spec.subresources.scale.specReplicasPath",
+            "spec.validation.openAPIV3Schema",
         ),
         (
             broken(

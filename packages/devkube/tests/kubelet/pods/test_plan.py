@@ -64,35 +64,6 @@ def test_a_failed_init_container_runs_again_unless_the_policy_is_never():
     assert never.state.ending.why is StopReason.INIT_FAILED
 
 
-def test_a_sidecar_must_have_started_before_the_next_and_goes_last():
-    sidecar = {"name": "side", "restartPolicy": "Always", "startupProbe": {"exec": {}}}
-    simulation = PodSimulation(pod("main", initContainers=[sidecar], restartPolicy="Never"))
-    assert simulation.prepared() == (StartContainer("side", 0),)
-    assert simulation.started("side", started=False, ready=False) == ()
-    probed = Probed("side", ProbeKind.STARTUP, healthy=True, ready_at_once=True)
-    assert simulation.observe(probed) == (StartContainer("main", 0),)
-    simulation.started("main")
-    (stop,) = simulation.exited("main", 0, now=5)
-    assert stop == StopContainer("side", StopReason.COMPLETED, 35)
-    assert simulation.exited("side", 143) == (FinishPod(remove=False),)
-
-
-def test_sidecars_stop_in_reverse_order_and_restart_when_they_end():
-    sides = [{"name": "s1", "restartPolicy": "Always"}, {"name": "s2", "restartPolicy": "Always"}]
-    simulation = PodSimulation(pod("main", initContainers=sides))
-    simulation.prepared()
-    assert simulation.started("s1") == (StartContainer("s2", 0),)
-    assert simulation.started("s2") == (StartContainer("main", 0),)
-    simulation.started("main")
-    assert simulation.exited("s1", 1) == (StartContainer("s1", 1),)
-    simulation.started("s1")
-    simulation.pod = deleted(simulation.pod, 30)
-    assert [a.name for a in simulation.plan()] == ["main"]
-    assert [a.name for a in simulation.exited("main", 0)] == ["s2"]
-    assert [a.name for a in simulation.exited("s2", 0)] == ["s1"]
-    assert simulation.exited("s1", 0) == (FinishPod(remove=True),)
-
-
 def test_the_first_restart_is_at_once_and_later_ones_rest_longer_and_longer():
     simulation = running()
     assert simulation.exited(code=1, now=1) == (StartContainer("main", 1),)
@@ -230,11 +201,10 @@ def test_a_deleted_pod_restarts_nothing():
     assert simulation.exited(code=1) == (FinishPod(remove=True),)
 
 
-def test_a_failed_liveness_probe_stops_the_container_with_the_probes_grace():
-    probe = {"exec": {}, "terminationGracePeriodSeconds": 3}
-    simulation = running({"name": "main", "livenessProbe": probe})
+def test_a_failed_liveness_probe_stops_the_container_with_the_pods_grace():
+    simulation = running({"name": "main", "livenessProbe": {"exec": {}}})
     failed = Probed("main", ProbeKind.LIVENESS, healthy=False)
-    assert simulation.observe(failed, now=7) == (StopContainer("main", StopReason.LIVENESS, 10),)
+    assert simulation.observe(failed, now=7) == (StopContainer("main", StopReason.LIVENESS, 37),)
     assert simulation.plan() == ()
     assert simulation.exited(code=137) == (StartContainer("main", 1),)
     assert simulation.state.containers["main"].unhealthy is None

@@ -6,14 +6,13 @@ the definition's validation.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from devkube.apiserver.crd.validation import INT_OR_STRING, SchemaError, SchemaValidator
 from devkube.apiserver.schema.types import ANY, STRING, Field, Relation, Scalar, Type, TypeShape
-from devkube.apiserver.status import FieldError, forbidden, invalid, required, unsupported
+from devkube.apiserver.status import FieldError, invalid, required, unsupported
 from devkube.apiserver.tables import printers
 from devkube.apiserver.validation import names
 from devkube.apiserver.validation.strategy import KindRules
@@ -29,9 +28,8 @@ _SCALARS = {
     "number": Scalar.FLOAT,
     "boolean": Scalar.BOOLEAN,
 }
-_LIST_RELATIONS = {"atomic": Relation.ATOMIC, "set": Relation.SET, "map": Relation.KEYED}
+_LIST_RELATIONS = {"set": Relation.SET, "map": Relation.KEYED}
 _SCOPES = ("Cluster", "Namespaced")
-_COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 _SIMPLE = "must be a simple json path starting with ."
 
 
@@ -64,7 +62,9 @@ def convert(schema: JsonObject) -> Type:
             return Type(
                 shape=TypeShape.LIST,
                 element=convert(items) if isinstance(items, dict) else ANY,
-                relation=_LIST_RELATIONS[schema.get("x-kubernetes-list-type", "atomic")],
+                relation=_LIST_RELATIONS.get(
+                    schema.get("x-kubernetes-list-type", ""), Relation.ATOMIC
+                ),
                 keys=tuple(schema.get("x-kubernetes-list-map-keys") or ()),
                 nullable=nullable,
             )
@@ -127,68 +127,7 @@ def _check(schema: Any, path: str, *, root: bool = False) -> Iterator[FieldError
         yield required(f"{path}.type", "must not be empty for specified object fields")
     elif kind and kind not in _TYPES:
         yield unsupported(f"{path}.type", kind, _TYPES)
-    yield from _check_extensions(schema, path)
-    yield from _check_values(schema, path)
     yield from _check_children(schema, path)
-
-
-def _check_values(schema: JsonObject, path: str) -> Iterator[FieldError]:
-    """Judge the pattern and the default, which are only looked at when an object comes."""
-    pattern = schema.get("pattern")
-    plain = {name: value for name, value in schema.items() if name != "default"}
-    if isinstance(pattern, str):
-        try:
-            SchemaValidator({"pattern": pattern})
-        except SchemaError as error:
-            text = f"must be a valid regular expression, but isn't: {error}"
-            yield invalid(f"{path}.pattern", pattern, text)
-            return
-    if schema.get("default") is not None:
-        try:
-            findings = SchemaValidator(plain).check(schema["default"])
-        except SchemaError:
-            return  # the part that cannot be compiled is reported where it is
-        yield from (dataclasses.replace(item, field=f"{path}.default") for item in findings)
-
-
-def _check_extensions(schema: JsonObject, path: str) -> Iterator[FieldError]:
-    if schema.get("uniqueItems"):
-        yield forbidden(
-            f"{path}.uniqueItems",
-            "uniqueItems cannot be set to true since the runtime complexity becomes quadratic",
-        )
-    if schema.get("additionalProperties") and schema.get("properties"):
-        yield forbidden(
-            f"{path}.additionalProperties",
-            "additionalProperties and properties are mutual exclusive",
-        )
-    if schema.get("type") == "array" and not isinstance(schema.get("items"), dict):
-        yield required(f"{path}.items", "must be specified")
-    relation = schema.get("x-kubernetes-list-type")
-    if relation is not None and relation not in _LIST_RELATIONS:
-        yield unsupported(f"{path}.x-kubernetes-list-type", relation, tuple(_LIST_RELATIONS))
-    keys = schema.get("x-kubernetes-list-map-keys") or []
-    if relation == "map" and not keys:
-        yield required(
-            f"{path}.x-kubernetes-list-map-keys",
-            "must not be empty if x-kubernetes-list-type is map",
-        )
-    if keys and relation != "map":
-        yield required(
-            f"{path}.x-kubernetes-list-type",
-            "must be map if x-kubernetes-list-map-keys is non-empty",
-        )
-    items = schema.get("items")
-    if relation == "map" and not isinstance(items, dict):
-        yield required(f"{path}.items", "must have a schema if x-kubernetes-list-type is map")
-        return
-    known = items.get("properties") or {} if isinstance(items, dict) else {}
-    if relation == "map" and any(key not in known for key in keys):
-        yield invalid(
-            f"{path}.x-kubernetes-list-map-keys",
-            keys,
-            "entries must all be names of item properties",
-        )
 
 
 def _check_children(schema: JsonObject, path: str) -> Iterator[FieldError]:
@@ -263,28 +202,12 @@ def _validate_names(spec: JsonObject, named: JsonObject) -> Iterator[FieldError]
         yield from (invalid("spec.group", group, text) for text in names.dns_subdomain(group))
         if "." not in group:
             yield invalid("spec.group", group, "should be a domain with at least one dot")
-    for field in ("plural", "singular"):
-        value = named.get(field, "")
+    for field in ("plural", "singular", "kind"):
+        value = named.get(field, "").lower()
         if value:
             yield from (
                 invalid(f"spec.names.{field}", value, t) for t in names.dns_label_1035(value)
             )
-    for field in ("kind", "listKind"):
-        value = named.get(field, "")
-        if value:
-            problems = names.dns_label_1035(value.lower())
-            yield from (
-                invalid(
-                    f"spec.names.{field}",
-                    value,
-                    f"may have mixed case, but should otherwise match: {t}",
-                )
-                for t in problems
-            )
-    if named.get("kind") and named.get("kind") == named.get("listKind"):
-        yield invalid(
-            "spec.names.listKind", named["listKind"], "kind and listKind may not be the same"
-        )
 
 
 def _validate_version(version: JsonObject, path: str) -> Iterator[FieldError]:
@@ -296,43 +219,22 @@ def _validate_version(version: JsonObject, path: str) -> Iterator[FieldError]:
         yield required("spec.versions[0].schema.openAPIV3Schema")
     else:
         part = "validation" if path == "spec" else "schema"
-        yield from check_structural(schema, f"{path}.{part}.openAPIV3Schema")
+        where = f"{path}.{part}.openAPIV3Schema"
+        yield from check_structural(schema, where)
+        try:
+            SchemaValidator(schema)
+        except SchemaError as error:
+            yield invalid(where, schema, f"cannot be compiled: {error}")
     for index, column in enumerate(version.get("additionalPrinterColumns") or []):
         yield from _validate_column(column, f"{path}.additionalPrinterColumns[{index}]")
-    scale = (version.get("subresources") or {}).get("scale")
-    if scale is not None:
-        yield from _validate_scale(scale, f"{path}.subresources.scale")
 
 
 def _validate_column(column: JsonObject, path: str) -> Iterator[FieldError]:
-    kind = column.get("type", "")
-    if kind and kind not in _COLUMN_TYPES:
-        yield invalid(f"{path}.type", kind, f"must be one of {','.join(_COLUMN_TYPES)}")
     text = column.get("jsonPath", "")
     try:
         printers.parse_path(text)
     except ValueError:
         yield invalid(f"{path}.JSONPath", text, _SIMPLE)
-    else:
-        if text and not text.startswith("."):
-            yield invalid(f"{path}.JSONPath", text, _SIMPLE)
-
-
-def _validate_scale(scale: JsonObject, path: str) -> Iterator[FieldError]:
-    places = (
-        ("specReplicasPath", ".spec."),
-        ("statusReplicasPath", ".status."),
-        ("labelSelectorPath", "."),
-    )
-    for field, prefix in places:
-        value = scale.get(field) or ""
-        if not value:
-            if field != "labelSelectorPath":
-                yield required(f"{path}.{field}")
-        elif not value.startswith(".") or "[" in value:
-            yield invalid(f"{path}.{field}", value, _SIMPLE)
-        elif not value.startswith(prefix):
-            yield invalid(f"{path}.{field}", value, f"should be a json path under {prefix[:-1]}")
 
 
 def definition_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:

@@ -15,7 +15,7 @@ import msgspec
 from devkube.apiserver import status
 from devkube.apiserver.calls import Call, FieldValidation
 from devkube.apiserver.schema.conform import FieldDecodeError, duplicate_fields
-from devkube.apiserver.tables.printers import Table, printer_for
+from devkube.apiserver.tables.printers import TablePrinter, printer_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -279,24 +279,24 @@ class Presenter:
 
     def _table(self, objects: list[JsonObject], meta: JsonObject) -> JsonObject:
         printer = printer_for(self._call.resource, self._call.served)
-        table = Table(printer, now=self._stamps.moment())
+        now = self._stamps.moment()
         return {
             "kind": "Table",
             "apiVersion": self._meta,
             "metadata": meta,
-            "columnDefinitions": self._columns(table),
+            "columnDefinitions": self._columns(printer),
             "rows": [
-                {"cells": table.cells(self._printed(obj)), "object": self._included(obj)}
+                {"cells": printer.cells(self._printed(obj), now), "object": self._included(obj)}
                 for obj in objects
             ],
         }
 
-    def _columns(self, table: Table) -> list[JsonObject]:
+    def _columns(self, printer: TablePrinter) -> list[JsonObject]:
         """Return the columns; a stream of tables has them once."""
         if self._streams and self._headed:
             return []
         self._headed = True
-        return table.columns()
+        return printer.definitions()
 
     def _printed(self, obj: JsonObject) -> JsonObject:
         """Return the form that printers know: a custom kind's own version, else the stored one."""

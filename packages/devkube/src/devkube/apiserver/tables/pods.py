@@ -10,26 +10,13 @@ from kubeloop.objects.meta import JsonObject
 
 def ready(pod: JsonObject, _now: dt.datetime) -> str:
     """Show how many containers are ready, of how many."""
-    counted = _running(pod)
-    if _initial_word(pod) is not None:
-        counted = [item for item in _beside(pod) if item.get("started")]
-    total = len(get(pod, "spec", "containers", default=[])) + len(_sidecars(pod))
+    counted = [] if _initial_word(pod) is not None else _running(pod)
+    total = len(get(pod, "spec", "containers", default=[]))
     return f"{sum(1 for item in counted if item.get('ready'))}/{total}"
 
 
 def _running(pod: JsonObject) -> list[JsonObject]:
-    return [*get(pod, "status", "containerStatuses", default=[]), *_beside(pod)]
-
-
-def _beside(pod: JsonObject) -> list[JsonObject]:
-    sidecars = _sidecars(pod)
-    return [item for item in _initial(pod) if item.get("name") in sidecars]
-
-
-def _sidecars(pod: JsonObject) -> set[str]:
-    """Return the initial containers that go on beside the others, and count as they do."""
-    initial = get(pod, "spec", "initContainers", default=[])
-    return {item.get("name", "") for item in initial if item.get("restartPolicy") == "Always"}
+    return list(get(pod, "status", "containerStatuses", default=[]))
 
 
 def _initial(pod: JsonObject) -> list[JsonObject]:
@@ -68,12 +55,10 @@ def pod_word(pod: JsonObject) -> str:
 
 def _initial_word(pod: JsonObject) -> str | None:
     """Return how initialisation is going; None when it is done."""
-    total, sidecars = len(get(pod, "spec", "initContainers", default=[])), _sidecars(pod)
+    total = len(get(pod, "spec", "initContainers", default=[]))
     for index, item in enumerate(_initial(pod)):
         terminated = get(item, "state", "terminated")
         if terminated is not None and not terminated.get("exitCode"):
-            continue
-        if item.get("started") and item.get("name") in sidecars:
             continue
         if terminated is not None:
             return f"Init:{_ended(terminated)}"

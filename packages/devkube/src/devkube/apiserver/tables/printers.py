@@ -108,6 +108,19 @@ class TablePrinter:
     columns: tuple[Column, ...]
     cells: Callable[[JsonObject, dt.datetime], list[Any]]
 
+    def definitions(self) -> list[JsonObject]:
+        """Return the column definitions."""
+        return [
+            {
+                "name": column.name,
+                "type": column.type,
+                "format": column.format,
+                "description": column.description or column.name,
+                "priority": column.priority,
+            }
+            for column in self.columns
+        ]
+
 
 def printer_for(resource: ServedResource, served: ServedVersion) -> TablePrinter:
     """Return the printer of a resource's version."""
@@ -152,28 +165,3 @@ def _custom_cell(value: Any, kind: str, now: dt.datetime) -> Any:
 
 def _name(obj: JsonObject) -> str:
     return str(obj["metadata"].get("name", ""))
-
-
-class Table:
-    """A printer at one moment."""
-
-    def __init__(self, printer: TablePrinter, *, now: dt.datetime) -> None:
-        self._printer = printer
-        self._now = now
-
-    def columns(self) -> list[JsonObject]:
-        """Return the column definitions."""
-        return [
-            {
-                "name": column.name,
-                "type": column.type,
-                "format": column.format,
-                "description": column.description or column.name,
-                "priority": column.priority,
-            }
-            for column in self._printer.columns
-        ]
-
-    def cells(self, obj: JsonObject) -> list[Any]:
-        """Return an object's cells."""
-        return self._printer.cells(obj, self._now)

@@ -193,13 +193,6 @@ def _validate_container(
     for index, mount in enumerate(container.get("volumeMounts") or []):
         if mount.get("name") not in volumes:
             yield missing(f"{field}.volumeMounts[{index}].name", mount.get("name"))
-    for index, variable in enumerate(container.get("env") or []):
-        if variable.get("value") and variable.get("valueFrom"):
-            yield invalid(
-                f"{field}.env[{index}].valueFrom",
-                "",
-                "may not be specified when `value` is not empty",
-            )
     for probe in _PROBES:
         if probe in container:
             yield from _validate_probe(container[probe], f"{field}.{probe}")
@@ -247,12 +240,6 @@ def _validate_probe(probe: JsonObject, field: str) -> Iterator[FieldError]:
         yield required(field, "must specify a handler type")
     for extra in handlers[1:]:
         yield forbidden(f"{field}.{extra}", "may not specify more than 1 handler type")
-    for name in ("initialDelaySeconds", "timeoutSeconds", "periodSeconds"):
-        if probe.get(name, 0) < 0:
-            yield invalid(f"{field}.{name}", probe[name], _NON_NEGATIVE)
-    threshold = probe.get("successThreshold", 1)
-    if not field.endswith("readinessProbe") and threshold != 1:
-        yield invalid(f"{field}.successThreshold", threshold, "must be 1")
 
 
 def _validate_volumes(volumes: list[JsonObject], field: str) -> Iterator[FieldError]:
@@ -265,9 +252,6 @@ def _validate_volumes(volumes: list[JsonObject], field: str) -> Iterator[FieldEr
         if name in seen:
             yield duplicate(f"{where}.name", name)
         seen.add(name)
-        if len(volume) > 2:
-            extra = sorted(set(volume) - {"name"})[1]
-            yield forbidden(f"{where}.{extra}", "may not specify more than 1 volume type")
 
 
 def validate_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:

@@ -11,7 +11,6 @@ from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.selectors import LabelSelector, SelectorError
 
 _IMMUTABLE = "field is immutable"
-_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist")
 _STATEFUL_MUTABLE = (
     "replicas",
     "ordinals",
@@ -91,26 +90,9 @@ def validate_deployment(obj: JsonObject) -> Iterator[FieldError]:
             "spec.strategy.rollingUpdate",
             "may not be specified when strategy `type` is 'Recreate'",
         )
-    elif strategy.get("type") not in (None, "Recreate", "RollingUpdate"):
-        yield unsupported("spec.strategy.type", strategy["type"], ["Recreate", "RollingUpdate"])
     rolling = strategy.get("rollingUpdate") or {}
     for name in ("maxUnavailable", "maxSurge"):
         yield from _amount(rolling.get(name, 0), f"spec.strategy.rollingUpdate.{name}")
-    if rolling and all(_is_zero(rolling.get(name)) for name in ("maxUnavailable", "maxSurge")):
-        yield invalid(
-            "spec.strategy.rollingUpdate.maxUnavailable",
-            rolling.get("maxUnavailable"),
-            "may not be 0 when `maxSurge` is 0",
-        )
-    deadline, ready = spec.get("progressDeadlineSeconds", 600), spec.get("minReadySeconds", 0)
-    if deadline <= ready:
-        yield invalid(
-            "spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds"
-        )
-
-
-def _is_zero(value: Any) -> bool:
-    return value in (0, "0", "0%")
 
 
 def _amount(value: Any, field: str) -> Iterator[FieldError]:
@@ -136,41 +118,20 @@ def _selector(spec: JsonObject) -> Iterator[FieldError]:
     selector = spec.get("selector")
     if selector is None:
         yield required("spec.selector")
-        selector = {"matchExpressions": [{"operator": "Never"}]}
-    elif not selector.get("matchLabels") and not selector.get("matchExpressions"):
+        return
+    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
         yield invalid("spec.selector", selector, "empty selector is invalid for deployment")
         return
-    else:
-        yield from _expressions(selector.get("matchExpressions") or [])
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
-    if not _selects(selector, labels):
+    try:
+        matches = LabelSelector.from_json(selector).matches(labels)
+    except SelectorError as error:
+        yield invalid("spec.selector", selector, str(error))
+        return
+    if not matches:
         yield invalid(
             "spec.template.metadata.labels", labels, "`selector` does not match template `labels`"
         )
-
-
-def _expressions(expressions: list[JsonObject]) -> Iterator[FieldError]:
-    for index, expression in enumerate(expressions):
-        field = f"spec.selector.matchExpressions[{index}]"
-        operator, values = expression.get("operator"), expression.get("values")
-        if operator not in _OPERATORS:
-            yield invalid(f"{field}.operator", operator, "not a valid selector operator")
-        elif operator in ("In", "NotIn") and not values:
-            yield required(
-                f"{field}.values", "must be specified when `operator` is 'In' or 'NotIn'"
-            )
-        elif operator in ("Exists", "DoesNotExist") and values:
-            yield forbidden(
-                f"{field}.values",
-                "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
-            )
-
-
-def _selects(selector: JsonObject, labels: JsonObject) -> bool:
-    try:
-        return LabelSelector.from_json(selector).matches(labels)
-    except SelectorError:
-        return False  # what is wrong with it is reported by itself
 
 
 def selector_is_fixed(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import itertools
 import uuid
 from pathlib import Path
@@ -179,8 +180,6 @@ class RunContext:
     report: Callable[[PodFact], None]
     now: Callable[[], Moment]
     address: str
-    origin: Callable[[float], float]
-    """When probes of a period began to tick (loop time)."""
     version: str
     is_ending: Callable[[], bool]
     """Whether the whole pod is being stopped."""
@@ -268,10 +267,9 @@ class ContainerRunner:
     def _probe_loop(self) -> ProbeLoop:
         return ProbeLoop(
             container=self._container,
-            origin=self._context.origin,
             ask=self._checks().probe,
             decided=self._decided,
-            complained=self._complained,
+            complained=functools.partial(self._context.events.warning, self.name),
             is_ending=self._context.is_ending,
         )
 
@@ -286,11 +284,6 @@ class ContainerRunner:
     def _decided(self, kind: ProbeKind, healthy: bool) -> None:  # noqa: FBT001 -- a verdict
         at_once = kind is ProbeKind.STARTUP and self._container.readiness_probe is None
         self._context.report(Probed(self.name, kind, healthy, at_once))
-
-    def _complained(self, kind: ProbeKind, message: str, warning: bool) -> None:  # noqa: FBT001 -- a callback
-        del kind
-        reason = "ProbeWarning" if warning else "Unhealthy"
-        self._context.events.warning(self.name, reason, message)
 
     async def _watch_sockets(self) -> None:
         assert self._process is not None

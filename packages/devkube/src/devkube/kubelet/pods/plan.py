@@ -56,10 +56,8 @@ class RestartPolicy:
         return ended - backoff.since > 2 * self.longest
 
 
-def should_restart(pod: KubeletPod, container: ContainerSpec, code: int, *, init: bool) -> bool:
+def should_restart(pod: KubeletPod, code: int, *, init: bool) -> bool:
     """Whether a container that ended with a code is to run again."""
-    if init and container.is_sidecar:
-        return True
     policy = pod.spec.restart_policy
     if init:
         return code != 0 and policy != "Never"
@@ -179,12 +177,8 @@ class _Planner:
     def _wind_down(self) -> None:
         ending = self._state.ending
         assert ending is not None
-        regular = [c for c in self._pod.spec.init_containers if not c.is_sidecar]
-        active = [c for c in (*regular, *self._pod.spec.containers) if self._run(c).is_active]
-        if not active:
-            # Sidecars served the others; the last one started goes first.
-            sidecars = [c for c in self._pod.spec.init_containers if c.is_sidecar]
-            active = [c for c in reversed(sidecars) if self._run(c).is_active][:1]
+        every = (*self._pod.spec.init_containers, *self._pod.spec.containers)
+        active = [container for container in every if self._run(container).is_active]
         for container in active:
             self._stop(container, ending.why, ending.deadline)
         if not active:
@@ -221,12 +215,10 @@ class _Planner:
 
     def _initialize(self) -> bool:
         """Work through the init containers; True when the others may run."""
+        if self._state.initialized:
+            return True
         for container in self._pod.spec.init_containers:
-            if container.is_sidecar:
-                self._keep_running(container, init=True)
-                if not self._state.initialized and not self._run(container).started:
-                    return False
-            elif not self._state.initialized and not self._run(container).succeeded:
+            if not self._run(container).succeeded:
                 self._keep_running(container, init=True)
                 if self._is_over(container, init=True):
                     self._end(
@@ -241,7 +233,7 @@ class _Planner:
             case ContainerStage.WAITING:
                 self._start_when_due(container, run)
             case ContainerStage.RUNNING if run.unhealthy is not None:
-                grace = self._grace(container, run.unhealthy)
+                grace = self._pod.spec.termination_grace_period_seconds
                 self._stop(container, run.unhealthy, self._now.loop + grace)
             case ContainerStage.EXITED if not self._is_over(container, init=init):
                 self._restart_when_due(container, run)
@@ -286,17 +278,7 @@ class _Planner:
         run = self._run(container)
         if run.stage is not ContainerStage.EXITED or run.exit is None:
             return False
-        return not should_restart(self._pod, container, run.exit.code, init=init)
-
-    def _grace(self, container: ContainerSpec, why: StopReason) -> float:
-        probe = None
-        if why is StopReason.LIVENESS:
-            probe = container.liveness_probe
-        elif why is StopReason.STARTUP:
-            probe = container.startup_probe
-        if probe is not None and probe.termination_grace_period_seconds is not None:
-            return probe.termination_grace_period_seconds
-        return self._pod.spec.termination_grace_period_seconds
+        return not should_restart(self._pod, run.exit.code, init=init)
 
     # Bookkeeping
 

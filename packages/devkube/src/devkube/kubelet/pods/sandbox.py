@@ -182,5 +182,3 @@ class NodeContext:
     recorder: EventRecorder
     clock: Clock
     api_server: tuple[str, int]
-    started_at: float
-    """When the kubelet began (loop time)."""

@@ -37,7 +37,6 @@ from kubeloop.objects.times import format_time, parse_time
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterator
 
     from devkube.kubelet.container_types import ContainerSpec
     from devkube.kubelet.pod_types import KubeletPod
@@ -56,7 +55,7 @@ def conditions(
         _ready_to_start(state),
         _initialized(pod, state, status.phase),
         _ready(pod, status),
-        _containers_ready(pod, status),
+        _containers_ready(status),
         PodCondition("PodScheduled", "True"),
     )
     return tuple(_timed(item, before, now, pod.metadata.generation) for item in made)
@@ -78,34 +77,21 @@ def _ready_to_start(state: PodState) -> PodCondition:
 def _initialized(pod: KubeletPod, state: PodState, phase: str) -> PodCondition:
     if phase == "Succeeded":
         return PodCondition("Initialized", "True", "PodCompleted")
-    incomplete = [] if state.initialized else list(_incomplete(pod, state))
+    init = [] if state.initialized else pod.spec.init_containers
+    incomplete = [item.name for item in init if not state.containers[item.name].succeeded]
     if not incomplete:
         return PodCondition("Initialized", "True")
     text = f"containers with incomplete status: [{' '.join(incomplete)}]"
     return PodCondition("Initialized", "False", "ContainersNotInitialized", text)
 
 
-def _incomplete(pod: KubeletPod, state: PodState) -> Iterator[str]:
-    for container in pod.spec.init_containers:
-        run = state.containers[container.name]
-        done = (
-            run.started and run.stage is ContainerStage.RUNNING
-            if container.is_sidecar
-            else run.succeeded
-        )
-        if not done:
-            yield container.name
-
-
-def _containers_ready(pod: KubeletPod, status: PodStatus) -> PodCondition:
+def _containers_ready(status: PodStatus) -> PodCondition:
     match status.phase:
         case "Succeeded":
             return PodCondition("ContainersReady", "False", "PodCompleted")
         case "Failed":
             return PodCondition("ContainersReady", "False", "PodFailed")
-    sidecars = {container.name for container in pod.spec.init_containers if container.is_sidecar}
-    watched = [item for item in status.init_container_statuses if item.name in sidecars]
-    unready = [item.name for item in (*watched, *status.container_statuses) if not item.ready]
+    unready = [item.name for item in status.container_statuses if not item.ready]
     if not unready:
         return PodCondition("ContainersReady", "True")
     text = f"containers with unready status: [{' '.join(unready)}]"
@@ -113,7 +99,7 @@ def _containers_ready(pod: KubeletPod, status: PodStatus) -> PodCondition:
 
 
 def _ready(pod: KubeletPod, status: PodStatus) -> PodCondition:
-    containers = _containers_ready(pod, status)
+    containers = _containers_ready(status)
     if not containers.is_true:
         return PodCondition("Ready", "False", containers.reason, containers.message)
     problems = [
@@ -169,13 +155,12 @@ def _statuses(pod: KubeletPod, state: PodState, *, init: bool) -> tuple[Containe
 def _container(
     pod: KubeletPod, state: PodState, container: ContainerSpec, run: ContainerRun, *, init: bool
 ) -> ContainerStatus:
-    present, last = _states(pod, state, container, run, init=init)
-    ready = run.ready or (init and not container.is_sidecar and run.succeeded)
+    present, last = _states(pod, state, run, init=init)
     return ContainerStatus(
         name=container.name,
         state=present,
         last_state=last,
-        ready=ready,
+        ready=run.ready or (init and run.succeeded),
         restart_count=run.attempt,
         image=container.image,
         container_id=run.container_id,
@@ -184,7 +169,7 @@ def _container(
 
 
 def _states(
-    pod: KubeletPod, state: PodState, container: ContainerSpec, run: ContainerRun, *, init: bool
+    pod: KubeletPod, state: PodState, run: ContainerRun, *, init: bool
 ) -> tuple[ContainerState, ContainerState]:
     last = ContainerState(terminated=_terminated(run.last)) if run.last else ContainerState()
     if run.stage is ContainerStage.RUNNING:
@@ -192,7 +177,7 @@ def _states(
         return ContainerState(running=ContainerStateRunning(since)), last
     if run.stage is ContainerStage.EXITED and run.exit is not None:
         ended = ContainerState(terminated=_terminated(run.exit))
-        again = should_restart(pod, container, run.exit.code, init=init)
+        again = should_restart(pod, run.exit.code, init=init)
         if run.waiting is not None and again and state.ending is None:
             return ContainerState(waiting=run.waiting), ended
         return ended, last
@@ -230,7 +215,8 @@ class _Count:
 def _phase(pod: KubeletPod, state: PodState) -> str:
     if state.finished:
         return _final_phase(pod, state)
-    if not state.initialized and _init_is_pending(pod, state):
+    init = [] if state.initialized else pod.spec.init_containers
+    if any(not state.containers[container.name].succeeded for container in init):
         return "Pending"
     count = _count(pod, state)
     if count.waiting:
@@ -241,17 +227,6 @@ def _phase(pod: KubeletPod, state: PodState) -> str:
     if over and pod.spec.restart_policy == "Never":
         return "Failed"
     return "Running"
-
-
-def _init_is_pending(pod: KubeletPod, state: PodState) -> bool:
-    for container in pod.spec.init_containers:
-        run = state.containers[container.name]
-        if container.is_sidecar:
-            if not run.started:
-                return True
-        elif not run.succeeded:
-            return True
-    return False
 
 
 def _count(pod: KubeletPod, state: PodState) -> _Count:
@@ -283,8 +258,7 @@ def restore_state(pod: KubeletPod, now: Moment) -> PodState:
     runs = {c.name: _run(pod.status.container(c.name), now) for c in pod.spec.containers}
     for container in pod.spec.init_containers:
         run = _run(pod.status.container(container.name), now)
-        again = not is_terminal and not container.is_sidecar
-        runs[container.name] = ContainerRun(attempt=run.attempt) if again else run
+        runs[container.name] = run if is_terminal else ContainerRun(attempt=run.attempt)
     return PodState(
         containers=runs,
         started_at=now,

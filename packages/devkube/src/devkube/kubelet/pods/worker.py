@@ -8,7 +8,6 @@ its own which report facts; all of them end with the worker.
 from __future__ import annotations
 
 import asyncio
-import random
 import shutil
 from typing import TYPE_CHECKING
 
@@ -44,8 +43,6 @@ class PodWorker:
         self._node = node
         self._directory = node.root_dir / "pods" / pod.uid
         self._state = restore_state(pod, self._now())
-        self._origin = self._now().loop
-        self._spread = random.random()
         self._facts: list[PodFact] = []
         self._awake = asyncio.Event()
         self._awake.set()
@@ -155,7 +152,6 @@ class PodWorker:
             report=self._report,
             now=self._now,
             address=self._state.address,
-            origin=self._probe_origin,
             version=self._node.settings.short_version,
             is_ending=lambda: self._state.ending is not None,
         )
@@ -165,11 +161,6 @@ class PodWorker:
             open_log=lambda: self._logs.open(name, attempt),
             configure=lambda: self._sandbox.configure(container),
         )
-
-    def _probe_origin(self, period: float) -> float:
-        """Return when ticks of a period began; spread out where the kubelet itself had just begun."""
-        young = self._origin - self._node.started_at < period
-        return self._origin + self._spread * period if young else self._origin
 
     # Time and facts
 
