@@ -263,8 +263,8 @@ def test_the_shared_port_is_open_where_it_was_asked_for_only():
 
 
 def test_given_variables_win_over_ours_and_may_name_what_the_pod_knows():
-    given = {Program.RESOLVER: {"POD_IP": "10.0.0.1", "ELASTI_OPERATOR_URL": "http://$(POD_IP)"}}
-    choices = Choices(variables=given)
+    given = {"POD_IP": "10.0.0.1", "ELASTI_OPERATOR_URL": "http://$(POD_IP)"}
+    choices = Choices(variables={Program.RESOLVER: given})
     (container,) = pod_of(choices, Program.RESOLVER)["containers"]
     names = [item["name"] for item in container["env"]]
     assert len(names) == len(set(names))
@@ -295,7 +295,7 @@ def test_any_text_is_a_variable_or_is_refused(text: str):
         return
     ((program, pair),) = found.items()
     ((name, value),) = pair.items()
-    assert text == f"{program.value}:{name}={value}"
+    assert text == f"{program}:{name}={value}"
 
 
 def test_the_last_value_of_a_variable_wins():
@@ -414,12 +414,12 @@ def test_labels_are_on_every_object_and_pod_and_select_nothing():
 
 
 def test_resources_are_given_by_program_over_the_defaults():
-    given = {Program.RESOLVER: {"limits.memory": "2Gi", "limits.cpu": "2"}}
-    assert Choices(resources=given).resources_of(Program.RESOLVER) == {
+    choices = Choices(resources={Program.RESOLVER: {"limits.memory": "2Gi", "limits.cpu": "2"}})
+    assert choices.resources_of(Program.RESOLVER) == {
         "requests": {"cpu": "100m", "memory": "128Mi"},
         "limits": {"memory": "2Gi", "cpu": "2"},
     }
-    assert Choices(resources=given).resources_of(Program.OPERATOR)["limits"] == {"memory": "512Mi"}
+    assert choices.resources_of(Program.OPERATOR)["limits"] == {"memory": "512Mi"}
 
 
 def test_a_variable_from_a_secret_stands_before_those_that_may_name_it():

@@ -30,7 +30,15 @@ from elasti.api.names import (
     WAKE_ANNOTATION,
 )
 from elasti.api.rbac import READ, PolicyRule
-from elasti.cli.install.choices import Choices, Manifest, Program, account, metadata, selector
+from elasti.cli.install.choices import (
+    Choices,
+    Manifest,
+    Program,
+    account,
+    cluster_object,
+    program_object,
+    selector,
+)
 from elasti.operator import rbac as operator
 from elasti.resolver import rbac as resolver
 
@@ -66,8 +74,7 @@ _CLUSTER_RULES = {
 def accounts(choices: Choices) -> Iterator[Manifest]:
     """Yield the programs' ServiceAccounts."""
     for program in Program:
-        meta = metadata(account(program), choices, program=program, namespace=choices.namespace)
-        obj = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}
+        obj = program_object("v1", "ServiceAccount", program, choices)
         yield Manifest(f"Who the {program.value} is.", obj)
 
 
@@ -107,30 +114,18 @@ def wake_policy(choices: Choices) -> Iterator[Manifest]:
     yield Manifest(
         "An account that may patch ElastiServices and not update them may wake them and keep them awake, and"
         " change nothing else. The resolver is such an account. Kubernetes 1.30 or newer.",
-        {
-            "apiVersion": _ADMISSION,
-            "kind": "ValidatingAdmissionPolicy",
-            "metadata": metadata(MAY_WAKE, choices),
-            "spec": _wake_rules(),
-        },
+        cluster_object(*needs, MAY_WAKE, choices, spec=_wake_rules()),
         needs,
     )
+    binding = f"{needs[1]}Binding"
+    spec = {"policyName": MAY_WAKE, "validationActions": ["Deny"]}
     yield Manifest(
         "The policy is in force everywhere.",
-        {
-            "apiVersion": _ADMISSION,
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": metadata(MAY_WAKE, choices),
-            "spec": {"policyName": MAY_WAKE, "validationActions": ["Deny"]},
-        },
+        cluster_object(_ADMISSION, binding, MAY_WAKE, choices, spec=spec),
         needs,
     )
-    role = {
-        "apiVersion": _VERSION,
-        "kind": "ClusterRole",
-        "metadata": metadata(MAY_WAKE, choices),
-        "rules": [{"apiGroups": [GROUP], "resources": [PLURAL], "verbs": ["get", "patch"]}],
-    }
+    rules = [{"apiGroups": [GROUP], "resources": [PLURAL], "verbs": ["get", "patch"]}]
+    role = cluster_object(_VERSION, "ClusterRole", MAY_WAKE, choices, rules=rules)
     yield Manifest(
         "For people who may wake: bind it to them. Safe with the policy only.", role, needs
     )
@@ -221,12 +216,10 @@ def _leader(choices: Choices) -> Iterator[Manifest]:
 def _role(
     name: str, rules: Iterable[PolicyRule], program: Program, choices: Choices, namespace: str = ""
 ) -> JsonObject:
-    return {
-        "apiVersion": _VERSION,
-        "kind": "Role" if namespace else "ClusterRole",
-        "metadata": metadata(name, choices, program=program, namespace=namespace),
-        "rules": [rule.to_json() for rule in rules],
-    }
+    kind, found = "Role" if namespace else "ClusterRole", [rule.to_json() for rule in rules]
+    return cluster_object(
+        _VERSION, kind, name, choices, program=program, namespace=namespace, rules=found
+    )
 
 
 def _aggregated(
@@ -240,13 +233,10 @@ def _aggregated(
 
 def _collecting(choices: Choices) -> JsonObject:
     # No rules here: a controller of the cluster writes them, and would be contradicted.
-    chosen = {"matchLabels": {AGGREGATE_LABEL: "true"}}
-    return {
-        "apiVersion": _VERSION,
-        "kind": "ClusterRole",
-        "metadata": metadata(TARGETS, choices, program=Program.OPERATOR),
-        "aggregationRule": {"clusterRoleSelectors": [chosen]},
-    }
+    rule = {"clusterRoleSelectors": [{"matchLabels": {AGGREGATE_LABEL: "true"}}]}
+    return cluster_object(
+        _VERSION, "ClusterRole", TARGETS, choices, program=Program.OPERATOR, aggregationRule=rule
+    )
 
 
 def _bound(name: str, program: Program, choices: Choices, namespace: str = "") -> JsonObject:
@@ -255,14 +245,17 @@ def _bound(name: str, program: Program, choices: Choices, namespace: str = "") -
         "name": account(program),
         "namespace": choices.namespace,
     }
-    scope = "" if namespace else "Cluster"
-    return {
-        "apiVersion": _VERSION,
-        "kind": f"{scope}RoleBinding",
-        "metadata": metadata(name, choices, program=program, namespace=namespace),
-        "roleRef": {"apiGroup": _GROUP, "kind": f"{scope}Role", "name": name},
-        "subjects": [subject],
-    }
+    role = "Role" if namespace else "ClusterRole"
+    return cluster_object(
+        _VERSION,
+        f"{role}Binding",
+        name,
+        choices,
+        program=program,
+        namespace=namespace,
+        roleRef={"apiGroup": _GROUP, "kind": role, "name": name},
+        subjects=[subject],
+    )
 
 
 # The convention of controllers' scaffolds for namespaces whose pods may scrape.
@@ -331,34 +324,30 @@ def priorities(choices: Choices) -> Iterator[Manifest]:
     # Not system-cluster-critical, which clusters may reserve for kube-system.
     yield Manifest(
         "Requests to everything that sleeps go through these pods: others make room for them.",
-        {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": metadata(PRIORITY_CLASS, choices),
-            "value": 1_000_000,
-            "description": "Elasti's operator and resolver.",
-        },
+        cluster_object(
+            "scheduling.k8s.io/v1",
+            "PriorityClass",
+            PRIORITY_CLASS,
+            choices,
+            value=1_000_000,
+            description="Elasti's operator and resolver.",
+        ),
     )
 
 
 def budgets(choices: Choices) -> Iterator[Manifest]:
     """Yield how many pods of a program may be evicted at once."""
     for program in Program:
-        meta = metadata(account(program), choices, program=program, namespace=choices.namespace)
+        spec = {
+            # Not minAvailable: with one replica no node could ever be drained.
+            "maxUnavailable": 1,
+            "selector": {"matchLabels": selector(program)},
+            # A pod that is not ready protects no request.
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        }
         yield Manifest(
             f"Nodes are drained one {program.value} at a time.",
-            {
-                "apiVersion": "policy/v1",
-                "kind": "PodDisruptionBudget",
-                "metadata": meta,
-                "spec": {
-                    # Not minAvailable: with one replica no node could ever be drained.
-                    "maxUnavailable": 1,
-                    "selector": {"matchLabels": selector(program)},
-                    # A pod that is not ready protects no request.
-                    "unhealthyPodEvictionPolicy": "AlwaysAllow",
-                },
-            },
+            program_object("policy/v1", "PodDisruptionBudget", program, choices, spec=spec),
         )
 
 
@@ -366,35 +355,26 @@ def autoscalers(choices: Choices) -> Iterator[Manifest]:
     """Yield what changes the number of resolvers, if it shall."""
     if choices.autoscaling is None:
         return
-    name = account(Program.RESOLVER)
+    program = Program.RESOLVER
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": account(program)}
     cpu = {"type": "Utilization", "averageUtilization": choices.autoscaling.busy}
+    spec = {
+        "scaleTargetRef": target,
+        "minReplicas": choices.autoscaling.least,
+        "maxReplicas": choices.autoscaling.most,
+        "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": cpu}}],
+        # A resolver that stops serves its connections first, and that may take minutes.
+        "behavior": {"scaleDown": {"stabilizationWindowSeconds": 600}},
+    }
     yield Manifest(
         "As many resolvers as their work needs.",
-        {
-            "apiVersion": "autoscaling/v2",
-            "kind": "HorizontalPodAutoscaler",
-            "metadata": metadata(
-                name, choices, program=Program.RESOLVER, namespace=choices.namespace
-            ),
-            "spec": {
-                "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
-                "minReplicas": choices.autoscaling.least,
-                "maxReplicas": choices.autoscaling.most,
-                "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": cpu}}],
-                # A resolver that stops serves its connections first, and that may take minutes.
-                "behavior": {"scaleDown": {"stabilizationWindowSeconds": 600}},
-            },
-        },
+        program_object("autoscaling/v2", "HorizontalPodAutoscaler", program, choices, spec=spec),
     )
 
 
 def _service(name: str, program: Program, ports: list[JsonObject], choices: Choices) -> JsonObject:
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": metadata(name, choices, program=program, namespace=choices.namespace),
-        "spec": {"type": "ClusterIP", "selector": selector(program), "ports": ports},
-    }
+    spec = {"type": "ClusterIP", "selector": selector(program), "ports": ports}
+    return program_object("v1", "Service", program, choices, name=name, spec=spec)
 
 
 def _port(name: str, number: int) -> JsonObject:
@@ -408,18 +388,8 @@ def _port(name: str, number: int) -> JsonObject:
 
 
 def _policy(program: Program, ingress: list[JsonObject], choices: Choices) -> JsonObject:
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": metadata(
-            account(program), choices, program=program, namespace=choices.namespace
-        ),
-        "spec": {
-            "podSelector": {"matchLabels": selector(program)},
-            "policyTypes": ["Ingress"],
-            "ingress": ingress,
-        },
-    }
+    spec = _pods(program) | {"policyTypes": ["Ingress"], "ingress": ingress}
+    return program_object("networking.k8s.io/v1", "NetworkPolicy", program, choices, spec=spec)
 
 
 def _pods(program: Program) -> JsonObject:

@@ -41,8 +41,9 @@ from elasti.cli.install.choices import (
     Manifest,
     Program,
     account,
+    cluster_object,
     labels,
-    metadata,
+    program_object,
     selector,
 )
 from elasti.cli.rendering import render
@@ -80,35 +81,24 @@ def deployments(choices: Choices) -> Iterator[Manifest]:
 
 def _deployment(program: Program, choices: Choices) -> JsonObject:
     replicas = choices.replicas(program)
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": _kept(
-            metadata(account(program), choices, program=program, namespace=choices.namespace),
-            program,
-            choices,
-        ),
-        "spec": {
-            **({} if replicas is None else {"replicas": replicas}),
-            "selector": {"matchLabels": selector(program)},
-            "strategy": {
-                "type": "RollingUpdate",
-                "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1},
-            },
-            "template": {
-                "metadata": {"labels": labels(choices, program), "annotations": _scraped(program)},
-                "spec": _pod(program, choices),
-            },
+    spec = {
+        **({} if replicas is None else {"replicas": replicas}),
+        "selector": {"matchLabels": selector(program)},
+        "strategy": {
+            "type": "RollingUpdate",
+            "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1},
+        },
+        "template": {
+            "metadata": {"labels": labels(choices, program), "annotations": _scraped(program)},
+            "spec": _pod(program, choices),
         },
     }
-
-
-def _kept(meta: JsonObject, program: Program, choices: Choices) -> JsonObject:
-    """Return the metadata; the operator's remembers the options, so that the next call keeps them."""
-    if program is not Program.OPERATOR:
-        return meta
-    options = msgspec.json.encode(choices.options(), order="sorted").decode()
-    return {**meta, "annotations": {OPTIONS_ANNOTATION: options}}
+    found = program_object("apps/v1", "Deployment", program, choices, spec=spec)
+    if program is Program.OPERATOR:
+        # The next call keeps the options that it finds there.
+        options = msgspec.json.encode(choices.options(), order="sorted").decode()
+        found["metadata"]["annotations"] = {OPTIONS_ANNOTATION: options}
+    return found
 
 
 def _scraped(program: Program) -> dict[str, str]:
@@ -315,11 +305,7 @@ def bundle(choices: Choices) -> tuple[Manifest, ...]:
 
 def _parts(choices: Choices) -> Iterator[Manifest]:
     if choices.with_namespace:
-        namespace: JsonObject = {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": metadata(choices.namespace, choices),
-        }
+        namespace = cluster_object("v1", "Namespace", choices.namespace, choices)
         namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] = "restricted"
         yield Manifest("Where the programs live.", namespace)
     if choices.with_definition:

@@ -35,7 +35,7 @@ _UNITS = {
 }  # fmt: skip
 
 
-class Program(enum.Enum):
+class Program(enum.StrEnum):
     """The two programs; the value is the command that runs one."""
 
     OPERATOR = "operator"
@@ -47,7 +47,7 @@ class ChoiceError(ValueError):
 
 
 # No limit of CPU: throttling would come when a wake-up is most in a hurry.
-RESOURCES: Mapping[Program, Mapping[str, str]] = {
+RESOURCES: Mapping[str, Mapping[str, str]] = {
     Program.OPERATOR: {
         "requests.cpu": "50m",
         "requests.memory": "128Mi",
@@ -95,9 +95,9 @@ class Choices:
     with_namespace: bool = True
     with_definition: bool = True
     shared_port: bool = False
-    variables: Mapping[Program, Mapping[str, str]] = dataclasses.field(default_factory=dict)
-    secret_variables: Mapping[Program, Mapping[str, str]] = dataclasses.field(default_factory=dict)
-    resources: Mapping[Program, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    variables: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    secret_variables: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    resources: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     pull_secrets: tuple[str, ...] = ()
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     node_selector: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -159,8 +159,6 @@ class Choices:
         """Return what differs from the defaults, for a later call to keep."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         found = {name: getattr(self, name) for name in InstallOptions.__annotations__}
-        for name in BY_PROGRAM:
-            found[name] = {program.value: dict(named) for program, named in found[name].items()}
         chosen = {
             name: value for name, value in found.items() if value != defaults[name] and value != {}
         }
@@ -187,7 +185,7 @@ class InstallOptions(TypedDict, total=False):
     node_selector: dict[str, str]
     tolerations: tuple[str, ...]
     affinity: dict[str, Any]
-    autoscaling: tuple[int, int, int]
+    autoscaling: Autoscaling
 
 
 BY_PROGRAM = ("variables", "secret_variables", "resources")
@@ -206,23 +204,22 @@ def read_toleration(text: str) -> JsonObject:
     return read | ({"effect": found["effect"]} if found["effect"] else {})
 
 
-def _check_resource(program: Program, name: str, text: str) -> None:
+def _check_resource(program: str, name: str, text: str) -> None:
     if name not in {"requests.cpu", "limits.cpu", "requests.memory", "limits.memory"}:
         raise ChoiceError(
-            f"--resources {program.value}:{name} is no resource: write requests.cpu, requests.memory,"
+            f"--resources {program}:{name} is no resource: write requests.cpu, requests.memory,"
             " limits.cpu or limits.memory"
         )
     amount = _amount(name, text)
     if amount is None:
         example = "500m" if name.endswith("cpu") else "512Mi"
         raise ChoiceError(
-            f"--resources {program.value}:{name}={text} is no amount: write one such as {example}"
+            f"--resources {program}:{name}={text} is no amount: write one such as {example}"
         )
     least = MINIMUM.get(name)
     if least is not None and amount < cast("float", _amount(name, least)):
         raise ChoiceError(
-            f"--resources {program.value}:{name}={text} is too little for the {program.value}:"
-            f" at least {least}"
+            f"--resources {program}:{name}={text} is too little for the {program}: at least {least}"
         )
 
 
@@ -283,9 +280,33 @@ def labels(choices: Choices, program: Program | None = None) -> dict[str, str]:
     return {**common, "app.kubernetes.io/component": program.value, **selector(program)}
 
 
-def metadata(
-    name: str, choices: Choices, *, program: Program | None = None, namespace: str = ""
+def cluster_object(
+    api_version: str,
+    kind: str,
+    name: str,
+    choices: Choices,
+    *,
+    program: Program | None = None,
+    namespace: str = "",
+    **fields: Any,
 ) -> JsonObject:
-    """Return an object's metadata; without a namespace it is the cluster's."""
+    """Return an object of the installation, or of one program; the cluster's, unless in a namespace."""
     place = {"namespace": namespace} if namespace else {}
-    return {"name": name, **place, "labels": labels(choices, program)}
+    meta = {"name": name, **place, "labels": labels(choices, program)}
+    return {"apiVersion": api_version, "kind": kind, "metadata": meta, **fields}
+
+
+def program_object(
+    api_version: str,
+    kind: str,
+    program: Program,
+    choices: Choices,
+    *,
+    name: str = "",
+    **fields: Any,
+) -> JsonObject:
+    """Return an object of one program, beside it; under the program's own name unless one is given."""
+    name, where = name or account(program), choices.namespace
+    return cluster_object(
+        api_version, kind, name, choices, program=program, namespace=where, **fields
+    )

@@ -28,29 +28,27 @@ from elasti.cli.install.choices import (
     read_toleration,
 )
 
+ByProgram: TypeAlias = dict[str, dict[str, str]]
+Command: TypeAlias = Callable[..., None]
+Decorator: TypeAlias = Callable[[Command], Command]
+
 _TOGETHER = frozenset({"ELASTI_TOKEN_KEYS_FILE", "ELASTI_TOKEN_ISSUERS"})
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 _SECRET = re.compile(r"[a-z0-9][a-z0-9.-]*/[A-Za-z0-9._-]+\Z")
 _RANGE = re.compile(r"(\d+)-(\d+)(?:@(\d+))?\Z")
 
+# The flags whose names are not their options'.
 _FLAGS = {
-    "namespaced": "--namespaced",
     "authentication": "--no-authentication",
     "with_namespace": "--no-namespace",
     "with_definition": "--no-crd",
-}
-
-
-_REPEATED = {
     "watch_namespaces": "--watch-namespace",
     "pull_secrets": "--image-pull-secret",
     "tolerations": "--toleration",
-}
-_PAIRS = {"labels": "--label", "node_selector": "--node-selector"}
-_OF_PROGRAMS = {
+    "labels": "--label",
     "variables": "--env",
     "secret_variables": "--env-secret",
-    "resources": "--resources",
+    "autoscaling": "--resolver-autoscaling",
 }
 
 
@@ -75,28 +73,35 @@ def written(options: InstallOptions) -> list[str]:
     """Return options as a user writes them."""
     found: list[str] = []
     for name, value in cast("dict[str, Any]", options).items():
-        if name in _REPEATED:
-            found += [f"{_REPEATED[name]} {item}" for item in value]
-        elif name in _PAIRS:
-            found += [f"{_PAIRS[name]} {key}={text}" for key, text in value.items()]
-        elif name in _OF_PROGRAMS:
+        flag = _flag(name)
+        if name == "autoscaling":
+            found.append("{} {}-{}@{}".format(flag, *value))
+        elif name == "affinity":
+            found.append(f"{flag} (as it is)")
+        elif name == "shared_port":
+            found.append(flag if value else "--no-shared-port")
+        elif isinstance(value, bool):
+            found.append(flag)
+        elif isinstance(value, tuple):
+            found += [f"{flag} {item}" for item in value]
+        elif name in BY_PROGRAM:
             found += [
-                f"{_OF_PROGRAMS[name]} {program}:{key}={text}"
+                f"{flag} {program}:{key}={text}"
                 for program, named in value.items()
                 for key, text in named.items()
             ]
-        elif name == "autoscaling":
-            found.append("--resolver-autoscaling {}-{}@{}".format(*value))
-        elif name == "affinity":
-            found.append("--affinity (as it is)")
-        elif name == "shared_port":
-            found.append("--shared-port" if value else "--no-shared-port")
+        elif isinstance(value, dict):
+            found += [f"{flag} {key}={text}" for key, text in value.items()]
         else:
-            found.append(_FLAGS.get(name, f"--{name.replace('_', '-')} {value}"))
+            found.append(f"{flag} {value}")
     return found
 
 
-def read_program_variables(given: Iterable[str]) -> dict[Program, dict[str, str]]:
+def _flag(name: str) -> str:
+    return _FLAGS.get(name, f"--{name.replace('_', '-')}")
+
+
+def read_program_variables(given: Iterable[str]) -> ByProgram:
     """Read variables, checked. Raises ChoiceError."""
     found = _of_programs("--env", given, "operator:POLLING_INTERVAL=10s")
     for program, named in found.items():
@@ -105,36 +110,49 @@ def read_program_variables(given: Iterable[str]) -> dict[Program, dict[str, str]
     return found
 
 
-def _of_programs(option: str, given: Iterable[str], example: str) -> dict[Program, dict[str, str]]:
+def _of_programs(option: str, given: Iterable[str], example: str) -> ByProgram:
     """Read `operator:KEY=VALUE` and `resolver:KEY=VALUE`; the last of a name wins.
 
     Raises ChoiceError.
     """
-    found: dict[Program, dict[str, str]] = {}
+    found: ByProgram = {}
     for text in given:
         program, colon, pair = text.partition(":")
         name, equals, value = pair.partition("=")
-        known = program in {known.value for known in Program}
-        if not (known and colon and equals and _VARIABLE.match(name)):
+        if not (program in {*Program} and colon and equals and _VARIABLE.match(name)):
             raise ChoiceError(
                 f"{option} {text!r} is not operator:KEY=VALUE or resolver:KEY=VALUE, such as {example}"
             )
-        found.setdefault(Program(program), {})[name] = value
+        found.setdefault(program, {})[name] = value
     return found
 
 
-def _read_secret_variables(given: Iterable[str]) -> dict[Program, dict[str, str]]:
+def _read_secret_variables(given: Iterable[str]) -> ByProgram:
     example = "operator:PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER=prometheus/header"
     found = _of_programs("--env-secret", given, example)
     for program, named in found.items():
         for name, value in named.items():
             if not _SECRET.match(value):
                 raise ChoiceError(
-                    f"--env-secret {program.value}:{name}={value} names no Secret and key: write"
+                    f"--env-secret {program}:{name}={value} names no Secret and key: write"
                     " SECRET/KEY after the ="
                 )
             _check(program, name, "$(secret)")
     return found
+
+
+def _read_resources(given: Iterable[str]) -> ByProgram:
+    return _of_programs("--resources", given, "operator:limits.memory=1Gi")
+
+
+def _read_tolerations(given: Iterable[str]) -> tuple[str, ...]:
+    for text in given:
+        read_toleration(text)
+    return _distinct(given)
+
+
+def _distinct(given: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(given))
 
 
 def _read_pairs(option: str, given: Iterable[str]) -> dict[str, str]:
@@ -169,17 +187,20 @@ def _read_autoscaling(text: str) -> Autoscaling:
     return Autoscaling(*(int(part) for part in found.groups() if part))
 
 
-def _check(program: Program, name: str, value: str) -> None:
+def _check(program: str, name: str, value: str) -> None:
     """Refuse what the program itself would refuse at its start. Raises ChoiceError."""
     # Here, not above: the help of a command needs neither program.
     from elasti.operator import settings as operator
     from elasti.resolver import settings as resolver
 
-    known = {Program.OPERATOR: operator.VARIABLES, Program.RESOLVER: resolver.VARIABLES}
+    known: dict[str, Collection[str]] = {
+        Program.OPERATOR: operator.VARIABLES,
+        Program.RESOLVER: resolver.VARIABLES,
+    }
     if name not in known[program]:
         _refuse_misspelt(program, name, known)
     settings = (
-        operator.OperatorSettings if program is Program.OPERATOR else resolver.ResolverSettings
+        operator.OperatorSettings if program == Program.OPERATOR else resolver.ResolverSettings
     )
     # A reference gets its value in the pod; others are read with those that they belong to.
     if "$(" in value or name in _TOGETHER:
@@ -187,25 +208,43 @@ def _check(program: Program, name: str, value: str) -> None:
     try:
         settings.from_env({name: value})
     except SettingsError as error:
-        raise ChoiceError(f"--env {program.value}:{error}") from error
+        raise ChoiceError(f"--env {program}:{error}") from error
 
 
-def _refuse_misspelt(program: Program, name: str, known: Mapping[Program, Collection[str]]) -> None:
+def _refuse_misspelt(program: str, name: str, known: Mapping[str, Collection[str]]) -> None:
     """Refuse a variable of the other program, and nearly one of this; any other may be a library's."""
     for other, names in known.items():
         if name in names:
             raise ChoiceError(
-                f"--env {program.value}:{name} is a variable of the {other.value}: write"
-                f" {other.value}:{name}"
+                f"--env {program}:{name} is a variable of the {other}: write {other}:{name}"
             )
     if near := difflib.get_close_matches(name, known[program], n=1, cutoff=NEAR):
         raise ChoiceError(
-            f"--env {program.value}:{name} is no variable of the {program.value};"
-            f" did you mean {near[0]}?"
+            f"--env {program}:{name} is no variable of the {program}; did you mean {near[0]}?"
         )
 
 
-Command: TypeAlias = Callable[..., None]
+def _option(name: str, read: Callable[[Any], Any] | None = None, **attributes: Any) -> Decorator:
+    """Return an option of that name in `InstallOptions`; None where it is not given."""
+
+    def called(_ctx: click.Context, _param: click.Parameter, given: Any) -> Any:
+        try:
+            return read(given) if read and given else None
+        except ChoiceError as error:
+            raise click.UsageError(str(error)) from error
+
+    flag = attributes.pop("flag", _flag(name))
+    return click.option(flag, name, callback=called if read else None, **attributes)
+
+
+def _switch(name: str, about: str) -> Decorator:
+    value = not _flag(name).startswith("--no-")
+    return _option(name, lambda _given: value, is_flag=True, help=about)
+
+
+def _repeated(name: str, read: Callable[[Any], Any], metavar: str, about: str) -> Decorator:
+    return _option(name, read, metavar=metavar, multiple=True, help=about)
+
 
 _OPTIONS = (
     click.option(
@@ -215,89 +254,80 @@ _OPTIONS = (
         show_default=True,
         help="Where operator and resolver live.",
     ),
-    click.option("--image", show_default=IMAGE, help="The image of both programs."),
-    click.option(
-        "--namespaced",
-        is_flag=True,
-        help="Rights only in the watched namespaces, by Roles: no ClusterRole at all.",
+    _option("image", show_default=IMAGE, help="The image of both programs."),
+    _switch(
+        "namespaced",
+        "Rights only in the watched namespaces, by Roles: no ClusterRole at all.",
     ),
-    click.option(
-        "--watch-namespace",
+    _repeated(
         "watch_namespaces",
-        metavar="NS",
-        multiple=True,
-        help="Watch only this namespace; may be repeated. All by default.",
+        _distinct,
+        "NS",
+        "Watch only this namespace; may be repeated. All by default.",
     ),
-    click.option("--operator-replicas", type=click.IntRange(1, 20), show_default="2"),
-    click.option("--resolver-replicas", type=click.IntRange(1, 200), show_default="2"),
-    click.option(
-        "--no-authentication",
-        is_flag=True,
-        help="Operator and resolver do not ask each other for ServiceAccount tokens.",
+    _option("operator_replicas", type=click.IntRange(1, 20), show_default="2"),
+    _option("resolver_replicas", type=click.IntRange(1, 200), show_default="2"),
+    _switch(
+        "authentication",
+        "Operator and resolver do not ask each other for ServiceAccount tokens.",
     ),
-    click.option("--no-crd", is_flag=True, help="Without the CustomResourceDefinition."),
-    click.option("--no-namespace", is_flag=True, help="Without the Namespace; it must exist."),
-    click.option(
-        "--shared-port/--no-shared-port",
+    _switch("with_definition", "Without the CustomResourceDefinition."),
+    _switch("with_namespace", "Without the Namespace; it must exist."),
+    _option(
+        "shared_port",
+        flag="--shared-port/--no-shared-port",
         default=None,
         help=f"Port {RESOLVER_SHARED_PORT}, where the Host header names the Service: clients that reach it"
         " reach every Service with an ElastiService. Off, unless KubeElasti is in the namespace.",
     ),
-    click.option(
-        "--env",
+    _repeated(
         "variables",
-        metavar="PROGRAM:KEY=VALUE",
-        multiple=True,
-        help="A variable of the operator or of the resolver; may be repeated.",
+        read_program_variables,
+        "PROGRAM:KEY=VALUE",
+        "A variable of the operator or of the resolver; may be repeated.",
     ),
-    click.option(
-        "--env-secret",
+    _repeated(
         "secret_variables",
-        metavar="PROGRAM:KEY=SECRET/KEY",
-        multiple=True,
-        help="A variable whose value is in a Secret; may be repeated.",
+        _read_secret_variables,
+        "PROGRAM:KEY=SECRET/KEY",
+        "A variable whose value is in a Secret; may be repeated.",
     ),
-    click.option(
-        "--resources",
-        metavar="PROGRAM:KEY=VALUE",
-        multiple=True,
-        help="What a program may use, such as resolver:limits.memory=2Gi; may be repeated.",
+    _repeated(
+        "resources",
+        _read_resources,
+        "PROGRAM:KEY=VALUE",
+        "What a program may use, such as resolver:limits.memory=2Gi; may be repeated.",
     ),
-    click.option(
-        "--resolver-autoscaling",
+    _option(
         "autoscaling",
+        _read_autoscaling,
         metavar="MIN-MAX[@CPU]",
         help="A HorizontalPodAutoscaler for the resolver; CPU in percent of its request, 70.",
     ),
-    click.option(
-        "--image-pull-secret",
-        "pull_secrets",
-        metavar="NAME",
-        multiple=True,
-        help="A Secret to pull the image with; may be repeated.",
+    _repeated(
+        "pull_secrets", _distinct, "NAME", "A Secret to pull the image with; may be repeated."
     ),
-    click.option(
-        "--label",
+    _repeated(
         "labels",
-        metavar="KEY=VALUE",
-        multiple=True,
-        help="A label for every object and pod; may be repeated.",
+        functools.partial(_read_pairs, "--label"),
+        "KEY=VALUE",
+        "A label for every object and pod; may be repeated.",
     ),
-    click.option(
-        "--node-selector",
-        metavar="KEY=VALUE",
-        multiple=True,
-        help="Run only on nodes with this label; may be repeated.",
+    _repeated(
+        "node_selector",
+        functools.partial(_read_pairs, "--node-selector"),
+        "KEY=VALUE",
+        "Run only on nodes with this label; may be repeated.",
     ),
-    click.option(
-        "--toleration",
+    _repeated(
         "tolerations",
-        metavar="KEY[=VALUE][:EFFECT]",
-        multiple=True,
-        help="Run on nodes with this taint, too; may be repeated.",
+        _read_tolerations,
+        "KEY[=VALUE][:EFFECT]",
+        "Run on nodes with this taint, too; may be repeated.",
     ),
-    click.option(
-        "--affinity",
+    _option(
+        "affinity",
+        _read_affinity,
         metavar="FILE",
         type=click.Path(dir_okay=False, path_type=Path),
         help="A pod's `affinity`, as YAML, for both programs.",
@@ -310,60 +340,19 @@ def install_options(command: Command) -> Command:
 
     @functools.wraps(command)
     def called(*args: Any, **flags: Any) -> None:
-        command(*args, options=_given(flags), **flags)
+        given = {name: flags.pop(name) for name in InstallOptions.__annotations__}
+        options = {name: value for name, value in given.items() if value is not None}
+        command(*args, options=options, **flags)
 
+    decorated: Command = called
     for option in reversed(_OPTIONS):
-        called = option(called)
-    return called
+        decorated = option(decorated)
+    return decorated
 
 
 def choices_of(namespace: str, options: InstallOptions) -> Choices:
     """Return the choices. Raises UsageError."""
-    fields: dict[str, Any] = dict(options)
-    for name in _REPEATED:
-        fields[name] = tuple(fields.get(name, ()))
-    for name in BY_PROGRAM:
-        named = fields.get(name, {})
-        fields[name] = {
-            program: named[program.value] for program in Program if program.value in named
-        }
-    if "autoscaling" in fields:
-        fields["autoscaling"] = Autoscaling(*fields["autoscaling"])
     try:
-        return Choices(namespace=namespace, **fields)
+        return Choices(namespace=namespace, **options)
     except ChoiceError as error:
         raise click.UsageError(str(error)) from error
-
-
-def _given(flags: dict[str, Any]) -> InstallOptions:
-    """Take the options out of a call's arguments, those that it has. Raises UsageError."""
-    off = {
-        "authentication": "no_authentication",
-        "with_namespace": "no_namespace",
-        "with_definition": "no_crd",
-    }
-    given: dict[str, Any] = {
-        name: flags.pop(name)
-        for name in ("image", "operator_replicas", "resolver_replicas", "shared_port")
-    }
-    given["namespaced"] = flags.pop("namespaced") or None
-    given |= {name: False if flags.pop(flag) else None for name, flag in off.items()}
-    given |= {name: tuple(dict.fromkeys(flags.pop(name))) for name in _REPEATED}
-    resources, affinity, range_ = (flags.pop(n) for n in ("resources", "affinity", "autoscaling"))
-    try:
-        by_program = {
-            "variables": read_program_variables(flags.pop("variables")),
-            "secret_variables": _read_secret_variables(flags.pop("secret_variables")),
-            "resources": _of_programs("--resources", resources, "operator:limits.memory=1Gi"),
-        }
-        given |= {name: _read_pairs(option, flags.pop(name)) for name, option in _PAIRS.items()}
-        given["affinity"] = _read_affinity(affinity) if affinity else None
-        given["autoscaling"] = _read_autoscaling(range_) if range_ else None
-        for text in given["tolerations"]:
-            read_toleration(text)
-    except ChoiceError as error:
-        raise click.UsageError(str(error)) from error
-    for name, found in by_program.items():
-        given[name] = {program.value: named for program, named in found.items()}
-    chosen = {name: value for name, value in given.items() if value not in (None, (), {})}
-    return cast("InstallOptions", chosen)
