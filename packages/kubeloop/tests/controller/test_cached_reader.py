@@ -3,11 +3,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from kubeloop.client import Client
 from kubeloop.client.errors import NotFound
 from kubeloop.controller.cached_reader import CachedReader, CacheError, CacheOptions
 from kubeloop.informer.factory import SharedInformerFactory
@@ -207,7 +208,7 @@ async def test_an_index_added_later_works_at_once(client):
 @pytest.mark.spec("C10")
 async def test_uncached_kinds_are_read_from_the_server(client):
     live = FakeLive()
-    async with reading(client, live=live, uncached=["v1/secrets"]) as reader:
+    async with reading(client, live=cast(Client, live), uncached=["v1/secrets"]) as reader:
         assert await reader.get("v1/secrets", "s", namespace="default") == {"live": "s"}
         listed: list[Any] = await reader.list("v1/secrets", selector="a=b", kind=Pod, limit=2)
         assert listed == [1, 2]

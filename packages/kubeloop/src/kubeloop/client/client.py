@@ -133,7 +133,7 @@ class Client:
         namespace: str = "",
     ) -> Resource[Any]:
         """Return a resource by its path: `v1/pods`, `apps/v1/deployments`. Sends nothing."""
-        gvr = GroupVersionResource.parse(resource) if isinstance(resource, str) else resource
+        gvr = GroupVersionResource.parse(resource)
         return self._bind(ResourceScope(gvr=gvr, namespace=namespace), kind)
 
     @overload

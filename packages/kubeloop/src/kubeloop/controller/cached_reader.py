@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack, overload
 
 from kubeloop.objects.fields import FieldSelector, FieldSelectorLike
 from kubeloop.objects.gvk import GroupVersionResource
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from kubeloop.aio.backoff import Random
+    from kubeloop.client import Client
+    from kubeloop.client.resource import Resource
     from kubeloop.informer.factory import SharedInformerFactory
     from kubeloop.informer.reflector.events import Transform
     from kubeloop.informer.shared_informer import SharedInformer
@@ -170,30 +172,13 @@ def _index(field: str) -> str:
     return f"field:{field}"
 
 
-class LiveList(Protocol):
-    """The objects of a live list."""
+class CacheQuery(TypedDict, total=False):
+    """What of a kind a list wants; see `CachedReader.list`."""
 
-    async def to_list(self) -> list[Any]:
-        """Read them all."""
-
-
-class LiveObjects(Protocol):
-    """Objects read from the server: a client's `Resource`."""
-
-    async def get(self, name: str, *, namespace: str | None = None) -> Any:
-        """Read one."""
-
-    def items(
-        self, *, selector: SelectorLike, field_selector: str, namespace: str | None
-    ) -> LiveList:
-        """Read many."""
-
-
-class LiveClient(Protocol):
-    """What reads past the cache need of a client."""
-
-    def resource(self, resource: GroupVersionResource, kind: type[Any]) -> LiveObjects:
-        """Return the objects of a resource."""
+    namespace: str
+    selector: SelectorLike
+    field_selector: FieldSelectorLike
+    limit: int
 
 
 class CachedReader:
@@ -210,16 +195,18 @@ class CachedReader:
         *,
         options: Mapping[str, CacheOptions] | None = None,
         default: CacheOptions | None = None,
-        live: LiveClient | None = None,
+        live: Client | None = None,
         uncached: Iterable[str] = (),
         create: bool = True,
         rand: Random = random.random,
     ) -> None:
         self._factory = factory
-        self._options = {_parse(name): value for name, value in (options or {}).items()}
+        self._options = {
+            GroupVersionResource.parse(name): value for name, value in (options or {}).items()
+        }
         self._default = default or CacheOptions()
         self._live = live
-        self._uncached = frozenset(map(_parse, uncached))
+        self._uncached = frozenset(map(GroupVersionResource.parse, uncached))
         self._create = create
         self._rand = rand
         self._indexers: dict[GroupVersionResource, dict[str, IndexFunction[LazyObject]]] = {}
@@ -251,7 +238,7 @@ class CachedReader:
         kind: type[Any] = dict,
     ) -> Any:
         """Return an object, decoded as `kind`. Raises the client's `NotFound`, and CacheError."""
-        gvr = _parse(resource)
+        gvr = GroupVersionResource.parse(resource)
         if (live := self._live_objects(gvr, kind)) is not None:
             return await live.get(name, namespace=namespace or None)
         cache = await self._cache(gvr)
@@ -259,25 +246,12 @@ class CachedReader:
 
     @overload
     async def list(
-        self,
-        resource: str | GroupVersionResource,
-        *,
-        namespace: str = "",
-        selector: SelectorLike = "",
-        field_selector: FieldSelectorLike = "",
-        limit: int = 0,
+        self, resource: str | GroupVersionResource, **query: Unpack[CacheQuery]
     ) -> list[JsonObject]: ...
 
     @overload
     async def list(
-        self,
-        resource: str | GroupVersionResource,
-        *,
-        namespace: str = "",
-        selector: SelectorLike = "",
-        field_selector: FieldSelectorLike = "",
-        limit: int = 0,
-        kind: type[T],
+        self, resource: str | GroupVersionResource, *, kind: type[T], **query: Unpack[CacheQuery]
     ) -> list[T]: ...
 
     async def list(
@@ -291,7 +265,7 @@ class CachedReader:
         kind: type[Any] = dict,
     ) -> list[Any]:
         """Return the objects that match, at most `limit` of them where given. Raises CacheError."""
-        gvr = _parse(resource)
+        gvr = GroupVersionResource.parse(resource)
         labels, fields = LabelSelector.parse(selector), FieldSelector.parse(field_selector)
         if (live := self._live_objects(gvr, kind)) is not None:
             items = live.items(
@@ -312,7 +286,7 @@ class CachedReader:
 
         Never waits, and makes no informer. Raises ValueError for a field that is indexed already.
         """
-        gvr = _parse(resource)
+        gvr = GroupVersionResource.parse(resource)
         indexers = self._indexers.setdefault(gvr, {})
         if field in indexers:
             raise ValueError(f"field {field!r} of {gvr} is indexed already")
@@ -341,7 +315,7 @@ class CachedReader:
         cache.add_indexers(self._indexers.get(gvr, {}))
         return cache
 
-    def _live_objects(self, gvr: GroupVersionResource, kind: type[Any]) -> LiveObjects | None:
+    def _live_objects(self, gvr: GroupVersionResource, kind: type[Any]) -> Resource[Any] | None:
         if self._live is None or gvr not in self._uncached:
             return None
         return self._live.resource(gvr, kind)
@@ -351,7 +325,3 @@ def _view(obj: LazyObject, kind: type[Any]) -> Any:
     if kind is LazyObject:
         return obj
     return obj.to_dict() if issubclass(kind, dict) else obj.decode(kind)
-
-
-def _parse(resource: str | GroupVersionResource) -> GroupVersionResource:
-    return GroupVersionResource.parse(resource) if isinstance(resource, str) else resource

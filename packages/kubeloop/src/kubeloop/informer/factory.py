@@ -19,7 +19,18 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeAlias, TypeVar, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Protocol,
+    Self,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    overload,
+)
 
 from kubeloop.aio.tasks import Interruptible, finish
 from kubeloop.informer.gc_pause import GcGuard
@@ -114,6 +125,17 @@ class ResourceClient(Protocol):
         """Return the list and watch of a resource, its objects represented as `kind`."""
 
 
+class InformerSlice(TypedDict, total=False):
+    """What an informer may be asked for besides its resource; see `SharedInformerFactory.informer`."""
+
+    namespace: str | None
+    label_selector: SelectorLike
+    field_selector: FieldSelectorLike
+    transform: Transform | None
+    resync: float | None
+    expect: GroupVersionKind | None
+
+
 @dataclasses.dataclass(slots=True)
 class _Shared(Generic[T]):
     informer: SharedInformer[T]
@@ -170,29 +192,12 @@ class SharedInformerFactory:
 
     @overload
     def informer(
-        self,
-        resource: str | GroupVersionResource,
-        kind: type[T],
-        *,
-        namespace: str | None = None,
-        label_selector: SelectorLike = "",
-        field_selector: FieldSelectorLike = "",
-        transform: Transform | None = None,
-        resync: float | None = None,
-        expect: GroupVersionKind | None = None,
+        self, resource: str | GroupVersionResource, kind: type[T], **slice_: Unpack[InformerSlice]
     ) -> SharedInformer[T]: ...
 
     @overload
     def informer(
-        self,
-        resource: str | GroupVersionResource,
-        *,
-        namespace: str | None = None,
-        label_selector: SelectorLike = "",
-        field_selector: FieldSelectorLike = "",
-        transform: Transform | None = None,
-        resync: float | None = None,
-        expect: GroupVersionKind | None = None,
+        self, resource: str | GroupVersionResource, **slice_: Unpack[InformerSlice]
     ) -> SharedInformer[LazyObject]: ...
 
     @overload
@@ -201,11 +206,7 @@ class SharedInformerFactory:
         resource: str | GroupVersionResource,
         *,
         metadata_only: bool,
-        namespace: str | None = None,
-        label_selector: SelectorLike = "",
-        field_selector: FieldSelectorLike = "",
-        transform: Transform | None = None,
-        resync: float | None = None,
+        **slice_: Unpack[InformerSlice],
     ) -> SharedInformer[PartialObjectMetadata]: ...
 
     def informer(
@@ -227,7 +228,7 @@ class SharedInformerFactory:
         `expect` drops events of any other kind. The first to ask decides about `resync`. Every call
         counts as a user: `release` what is not needed any more, or leave it to the shutdown.
         """
-        gvr = GroupVersionResource.parse(resource) if isinstance(resource, str) else resource
+        gvr = GroupVersionResource.parse(resource)
         key = self._key(
             gvr,
             PartialObjectMetadata if metadata_only else kind,

@@ -71,8 +71,10 @@ class GroupVersionResource(NamedTuple):
         return str(self.group_version)
 
     @classmethod
-    def parse(cls, text: str) -> GroupVersionResource:
+    def parse(cls, text: str | GroupVersionResource) -> GroupVersionResource:
         """Read `v1/pods` or `apps/v1/deployments`. Raises ValueError for anything else."""
+        if isinstance(text, GroupVersionResource):
+            return text
         match text.split("/"):
             # The core group has versions only, and no group is called as one: a part was left out.
             case [version, resource] if _VERSION.fullmatch(version) and resource:

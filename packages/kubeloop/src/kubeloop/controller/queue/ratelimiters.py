@@ -29,43 +29,29 @@ class RateLimiter(Protocol[K_contra]):
         """How many failures are counted for the item."""
 
 
-class FailureCounts(Generic[K]):
-    """Failures per item; the part that per-item limiters share."""
-
-    __slots__ = ("_counts",)
-
-    def __init__(self) -> None:
-        self._counts: dict[K, int] = {}
-
-    def count(self, item: K) -> int:
-        """Add one; returns how many there were before."""
-        before = self._counts.get(item, 0)
-        self._counts[item] = before + 1
-        return before
-
-    def forget(self, item: K) -> None:
-        """Start over for an item."""
-        self._counts.pop(item, None)
-
-    def retries(self, item: K) -> int:
-        """How many failures are counted for the item."""
-        return self._counts.get(item, 0)
-
-
-class ExponentialLimiter(FailureCounts[K]):
+class ExponentialLimiter(Generic[K]):
     """Doubles an item's delay with each failure: `base`, `2 * base`, ... up to `cap`."""
 
-    __slots__ = ("_base", "_cap")
+    __slots__ = ("_base", "_cap", "_failures")
 
     def __init__(self, *, base: float = 0.005, cap: float = 1000.0) -> None:
-        super().__init__()
         self._base = base
         self._cap = cap
+        self._failures: dict[K, int] = {}
 
     def when(self, item: K) -> float:
         """Count a failure of the item and return the seconds to wait."""
-        exponent = min(self.count(item), _MAX_EXPONENT)
-        return min(self._base * 2.0**exponent, self._cap)
+        before = self.retries(item)
+        self._failures[item] = before + 1
+        return min(self._base * 2.0 ** min(before, _MAX_EXPONENT), self._cap)
+
+    def forget(self, item: K) -> None:
+        """Start over for an item."""
+        self._failures.pop(item, None)
+
+    def retries(self, item: K) -> int:
+        """How many failures are counted for the item."""
+        return self._failures.get(item, 0)
 
 
 class BucketLimiter(Generic[K]):
