@@ -32,7 +32,7 @@ AWAKE = Observation(
     resolver=True,
     may_sleep=False,
     wake_wanted=False,
-    forsaken=False,
+    unused=False,
 )
 
 
@@ -83,7 +83,7 @@ def all_observations():
         (State.WAKING, {"slice": True, "at_zero": True, "ready": False}, State.PROXY),
         (
             State.WAKING,
-            {"slice": True, "ready": False, "ready_settled": False, "forsaken": True},
+            {"slice": True, "ready": False, "ready_settled": False, "unused": True},
             State.PARKING,
         ),
         (State.RELEASING, {"slice": True}, State.RELEASING),
@@ -113,7 +113,7 @@ def test_nothing_is_parked_without_a_resolver_or_over_traffic():
         if step(state, observation).state is State.PARKING:
             assert observation.resolver
             assert observation.activity is not Activity.BUSY or state is State.WAKING
-            assert not observation.wake_wanted or observation.forsaken
+            assert not observation.wake_wanted or observation.unused
 
 
 def test_no_state_changes_for_ever_while_the_world_stands_still():
@@ -139,7 +139,7 @@ def after_effects(state: State, now: Observation) -> Observation:
         changes |= {"at_zero": True, "ready": False, "ready_settled": False, "may_sleep": False}
     if now.park is Park.REFUSED or state is State.RELEASING:
         # A failed try or an arrival costs a full cooldown, which does not pass here.
-        changes |= {"may_sleep": False, "forsaken": False}
+        changes |= {"may_sleep": False, "unused": False}
     return dataclasses.replace(now, **changes)
 
 
@@ -178,7 +178,7 @@ class HandOver(RuleBasedStateMachine):
             resolver=self.resolver,
             may_sleep=self.idle and not self.wanted,
             wake_wanted=self.wanted,
-            forsaken=False,
+            unused=False,
             activity=self.activity,
             park=self.park,
         )

@@ -80,7 +80,7 @@ class CallerAuthenticator:
         return f"<Callers for {self._audience}, {len(self._known)} remembered>"
 
     async def admit(self, authorization: str) -> str:
-        """Check an Authorization header; returns the user. Raises Denied."""
+        """Check an Authorization header; returns the user. Raises AccessDenied."""
         scheme, _, token = authorization.partition(" ")
         token = token.strip()
         if (
@@ -93,16 +93,16 @@ class CallerAuthenticator:
                 "send a ServiceAccount token for audience"
                 f" {self._audience}: Authorization: Bearer TOKEN",
             )
-        verdict = await self._decide(token)
-        if not verdict.user:
+        decision = await self._decide(token)
+        if not decision.user:
             raise AccessDenied(
-                401, f"the token is not valid for audience {self._audience}: {verdict.why}"
+                401, f"the token is not valid for audience {self._audience}: {decision.why}"
             )
-        if not self._allows(verdict.user):
+        if not self._allows(decision.user):
             raise AccessDenied(
-                403, f"user {verdict.user} may not ask; allow it with ELASTI_ALLOWED_CALLERS"
+                403, f"user {decision.user} may not ask; allow it with ELASTI_ALLOWED_CALLERS"
             )
-        return verdict.user
+        return decision.user
 
     async def run(self) -> None:
         """Say how callers are checked as soon as that is known, then wait until cancelled."""
@@ -131,7 +131,7 @@ class CallerAuthenticator:
             return known.decision
         wall = self._clock.now().timestamp()
         try:
-            verdict = await self._verifier.verify(token)
+            decision = await self._verifier.verify(token)
         except VerifierUnavailable as error:
             self._warn(error)
             stale = self._known.get(digest)
@@ -140,16 +140,16 @@ class CallerAuthenticator:
             # Not asked again for a moment: each caller would wait for the same silence.
             self._known[digest] = stale._replace(fresh_until=now + _WARN_EVERY)
             return stale.decision
-        fresh = min(DECISION_TTL, max(verdict.expires - wall, 0.0))
+        fresh = min(DECISION_TTL, max(decision.expires - wall, 0.0))
         kept, other = self._known, self._refused
-        if not verdict.user:
+        if not decision.user:
             kept, other = other, kept
         other.pop(digest, None)
-        kept[digest] = _CachedDecision(verdict, now + fresh, now + STALE_TTL)
+        kept[digest] = _CachedDecision(decision, now + fresh, now + STALE_TTL)
         kept.move_to_end(digest)
         if len(kept) > MAX_CACHED_DECISIONS:
             kept.popitem(last=False)
-        return verdict
+        return decision
 
     def _warn(self, error: VerifierUnavailable) -> None:
         """Say it, but not once for each caller."""
@@ -163,7 +163,7 @@ _RETRY_REVIEWS_AFTER = 600.0
 
 
 class FallbackVerifier:
-    """Reviews where they are allowed, else signatures; a `Verifier`.
+    """Reviews where they are allowed, else signatures; a `TokenVerifier`.
 
     A review that is forbidden is not tried again for ten minutes: rights seldom change, and a program
     without them should not knock at every call.
@@ -175,7 +175,7 @@ class FallbackVerifier:
         self._reviews_from = -math.inf
 
     async def verify(self, token: str) -> TokenDecision:
-        """Judge a token for our audience. Raises Unverifiable."""
+        """Judge a token for our audience. Raises VerifierUnavailable."""
         if self._may_review():
             try:
                 return await self._reviews.verify(token)
@@ -211,7 +211,7 @@ def authenticator_for(
     allowed: Sequence[str],
     clock: Clock | None = None,
 ) -> CallerAuthenticator | None:
-    """Return who is let in for an audience; None where anybody is."""
+    """Return who is let in for an audience; None where every caller is."""
     clock = clock or SystemClock()
     reviews = TokenReviewVerifier(client, audience=audience)
     signatures = JwksVerifier(_key_source(client, settings), audience=audience, clock=clock)

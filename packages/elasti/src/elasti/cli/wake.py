@@ -50,10 +50,10 @@ class RequestKind(enum.Enum):
 def _duration(_ctx: click.Context, _param: click.Parameter, text: str | None) -> dt.datetime | None:
     from elasti.api.parsing import parse_duration
 
+    if text is None:
+        return None
     try:
-        seconds = parse_duration(text) if text is not None else None
-        ahead = dt.timedelta(seconds=seconds) if seconds is not None else None
-        return dt.datetime.now(dt.UTC) + ahead if ahead is not None else None
+        return dt.datetime.now(dt.UTC) + dt.timedelta(seconds=parse_duration(text))
     except (ValueError, OverflowError) as error:
         raise click.BadParameter(str(error)) from error
 

@@ -192,17 +192,10 @@ class OperatorMetrics:
     def forget(self, request: Request) -> None:
         """An ElastiService is gone, and its series with it."""
         self._modes.pop(request, None)
-        for metric in (
-            self._updates,
-            self._mode,
-            self._follows,
-            self._handled,
-            self._scale,
-            self._sleeps_at,
-            self._trigger_values,
-        ):
-            metric.remove(request)
-        self._reconcile.remove(request)
+        for metric in self.own():
+            # That it ended stays to be seen for a while.
+            if metric is not self._finalizer:
+                metric.remove(request)
 
     def pieces(self) -> Iterator[str]:
         """Write everything in Prometheus' text format, piece by piece."""

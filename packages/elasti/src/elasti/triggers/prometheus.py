@@ -272,7 +272,7 @@ class PrometheusReader(TriggerReader):
     async def _from_secret(self, name: str, named: str, context: ReadContext) -> tuple[str, str]:
         """Return the address that a Secret is for, and its credential.
 
-        Without an address in the Secret, whoever may write an ElastiService could send it anywhere.
+        Without an address in the Secret, every user who may write an ElastiService could send it anywhere.
         """
         if self._secret is None:
             raise QueryFailed("metadata.authenticationRef cannot be used here")

@@ -90,10 +90,7 @@ class EventSummary:
 
 
 MaybeTarget: TypeAlias = TargetSummary | Unreadable
-Pods: TypeAlias = tuple[PodSummary, ...] | Unreadable
-Services: TypeAlias = tuple[ServiceSummary, ...] | Unreadable
-Slices: TypeAlias = tuple[SliceSummary, ...] | Unreadable
-Events: TypeAlias = tuple[EventSummary, ...] | Unreadable
+Readable: TypeAlias = tuple[T, ...] | Unreadable
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,10 +103,10 @@ class Description:
     es: ElastiService
     now: dt.datetime
     target: MaybeTarget
-    pods: Pods
-    services: Services
-    slices: Slices
-    events: Events
+    pods: Readable[PodSummary]
+    services: Readable[ServiceSummary]
+    slices: Readable[SliceSummary]
+    events: Readable[EventSummary]
     held: int | None
     held_why: str = ""
     advice: tuple[str, ...] = ()

@@ -56,7 +56,7 @@ def judge_autoscalers(
     scaled: Iterable[JsonObject],
 ) -> Iterator[DoctorFinding]:
     """Judge HorizontalPodAutoscalers and KEDA's ScaledObjects on the targets."""
-    by_target = {_target(es): es for es in found}
+    by_target = {target_of(es): es for es in found}
     for hpa in hpas:
         es = by_target.get(_scaled_by(hpa))
         minimum = (hpa.get("spec") or {}).get("minReplicas", 1)
@@ -135,7 +135,8 @@ def _finding(
     )
 
 
-def _target(es: ElastiService) -> tuple[str, str, str]:
+def target_of(es: ElastiService) -> tuple[str, str, str]:
+    """Return the namespace, kind and name of a target, the kind in lower case and singular."""
     ref = es.spec.scale_target_ref
     kind = ref.kind.lower().removesuffix("s")
     return es.metadata.namespace, kind, ref.name

@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from elasti.api.names import GROUP, LEASE_NAME, PLURAL, RESOLVER_SERVICE
+from elasti.api.parsing import parse_list
 from elasti.api.types import ElastiService
 from elasti.cli.doctor import elastiservices, installation, permissions
 from elasti.cli.doctor.findings import DoctorFinding, FindingLevel
@@ -73,7 +74,7 @@ class Examination:
         resource = self._client.resource("apps/v1/deployments", namespace=self._elasti)
         there: list[JsonObject] = []
         with self._noted("programs"):
-            there = await _all(resource.items())
+            there = await resource.items().to_list()
             self._found += installation.judge_programs(there, self._elasti, self._version)
             if not any(map(installation.program_of, there)):
                 self._found += installation.found_elsewhere(await self._labelled(), self._elasti)
@@ -86,7 +87,7 @@ class Examination:
         """Return the Deployments of Elasti anywhere; none where that may not be asked."""
         deployments = self._client.resource("apps/v1/deployments")
         try:
-            return await _all(deployments.items(selector="app.kubernetes.io/part-of=elasti"))
+            return await deployments.items(selector="app.kubernetes.io/part-of=elasti").to_list()
         except ApiError:
             return []
 
@@ -101,7 +102,7 @@ class Examination:
         slices = self._client.resource(_SLICES, namespace=self._elasti)
         with self._noted("resolver endpoints"):
             selector = f"kubernetes.io/service-name={RESOLVER_SERVICE}"
-            found = await _all(slices.items(selector=selector))
+            found = await slices.items(selector=selector).to_list()
             if installed or found:
                 service = f"{self._elasti}/{RESOLVER_SERVICE}"
                 self._found.append(installation.judge_resolvers(found, service))
@@ -127,7 +128,7 @@ class Examination:
         objects: list[ElastiService] | None = None
         try:
             with self._noted("ElastiServices"):
-                objects = await _all(resource.items())
+                objects = await resource.items().to_list()
         except NotFound:
             if self._is_defined is None:
                 self._found += installation.judge_definition(None)
@@ -146,7 +147,7 @@ class Examination:
     async def _network(self, objects: Sequence[ElastiService]) -> None:
         daemons = self._client.resource("apps/v1/daemonsets", namespace="kube-system")
         with self._noted("Services", essential=False):
-            self._found.append(elastiservices.judge_proxies(await _all(daemons.items())))
+            self._found.append(elastiservices.judge_proxies(await daemons.items().to_list()))
         policies = await self._list_around(
             "NetworkPolicies", "networking.k8s.io/v1/networkpolicies", objects
         )
@@ -169,10 +170,9 @@ class Examination:
                 labels[(item["metadata"]["namespace"], kind, _name(item))] = _labels(template)
         found: dict[str, list[tuple[str, dict[str, str]]]] = {}
         for es in objects:
-            ref, namespace = es.spec.scale_target_ref, es.metadata.namespace
-            kind = ref.kind.lower().removesuffix("s")
-            if (of := labels.get((namespace, kind, ref.name))) is not None:
-                found.setdefault(namespace, []).append((f"{ref.kind} {ref.name}", of))
+            ref = es.spec.scale_target_ref
+            if (of := labels.get(elastiservices.target_of(es))) is not None:
+                found.setdefault(es.metadata.namespace, []).append((f"{ref.kind} {ref.name}", of))
         return found
 
     # Reading
@@ -196,13 +196,9 @@ class Examination:
         places = namespaces if len(namespaces) <= _FEW else [""]
         # NotFound: the cluster has no such kind.
         with contextlib.suppress(NotFound), self._noted(topic, essential=False):
-            lists = (_all(self._client.resource(resource, namespace=n).items()) for n in places)
+            lists = (self._client.resource(resource, namespace=n).items().to_list() for n in places)
             return [item for part in await asyncio.gather(*lists) for item in part]
         return None
-
-
-async def _all(pager: Any) -> list[Any]:
-    return [item async for item in pager]
 
 
 async def _or_none(part: Awaitable[T]) -> T | None:
@@ -217,8 +213,7 @@ def _watched(spec: JsonObject) -> tuple[str, ...]:
     for container in spec.get("containers") or ():
         for variable in container.get("env") or ():
             if variable["name"] == "WATCH_NAMESPACES":
-                listed = (variable.get("value") or "").split(",")
-                return tuple(name.strip() for name in listed if name.strip())
+                return parse_list(variable.get("value") or "")
     return ()
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from elasti.api.defaults import OPERATOR_PORT
 from elasti.api.names import API_VERSION, GROUP, KIND, OPERATOR_SERVICE, PLURAL
 from elasti.cli.exits import ExitCode, Failure
-from elasti.cli.install.apply import AppliedObject, ApplyOutcome, ServerSideApplier
+from elasti.cli.install.apply import AppliedObject, ApplyOutcome, ServerSideApplier, reference
 from elasti.cli.install.bundle import bundle
 from elasti.cli.install.choices import Choices, Program
 from elasti.cli.install.inventory import (
@@ -155,7 +155,7 @@ class Installer:
     async def _has_dns(self) -> bool:
         services = self._client.resource("v1/services", namespace="kube-system")
         try:
-            return bool([item async for item in services.items(selector=_DNS)])
+            return bool(await services.items(selector=_DNS).to_list())
         except Forbidden:
             return True
 
@@ -194,18 +194,11 @@ class Installer:
 
     async def _leftovers(self, previous: InstalledOperator | None) -> list[InstalledObject]:
         watched = (*self._choices.watch_namespaces, *(previous.watches if previous else ()))
-        wanted = {
-            (
-                part.obj["kind"],
-                part.obj["metadata"].get("namespace", ""),
-                part.obj["metadata"]["name"],
-            )
-            for part in bundle(self._choices)
-        }
+        wanted = {reference(part.obj) for part in bundle(self._choices)}
         return [
             found
             async for found in objects_of(self._client, self._choices.namespace, watched)
-            if (found.kind.kind, found.namespace, found.name) not in wanted
+            if str(found) not in wanted
         ]
 
     async def _remove(self, found: InstalledObject) -> None:

@@ -58,8 +58,8 @@ class Observation:
     `ready`: the public Service's own slices have a ready endpoint; `ready_settled`: for the whole
     release settle. `slice`: ours is published; `engage_settled`: for the whole engage settle.
     `may_sleep`: idle for the cooldown, inside the period, and every trigger agrees. `wake_wanted`:
-    a request, a trigger, the schedule or a lost resolver asks for pods. `forsaken`: nobody waits,
-    triggers are quiet, and a cooldown has passed since the last wake request or failed park.
+    a request, a trigger, the schedule or a lost resolver asks for pods. `unused`: no connection is
+    held, triggers are quiet, and a cooldown has passed since the last wake request or failed park.
     """
 
     at_zero: bool
@@ -70,7 +70,7 @@ class Observation:
     resolver: bool
     may_sleep: bool
     wake_wanted: bool
-    forsaken: bool
+    unused: bool
     activity: Activity = Activity.UNKNOWN
     park: Park = Park.NOT_TRIED
 
@@ -166,9 +166,9 @@ RULES: Mapping[State, Rules] = {
             "an endpoint is ready",
         ),
         Rule(
-            lambda seen: not seen.at_zero and seen.forsaken and seen.resolver and not seen.ready,
+            lambda seen: not seen.at_zero and seen.unused and seen.resolver and not seen.ready,
             State.PARKING,
-            "not ready for a cooldown, and nobody waits",
+            "not ready for a cooldown, and no connection is held",
         ),
     ),
     State.RELEASING: (

@@ -180,7 +180,7 @@ def observation_of(facts: Facts, state: ServiceState, settings: OperatorSettings
         or handover.refused
         or facts.lost_wake
         or facts.decision.verdict is Verdict.WAKE,
-        forsaken=calm and handover.activity is Activity.QUIET,
+        unused=calm and handover.activity is Activity.QUIET,
         activity=handover.activity,
         park=handover.park,
     )

@@ -74,19 +74,11 @@ def refusal(findings: Iterable[Finding]) -> Finding | None:
     return next((finding for finding in findings if finding.refuses), None)
 
 
-def condition(
-    kind: str, *, holds: bool | None, reason: str, message: str = "", generation: int = 0
-) -> StatusCondition:
+def condition(kind: str, *, holds: bool | None, reason: str, message: str = "") -> StatusCondition:
     """Make a condition; its transition time is found by `merged`."""
     words: dict[bool | None, Literal["True", "False", "Unknown"]]
     words = {True: "True", False: "False", None: "Unknown"}
-    return StatusCondition(
-        type=kind,
-        status=words[holds],
-        reason=reason,
-        message=message,
-        observed_generation=generation,
-    )
+    return StatusCondition(type=kind, status=words[holds], reason=reason, message=message)
 
 
 def merged(

@@ -76,13 +76,14 @@ def status_of(
     quiet = [trigger.quiet_since for trigger in triggers if trigger.quiet_since]
     all_quiet = max(quiet) if quiet and len(quiet) == len(triggers) else None
     phase = phase_of(current.value) if current else ""
+    asleep = current is State.PROXY
     counts_down = all_quiet is not None and current is State.SERVE
     return ElastiServiceStatus(
         phase=phase,
         since=es.status.since if phase == es.status.phase else format_time(now),
         quiet_since=all_quiet,
         sleeps_at=steady_moment(es.status.sleeps_at, sleeps_at) if counts_down else None,
-        asleep_since=_asleep_since(es.status, current, now),
+        asleep_since=(es.status.asleep_since or format_time(now)) if asleep else None,
         triggers=triggers,
         last_wake=_last_wake(es.status, state, now.timestamp()),
         usage=_usage(es.status, current, now),
@@ -146,10 +147,6 @@ def steady_moment(reported: str | None, moment: float | None) -> str | None:
     return format_moment(moment)
 
 
-def _asleep_since(old: ElastiServiceStatus, current: State | None, now: dt.datetime) -> str | None:
-    return (old.asleep_since or format_time(now)) if current is State.PROXY else None
-
-
 def _usage(old: ElastiServiceStatus, current: State | None, now: dt.datetime) -> UsageStatus:
     usage = old.usage or UsageStatus(since=format_time(now))
     if old.asleep_since is None or current is State.PROXY:
@@ -189,31 +186,22 @@ def status_patch(
     """Return the fields to merge into one status to make it another; None where nothing differs.
 
     `lastScaledUpTime` and `lastWake` are left out unless they change: any replica writes them, each
-    when it wakes.
+    when it wakes. `previousReplicas` is the park's to write.
     """
     if old == new:
         return None
-    changed: dict[str, Any] = {}
-    if new.last_scaled_up_time != old.last_scaled_up_time:
-        changed["lastScaledUpTime"] = new.last_scaled_up_time
-    if new.last_wake != old.last_wake and new.last_wake is not None:
-        changed["lastWake"] = _wake_fields(new.last_wake)
-    return changed | {
-        "phase": new.phase,
-        "since": new.since,
-        "quietSince": new.quiet_since,
-        "sleepsAt": new.sleeps_at,
-        "asleepSince": new.asleep_since,
-        "triggers": msgspec.to_builtins(new.triggers),
-        "usage": msgspec.to_builtins(new.usage),
-        "mode": new.mode,
-        "observedGeneration": new.observed_generation,
-        "state": new.state,
-        "replicas": new.replicas,
-        "resolverPorts": msgspec.to_builtins(new.resolver_ports),
-        "conditions": msgspec.to_builtins(new.conditions),
-        "lastReconciledTime": format_time(now),
-    }
+    names = ElastiServiceStatus.__struct_encode_fields__
+    values = map(msgspec.to_builtins, msgspec.structs.astuple(new))
+    fields = dict(zip(names, values, strict=True))
+    fields["lastReconciledTime"] = format_time(now)
+    del fields["previousReplicas"]
+    if new.last_scaled_up_time == old.last_scaled_up_time:
+        del fields["lastScaledUpTime"]
+    if new.last_wake is None or new.last_wake == old.last_wake:
+        del fields["lastWake"]
+    else:
+        fields["lastWake"] = _wake_fields(new.last_wake)
+    return fields
 
 
 def _wake_fields(wake: LastWake) -> dict[str, Any]:
@@ -236,8 +224,8 @@ def _conditions(
     known = {} if _all_read(evidence) else _left_by_former_leader(facts.es, state)
     entries = [
         _ready(facts),
-        _target_found(facts),
-        _service_found(facts),
+        _found(TARGET_FOUND, facts.target, facts.target_problem),
+        _found(SERVICE_FOUND, facts.service, _no_service(facts)),
         _resolver_available(facts),
         _triggers_healthy(facts, evidence),
         _scale_contested(facts, state),
@@ -288,37 +276,21 @@ def _ready(facts: Facts) -> StatusCondition:
     return conditions.condition(READY, holds=True, reason=Reason.IN_ORDER, message=warnings)
 
 
-def _target_found(facts: Facts) -> StatusCondition:
-    found = facts.target is not None
-    return conditions.condition(
-        TARGET_FOUND,
-        holds=found,
-        reason=Reason.FOUND if found else Reason.NOT_FOUND,
-        message=facts.target_problem,
-    )
-
-
-def _service_found(facts: Facts) -> StatusCondition:
-    found = facts.service is not None
-    return conditions.condition(
-        SERVICE_FOUND,
-        holds=found,
-        reason=Reason.FOUND if found else Reason.NOT_FOUND,
-        message="" if found else _no_service(facts),
-    )
+def _found(kind: str, found: object | None, problem: str) -> StatusCondition:
+    if found is None:
+        return conditions.condition(kind, holds=False, reason=Reason.NOT_FOUND, message=problem)
+    return conditions.condition(kind, holds=True, reason=Reason.FOUND)
 
 
 def _resolver_available(facts: Facts) -> StatusCondition:
-    found = bool(facts.resolvers)
-    message = (
-        "no resolver is ready, so nothing is put to sleep, and sleeping targets are not reachable;"
-        " look at the pods of the resolver's Deployment"
-    )
+    if facts.resolvers:
+        return conditions.condition(RESOLVER_AVAILABLE, holds=True, reason=Reason.AVAILABLE)
     return conditions.condition(
         RESOLVER_AVAILABLE,
-        holds=found,
-        reason=Reason.AVAILABLE if found else Reason.NONE_READY,
-        message="" if found else message,
+        holds=False,
+        reason=Reason.NONE_READY,
+        message="no resolver is ready, so nothing is put to sleep, and sleeping targets are not"
+        " reachable; look at the pods of the resolver's Deployment",
     )
 
 

@@ -7,7 +7,7 @@ may still send the old owner's traffic there:
   only a slice says so.
 - While the slice of another Service that claims it, too, points at a port, and for a settling time after it is
   gone, the port has no owner: connections are refused, which a client can retry, and not delivered to the
-  wrong Service. A slice alone proves nothing: whoever may write slices in one namespace could close every
+  wrong Service. A slice alone proves nothing: users who may write slices in one namespace could close every
   port by it.
 - A Service that moves to another port, or whose ElastiService is deleted, keeps the old port for that time,
   before all others: nodes that are behind still send its traffic there.
