@@ -110,7 +110,7 @@ def install(rig: Rig, installation: Installation) -> None:
         "install",
         f"--image={choices.image}",
         *(
-            f"--env={program.value}:{name}={value}"
+            f"--env={program}:{name}={value}"
             for program, variables in choices.variables.items()
             for name, value in variables.items()
             if name != "ELASTI_OPERATOR_URL"  # there is DNS
