@@ -5,9 +5,8 @@ Errors that pass by themselves are lines too; those that do not, such as a missi
 
 from __future__ import annotations
 
-import dataclasses
 import datetime as dt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,8 +14,6 @@ from elasti.cli.options import AccessOptions, cluster_options, namespace_option
 from elasti.cli.rendering import echo
 
 if TYPE_CHECKING:
-    import asyncio
-
     from kubeloop.informer import Notification
     from kubeloop.objects.meta import PartialObjectMetadata
 
@@ -43,16 +40,7 @@ _SYNC_TIMEOUT = 60.0
     help="Say `run` so often, in seconds; 0 never.",
 )
 @cluster_options
-def command(
-    *,
-    resource: str,
-    namespace: str,
-    selector: str,
-    field_selector: str,
-    resync: float,
-    period: float,
-    access: AccessOptions,
-) -> None:
+def command(**options: Any) -> None:
     """Watch RESOURCE and print what happens to it, until Ctrl-C.
 
     RESOURCE is what kubectl takes: a plural, a singular, a short name, or with its group
@@ -65,23 +53,15 @@ def command(
     """
     from elasti.cli.running import run_until_interrupted
 
-    scope = WatchScope(resource, namespace, selector, field_selector)
-    run_until_interrupted(lambda: follow(scope, resync=resync, period=period, access=access))
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class WatchScope:
-    """What is watched."""
-
-    resource: str
-    namespace: str
-    selector: str
-    field_selector: str
+    run_until_interrupted(lambda: follow(**options))
 
 
 async def follow(
-    scope: WatchScope,
     *,
+    resource: str,
+    namespace: str,
+    selector: str,
+    field_selector: str,
     resync: float,
     period: float,
     access: AccessOptions,
@@ -91,63 +71,37 @@ async def follow(
 
     from elasti.cli.elastiservices import PERMANENT_ERRORS
     from elasti.cli.running import connected
+    from kubeloop.aio.tasks import Interruptible
     from kubeloop.aio.wait import until
     from kubeloop.informer import SharedInformerFactory
 
-    failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    async with connected(access) as client, Interruptible() as block:
 
-    def stamped(words: str) -> None:
-        if failed.done():
-            return
-        try:
-            echo(f"{dt.datetime.now().astimezone():%Y/%m/%d %H:%M:%S} {words}")
-        except OSError as error:  # the reader is gone, as after `| head`: the end
-            failed.set_exception(error)
-
-    async with connected(access) as client:
-        info = await client.mapper.resolve(scope.resource)
-        factory = SharedInformerFactory(client, resync=resync, namespace=scope.namespace)
-        informer = factory.informer(
-            info.gvr,
-            metadata_only=True,
-            label_selector=scope.selector,
-            field_selector=scope.field_selector,
-        )
-        informer.add_handler(on_event=lambda note: stamped(sentence(info.kind, note)))
+        def stamped(words: str) -> None:
+            try:
+                echo(f"{dt.datetime.now().astimezone():%Y/%m/%d %H:%M:%S} {words}")
+            except OSError as error:  # the reader is gone, as after `| head`: the end
+                block.interrupt(error)
 
         def on_error(error: Exception) -> None:
-            if isinstance(error.__cause__, PERMANENT_ERRORS) and not failed.done():
-                failed.set_exception(error.__cause__)
+            if isinstance(error.__cause__, PERMANENT_ERRORS):
+                block.interrupt(error.__cause__)
             else:
                 stamped(str(error))
 
-        async def live() -> None:
+        info = await client.mapper.resolve(resource)
+        factory = SharedInformerFactory(client, resync=resync, namespace=namespace)
+        informer = factory.informer(
+            info.gvr, metadata_only=True, label_selector=selector, field_selector=field_selector
+        )
+        informer.add_handler(on_event=lambda note: stamped(sentence(info.kind, note)))
+        informer.set_error_handler(on_error)
+        async with factory.running():
             await factory.wait_for_sync(timeout=_SYNC_TIMEOUT)
             stamped("cache is synced")
             if period:
                 await until(lambda: stamped("run"), period)
             await asyncio.Event().wait()
-
-        informer.set_error_handler(on_error)
-        async with factory.running():
-            await _first_ended(failed, asyncio.create_task(live(), name="informer"))
-
-
-async def _first_ended(failed: asyncio.Future[None], living: asyncio.Task[None]) -> None:
-    """Wait for the first to end; its exception is raised, and nothing is left running."""
-    import asyncio
-
-    from kubeloop.aio.tasks import finish
-
-    try:
-        await asyncio.wait({failed, living}, return_when=asyncio.FIRST_COMPLETED)
-        if failed.done():
-            failed.result()
-        living.result()
-    finally:
-        await finish([living])
-        if not failed.cancel() and not failed.cancelled():
-            failed.exception()  # retrieved here: nothing else awaits it
 
 
 def sentence(kind: str, note: Notification[PartialObjectMetadata]) -> str:

@@ -10,8 +10,8 @@ status what only the operator can reach.
 from __future__ import annotations
 
 import asyncio
-import base64
 import datetime as dt
+import functools
 import math
 import re
 import urllib.parse
@@ -31,6 +31,7 @@ from elasti.triggers.registry import (
     TriggerType,
 )
 from elasti.triggers.responses import ResponseTooLong, whole_body
+from kubeloop.client.auth.credentials import basic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -158,7 +159,7 @@ def basic_authorization(address: str) -> str:
     if user.username is None:
         return ""
     login, password = (urllib.parse.unquote(part or "") for part in (user.username, user.password))
-    return f"Basic {base64.b64encode(f'{login}:{password}'.encode()).decode()}"
+    return basic(login, password)["Authorization"]
 
 
 def value_of(body: bytes) -> float:
@@ -226,7 +227,13 @@ class PrometheusReader(TriggerReader):
             address, headers = await self._destination(metadata, context)
             uptime = uptime_query(metadata.uptime_filter, context.cooldown)
             # Both are under way before the first is waited for.
-            asked = [self._ask(address, query, headers) for query in (uptime, metadata.query)]
+            asked = [
+                self._once(
+                    (address, query, *sorted(headers.items())),
+                    functools.partial(self._send, address, query, headers),
+                )
+                for query in (uptime, metadata.query)
+            ]
             # Shared: a reading that is cancelled must not take the answer from the others.
             up, value = [await asyncio.shield(one) for one in asked]
         except (QueryFailed, SecretUnavailable) as error:
@@ -289,13 +296,13 @@ class PrometheusReader(TriggerReader):
             return address, f"Bearer {token}"
         if authorization := found.get("authorization"):
             return address, authorization
-        login = f"{found.get('username', '')}:{found.get('password', '')}"
-        if login == ":":
+        user, password = found.get("username", ""), found.get("password", "")
+        if not user and not password:
             raise QueryFailed(
                 f"Secret {name} has no credential: give it token, authorization, or username and"
                 " password"
             )
-        return address, f"Basic {base64.b64encode(login.encode()).decode()}"
+        return address, basic(user, password)["Authorization"]
 
     def _once(
         self, key: tuple[object, ...], make: Callable[[], Coroutine[Any, Any, _T]]
@@ -306,13 +313,6 @@ class PrometheusReader(TriggerReader):
             asked = self._asked[key] = asyncio.ensure_future(make())
             asked.add_done_callback(_take_exception)
         return asked
-
-    def _ask(
-        self, address: ServerAddress, query: str, headers: Mapping[str, str]
-    ) -> asyncio.Future[float]:
-        """Send a query, or wait for the same one that was sent."""
-        key = (address, query, *sorted(headers.items()))
-        return self._once(key, lambda: self._send(address, query, headers))
 
     async def _send(self, address: ServerAddress, query: str, headers: Mapping[str, str]) -> float:
         if len(silences := self._silences.get(address, [])) >= _MAX_SILENCES:
@@ -330,20 +330,13 @@ class PrometheusReader(TriggerReader):
                 body = await whole_body(response, limit=_MAX_BYTES)
                 if response.status != 200:
                     raise QueryFailed(f"Prometheus answered {response.status} at {address}")
-        except TimeoutError:
-            raise self._silence(
-                address, f"Prometheus at {address} did not answer in time"
-            ) from None
         except (aiohttp.ClientError, OSError, ValueError, ResponseTooLong) as error:
-            text = f"Prometheus at {address} cannot be asked: {_why(error)}"
-            raise self._silence(address, text) from None
+            text = f"Prometheus at {address} {_why(error)}"
+            # After a few times in a row it is not asked again in this round.
+            self._silences.setdefault(address, []).append(text)
+            raise QueryFailed(text) from None
         self._silences.pop(address, None)
         return value_of(body)
-
-    def _silence(self, address: ServerAddress, text: str) -> QueryFailed:
-        """Note that a server did not answer; after a few times in a row it is not asked again."""
-        self._silences.setdefault(address, []).append(text)
-        return QueryFailed(text)
 
     async def end_round(self) -> None:
         """Cancel what is not answered yet, and send everything again in the next round."""
@@ -370,18 +363,21 @@ def _parsed(text: str) -> ServerAddress:
 def _why(error: Exception) -> str:
     """Return why there was no answer, in words of ours: errors quote what a server has sent."""
     match error:
+        case TimeoutError():
+            return "did not answer in time"
         case ResponseTooLong():
-            return str(error)
+            why = str(error)
         case aiohttp.ClientConnectorDNSError():
-            return "its name is not known"
+            why = "its name is not known"
         case aiohttp.ClientSSLError():
-            return "TLS failed, or its certificate is not valid"
+            why = "TLS failed, or its certificate is not valid"
         case OSError(strerror=str(words)) if not isinstance(error, aiohttp.ClientError):
-            return words
+            why = words
         case aiohttp.ClientConnectorError(os_error=OSError(strerror=str(words))):
-            return words
+            why = words
         case _:
-            return "what it sent is no answer"
+            why = "what it sent is no answer"
+    return f"cannot be asked: {why}"
 
 
 def _take_exception(done: asyncio.Future[Any]) -> None:

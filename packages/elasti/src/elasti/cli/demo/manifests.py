@@ -45,44 +45,36 @@ def samples() -> list[JsonObject]:
     ]
 
 
+def _object(api_version: str, kind: str, name: str, spec: JsonObject) -> JsonObject:
+    meta = {"name": name, "namespace": NAMESPACE}
+    return {"apiVersion": api_version, "kind": kind, "metadata": meta, "spec": spec}
+
+
 def _elasti_service(name: str, metadata: JsonObject) -> JsonObject:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": KIND,
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {
-            "service": name,
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
-            "cooldownPeriod": DEMO_COOLDOWN,
-            "triggers": [{"type": "pods", "metadata": metadata}],
-        },
+    spec = {
+        "service": name,
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+        "cooldownPeriod": DEMO_COOLDOWN,
+        "triggers": [{"type": "pods", "metadata": metadata}],
     }
+    return _object(API_VERSION, KIND, name, spec)
 
 
 def _service(name: str, port: JsonObject) -> JsonObject:
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {"selector": {"app": name}, "ports": [port]},
-    }
+    return _object("v1", "Service", name, {"selector": {"app": name}, "ports": [port]})
 
 
 def _deployment(name: str, protocol: str, probe: JsonObject) -> JsonObject:
     labels = {"app": name}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": NAMESPACE},
-        "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": labels},
-            "template": {
-                "metadata": {"labels": labels},
-                "spec": {"containers": [_container(name, protocol, probe)]},
-            },
+    spec = {
+        "replicas": 1,
+        "selector": {"matchLabels": labels},
+        "template": {
+            "metadata": {"labels": labels},
+            "spec": {"containers": [_container(name, protocol, probe)]},
         },
     }
+    return _object("apps/v1", "Deployment", name, spec)
 
 
 def _container(name: str, protocol: str, probe: JsonObject) -> JsonObject:
