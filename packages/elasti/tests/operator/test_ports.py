@@ -89,7 +89,7 @@ def test_a_freed_port_rests_and_the_longest_rested_comes_first():
     second = book.assign(OLD, "b", [80], 1.0)[80]
     assert second != first
     book.release(OLD, 1.0)
-    with pytest.raises(PortsExhausted, match="rest for an hour"):
+    with pytest.raises(PortsExhausted, match="quarantined for an hour"):
         book.assign(YOUNG, "c", [80], QUARANTINE - 0.1)
     assert book.assign(YOUNG, "c", [80], QUARANTINE + 2.0)[80] == first
 

@@ -11,8 +11,8 @@ from kubeloop.testing.virtual_time import VirtualTimeLoop
 
 
 @pytest.mark.spec("W12")
-@given(workers=st.integers(1, 20), pieces=st.integers(0, 100), chunk=st.integers(1, 30))
-def test_every_piece_is_visited_exactly_once(workers, pieces, chunk):
+@given(workers=st.integers(1, 20), pieces=st.integers(0, 100))
+def test_every_piece_is_visited_exactly_once(workers, pieces):
     visits: list[int] = []
     running = peak = 0
 
@@ -25,7 +25,7 @@ def test_every_piece_is_visited_exactly_once(workers, pieces, chunk):
         visits.append(piece)
 
     with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(parallelize_until(workers, pieces, visit, chunk=chunk))
+        runner.run(parallelize_until(workers, pieces, visit))
     assert sorted(visits) == list(range(pieces))
     assert peak <= workers
 
@@ -71,7 +71,6 @@ async def test_a_cancellation_ends_all_workers():
     assert len(asyncio.all_tasks()) == 1
 
 
-@pytest.mark.parametrize("arguments", [{"workers": 0}, {"workers": 1, "chunk": 0}])
-async def test_no_workers_or_empty_chunks_are_refused(arguments):
+async def test_no_workers_are_refused():
     with pytest.raises(ValueError, match="at least 1"):
-        await parallelize_until(pieces=1, func=lambda _piece: asyncio.sleep(0), **arguments)
+        await parallelize_until(0, 1, lambda _piece: asyncio.sleep(0))

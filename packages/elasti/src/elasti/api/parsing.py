@@ -68,7 +68,7 @@ def read_variables(variables: Variables, environ: Mapping[str, str]) -> dict[str
 def misspelt_variables(known: Collection[str], environ: Iterable[str]) -> dict[str, str]:
     """Return the variables that are nearly one of the known, each with the nearest.
 
-    Kubernetes sets variables for every Service of the namespace; those are no mistake of anybody.
+    Kubernetes sets variables for every Service of the namespace; those are no mistake.
     """
     found = {}
     for name in sorted(set(environ) - set(known)):

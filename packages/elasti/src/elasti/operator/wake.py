@@ -31,7 +31,6 @@ from kubeloop.objects.times import format_time
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
-    from types import TracebackType
 
     from elasti.operator.autoscalers.base import Autoscalers
     from elasti.operator.metrics import OperatorMetrics
@@ -91,14 +90,9 @@ class TargetWaker:
         await self._tasks.__aenter__()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         self._deferred.flush()
-        await self._tasks.__aexit__(kind, error, trace)
+        await self._tasks.__aexit__(*exc)
 
     def listen(
         self,

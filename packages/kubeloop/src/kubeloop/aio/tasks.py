@@ -26,8 +26,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
-from types import TracebackType
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 T = TypeVar("T")
@@ -143,15 +142,10 @@ class Interruptible:
         self._inside = True
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         self._inside = False
         try:
-            await self._limit.__aexit__(kind, error, trace)
+            await self._limit.__aexit__(*exc)  # type: ignore[arg-type]  # as `async with` gave them
         except TimeoutError:
             if self._reason is None:
                 raise
@@ -211,35 +205,26 @@ async def parallelize_until(
     pieces: int,
     func: Callable[[int], Awaitable[object]],
     stop: asyncio.Event | None = None,
-    *,
-    chunk: int = 1,
 ) -> None:
     """Await `func(0)` ... `func(pieces - 1)`, each exactly once, at most `workers` at a time.
 
-    Workers take `chunk` neighbouring pieces at once. Once `stop` is set no further piece is begun;
-    pieces under way end. The first exception cancels the rest and is raised (in a group, since
-    several may fail together); cancellation ends all workers before it goes on.
+    Once `stop` is set no further piece is begun; pieces under way end. The first exception cancels
+    the rest and is raised (in a group, since several may fail together); cancellation ends all
+    workers before it goes on.
     """
-    if workers < 1 or chunk < 1:
-        raise ValueError(f"workers={workers} and chunk={chunk} must be at least 1")
-    chunks = iter(range(0, pieces, chunk))
-    async with asyncio.TaskGroup() as group:
-        for _ in range(min(workers, -(-pieces // chunk))):
-            group.create_task(_work(chunks, chunk, pieces, func, stop))
+    if workers < 1:
+        raise ValueError(f"workers={workers} must be at least 1")
+    left = iter(range(pieces))
 
-
-async def _work(
-    chunks: Iterator[int],
-    chunk: int,
-    pieces: int,
-    func: Callable[[int], Awaitable[object]],
-    stop: asyncio.Event | None,
-) -> None:
-    for first in chunks:
-        for piece in range(first, min(first + chunk, pieces)):
+    async def work() -> None:
+        for piece in left:
             if stop is not None and stop.is_set():
                 return
             await func(piece)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(min(workers, pieces)):
+            group.create_task(work())
 
 
 class TimeBudget:

@@ -44,6 +44,7 @@ from elasti.cli.install.choices import (
     cluster_object,
     labels,
     program_object,
+    read_toleration,
     selector,
 )
 from elasti.cli.rendering import render
@@ -129,7 +130,7 @@ def _pod(program: Program, choices: Choices) -> JsonObject:
 
 def _placement(program: Program, choices: Choices) -> JsonObject:
     """Return where pods run, by the user's words before ours, and who pulls their image."""
-    tolerations = choices.tolerated()
+    tolerations = [read_toleration(text) for text in choices.tolerations]
     named = {toleration["key"] for toleration in tolerations}
     wanted = {
         "imagePullSecrets": [{"name": name} for name in choices.pull_secrets],

@@ -151,10 +151,6 @@ class Choices:
             found.setdefault(kind, {})[resource] = text
         return found
 
-    def tolerated(self) -> list[JsonObject]:
-        """The tolerations as a pod has them. Raises ChoiceError."""
-        return [read_toleration(text) for text in self.tolerations]
-
     def options(self) -> InstallOptions:
         """Return what differs from the defaults, for a later call to keep."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}

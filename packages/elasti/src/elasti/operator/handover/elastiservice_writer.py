@@ -55,22 +55,23 @@ class ElastiServiceWriter:
             return False
         return True
 
-    async def clear_wake_request(self, es: ElastiService, state: ServiceState) -> None:
-        """Take a durable wake request away once the target is up; it must not wake twice."""
-        if not state.requests.wake and state.current is not None:
-            await self._clear(es, WAKE_ANNOTATION)
+    async def clear_ended(self, es: ElastiService, state: ServiceState) -> None:
+        """Take away the annotations of what is done or past: none may have its effect twice."""
+        asked, kept = state.requests, state.requests.kept_text
+        is_kept = bool(kept) and (es.metadata.annotations or {}).get(KEEP_AWAKE_ANNOTATION) == kept
+        ended = {
+            WAKE_ANNOTATION: not asked.wake and state.current is not None,
+            KEEP_AWAKE_ANNOTATION: is_kept and unix_seconds(kept) <= self._clock.now().timestamp(),
+            PAUSED_OBJECTS_ANNOTATION: not state.autoscaler.paused,
+        }
+        for annotation, is_over in ended.items():
+            if is_over:
+                await self._clear(es, annotation)
 
     async def clear_sleep_request(self, es: ElastiService, state: ServiceState) -> None:
         """Take a durable request to sleep away once it is over."""
         if state.requests.sleep is None:
             await self._clear(es, SLEEP_ANNOTATION)
-
-    async def clear_keep_awake(self, es: ElastiService, state: ServiceState) -> None:
-        """Take the time to keep it awake until away once it is past."""
-        kept = state.requests.kept_text
-        is_it = kept and (es.metadata.annotations or {}).get(KEEP_AWAKE_ANNOTATION) == kept
-        if is_it and unix_seconds(kept) <= self._clock.now().timestamp():
-            await self._clear(es, KEEP_AWAKE_ANNOTATION)
 
     async def note_previous_replicas(
         self, es: ElastiService, state: ServiceState, replicas: int
@@ -89,11 +90,6 @@ class ElastiServiceWriter:
         if not names.items() <= (es.metadata.annotations or {}).items():
             patch = MergePatch({"metadata": {"annotations": names}})
             state.own_writes.wrote_elastiservice(await self._patch(self._objects, es, patch))
-
-    async def clear_paused(self, es: ElastiService, state: ServiceState) -> None:
-        """Take that note away once everything works again."""
-        if not state.autoscaler.paused:
-            await self._clear(es, PAUSED_OBJECTS_ANNOTATION)
 
     async def _clear(self, es: ElastiService, annotation: str) -> None:
         asked = (es.metadata.annotations or {}).get(annotation)

@@ -90,7 +90,7 @@ def companions(facts: Facts) -> tuple[Write, ...]:
 def _replicas(wanted: Replicas, facts: Facts) -> list[Write]:
     if facts.target is None:
         return []
-    # Whoever scaled it up meant that many: what it had before is for a target at zero.
+    # The writer that scaled it up meant that many: what it had before is for a target at zero.
     spec, status = facts.es.spec, facts.es.status
     minimum = wake_replicas(spec, status) if facts.at_zero else spec.min_target_replicas
     match wanted:

@@ -1,7 +1,7 @@
 """The book of resolver ports: which port of the resolver stands for which port of which Service.
 
 A resolver knows a connection's target only by the port it came in on, so a port must never change
-its meaning while any node may still send old traffic there. Three rules see to it:
+its meaning while any node may still send old traffic there. Four rules see to it:
 
 - What is published (in a slice) or reported (in status) is kept; a published port wins over a
   reported one, since traffic goes there already.
@@ -66,7 +66,7 @@ class PortBook:
         self._freed_by: dict[int, str] = {}
         self._used: collections.Counter[str] = collections.Counter()
         self.unwritten: set[int] = set()
-        """Ports that were freed and are not written down as resting; the caller's to empty."""
+        """Ports that were freed and are not written down as quarantined; the caller's to empty."""
 
     def __repr__(self) -> str:
         return f"<PortBook {len(self._owners)} held, {len(self._freed)} freed of {self._size}>"
@@ -88,8 +88,7 @@ class PortBook:
         held = self._held.setdefault(owner, {})
         for service_port, port in wanted.items():
             present = self._owners.get(port)
-            in_range = self._first <= port < self._first + self._size
-            if service_port in held or not in_range or port in self._freed:
+            if service_port in held or not self._has(port) or port in self._freed:
                 continue
             if present is not None and present <= owner:
                 continue
@@ -121,16 +120,17 @@ class PortBook:
 
     def quarantine(self, port: int, since: float) -> None:
         """Quarantine a port that was freed before this book was begun; not one that is held."""
-        in_range = self._first <= port < self._first + self._size
-        if in_range and port not in self._owners:
+        if self._has(port) and port not in self._owners:
             self._freed[port] = max(since, self._freed.get(port, since))
 
     def abandon(self, port: int, now: float) -> None:
         """Quarantine a port from now on that was in use by an unknown owner; not one that is held."""
-        in_range = self._first <= port < self._first + self._size
-        if in_range and port not in self._owners:
+        if self._has(port) and port not in self._owners:
             self._freed[port] = now
             self.unwritten.add(port)
+
+    def _has(self, port: int) -> bool:
+        return self._first <= port < self._first + self._size
 
     def _take(self, owner: PortOwner, service_port: int, port: int) -> None:
         self._owners[port] = owner
@@ -149,19 +149,19 @@ class PortBook:
         """Refuse one port more to a namespace that has its share. Raises PortsExhausted."""
         if not namespace:
             return
-        most, most_resting = (max(self._size // part, _LEAST_SHARE) for part in (2, 20))
-        resting = 0
-        if len(self._freed_by) >= most_resting:
-            resting = sum(
+        most, most_quarantined = (max(self._size // part, _LEAST_SHARE) for part in (2, 20))
+        quarantined = 0
+        if len(self._freed_by) >= most_quarantined:
+            quarantined = sum(
                 freed_by == namespace and now - self._freed[port] < QUARANTINE
                 for port, freed_by in self._freed_by.items()
             )
-        if resting >= most_resting:
+        if quarantined >= most_quarantined:
             raise PortsExhausted(
-                f"namespace {namespace} has given back {resting} resolver ports within an hour, which"
-                " rest for so long; change the ports of its Services less often"
+                f"namespace {namespace} has given back {quarantined} resolver ports within an hour, which"
+                " are quarantined for so long; change the ports of its Services less often"
             )
-        if self._used[namespace] + resting >= most:
+        if self._used[namespace] + quarantined >= most:
             raise PortsExhausted(
                 f"namespace {namespace} has its share of {most} resolver ports; delete ElastiServices"
                 " that are not needed, or spread them over namespaces"
@@ -183,7 +183,7 @@ class PortBook:
         if not quarantined:
             raise PortsExhausted(
                 f"no resolver port is free: {len(self._owners)} are in use and {len(self._freed)}"
-                f" rest for an hour, of {self._size}; delete ElastiServices that are not needed"
+                f" quarantined for an hour, of {self._size}; delete ElastiServices that are not needed"
             )
         return min(quarantined)[1]
 

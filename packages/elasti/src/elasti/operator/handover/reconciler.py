@@ -234,9 +234,7 @@ class ElastiServiceReconciler:
 
     async def _report(self, facts: Facts, state: ServiceState) -> None:
         """Clear what was asked for and is done, and write what holds now."""
-        await self._writer.clear_wake_request(facts.es, state)
-        await self._writer.clear_keep_awake(facts.es, state)
-        await self._writer.clear_paused(facts.es, state)
+        await self._writer.clear_ended(facts.es, state)
         evidence = self._deps.evidence(facts.request)
         if facts.es.spec.triggers and not evidence:
             self._deps.read_soon(facts.request)

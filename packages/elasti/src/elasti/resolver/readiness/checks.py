@@ -25,7 +25,7 @@ class Reachability(enum.Enum):
     ACCEPTED = "accepted"
     # The pod's machine answered: nothing listens yet.
     REFUSED = "refused"
-    # Nobody answered: no route, or a policy drops us.
+    # No answer: no route, or a policy drops us.
     UNREACHABLE = "unreachable"
 
 

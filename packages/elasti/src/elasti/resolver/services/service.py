@@ -15,6 +15,7 @@ and stop there and nowhere else.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -46,26 +47,21 @@ _REFUSAL_LASTS = 1.0
 _PROBE_TARGET = PROBE_PATH.encode()
 
 
+@dataclasses.dataclass(slots=True, kw_only=True, eq=False)
 class ServiceDeps:
-    """What services need of the world; and whether this worker is `leaving` it."""
+    """What services need of the world; and whether this worker is `leaving` it.
 
-    __slots__ = ("checks", "cold_starts", "durable", "leaving", "operator", "pods")
+    `cold_starts`: how long the stages of cold starts took, of all Services together.
+    """
 
-    def __init__(
-        self,
-        *,
-        checks: PodChecks,
-        pods: PodReader,
-        operator: WakeClient,
-        durable: DurableWakeRequest,
-    ) -> None:
-        self.checks = checks
-        self.pods = pods
-        self.operator = operator
-        self.durable = durable
-        self.leaving = False
-        # How long the stages of cold starts took, of all Services together.
-        self.cold_starts: LatencyHistograms[str] = LatencyHistograms(COLD_START_BOUNDS)
+    checks: PodChecks
+    pods: PodReader
+    operator: WakeClient
+    durable: DurableWakeRequest
+    leaving: bool = False
+    cold_starts: LatencyHistograms[str] = dataclasses.field(
+        default_factory=lambda: LatencyHistograms(COLD_START_BOUNDS)
+    )
 
 
 class WakeableService:
@@ -307,7 +303,7 @@ class WakeablePort:
     def _update(self) -> None:
         if self._closed:
             return
-        self.serving = [address for address, _ in self._listed() if self._serves(address)]
+        self.serving = [address for address in self._endpoints if self._serves(address)]
         if self.serving:
             self.hold.release()
         unserved = bool(len(self.hold)) and not self.serving
@@ -321,9 +317,6 @@ class WakeablePort:
             took = asyncio.get_running_loop().time() - asked_at
             self._deps.cold_starts["schedule"].add(took)
         self._awaited = bool(self._endpoints)
-
-    def _listed(self) -> Iterable[tuple[UpstreamAddress, ListedEndpoint]]:
-        return self._endpoints.items()
 
     def _serves(self, address: UpstreamAddress) -> bool:
         if address in self._refused:

@@ -184,15 +184,13 @@ def _seconds(earlier: dt.datetime, later: dt.datetime) -> float:
     return (later - earlier).total_seconds()
 
 
+@dataclasses.dataclass(slots=True)
 class _Series:
     """An Event in memory, with what was observed since it was written."""
 
-    __slots__ = ("count", "event", "last")
-
-    def __init__(self, event: JsonObject, at: dt.datetime) -> None:
-        self.event = event
-        self.count = 1
-        self.last = at
+    event: JsonObject
+    last: dt.datetime
+    count: int = 1
 
     def write(self, key: _Key) -> EventWrite:
         """Return the write that brings the server up to date."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from types import TracebackType
 from typing import Self
 
 from kubeloop.aio.tasks import Interruptible
@@ -61,15 +60,10 @@ class StreamGuard(Interruptible):
         self._check_silence()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        await super().__aexit__(kind, error, trace)
+        await super().__aexit__(*exc)
 
     def _check_silence(self) -> None:
         if self._timer is not None:
