@@ -50,6 +50,7 @@ class Installation:
     polling_interval: float = 1.0
     engage_settle: float = 2.0
     release_settle: float = 2.0
+    shared_port: bool = False
 
     def choices(self, operator_address: str = "") -> Choices:
         """Return it as the command line's choices."""
@@ -63,6 +64,7 @@ class Installation:
             image=f"{self.repository}:{self.version}",
             operator_replicas=self.operators,
             resolver_replicas=self.resolvers,
+            shared_port=self.shared_port,
             variables={
                 Program.OPERATOR: {**settle, **operator},
                 Program.RESOLVER: {**settle, **resolver},

@@ -19,8 +19,10 @@ def held(address: str, namespace: str, service: str) -> int:
     """Return how many connections of a Service one resolver holds."""
     with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
         text = answer.read().decode()
-    labels = f'{METRIC}{{namespace="{namespace}",service="{service}"}}'
-    lines = [line for line in text.splitlines() if line.startswith(labels)]
+    labels = f'namespace="{namespace}",service="{service}"'
+    lines = [
+        line for line in text.splitlines() if line.startswith(f"{METRIC}{{") and labels in line
+    ]
     return int(float(lines[0].rpartition(" ")[2])) if lines else 0
 
 

@@ -29,6 +29,8 @@ class Scenario:
         return (self.trial.__doc__ or self.name).strip().partition("\n")[0].rstrip(".")
 
 
+# KubeElasti's slices lead to the shared port, so `elasti install` opens it where KubeElasti is.
+_AFTER_KUBEELASTI = Installation(shared_port=True)
 # What a settle is for is that nodes hear late; so it is longer than they are late.
 _PATIENT = Installation(engage_settle=outages.LATE + 2)
 
@@ -52,11 +54,13 @@ SCENARIOS = (
     Scenario(name="by-hand", trial=hands.scaled_to_zero_by_hand),
     Scenario(name="by-hand-exiting", trial=hands.scaled_to_zero_by_hand_and_exits_at_once),
     Scenario(name="deleted", trial=hands.deleted_at_zero),
-    Scenario(name="takeover", trial=hands.taken_over_from_kubeelasti),
     # Before the hundred, each of which keeps a share of the resolvers' descriptors while it is there.
     Scenario(name="held", trial=crowds.ten_thousand_held),
     Scenario(name="hundred", trial=crowds.hundred_services),
     Scenario(name="upgrade", trial=programs.upgrade),
+    Scenario(
+        name="takeover", trial=hands.taken_over_from_kubeelasti, installation=_AFTER_KUBEELASTI
+    ),
     Scenario(name="late-endpoints", trial=outages.late_endpoints, installation=_PATIENT),
     Scenario(
         name="control",

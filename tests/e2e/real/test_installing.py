@@ -30,7 +30,7 @@ HASTE = [
     "--env", "operator:POLLING_INTERVAL=1s", "--env", "operator:ELASTI_ENGAGE_SETTLE=2s",
     "--env", "operator:ELASTI_RELEASE_SETTLE=1s", "--env", "resolver:ELASTI_ENGAGE_SETTLE=2s",
 ]  # fmt: skip
-RPC = re.compile(r'^elasti_resolver_operator_rpc_count\{error="(\w+)"\} ([0-9.]+)$', re.MULTILINE)
+RPC = re.compile(r'^elasti_resolver_operator_rpc_count\{error="(\w*)"\} ([0-9.]+)$', re.MULTILINE)
 METRICS = """
 import sys, urllib.request
 for address in sys.argv[1:]:
@@ -133,7 +133,7 @@ async def works(elasti: Commands, namespace: str) -> None:
     assert await elasti.ask(namespace) == "200"
     # Refused calls would not have failed the request: the wish is then written down.
     calls = await elasti.calls_to_the_operator()
-    assert calls.get("success"), calls
+    assert calls.get(""), calls
     await asleep(elasti, namespace)
 
 
