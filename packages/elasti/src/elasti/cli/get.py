@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -39,16 +39,7 @@ _TABLES = ("table", "wide")
 @click.option("-w", "--watch", is_flag=True, help="Go on and print what changes, until Ctrl-C.")
 @elasti_namespace_option
 @cluster_options
-def command(
-    *,
-    names: tuple[str, ...],
-    namespace: str | None,
-    everywhere: bool,
-    output: str,
-    watch: bool,
-    elasti_namespace: str,
-    access: AccessOptions,
-) -> None:
+def command(*, watch: bool, access: AccessOptions, **options: Any) -> None:
     """Show ElastiServices: state, target, held connections, last wake, why not asleep.
 
     HELD is asked of the resolvers through the API server's proxy to pods, which needs the right `get
@@ -64,15 +55,9 @@ def command(
     """
     from elasti.cli.running import run_to_end, run_until_interrupted
 
-    if names and everywhere:
+    query = GetQuery(**options)
+    if query.names and query.everywhere:
         raise click.UsageError("give either names or --all-namespaces, not both")
-    query = GetQuery(
-        names=names,
-        namespace=namespace,
-        everywhere=everywhere,
-        output=output,
-        elasti_namespace=elasti_namespace,
-    )
     if watch:
         run_until_interrupted(lambda: watch_changes(access, query))
     else:

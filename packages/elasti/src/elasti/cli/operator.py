@@ -106,14 +106,9 @@ def _key(flag: str) -> str:
 def command(
     *,
     watch_namespaces: tuple[str, ...],
-    leader_elect: bool | None,
-    port: int | None,
     health_port: int | None,
     health_address: int | None,
-    authenticate: bool | None,
-    context: str | None,
-    log_level: str,
-    pretty: bool | None,
+    **options: Any,
 ) -> None:
     """Run the operator until SIGTERM: it reconciles ElastiServices and serves wake-ups.
 
@@ -139,14 +134,9 @@ def command(
       WATCH_NAMESPACES=shop,blog elasti operator
     """
     _run(
-        context=context,
-        log_level=log_level,
-        pretty=pretty,
         watch_namespaces=watch_namespaces or None,
-        leader_elect=leader_elect,
-        port=port,
         health_port=health_address if health_port is None else health_port,
-        authenticate=authenticate,
+        **options,
     )
 
 

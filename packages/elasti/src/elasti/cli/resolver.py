@@ -51,18 +51,7 @@ if TYPE_CHECKING:
 )
 @log_options
 @click.option("--worker-socket", default="", hidden=True)
-def command(
-    *,
-    workers: int | None,
-    host: str | None,
-    admin_port: int | None,
-    shared_port: int | None,
-    operator_url: str | None,
-    no_authentication: bool,
-    log_level: str,
-    pretty: bool | None,
-    worker_socket: str,
-) -> None:
+def command(*, no_authentication: bool, **options: Any) -> None:
     """Hold the connections of sleeping workloads, wake them, and pass the connections on.
 
     It runs in the cluster, as many replicas as you like, beside `elasti operator`. For every port of
@@ -90,22 +79,10 @@ def command(
       elasti resolver --workers 4
       elasti resolver --operator-url http://127.0.0.1:8013 --no-authentication
     """
-    _run(
-        {
-            "workers": workers,
-            "host": host,
-            "admin_port": admin_port,
-            "shared_port": shared_port,
-            "operator_url": operator_url,
-            "authenticate": False if no_authentication else None,
-        },
-        log_level=log_level,
-        pretty=pretty,
-        worker_socket=worker_socket,
-    )
+    _run(authenticate=False if no_authentication else None, **options)
 
 
-def _run(flags: dict[str, Any], *, log_level: str, pretty: bool | None, worker_socket: str) -> None:
+def _run(*, log_level: str, pretty: bool | None, worker_socket: str, **overrides: Any) -> None:
     """Run until SIGTERM or SIGINT; a second signal ends it at once."""
     import structlog
 
@@ -119,7 +96,7 @@ def _run(flags: dict[str, Any], *, log_level: str, pretty: bool | None, worker_s
 
     logs.configure(level=log_level, pretty=pretty)
     try:
-        settings = ResolverSettings.from_env(os.environ, **flags)
+        settings = ResolverSettings.from_env(os.environ, **overrides)
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
     if not worker_socket:

@@ -65,12 +65,9 @@ def _moment(_ctx: click.Context, _param: click.Parameter, text: str | None) -> d
         return None
     now = dt.datetime.now().astimezone()
     try:
-        at = dt.time.fromisoformat(text) if ":" in text[:3] else None
-    except ValueError:
-        at = None
-    try:
-        if at is None:
+        if ":" not in text[:3]:
             return parse_time(text)
+        at = dt.time.fromisoformat(text)
     except ValueError as error:
         raise click.BadParameter(
             f"{text!r} is no time; write 18:00, or 2030-01-31T18:00:00Z"

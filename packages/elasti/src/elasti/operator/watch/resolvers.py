@@ -86,10 +86,14 @@ class Resolvers:
 
     def exists(self, address: str) -> bool:
         """Whether a resolver of that address is there at all, ready or on its way out."""
-        return any(
-            address in endpoint.addresses
+        return address in self._there()
+
+    def _there(self) -> frozenset[str]:
+        return frozenset(
+            address
             for endpoint_slice in self._scope.all()
             for endpoint in endpoint_slice.endpoints or ()
+            for address in endpoint.addresses
         )
 
     def lost_for(self) -> float:
@@ -106,12 +110,7 @@ class Resolvers:
         now_ready = frozenset(endpoint.identity for endpoint in self.ready())
         flipped = bool(now_ready) != bool(self._was_ready)
         self.lost_for()
-        there = frozenset(
-            address
-            for endpoint_slice in self._scope.all()
-            for endpoint in endpoint_slice.endpoints or ()
-            for address in endpoint.addresses
-        )
+        there = self._there()
         changed = (now_ready, there) != (self._was_ready, self._was_there)
         self._was_ready, self._was_there = now_ready, there
         if changed and self._on_change is not None:
