@@ -101,9 +101,6 @@ class AddressPool:
         self._used: set[str] = set(reserved)
         self._freed: collections.OrderedDict[str, None] = collections.OrderedDict()
 
-    def __repr__(self) -> str:
-        return f"<AddressPool {self._network}: {len(self._used)} in use>"
-
     def __contains__(self, address: str) -> bool:
         return ipaddress.ip_address(address) in self._network
 

@@ -13,23 +13,19 @@ are gone: as when a cable is pulled, and not as when a server says no.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 
 from devkube.apiserver import status
+from devkube.apiserver.auth import RequestCredentials, UserInfo
 from devkube.apiserver.core import NonResourcePaths, private
+from devkube.apiserver.faults import FaultInjector
 from devkube.auth.gate import NODE_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from devkube.apiserver.auth import RequestCredentials, UserInfo
-    from devkube.apiserver.faults import FaultInjector
-    from devkube.controllers.manager import ControllerManager
-    from devkube.serviceproxy.proxy import PropagationDelay
-    from kubeloop.objects.meta import JsonObject
-
+from devkube.controllers.manager import ControllerManager
+from devkube.serviceproxy.proxy import PropagationDelay
+from kubeloop.objects.meta import JsonObject
 
 CONTROLLERS, NODES, PROXY = "/_dev/controllers", "/_dev/nodes", "/_dev/proxy"
 C = TypeVar("C", bound=msgspec.Struct)

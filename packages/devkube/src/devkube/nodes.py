@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from devkube.addresses import AddressPool, AddressRanges
+from devkube.apiserver.core import Core
+from devkube.apiserver.server import ApiServer
 from devkube.auth.gate import NODE_PREFIX, NODES
 from devkube.kubelet.kubelet import Kubelet, KubeletSettings
 from devkube.kubelet.logs.server import PodLogs
+from kubeloop.aio.clock import Clock
 from kubeloop.client.client import Client
-
-if TYPE_CHECKING:
-    import contextlib
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from devkube.apiserver.core import Core
-    from devkube.apiserver.server import ApiServer
-    from kubeloop.aio.clock import Clock
-    from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.meta import JsonObject
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

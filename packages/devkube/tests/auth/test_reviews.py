@@ -55,7 +55,7 @@ async def test_reviews_of_others_count_their_groups(cluster):
         ({"resourceAttributes": PODS}, "at least one of user or group must be specified"),
         (
             {"user": "x", "resourceAttributes": PODS, "nonResourceAttributes": {"path": "/"}},
-            "cannot be specified in combination with resourceAttributes",
+            "exactly one of nonResourceAttributes or resourceAttributes must be specified",
         ),
     ],
 )

@@ -84,13 +84,6 @@ def test_pods_beyond_the_number_go_from_the_highest_one_at_a_time() -> None:
     assert numbers(observed(a_stateful_set(1), going)) == ([], [])
 
 
-def test_a_broken_pod_holds_up_the_deletion_of_others_but_not_its_own() -> None:
-    broken = [a_member(0), a_member(1), a_member(2, ready=False)]
-    assert numbers(observed(a_stateful_set(1), broken)) == ([], ["db-2"])
-    two_broken = [a_member(0), a_member(1, ready=False), a_member(2, ready=False)]
-    assert numbers(observed(a_stateful_set(1), two_broken)) == ([], [])
-
-
 def test_new_pods_below_the_partition_are_old() -> None:
     rolling = {"type": "RollingUpdate", "rollingUpdate": {"partition": 1}}
     seen = observed(a_stateful_set(2, updateStrategy=rolling), [])

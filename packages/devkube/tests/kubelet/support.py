@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NETWORK = f"127.{20 + os.getpid() % 64}.{os.getpid() // 64 % 256}"
 QUICK = KubeletSettings(
     environment={"PATH": f"{Path(sys.executable).parent}:{PATH}"},
-    restarts=RestartPolicy().scaled(0.02),
+    restarts=RestartPolicy(first=0.2, longest=6.0),
     retry=Backoff(duration=0.02, factor=2.0, cap=0.2),
 )
 # A server that answers on $POD_IP; `/health` is 200 unless the file that it is given exists.

@@ -16,18 +16,20 @@ import contextlib
 import os
 import sqlite3
 import zlib
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
 
 import msgspec
 
-from devkube.apiserver.storage import StorageFailed, StoredObject
+from devkube.apiserver.storage import (
+    Collection,
+    ObjectStore,
+    StorageFailed,
+    StoredChange,
+    StoredObject,
+)
 from devkube.datadir import DamagedFile
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from devkube.apiserver.storage import Collection, ObjectStore, StoredChange
 
 _TABLES = """
 PRAGMA locking_mode=EXCLUSIVE; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 
-AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+_WANTED = "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+AGGREGATED = f"application/json;{_WANTED}"
 _KINDS = {
     "scale": ("autoscaling", "v1", "Scale"),
     "token": ("authentication.k8s.io", "v1", "TokenRequest"),
@@ -48,7 +49,7 @@ class DiscoveryDocuments:
     def document(self, path: str, accept: str, address: str) -> tuple[JsonObject, str] | None:
         """Return a discovery document and its content type; None for other paths."""
         parts = path.strip("/").split("/")
-        if parts in (["api"], ["apis"]) and _wants_one_document(accept):
+        if parts in (["api"], ["apis"]) and _WANTED in accept:
             named = [
                 pair
                 for pair in self._registry.group_versions()
@@ -132,10 +133,6 @@ class DiscoveryDocuments:
             "metadata": {},
             "items": items,
         }
-
-
-def _wants_one_document(accept: str) -> bool:
-    return "g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList" in accept
 
 
 def subresource_verbs(name: str) -> list[str]:
@@ -225,14 +222,10 @@ class OpenApiDocuments:
         paths = {}
         for group, version in self._registry.group_versions():
             path = f"apis/{group}/{version}" if group else f"api/{version}"
-            digest = hashlib.sha256(f"{path}{self._revision_of(group)}".encode()).hexdigest()
+            digest = hashlib.sha256(f"{path}{self._registry.revision}".encode()).hexdigest()
             url = f"/openapi/v3/{path}?hash={digest.upper()[:32]}"
             paths[path] = {"serverRelativeURL": url}
         return {"paths": paths}
-
-    def _revision_of(self, group: str) -> int:
-        custom = any(resource.custom for resource in self._registry if resource.group == group)
-        return self._registry.revision if custom else 0
 
     def v3(self, path: str) -> bytes | None:
         """Return a group version's document; `path` is `api/v1` or `apis/apps/v1`."""

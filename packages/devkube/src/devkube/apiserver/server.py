@@ -12,8 +12,9 @@ import contextlib
 import ipaddress
 import ssl
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 import yaml
 from aiohttp import web
@@ -27,6 +28,7 @@ from devkube.apiserver.core import Core
 from devkube.apiserver.database import Database
 from devkube.apiserver.http import RequestHandler, make_request
 from devkube.apiserver.storage import HistoryWindow, ObjectStore
+from devkube.apiserver.validation.names import Stamps
 from devkube.certificates import CertificateAuthority, PemKeyPair
 from devkube.kubeconfig import ClusterAccess
 from kubeloop.aio.clock import Clock, SystemClock
@@ -34,13 +36,7 @@ from kubeloop.client.auth.credentials import ComposedCredentials, FixedHeaders, 
 from kubeloop.client.auth.tls import PemSource, TlsContexts
 from kubeloop.client.config.client_config import ClientConfig
 from kubeloop.client.config.endpoint import Endpoint
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from devkube.apiserver.validation.names import Stamps
-    from kubeloop.objects.meta import JsonObject
-
+from kubeloop.objects.meta import JsonObject
 
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 _PORT = 443

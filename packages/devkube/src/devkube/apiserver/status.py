@@ -223,11 +223,6 @@ def expired(message: str) -> StatusError:
     return failure(410, "Expired", message)
 
 
-def too_old(wanted: int, oldest: int) -> StatusError:
-    """410 of a watch."""
-    return expired(f"too old resource version: {wanted} ({oldest})")
-
-
 def too_large(wanted: int, current: int) -> StatusError:
     """504: the version asked for lies in the future."""
     return failure(

@@ -7,19 +7,15 @@ A pod's account must exist, and its token is mounted as in Kubernetes: a project
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 from devkube.apiserver import status
 from devkube.apiserver.registry.admission import AdmissionOperation, AdmissionReview
+from devkube.apiserver.storage import ObjectStore
+from devkube.apiserver.validation.names import Stamps
 from devkube.auth.service_accounts import ACCOUNTS, PODS
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from devkube.apiserver.storage import ObjectStore
-    from devkube.apiserver.validation.names import Stamps
-    from kubeloop.objects.meta import JsonObject
-
+from kubeloop.objects.meta import JsonObject
 
 MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 _PREFIX = "kube-api-access-"

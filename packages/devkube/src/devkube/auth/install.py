@@ -12,13 +12,20 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.resources
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
 from devkube.apiserver.auth import AdminAuthorizer
+from devkube.apiserver.calls import Call
+from devkube.apiserver.core import Core
+from devkube.apiserver.registry.writer import WriteResult
+from devkube.apiserver.storage import Collection, ObjectStore
+from devkube.apiserver.validation.names import Stamps
 from devkube.auth.admission import ServiceAccountAdmission
 from devkube.auth.gate import NodeAuthorizer, RbacAuthorizer, RbacGate, ServiceAccountAuthenticator
+from devkube.auth.jwt import SigningKey
 from devkube.auth.policy import (
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -30,19 +37,8 @@ from devkube.auth.policy import (
 from devkube.auth.reviews import RbacReviews
 from devkube.auth.service_accounts import ServiceAccountTokens, serve_issuer
 from devkube.auth.token_requests import TokenRequests
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.selectors import LabelSelector, SelectorError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from devkube.apiserver.calls import Call
-    from devkube.apiserver.core import Core
-    from devkube.apiserver.registry.writer import WriteResult
-    from devkube.apiserver.storage import Collection, ObjectStore
-    from devkube.apiserver.validation.names import Stamps
-    from devkube.auth.jwt import SigningKey
-    from kubeloop.objects.meta import JsonObject
-
 
 CONTROLLER_MANAGER = "system:kube-controller-manager"
 SERVICE_PROXY = "system:kube-proxy"

@@ -8,16 +8,15 @@ gives or takes it, and nothing has to notify the index.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+import msgspec
 
-    from devkube.apiserver.auth import UserInfo
-    from devkube.apiserver.calls import Attributes
-    from devkube.apiserver.storage import ObjectStore
-    from kubeloop.objects.meta import JsonObject
-
+from devkube.apiserver.auth import UserInfo
+from devkube.apiserver.calls import Attributes
+from devkube.apiserver.storage import ObjectStore
+from kubeloop.objects.meta import JsonObject
 
 ALL = "*"
 GROUP = "rbac.authorization.k8s.io"
@@ -28,37 +27,14 @@ CLUSTER_ROLE_BINDINGS = f"{GROUP}/clusterrolebindings"
 ACCOUNT_PREFIX = "system:serviceaccount:"
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class RbacRule:
+class RbacRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A PolicyRule: verbs on resources, or verbs on paths."""
 
-    verbs: tuple[str, ...] = ()
-    groups: tuple[str, ...] = ()
+    groups: tuple[str, ...] = msgspec.field(default=(), name="apiGroups")
+    urls: tuple[str, ...] = msgspec.field(default=(), name="nonResourceURLs")
+    names: tuple[str, ...] = msgspec.field(default=(), name="resourceNames")
     resources: tuple[str, ...] = ()
-    names: tuple[str, ...] = ()
-    urls: tuple[str, ...] = ()
-
-    @classmethod
-    def from_json(cls, obj: JsonObject) -> RbacRule:
-        """Read a rule as it is stored."""
-        return cls(
-            verbs=_texts(obj.get("verbs")),
-            groups=_texts(obj.get("apiGroups")),
-            resources=_texts(obj.get("resources")),
-            names=_texts(obj.get("resourceNames")),
-            urls=_texts(obj.get("nonResourceURLs")),
-        )
-
-    def to_json(self) -> JsonObject:
-        """Return the rule as it is stored; empty parts are left out."""
-        parts = {
-            "apiGroups": self.groups,
-            "nonResourceURLs": self.urls,
-            "resourceNames": self.names,
-            "resources": self.resources,
-            "verbs": self.verbs,
-        }
-        return {name: list(values) for name, values in parts.items() if values}
+    verbs: tuple[str, ...] = ()
 
     def allows(self, attributes: Attributes) -> bool:
         """Whether a request is within the rule."""
@@ -77,16 +53,7 @@ class RbacRule:
 
 def read_rules(role: JsonObject) -> tuple[RbacRule, ...]:
     """Return the rules of a Role or ClusterRole."""
-    rules = role.get("rules")
-    if not isinstance(rules, list):
-        return ()
-    return tuple(RbacRule.from_json(rule) for rule in rules if isinstance(rule, dict))
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list):
-        return ()
-    return tuple(item for item in value if isinstance(item, str))
+    return msgspec.convert(role.get("rules") or (), tuple[RbacRule, ...])
 
 
 def _resource_covers(resources: tuple[str, ...], wanted: str) -> bool:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import msgspec
 
 from devkube.apiserver import calls, status
 from devkube.apiserver.auth import UserInfo
 from devkube.apiserver.calls import ApiResponse, Attributes, Call
+from devkube.auth.gate import RbacGate
 from devkube.auth.jwt import TokenError
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
-
-    from devkube.auth.gate import RbacGate
-    from devkube.auth.service_accounts import ServiceAccountTokens
-    from kubeloop.objects.meta import JsonObject
+from devkube.auth.service_accounts import ServiceAccountTokens
+from kubeloop.objects.meta import JsonObject
 
 
 class ResourceAttributes(msgspec.Struct):
@@ -117,7 +113,7 @@ class RbacReviews:
         if not spec.namespace:
             raise status.bad_request("no namespace on request")
         rules = self._gate.rbac.policy.rules_for(call.user, spec.namespace)
-        shown = [rule.to_json() for rule in rules]
+        shown = [msgspec.to_builtins(rule) for rule in rules]
         problems = self._gate.rbac.problems(call.user, spec.namespace)
         found: JsonObject = {
             "resourceRules": [rule for rule in shown if "resources" in rule],
@@ -158,11 +154,7 @@ def _read(review: JsonObject) -> ReviewSpec:
 def _check(call: Call, spec: ReviewSpec, *, subject: bool) -> None:
     errors = []
     about, path = spec.resource_attributes, spec.non_resource_attributes
-    if about is not None and path is not None:
-        text = "cannot be specified in combination with resourceAttributes"
-        shown = msgspec.to_builtins(path)
-        errors.append(status.invalid("spec.nonResourceAttributes", shown, text))
-    if about is None and path is None:
+    if (about is None) is (path is None):
         text = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
         errors.append(status.invalid("spec.resourceAttributes", None, text))
     if subject and not spec.user and not spec.groups:

@@ -7,27 +7,22 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
+from aiohttp import web
 
 from devkube.apiserver import status
 from devkube.apiserver.auth import AUTHENTICATED, UserInfo
 from devkube.apiserver.calls import ApiResponse, Attributes
+from devkube.apiserver.core import NonResourcePaths
+from devkube.apiserver.storage import ObjectStore
+from devkube.apiserver.validation.names import Stamps
 from devkube.auth.gate import account_groups
 from devkube.auth.jwt import SigningKey, TokenError, peek
 from devkube.auth.policy import ACCOUNT_PREFIX
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from aiohttp import web
-
-    from devkube.apiserver.core import NonResourcePaths
-    from devkube.apiserver.storage import ObjectStore
-    from devkube.apiserver.validation.names import Stamps
-    from kubeloop.objects.meta import JsonObject
-
+from kubeloop.objects.meta import JsonObject
 
 ISSUER = "https://kubernetes.default.svc.cluster.local"
 ACCOUNTS, PODS, NODES = "/serviceaccounts", "/pods", "/nodes"

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from devkube.apiserver import calls, status
 from devkube.apiserver.calls import ApiResponse, Call
+from devkube.apiserver.storage import ObjectStore
+from devkube.apiserver.validation.names import Stamps
 from devkube.auth.service_accounts import ACCOUNTS, NODES, PODS, ServiceAccountTokens, TokenBinding
-
-if TYPE_CHECKING:
-    from devkube.apiserver.storage import ObjectStore
-    from devkube.apiserver.validation.names import Stamps
-    from kubeloop.objects.meta import JsonObject
-
+from kubeloop.objects.meta import JsonObject
 
 _GROUP = "authentication.k8s.io"
 _SHORTEST = 10 * 60

@@ -8,7 +8,8 @@ keeps its requests, as one that hangs would.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from devkube.controllers.objects import PODS, SlimPod
 from devkube.controllers.pod_control import controller_index
@@ -24,24 +25,19 @@ from devkube.controllers.workloads import (
 )
 from kubeloop.aio.backoff import Backoff
 from kubeloop.aio.clock import Clock, SystemClock
+from kubeloop.client.client import Client
+from kubeloop.client.resource import Resource
 from kubeloop.controller.controller import Controller
 from kubeloop.controller.events.event_types import Reporter
 from kubeloop.controller.events.recorder import ApiEventSink, EventRecorder
 from kubeloop.controller.queue.ratelimiters import ExponentialLimiter, RateLimiter
+from kubeloop.controller.reconcile import Reconcile, Request, Result
+from kubeloop.controller.writes import ConsistencyGuard
 from kubeloop.informer.factory import SharedInformerFactory
 from kubeloop.informer.reflector.source import ReflectorOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-
-    from kubeloop.client.client import Client
-    from kubeloop.client.resource import Resource
-    from kubeloop.controller.reconcile import Reconcile, Request, Result
-    from kubeloop.controller.writes import ConsistencyGuard
-    from kubeloop.informer.shared_informer import SharedInformer
-    from kubeloop.objects.gvk import GroupVersionResource
-    from kubeloop.objects.meta import JsonObject
-
+from kubeloop.informer.shared_informer import SharedInformer
+from kubeloop.objects.gvk import GroupVersionResource
+from kubeloop.objects.meta import JsonObject
 
 T = TypeVar("T")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 from devkube.controllers import deployment_status
 from devkube.controllers.context import BY_CONTROLLER, ControllerSpec, SharedInformers
@@ -15,6 +14,7 @@ from devkube.controllers.deployment_plan import (
     plan_deployment,
     tell_apart,
 )
+from devkube.controllers.objects import SlimPod
 from devkube.controllers.pod_control import (
     claim_owned,
     is_namespace_ending,
@@ -26,6 +26,8 @@ from devkube.controllers.workloads import (
     DEPLOYMENT,
     DEPLOYMENTS,
     REPLICA_SETS,
+    Deployment,
+    ReplicaSet,
     status_patch,
     write_status,
 )
@@ -35,13 +37,9 @@ from kubeloop.controller.predicates import by_kind
 from kubeloop.controller.reconcile import Request, Result
 from kubeloop.controller.sources import map_func
 from kubeloop.controller.writes import ConsistencyGuard
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.owners import controller_of
 from kubeloop.objects.patches import MergePatch
-
-if TYPE_CHECKING:
-    from devkube.controllers.objects import SlimPod
-    from devkube.controllers.workloads import Deployment, ReplicaSet
-    from kubeloop.objects.meta import JsonObject
 
 NAME = "deployment"
 _COMPONENT = "deployment-controller"

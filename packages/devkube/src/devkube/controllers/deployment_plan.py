@@ -8,21 +8,21 @@ template is found by its template; numbered revisions count the history.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+import datetime as dt
 
 import msgspec
 
 from devkube.controllers import deployment_rolling, deployment_status, workloads
 from devkube.controllers.deployment_rolling import new_size, oldest_first, total
 from devkube.controllers.pod_control import controller_reference
-from devkube.controllers.workloads import DEPLOYMENT, TEMPLATE_HASH
-
-if TYPE_CHECKING:
-    import datetime as dt
-
-    from devkube.controllers.workloads import Deployment, DeploymentStatus, ReplicaSet
-    from kubeloop.objects.meta import JsonObject
-
+from devkube.controllers.workloads import (
+    DEPLOYMENT,
+    TEMPLATE_HASH,
+    Deployment,
+    DeploymentStatus,
+    ReplicaSet,
+)
+from kubeloop.objects.meta import JsonObject
 
 REVISION = "deployment.kubernetes.io/revision"
 _NOT_COPIED = ("kubectl.kubernetes.io/last-applied-configuration", REVISION)
@@ -210,15 +210,13 @@ def _create(
 ) -> DeploymentPlan:
     deployment, revision = observed.deployment, sets.next_revision
     body = new_replica_set(deployment, replicas, revision)
-    counted = deployment_status.counted(deployment, deployment.status, sets, observed.now)
+    status = deployment_status.counted(deployment, deployment.status, sets, observed.now)
     message = f'Created new replica set "{body["metadata"]["name"]}"'
-    return DeploymentPlan(
-        create=body,
-        status=deployment_status.progressing(
-            deployment, counted, "True", "NewReplicaSetCreated", message, now=observed.now
-        ),
-        revision=str(revision),
-    )
+    if deployment_status.has_deadline(deployment):
+        status = deployment_status.with_condition(
+            status, "Progressing", "True", "NewReplicaSetCreated", message, now=observed.now
+        )
+    return DeploymentPlan(create=body, status=status, revision=str(revision))
 
 
 def _step(

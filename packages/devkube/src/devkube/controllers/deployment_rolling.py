@@ -9,13 +9,10 @@ lacks of the new ReplicaSet; Kubernetes would divide it among all of them.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Mapping
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from devkube.controllers.workloads import Deployment, DeploymentSpec, ReplicaSet
-
+from devkube.controllers.workloads import Deployment, DeploymentSpec, ReplicaSet
 
 Sizes: TypeAlias = "Mapping[str, int]"
 

@@ -63,21 +63,6 @@ def _without(status: DeploymentStatus, kind: str) -> DeploymentStatus:
     return msgspec.structs.replace(status, conditions=rest or None)
 
 
-def progressing(
-    deployment: Deployment,
-    status: DeploymentStatus,
-    verdict: str,
-    reason: str,
-    message: str,
-    *,
-    now: dt.datetime,
-) -> DeploymentStatus:
-    """Return the status with the Progressing condition, where progress is judged at all."""
-    if not has_deadline(deployment):
-        return status
-    return with_condition(status, _PROGRESSING, verdict, reason, message, now=now)
-
-
 def counted(
     deployment: Deployment, status: DeploymentStatus, sets: ReplicaSetGenerations, now: dt.datetime
 ) -> DeploymentStatus:

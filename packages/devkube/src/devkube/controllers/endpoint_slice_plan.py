@@ -8,8 +8,10 @@ need be, so that "nothing yet" can be told from "not reconciled yet". All addres
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TypeAlias
 
+from devkube.controllers.objects import SlimPod
 from kubeloop.objects.core import (
     MANAGED_BY_LABEL,
     SERVICE_LABEL,
@@ -22,12 +24,6 @@ from kubeloop.objects.core import (
 )
 from kubeloop.objects.gvk import GroupVersionKind, GroupVersionResource
 from kubeloop.objects.owners import ObjectReference
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from devkube.controllers.objects import SlimPod
-
 
 SERVICES = GroupVersionResource("", "v1", "services")
 SERVICE = GroupVersionKind("", "v1", "Service")

@@ -13,7 +13,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -29,21 +30,16 @@ from devkube.controllers.garbage_graph import (
     OwnerState,
     decide,
 )
+from kubeloop.client.discovery import ResourceInfo
 from kubeloop.client.errors import KubeError, NotFound
 from kubeloop.client.request import Preconditions
 from kubeloop.controller.reconcile import Request
 from kubeloop.informer.handlers import Deleted, Notification, Updated
+from kubeloop.informer.listener import Handle
+from kubeloop.informer.shared_informer import SharedInformer
 from kubeloop.objects.gvk import GroupVersionResource
+from kubeloop.objects.meta import JsonObject, OwnerReference
 from kubeloop.objects.patches import MergePatch
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kubeloop.client.discovery import ResourceInfo
-    from kubeloop.informer.listener import Handle
-    from kubeloop.informer.shared_informer import SharedInformer
-    from kubeloop.objects.meta import JsonObject, OwnerReference
-
 
 NAME = "garbagecollector"
 DEFINITIONS = GroupVersionResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")

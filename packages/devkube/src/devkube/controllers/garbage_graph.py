@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from kubeloop.client.request import Propagation
-    from kubeloop.objects.gvk import GroupVersionKind, GroupVersionResource
-    from kubeloop.objects.meta import ObjectMeta, OwnerReference
-
+from kubeloop.client.request import Propagation
+from kubeloop.objects.gvk import GroupVersionKind, GroupVersionResource
+from kubeloop.objects.meta import ObjectMeta, OwnerReference
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
@@ -119,7 +116,7 @@ class OwnershipGraph:
         if self._began(item, old):
             affected.add(item.uid)
             affected |= self._dependents.get(item.uid, {}).keys()
-        if any(self._is_waiting(ref) for ref in item.owners):
+        if any(self._waits(ref.uid) for ref in item.owners):
             affected.add(item.uid)
         return affected
 
@@ -130,7 +127,7 @@ class OwnershipGraph:
             return set()
         for ref in item.owners:
             self._unlink(ref.uid, uid)
-        waiting = {ref.uid for ref in item.owners if self._is_waiting(ref)}
+        waiting = {ref.uid for ref in item.owners if self._waits(ref.uid)}
         return waiting | set(self._dependents.get(uid, ()))
 
     def _relink(self, item: GraphNode, old: GraphNode | None) -> set[str]:
@@ -151,9 +148,6 @@ class OwnershipGraph:
             found.pop(uid, None)
             if not found:
                 del self._dependents[owner]
-
-    def _is_waiting(self, reference: OwnerReference) -> bool:
-        return self._waits(reference.uid)
 
     def _waits(self, uid: str) -> bool:
         item = self._items.get(uid)

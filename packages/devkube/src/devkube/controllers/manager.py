@@ -13,7 +13,7 @@ paused controller keeps what it is asked for and does it when resumed.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Collection
 
 from devkube.controllers import (
     deployment,
@@ -26,12 +26,8 @@ from devkube.controllers import (
     stateful_set,
 )
 from devkube.controllers.context import ControllerSpec, SharedInformers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
-
-    from kubeloop.aio.clock import Clock
-    from kubeloop.client.client import Client
+from kubeloop.aio.clock import Clock
+from kubeloop.client.client import Client
 
 _MAKERS = (
     deployment.make,

@@ -9,19 +9,23 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING, Any
+import datetime as dt
+from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
 from devkube.controllers.context import ControllerSpec, SharedInformers
+from devkube.controllers.objects import SlimPod
 from devkube.controllers.pod_control import is_namespace_ending
+from kubeloop.client.discovery import ResourceInfo
 from kubeloop.client.errors import (
-    AlreadyExists,
     ApiError,
     KubeError,
     MethodNotAllowed,
     NotFound,
 )
+from kubeloop.client.resource import Resource
 from kubeloop.controller.predicates import by_kind
 from kubeloop.controller.reconcile import Request, Result
 from kubeloop.controller.sources import map_func
@@ -29,15 +33,6 @@ from kubeloop.objects.conditions import Condition, with_condition
 from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import STRUCT_ACCESS, JsonObject, ObjectMeta, PartialObjectMetadata
 from kubeloop.objects.patches import MergePatch
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterable
-
-    from devkube.controllers.objects import SlimPod
-    from kubeloop.client.discovery import ResourceInfo
-    from kubeloop.client.resource import Resource
-
 
 NAMESPACES = GroupVersionResource("", "v1", "namespaces")
 CONFIG_MAPS = GroupVersionResource("", "v1", "configmaps")
@@ -268,14 +263,9 @@ class ServiceAccounts:
         if namespace is None or namespace.is_ending:
             return
         if self._accounts.lister.find(request.name, "default") is None:
-            await _create(
-                self._writer,
-                {
-                    "apiVersion": "v1",
-                    "kind": "ServiceAccount",
-                    "metadata": {"name": "default", "namespace": request.name},
-                },
-            )
+            metadata = {"name": "default", "namespace": request.name}
+            account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+            await _apply(self._writer, account)
 
 
 class RootCertificates:
@@ -294,29 +284,24 @@ class RootCertificates:
         namespace = self._namespaces.lister.find("", request.name)
         if namespace is None or namespace.is_ending:
             return
-        data = {"ca.crt": self._certificate}
         present = self.maps.lister.find(request.name, ROOT_CA)
-        if present is None:
-            metadata = {
-                "name": ROOT_CA,
-                "namespace": request.name,
-                "annotations": {_NOTE: _DESCRIPTION},
+        if present is None or (present.data or {}).get("ca.crt") != self._certificate:
+            document = {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {
+                    "name": ROOT_CA,
+                    "namespace": request.name,
+                    "annotations": {_NOTE: _DESCRIPTION},
+                },
+                "data": {"ca.crt": self._certificate},
             }
-            await _create(
-                self._writer,
-                {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data},
-            )
-        elif present.data != data:
-            wrong = {name: None for name in present.data or () if name not in data}
-            patch = MergePatch({"data": {**wrong, **data}})
-            await self._writer.patch(ROOT_CA, patch, namespace=request.name)
+            await _apply(self._writer, document)
 
 
-async def _create(resource: Resource[JsonObject], document: JsonObject) -> None:
+async def _apply(resource: Resource[JsonObject], document: JsonObject) -> None:
     try:
-        await resource.create(document)
-    except AlreadyExists:
-        return
+        await resource.apply(document, field_manager=NAME, force=True)
     except ApiError as error:
         if not is_namespace_ending(error):
             raise

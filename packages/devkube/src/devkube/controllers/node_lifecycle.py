@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-from typing import TYPE_CHECKING
 
 from devkube.controllers.context import BY_NODE, ControllerSpec, SharedInformers
-from devkube.controllers.objects import LEASE_NAMESPACE, LEASES, NODES, PODS, NodeLease, SlimNode
+from devkube.controllers.objects import (
+    LEASE_NAMESPACE,
+    LEASES,
+    NODES,
+    PODS,
+    NodeLease,
+    SlimNode,
+    SlimPod,
+)
 from kubeloop.client.errors import NotFound
 from kubeloop.controller.predicates import by_kind
 from kubeloop.controller.reconcile import Request, Result
 from kubeloop.controller.sources import map_func
+from kubeloop.objects.gvk import GroupVersionResource
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import StrategicMergePatch
 from kubeloop.objects.times import format_time, parse_time
-
-if TYPE_CHECKING:
-    from devkube.controllers.objects import SlimPod
-    from kubeloop.objects.gvk import GroupVersionResource
-    from kubeloop.objects.meta import JsonObject
 
 NAME = "nodelifecycle"
 GRACE_SECONDS = 50.0

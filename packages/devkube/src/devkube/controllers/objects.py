@@ -36,23 +36,16 @@ class SlimPod(Pod, rename="camel", frozen=True, gc=False):
         """Whether it counts as a replica."""
         return not self.is_deleting and not self.is_terminal
 
-    def ready_since(self) -> dt.datetime | None:
-        """Return since when it is ready; None where it is not, or it was not written down."""
-        found = self.condition("Ready")
-        if found is None or not found.is_true or not found.last_transition_time:
-            return None
-        return parse_time(found.last_transition_time)
-
     def available_in(self, min_ready_seconds: int, now: dt.datetime) -> float | None:
         """Return the seconds until it counts as available, 0 where it does; None if not ready."""
-        if not self.is_ready:
+        ready = self.condition("Ready")
+        if ready is None or not ready.is_true:
             return None
         if min_ready_seconds == 0:
             return 0.0
-        since = self.ready_since()
-        if since is None:
+        if not ready.last_transition_time:
             return None
-        due = since + dt.timedelta(seconds=min_ready_seconds)
+        due = parse_time(ready.last_transition_time) + dt.timedelta(seconds=min_ready_seconds)
         return max(0.0, (due - now).total_seconds())
 
 

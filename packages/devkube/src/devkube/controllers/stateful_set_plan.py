@@ -11,23 +11,22 @@ empty directory of the same name, and an event says so.
 from __future__ import annotations
 
 import dataclasses
+import datetime as dt
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from devkube.controllers import workloads
 from devkube.controllers.objects import SlimPod, is_available
 from devkube.controllers.pod_control import controller_reference
-from devkube.controllers.workloads import STATEFUL_SET, StatefulSetStatus
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterable, Sequence
-
-    from devkube.controllers.workloads import ControllerRevision, StatefulSet
-    from kubeloop.objects.meta import JsonObject
-
+from devkube.controllers.workloads import (
+    STATEFUL_SET,
+    ControllerRevision,
+    StatefulSet,
+    StatefulSetStatus,
+)
+from kubeloop.objects.meta import JsonObject
 
 REVISION_LABEL = "controller-revision-hash"
 _NAME_LABEL = "statefulset.kubernetes.io/pod-name"
@@ -153,15 +152,9 @@ def _condemn(seen: ObservedStatefulSet, plan: StatefulSetPlan) -> bool:
     """Delete what is too many, the highest number first; whether the next stage may follow."""
     pods = seen.numbered()
     condemned = sorted((number for number in pods if number not in seen.wanted), reverse=True)
-    unhealthy = [n for n in sorted(pods) if not seen.is_healthy(pods[n])]
-    in_range_first = sorted(unhealthy, key=lambda n: (n not in seen.wanted, n))
-    first = in_range_first[0] if in_range_first else None
     for number in condemned:
         pod = pods[number]
         if not pod.is_deleting:
-            # Of several that are not available, only the first may go: the others may recover.
-            if seen.is_ordered and not seen.is_healthy(pod) and number != first:
-                return False
             plan.delete.append(pod)
         if seen.is_ordered:
             return False

@@ -12,18 +12,15 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from kubeloop.client.errors import NotFound
+from kubeloop.client.resource import Resource
 from kubeloop.objects.gvk import GroupVersionKind, GroupVersionResource
 from kubeloop.objects.meta import STRUCT_ACCESS, JsonObject, ObjectMeta, OwnerReference
 from kubeloop.objects.patches import MergePatch, create_merge_patch
-
-if TYPE_CHECKING:
-    from kubeloop.client.resource import Resource
-
 
 DEPLOYMENTS = GroupVersionResource("apps", "v1", "deployments")
 REPLICA_SETS = GroupVersionResource("apps", "v1", "replicasets")
@@ -113,7 +110,6 @@ class DeploymentStatus(msgspec.Struct, rename="camel", omit_defaults=True, froze
     ready_replicas: int = 0
     available_replicas: int = 0
     unavailable_replicas: int = 0
-    collision_count: int | None = None
     conditions: tuple[WorkloadCondition, ...] | None = None
 
 

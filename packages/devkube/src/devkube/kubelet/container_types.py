@@ -169,8 +169,6 @@ class HostPath(msgspec.Struct, frozen=True, gc=False):
 class EmptyDir(msgspec.Struct, frozen=True, gc=False):
     """A directory that lives as long as the pod."""
 
-    medium: str = ""
-
 
 class Volume(msgspec.Struct, rename="camel", frozen=True):
     """One volume of a pod; without any known source it is of a kind that is not supported."""

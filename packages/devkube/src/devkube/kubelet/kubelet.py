@@ -15,8 +15,10 @@ import contextlib
 import dataclasses
 import logging
 import shutil
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
 
+from devkube.addresses import AddressPool
 from devkube.kubelet.logs.reading import NodeLogs
 from devkube.kubelet.node import NodeAgent, machine_capacity
 from devkube.kubelet.pod_types import PODS, KubeletPod
@@ -29,19 +31,12 @@ from devkube.kubelet.volume_sources import ObjectCache
 from kubeloop.aio.backoff import Backoff
 from kubeloop.aio.clock import Clock, SystemClock
 from kubeloop.aio.tasks import BackgroundTasks
+from kubeloop.client.client import Client
 from kubeloop.controller.events.event_types import Reporter
 from kubeloop.controller.events.recorder import ApiEventSink, EventRecorder
 from kubeloop.informer.factory import SharedInformerFactory
 from kubeloop.informer.handlers import Added, Deleted, Notification, Updated
 from kubeloop.informer.reflector.source import FAST_BACKOFF, ReflectorOptions
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from devkube.addresses import AddressPool
-    from kubeloop.client.client import Client
-
 
 _RETRY = Backoff(duration=0.1, factor=2.0, jitter=0.2, cap=5.0)
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -53,20 +48,14 @@ class KubeletSettings:
     """What may be different; everything has a default."""
 
     node_address: str = "127.0.0.1"
-    api_server: tuple[str, int] | None = None
-    """Where pods find the API server; None: where this kubelet finds it."""
     environment: Mapping[str, str] = dataclasses.field(default_factory=lambda: {"PATH": PATH})
     """What every container inherits; an image's variables would be."""
     entrypoints: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
     """Programs of images: what runs where a container names no command."""
-    labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    capacity: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Overrides of what the machine has, such as `pods`."""
     version: str = "v1.36.3"
     restarts: RestartPolicy = dataclasses.field(default_factory=RestartPolicy)
     retry: Backoff = _RETRY
     """Between attempts to reach the API server."""
-    lease_seconds: int = 40
     lease_renewed_every: float = 10.0
     status_every: float = 300.0
     max_pods: int = 110
@@ -171,7 +160,7 @@ class Kubelet:
             addresses=self._addresses,
             recorder=self._recorder,
             clock=self._clock,
-            api_server=self.settings.api_server or (endpoint.host, endpoint.port),
+            api_server=(endpoint.host, endpoint.port),
         )
 
     def _see(

@@ -9,7 +9,7 @@ import platform
 from typing import TYPE_CHECKING
 
 from kubeloop.client.errors import AlreadyExists, KubeError, NotFound
-from kubeloop.objects.patches import MergePatch, StrategicMergePatch
+from kubeloop.objects.patches import StrategicMergePatch
 from kubeloop.objects.times import format_micro_time, format_time
 
 if TYPE_CHECKING:
@@ -31,28 +31,27 @@ _PRESSURES = (
 )
 _log = logging.getLogger(__name__)
 _PATIENCE = 10.0
+_LEASE_SECONDS = 40
 
 
 def machine_capacity(settings: KubeletSettings) -> dict[str, str]:
-    """Return what the machine has, as far as the settings do not say otherwise."""
+    """Return what the machine has, and the number of pods that the settings allow."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    found = {
+    return {
         "cpu": str(os.cpu_count() or 1),
         "memory": f"{memory // 1024}Ki",
         "ephemeral-storage": "100Gi",
         "pods": str(settings.max_pods),
     }
-    return found | dict(settings.capacity)
 
 
-def node_object(name: str, settings: KubeletSettings) -> JsonObject:
+def node_object(name: str) -> JsonObject:
     """Return the node as it is first created, without a status."""
     system, machine = platform.system().lower(), architecture()
     labels = {
         "kubernetes.io/hostname": name,
         "kubernetes.io/os": system,
         "kubernetes.io/arch": machine,
-        **settings.labels,
     }
     return {
         "apiVersion": "v1",
@@ -88,9 +87,7 @@ def node_status(
     }
 
 
-def lease_object(
-    name: str, settings: KubeletSettings, *, node_uid: str, now: dt.datetime
-) -> JsonObject:
+def lease_object(name: str, *, node_uid: str, now: dt.datetime) -> JsonObject:
     """Return the lease that says that the node lives."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node_uid}
     return {
@@ -103,7 +100,7 @@ def lease_object(
         },
         "spec": {
             "holderIdentity": name,
-            "leaseDurationSeconds": settings.lease_seconds,
+            "leaseDurationSeconds": _LEASE_SECONDS,
             "renewTime": format_micro_time(now),
         },
     }
@@ -166,7 +163,6 @@ class NodeAgent:
         self._capacity = capacity
         self._clock = clock
         self._node: JsonObject = {}
-        self._has_lease = False
 
     async def register(self) -> None:
         """Make the node known and ready; tried until the server has it."""
@@ -216,7 +212,7 @@ class NodeAgent:
 
     async def _create(self) -> JsonObject:
         # With its status at once, as kubelets do: no client ever sees a node without a condition.
-        node = node_object(self._name, self._settings)
+        node = node_object(self._name)
         node["status"] = self._status(node)
         try:
             return await self._nodes.create(node, timeout=_PATIENCE)
@@ -224,31 +220,6 @@ class NodeAgent:
             return await self._nodes.get(self._name, timeout=_PATIENCE)
 
     async def _renew(self) -> None:
-        if self._has_lease:
-            stamp = format_micro_time(self._clock.now())
-            patch = MergePatch({"spec": {"renewTime": stamp}})
-            try:
-                await self._leases.patch(
-                    self._name, patch, namespace=LEASE_NAMESPACE, timeout=_PATIENCE
-                )
-            except NotFound:
-                self._has_lease = False
-            else:
-                return
-        await self._make_lease()
-
-    async def _make_lease(self) -> None:
-        lease = lease_object(
-            self._name,
-            self._settings,
-            node_uid=self._node["metadata"]["uid"],
-            now=self._clock.now(),
-        )
-        try:
-            await self._leases.create(lease, timeout=_PATIENCE)
-        except AlreadyExists:
-            patch = MergePatch({"spec": lease["spec"]})
-            await self._leases.patch(
-                self._name, patch, namespace=LEASE_NAMESPACE, timeout=_PATIENCE
-            )
-        self._has_lease = True
+        uid = self._node["metadata"]["uid"]
+        lease = lease_object(self._name, node_uid=uid, now=self._clock.now())
+        await self._leases.apply(lease, field_manager="kubelet", force=True, timeout=_PATIENCE)

@@ -6,12 +6,11 @@ import msgspec
 
 from devkube.kubelet.container_types import ContainerSpec, Volume
 from kubeloop.objects.core import PodCondition, PodIP, ReadinessGate
-from kubeloop.objects.gvk import GroupVersionKind, GroupVersionResource
+from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import ObjectMeta
 from kubeloop.objects.owners import ObjectReference
 
 PODS = GroupVersionResource("", "v1", "pods")
-POD = GroupVersionKind("", "v1", "Pod")
 TERMINAL = ("Succeeded", "Failed")
 
 
@@ -99,7 +98,6 @@ class PodSpec(msgspec.Struct, rename="camel", frozen=True):
     volumes: tuple[Volume, ...] = ()
     node_name: str = ""
     service_account_name: str = ""
-    automount_service_account_token: bool | None = None
     restart_policy: str = "Always"
     termination_grace_period_seconds: int = 30
     readiness_gates: tuple[ReadinessGate, ...] = ()

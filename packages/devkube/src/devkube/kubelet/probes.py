@@ -11,18 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from devkube.kubelet.container_types import ContainerSpec, LifecycleHandler
 from devkube.kubelet.pods.state import ProbeKind
+from kubeloop.objects.core import HttpGetAction, Probe
 from kubeloop.probes.checks import ProbeOutcome, http_get, tcp_connect
 from kubeloop.probes.grpc_health import grpc_check
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from devkube.kubelet.container_types import ContainerSpec, LifecycleHandler
-    from kubeloop.objects.core import HttpGetAction, Probe
-
 
 _INITIAL = {ProbeKind.READINESS: False, ProbeKind.LIVENESS: True, ProbeKind.STARTUP: None}
 

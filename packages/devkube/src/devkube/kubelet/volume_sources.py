@@ -10,34 +10,29 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from devkube.kubelet import environment
+from devkube.kubelet.container_types import (
+    ContainerSpec,
+    DownwardVolume,
+    KeyToPath,
+    Projection,
+    TokenProjection,
+    Volume,
+)
 from devkube.kubelet.environment import ConfigurationError, DownwardContext
+from devkube.kubelet.pod_types import KubeletPod
+from kubeloop.aio.clock import Clock
+from kubeloop.client.client import Client
 from kubeloop.client.errors import KubeError
 from kubeloop.informer.factory import SharedInformerFactory
+from kubeloop.informer.shared_informer import SharedInformer
 from kubeloop.objects.meta import SlimMeta
 from kubeloop.objects.times import parse_time
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-
-    from devkube.kubelet.container_types import (
-        ContainerSpec,
-        DownwardVolume,
-        KeyToPath,
-        Projection,
-        TokenProjection,
-        Volume,
-    )
-    from devkube.kubelet.pod_types import KubeletPod
-    from kubeloop.aio.clock import Clock
-    from kubeloop.client.client import Client
-    from kubeloop.informer.shared_informer import SharedInformer
-
 
 _KINDS = {"ConfigMap": "v1/configmaps", "Secret": "v1/secrets"}
 _ROTATED_AFTER = 0.8

@@ -14,20 +14,15 @@ import asyncio
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
 
+from devkube.kubelet.container_types import ContainerSpec, Volume, VolumeMount
 from devkube.kubelet.environment import ConfigurationError, DownwardContext
+from devkube.kubelet.pod_types import KubeletPod
 from devkube.kubelet.supervisor.spec import Mount
 from devkube.kubelet.volume_sources import PodReferences, PodTokens, VolumeFile, payload
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from devkube.kubelet.container_types import ContainerSpec, Volume, VolumeMount
-    from devkube.kubelet.pod_types import KubeletPod
-    from kubeloop.aio.clock import Clock
-
+from kubeloop.aio.clock import Clock
 
 _DATA = "..data"
 _NEW = "..data_tmp"

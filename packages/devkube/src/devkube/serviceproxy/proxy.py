@@ -19,21 +19,16 @@ import collections
 import functools
 import logging
 import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from devkube.serviceproxy.routing import Backend, Frontend, backends, frontends
 from kubeloop.aio.relay import RelayEnd
+from kubeloop.controller.events.recorder import EventRecorder
 from kubeloop.informer import Notification, SharedInformerFactory
+from kubeloop.informer.factory import ResourceClient
 from kubeloop.objects.core import SERVICES, SLICES, EndpointSlice, Service
 from kubeloop.objects.gvk import GroupVersionKind
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from kubeloop.controller.events.recorder import EventRecorder
-    from kubeloop.informer.factory import ResourceClient
-
 
 _log = logging.getLogger(__name__)
 _BACKLOG = 4096
@@ -96,10 +91,6 @@ class PortListener:
         self._server: asyncio.Server | None = None
         self._joining: set[asyncio.Task[None]] = set()
         self._open: set[RelayEnd] = set()
-
-    def __repr__(self) -> str:
-        state = "listening" if self._server else "refusing"
-        return f"<PortListener {self.frontend.host}:{self.frontend.port} {state}, {self._backends}>"
 
     async def route_to(self, backends: list[Backend]) -> None:
         """Send new connections to these; listen only where there are any."""

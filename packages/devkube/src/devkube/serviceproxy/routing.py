@@ -8,12 +8,10 @@ nodes: a client is not kept with an endpoint, nor with the endpoints of its node
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from kubeloop.objects.core import EndpointSlice, Service, ServiceEndpoint, ServicePort
+from kubeloop.objects.core import EndpointSlice, Service, ServiceEndpoint, ServicePort
 
 
 class Backend(NamedTuple):

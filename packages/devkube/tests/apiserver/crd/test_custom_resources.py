@@ -98,18 +98,6 @@ async def test_a_changed_schema_counts_from_the_next_write(widgets):
     assert made["spec"]["color"] == "red"
 
 
-async def test_names_that_are_taken_are_not_accepted(widgets):
-    other = definition()
-    other["metadata"]["name"] = "gadgets.example.com"
-    other["spec"]["names"] = {"plural": "gadgets", "singular": "gadget", "kind": "Widget"}
-    await widgets.create(DEFINITIONS, other)
-    found = await widgets.get(f"{DEFINITIONS}/gadgets.example.com")
-    conditions = {item["type"]: item for item in found["status"]["conditions"]}
-    assert conditions["NamesAccepted"]["status"] == "False"
-    assert conditions["NamesAccepted"]["message"] == '"Widget" is already in use'
-    assert (await widgets.get("/apis/example.com/v1/gadgets")).code == 404
-
-
 def broken(change):
     body = definition()
     change(body["spec"], body["spec"]["versions"][0]["schema"]["openAPIV3Schema"])

@@ -121,12 +121,6 @@ def templated(**spec):
             "metadata.labels",
             "name part must consist of",
         ),
-        (
-            SECRETS,
-            {"metadata": {"name": "s"}, "type": "kubernetes.io/tls"},
-            "data[tls.crt]",
-            "Required value",
-        ),
     ],
 )
 async def test_what_is_wrong_is_named(kube, path, body, field, message):

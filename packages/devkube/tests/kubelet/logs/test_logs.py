@@ -88,7 +88,6 @@ async def test_the_last_lines_and_those_since_a_time(log: LogFile, clock: Clock)
     assert await text(log, tail=2) == "3\n4\n"
     assert await text(log, tail=0) == ""
     assert await text(log, since=EPOCH + dt.timedelta(seconds=3)) == "3\n4\n"
-    assert await text(log, limit=3) == "0\n1"
 
 
 async def test_a_reader_that_follows_misses_nothing_and_ends_with_the_log(log: LogFile):
@@ -125,16 +124,14 @@ def test_queries_are_read_and_mistakes_are_named():
         "tailLines": "10",
         "sinceSeconds": "60",
         "timestamps": "true",
-        "limitBytes": "5",
     }
     assert read_log_options(query, now=now) == LogOptions(
-        follow=True, tail=10, since=now - dt.timedelta(seconds=60), timestamps=True, limit=5
+        follow=True, tail=10, since=now - dt.timedelta(seconds=60), timestamps=True
     )
     since = read_log_options({"sinceTime": "2029-01-01T00:00:00Z"}, now=now).since
     assert since == dt.datetime(2029, 1, 1, tzinfo=dt.UTC)
     for bad, name in (
         ({"tailLines": "-1"}, "tailLines"),
-        ({"limitBytes": "x"}, "limitBytes"),
         ({"sinceTime": "yesterday"}, "sinceTime"),
         ({"sinceTime": "2029-01-01T00:00:00Z", "sinceSeconds": "1"}, "at most one"),
     ):

@@ -86,7 +86,7 @@ def test_readiness_gates_need_conditions_of_others():
     ready = status_of(simulation).condition("Ready")
     assert ready is not None
     assert ready.reason == "ReadinessGatesNotReady"
-    assert 'readiness gate "example.com/ok" does not exist' in ready.message
+    assert ready.message.endswith("are not True: example.com/ok")
     theirs = [{"type": "example.com/ok", "status": "True"}]
     simulation.pod = msgspec.structs.replace(
         simulation.pod, status=msgspec.convert({"conditions": theirs}, PodStatus)

@@ -113,8 +113,6 @@ class DefinitionController:
         self._report(name, definition)
 
     def _serve(self, definition: JsonObject) -> None:
-        if self._conflict(definition):
-            return
         try:
             resource = make_resource(definition, self._metadata)
             self._registry.add(resource)
@@ -139,21 +137,6 @@ class DefinitionController:
                 data = msgspec.json.encode(after)
                 collection.load(dataclasses.replace(record, data=data, fields=fields))
 
-    def _conflict(self, definition: JsonObject) -> str:
-        """Say which of the definition's names another resource of the group has."""
-        spec = definition["spec"]
-        named = spec["names"]
-        mine = {named["plural"], named["singular"], *(named.get("shortNames") or ())}
-        for other in self._registry:
-            if other.group != spec["group"] or other.plural == named["plural"]:
-                continue
-            theirs = {other.plural, other.singular, *other.short_names}
-            if mine & theirs:
-                return f'"{min(mine & theirs)}" is already in use'
-            if named["kind"] == other.kind:
-                return f'"{named["kind"]}" is already in use'
-        return ""
-
     def _report(self, name: str, definition: JsonObject) -> None:
         """Write the status that clients wait for."""
         store = self._writer.store
@@ -171,35 +154,25 @@ class DefinitionController:
 
     def _status(self, definition: JsonObject, old: JsonObject) -> JsonObject:
         spec = definition["spec"]
-        problem = self._conflict(definition)
         storage = next(v["name"] for v in spec["versions"] if v.get("storage"))
         versions = list(dict.fromkeys([*(old.get("storedVersions") or []), storage]))
-        accepted = (
-            ("NoConflicts", "no conflicts found") if not problem else ("NameConflict", problem)
-        )
-        established = (
-            ("InitialNamesAccepted", "the initial names have been accepted")
-            if not problem
-            else ("NotAccepted", "not all names are accepted")
-        )
-        word = "False" if problem else "True"
+        accepted = ("NoConflicts", "no conflicts found")
+        established = ("InitialNamesAccepted", "the initial names have been accepted")
         return {
             "conditions": [
-                self._condition("NamesAccepted", word, accepted, old),
-                self._condition("Established", word, established, old),
+                self._condition("NamesAccepted", accepted, old),
+                self._condition("Established", established, old),
             ],
-            "acceptedNames": spec["names"] if not problem else {"plural": "", "kind": ""},
+            "acceptedNames": spec["names"],
             "storedVersions": versions,
         }
 
-    def _condition(self, kind: str, word: str, why: tuple[str, str], old: JsonObject) -> JsonObject:
+    def _condition(self, kind: str, why: tuple[str, str], old: JsonObject) -> JsonObject:
         known = {item.get("type"): item for item in old.get("conditions") or []}.get(kind)
-        since = self._writer.stamps.now()
-        if known is not None and known.get("status") == word:
-            since = known.get("lastTransitionTime", since)
+        since = (known or {}).get("lastTransitionTime") or self._writer.stamps.now()
         return {
             "type": kind,
-            "status": word,
+            "status": "True",
             "lastTransitionTime": since,
             "reason": why[0],
             "message": why[1],
@@ -214,7 +187,7 @@ class DefinitionController:
         if not definition or "Terminating" in known:
             return
         why = ("InstanceDeletionInProgress", "CustomResource deletion is in progress")
-        condition = self._condition("Terminating", "True", why, state)
+        condition = self._condition("Terminating", why, state)
         definition["status"] = {**state, "conditions": [*state.get("conditions", []), condition]}
         store.put(store.collection(DEFINITIONS), name, definition)
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from devkube.apiserver.crd import definition
-from devkube.apiserver.crd.validation import SchemaValidator, fill, is_unchanged, prune, repeats
+from devkube.apiserver.crd.validation import SchemaValidator, fill, prune, repeats
 from devkube.apiserver.registry.resources import (
     Column,
     ScalePaths,
@@ -19,14 +20,10 @@ from devkube.apiserver.registry.resources import (
     no_conversion,
 )
 from devkube.apiserver.schema.conform import Conformer, FieldDecodeError
+from devkube.apiserver.schema.types import Type
+from devkube.apiserver.status import FieldError
 from devkube.apiserver.validation import names
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from devkube.apiserver.schema.types import Type
-    from devkube.apiserver.status import FieldError
-    from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.meta import JsonObject
 
 
 class CustomStrategy:
@@ -94,12 +91,6 @@ class CustomStrategy:
             errors += validator.check(rest)
         errors += repeats(rest, served.type, "")
         return errors
-
-    def ratchet(
-        self, errors: list[FieldError], new: JsonObject, old: JsonObject
-    ) -> list[FieldError]:
-        """Excuse what the change did not touch: the schema may have become stricter since."""
-        return [error for error in errors if not is_unchanged(error, new, old)]
 
     def validate_update(
         self, new: JsonObject, old: JsonObject, served: ServedVersion

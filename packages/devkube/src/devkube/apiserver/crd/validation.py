@@ -1,14 +1,12 @@
 """Custom objects by their schema: pruned, defaulted, validated in the API server's words.
 
 The schema is compiled once for jsonschema-rs; its findings are translated. Kubernetes' additions
-(nullable, int-or-string) are written as what JSON Schema has for them. Ratcheting: a value that was
-invalid before a change, and is as it was, does not stand in the change's way.
+(nullable, int-or-string) are written as what JSON Schema has for them.
 """
 
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,7 +23,6 @@ from devkube.apiserver.status import (
     unsupported,
 )
 from kubeloop.objects.meta import JsonObject
-from kubeloop.objects.patches import same_json
 
 INT_OR_STRING = "x-kubernetes-int-or-string"
 _KEPT = (
@@ -46,8 +43,6 @@ _KEPT = (
     "maxProperties",
     "required",
 )
-_PART = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
-_ABSENT = object()
 
 
 class SchemaError(ValueError):
@@ -272,23 +267,3 @@ def _repeated_items(value: list[Any], kind: Type, path: str) -> Iterator[FieldEr
             )
             yield duplicate(f"{path}[{index}]", shown)
         seen.add(element)
-
-
-def is_unchanged(error: FieldError, new: JsonObject, old: JsonObject) -> bool:
-    """Whether the value at fault is the same before and after; for a missing one, its parent."""
-    path = [int(index) if index else name for index, name in _PART.findall(error.field)]
-    if not path or path[0] == "metadata":
-        return False
-    if error.fault is FieldErrorType.REQUIRED:
-        path.pop()
-    after, before = _value(new, path), _value(old, path)
-    return after is not _ABSENT and before is not _ABSENT and same_json(after, before)
-
-
-def _value(obj: Any, path: list[str | int]) -> Any:
-    for part in path:
-        try:
-            obj = obj[part]
-        except (KeyError, IndexError, TypeError):
-            return _ABSENT
-    return obj

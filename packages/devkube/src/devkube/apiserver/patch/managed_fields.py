@@ -137,9 +137,6 @@ class FieldSet:
 
     __hash__ = None  # type: ignore[assignment]  # a set that is built step by step has no hash
 
-    def __repr__(self) -> str:
-        return f"FieldSet({', '.join(show_path(path) for path in self.paths())})"
-
 
 def show_path(path: Sequence[str]) -> str:
     """Write a path for people: `.spec.containers[name="web"].image`."""

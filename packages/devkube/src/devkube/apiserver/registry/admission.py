@@ -88,12 +88,8 @@ class NamespaceLifecycle:
         record = self._store.collection(NAMESPACES).get(namespace)
         if record is None:
             raise status.not_found("", "namespaces", namespace)
-        if b'"deletionTimestamp"' in record.data and _is_going(record.decode()):
+        if record.decode()["metadata"].get("deletionTimestamp"):
             raise _terminating(review.resource, metadata.get("name", ""), namespace)
-
-
-def _is_going(namespace: JsonObject) -> bool:
-    return bool(namespace["metadata"].get("deletionTimestamp"))
 
 
 def _terminating(resource: ServedResource, name: str, namespace: str) -> status.StatusError:

@@ -146,7 +146,6 @@ KIND_RULES: Mapping[str, KindRules] = {
     "HorizontalPodAutoscaler": KindRules(
         default=simple_kinds.default_autoscaler,
         prepare_create=simple_kinds.create_autoscaler,
-        validate=simple_kinds.validate_autoscaler,
     ),
     "Role": KindRules(name_rule=names.path_segment),
     "ClusterRole": KindRules(name_rule=names.path_segment),

@@ -279,7 +279,8 @@ class Watch:
         cursor = self._cursor
         if cursor is None:
             oldest = self._collection.log.compacted
-            yield error_line(status.too_old(self._request.start or 0, oldest))
+            text = f"too old resource version: {self._request.start or 0} ({oldest})"
+            yield error_line(status.expired(text))
             return
         loop = asyncio.get_running_loop()
         end = loop.time() + self._request.seconds

@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from devkube.apiserver import status
+from devkube.apiserver.storage import StoredObject
 from kubeloop.objects.selectors import LabelSelector, SelectorError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from devkube.apiserver.storage import StoredObject
-
 
 _EVERYTHING = LabelSelector.everything()
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -15,15 +16,10 @@ import msgspec
 from devkube.apiserver import status
 from devkube.apiserver.calls import Call, FieldValidation
 from devkube.apiserver.schema.conform import FieldDecodeError, duplicate_fields
+from devkube.apiserver.storage import StoredObject
 from devkube.apiserver.tables.printers import TablePrinter, printer_for
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from devkube.apiserver.storage import StoredObject
-    from devkube.apiserver.validation.names import Stamps
-    from kubeloop.objects.meta import JsonObject
-
+from devkube.apiserver.validation.names import Stamps
+from kubeloop.objects.meta import JsonObject
 
 _META_VERSIONS = ("meta.k8s.io/v1", "meta.k8s.io/v1beta1")
 _encode = msgspec.json.Encoder().encode

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import msgspec
 
@@ -25,13 +25,8 @@ from devkube.apiserver.registry.list_watch import (
 )
 from devkube.apiserver.registry.serialization import ListMetadata, Presenter
 from devkube.apiserver.registry.writer import ObjectWriter, WriteResult, is_finished
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from devkube.apiserver.storage import StoredObject
-    from kubeloop.objects.meta import JsonObject
-
+from devkube.apiserver.storage import StoredObject
+from kubeloop.objects.meta import JsonObject
 
 _FOREGROUND = "foregroundDeletion"
 _ORPHAN = "orphan"
@@ -134,14 +129,11 @@ class Deleter:
         _propagate(new, options)
         grace = _grace(call, new, options)
         if grace is None and not new["metadata"].get("finalizers") and _is_free(new):
-            return self._remove(call, record, new)
+            return self._writer.remove(call, record, new)
         self._mark(new, grace or 0)
         if is_finished(new):
-            return self._remove(call, record, new)
+            return self._writer.remove(call, record, new)
         return self._writer.modify(call, record, _becomes(new))
-
-    def _remove(self, call: Call, record: StoredObject, obj: JsonObject) -> WriteResult:
-        return self._writer.remove(call, record, obj)
 
     def _mark(self, obj: JsonObject, grace: int) -> None:
         metadata = obj["metadata"]

@@ -124,7 +124,7 @@ class ObjectWriter:
         strategy.prepare_update(new, old, call.served)
         strategy.default(new, call.served)
         self._count_generation(call, new, old)
-        errors += strategy.ratchet(strategy.validate(new, call.served), new, old)
+        errors += strategy.validate(new, call.served)
         errors += _finalizers_only_shrink(new, old)
         errors += strategy.validate_update(new, old, call.served)
         self._refuse(call, new, errors)

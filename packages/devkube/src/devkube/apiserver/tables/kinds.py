@@ -107,12 +107,9 @@ def _event_source(obj: JsonObject, _now: dt.datetime) -> str:
     return f"{component}, {host}" if host else component
 
 
-def _reference(*path: str) -> Cell:
-    def cell(obj: JsonObject, _now: dt.datetime) -> str:
-        found = get(obj, *path, default={})
-        return f"{found.get('kind', '')}/{found.get('name', '')}"
-
-    return cell
+def _role(obj: JsonObject, _now: dt.datetime) -> str:
+    found = obj.get("roleRef") or {}
+    return f"{found.get('kind', '')}/{found.get('name', '')}"
 
 
 def _subjects(kind: str) -> Cell:
@@ -175,7 +172,7 @@ _REPLICA_SET = (
 _CREATED_AT = (_NAME, _col("Created At", "metadata.creationTimestamp", type="date"))
 _BINDING = (
     _NAME,
-    _col("Role", _reference("roleRef")),
+    _col("Role", _role),
     _AGE,
     _col("Users", _subjects("User"), wide=True),
     _col("Groups", _subjects("Group"), wide=True),
@@ -251,14 +248,6 @@ KINDS: Mapping[str, tuple[PrintedColumn, ...]] = {
         _col("Name", "metadata.name", wide=True, format="name"),
     ),
     "Lease": (_NAME, _col("Holder", "spec.holderIdentity"), _AGE),
-    "HorizontalPodAutoscaler": (
-        _NAME,
-        _col("Reference", _reference("spec", "scaleTargetRef")),
-        _col("MinPods", "spec.minReplicas", "<unset>"),
-        _col("MaxPods", "spec.maxReplicas", 0),
-        _col("Replicas", "status.currentReplicas", 0),
-        _AGE,
-    ),
     "ConfigMap": (
         _NAME,
         _col(

@@ -9,16 +9,12 @@ import datetime as dt
 import random
 import re
 import uuid
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from devkube.apiserver.status import FieldError, FieldErrorType, invalid, required
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from kubeloop.aio.clock import Clock
-    from kubeloop.objects.meta import JsonObject
-
+from kubeloop.aio.clock import Clock
+from kubeloop.objects.meta import JsonObject
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
 _LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from kubeloop.objects.meta import JsonObject
 _PROBES = ("livenessProbe", "readinessProbe", "startupProbe")
 _HANDLERS = ("exec", "httpGet", "tcpSocket", "grpc")
 _VOLUME_MODE = 0o644
+_PORT_NAME = re.compile(r"(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*")
 _NON_NEGATIVE = "must be greater than or equal to 0"
 _MUTABLE = (
     "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
@@ -220,18 +222,12 @@ def _validate_ports(ports: list[JsonObject], field: str) -> Iterator[FieldError]
 
 def port_name(name: str) -> list[str]:
     """Say what keeps a name from being a port's."""
-    problems = []
     if len(name) > 15:
-        problems.append("must be no more than 15 characters")
-    if not all(char.isdigit() or "a" <= char <= "z" or char == "-" for char in name):
-        problems.append("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)")
-    if not any("a" <= char <= "z" for char in name):
-        problems.append("must contain at least one letter (a-z)")
-    if "--" in name:
-        problems.append("must not contain consecutive hyphens")
-    if name.startswith("-") or name.endswith("-"):
-        problems.append("must not begin or end with a hyphen")
-    return problems
+        return ["must be no more than 15 characters"]
+    if _PORT_NAME.fullmatch(name) is None:
+        text = "must be letters (a-z), at least one, digits, and single hyphens in between"
+        return [text]
+    return []
 
 
 def _validate_probe(probe: JsonObject, field: str) -> Iterator[FieldError]:

@@ -8,7 +8,6 @@ from typing import Any
 
 from devkube.apiserver.status import (
     FieldError,
-    FieldErrorType,
     duplicate,
     invalid,
     required,
@@ -80,12 +79,11 @@ def validate_service(obj: JsonObject) -> Iterator[FieldError]:
     yield from _validate_ports(ports)
 
 
-def _is_address(text: str) -> bool:
+def _is_address(text: str, *versions: int) -> bool:
     try:
-        ipaddress.ip_address(text)
+        return ipaddress.ip_address(text).version in (versions or (4, 6))
     except ValueError:
         return False
-    return True
 
 
 def _validate_ports(ports: list[JsonObject]) -> Iterator[FieldError]:
@@ -161,28 +159,11 @@ def _endpoint(endpoint: JsonObject, family: str, field: str) -> Iterator[FieldEr
     addresses = endpoint.get("addresses") or []
     if not addresses:
         yield required(f"{field}.addresses", "must contain at least 1 address")
-    elif len(addresses) > 100:
-        yield FieldError(
-            FieldErrorType.TOO_MANY,
-            f"{field}.addresses",
-            len(addresses),
-            "must have at most 100 items",
-        )
+    version = {"IPv4": 4, "IPv6": 6}.get(family)
     for index, address in enumerate(addresses):
-        where = f"{field}.addresses[{index}]"
-        if family != "FQDN" and not _is_address(address):
-            yield invalid(where, address, _ADDRESS)
-        elif family == "IPv4" and not _is_version(address, 4):
-            yield invalid(where, address, "must be an IPv4 address")
-        elif family == "IPv6" and not _is_version(address, 6):
-            yield invalid(where, address, "must be an IPv6 address")
-
-
-def _is_version(text: str, version: int) -> bool:
-    try:
-        return ipaddress.ip_address(text).version == version
-    except ValueError:
-        return False
+        if version is not None and not _is_address(address, version):
+            where = f"{field}.addresses[{index}]"
+            yield invalid(where, address, f"must be an {family} address")
 
 
 def slice_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:

@@ -61,17 +61,10 @@ def default_secret(obj: JsonObject) -> None:
 
 
 def validate_secret(obj: JsonObject) -> Iterator[FieldError]:
-    """Judge a Secret: keys, and those that its type asks for."""
+    """Judge a Secret: its keys and its size."""
     yield from _keys(obj, ("data",))
     if _decoded_size(obj.get("data") or {}) > _SIZE_LIMIT:
         yield _too_long("data")
-    wanted = {
-        "kubernetes.io/tls": ("tls.crt", "tls.key"),
-        "kubernetes.io/dockerconfigjson": (".dockerconfigjson",),
-    }.get(obj.get("type", ""), ())
-    for key in wanted:
-        if key not in (obj.get("data") or {}):
-            yield required(f"data[{key}]")
 
 
 def immutable_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
@@ -155,35 +148,12 @@ def default_node(obj: JsonObject) -> None:
         state["allocatable"] = dict(state["capacity"])
 
 
-def validate_autoscaler(obj: JsonObject) -> Iterator[FieldError]:
-    """Judge a HorizontalPodAutoscaler."""
-    spec = obj.get("spec") or {}
-    low, high = spec.get("minReplicas", 1), spec.get("maxReplicas", 0)
-    if low < 0:
-        yield invalid("spec.minReplicas", low, "must be greater than or equal to 0")
-    kinds = {metric.get("type") for metric in spec.get("metrics") or ()}
-    if low == 0 and not kinds & {"Object", "External"}:
-        why = "must specify at least one Object or External metric to support scaling to zero replicas"
-        yield forbidden("spec.metrics", why)
-    if high < 1:
-        yield required("spec.maxReplicas", "must be set and greater than 0")
-    if high < low:
-        yield invalid("spec.maxReplicas", high, "must be greater than or equal to `minReplicas`")
-    for name in ("kind", "name"):
-        if not (spec.get("scaleTargetRef") or {}).get(name):
-            yield required(f"spec.scaleTargetRef.{name}")
-
-
 def validate_lease(obj: JsonObject) -> Iterator[FieldError]:
     """Judge a Lease."""
     spec = obj.get("spec") or {}
     if spec.get("leaseDurationSeconds", 1) <= 0:
         yield invalid(
             "spec.leaseDurationSeconds", spec["leaseDurationSeconds"], "must be greater than 0"
-        )
-    if spec.get("leaseTransitions", 0) < 0:
-        yield invalid(
-            "spec.leaseTransitions", spec["leaseTransitions"], "must be greater than or equal to 0"
         )
 
 

@@ -6,6 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from devkube.apiserver import status
+from devkube.apiserver.crd.validation import fill
 from devkube.apiserver.schema.conform import Conformer, required_fields
 from devkube.apiserver.schema.types import Type, TypeShape
 from devkube.apiserver.validation import names
@@ -80,7 +81,7 @@ class BuiltinStrategy:
 
     def default(self, obj: JsonObject, served: ServedVersion) -> None:
         """Fill in the type's defaults, then the kind's own."""
-        fill_defaults(obj, served.type)
+        fill(obj, served.type)
         self._rules.default(obj)
 
     def prepare_create(self, obj: JsonObject, served: ServedVersion) -> None:
@@ -105,12 +106,6 @@ class BuiltinStrategy:
         errors += [error for error in self._rules.validate(obj) if error.field not in found]
         return errors
 
-    def ratchet(
-        self, errors: list[FieldError], new: JsonObject, old: JsonObject
-    ) -> list[FieldError]:
-        """Excuse nothing."""
-        return errors
-
     def validate_update(
         self, new: JsonObject, old: JsonObject, served: ServedVersion
     ) -> list[FieldError]:
@@ -123,19 +118,6 @@ def _keep(new: JsonObject, old: JsonObject, name: str) -> None:
         new[name] = old[name]
     else:
         new.pop(name, None)
-
-
-def fill_defaults(value: Any, kind: Type) -> None:
-    """Fill in the defaults that a type declares, wherever its struct is present."""
-    if kind.shape is TypeShape.STRUCT and isinstance(value, dict):
-        for name, field in kind.fields.items():
-            if name in value:
-                fill_defaults(value[name], field.type)
-            elif field.default is not None:
-                value[name] = field.default
-    elif kind.shape is TypeShape.LIST and isinstance(value, list) and kind.element is not None:
-        for child in value:
-            fill_defaults(child, kind.element)
 
 
 def _generic(obj: JsonObject, kind: Type, *, required: bool) -> list[FieldError]:

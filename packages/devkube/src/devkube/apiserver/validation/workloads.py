@@ -118,13 +118,12 @@ def _selector(spec: JsonObject) -> Iterator[FieldError]:
     selector = spec.get("selector")
     if selector is None:
         yield required("spec.selector")
-        return
-    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+    elif not selector.get("matchLabels") and not selector.get("matchExpressions"):
         yield invalid("spec.selector", selector, "empty selector is invalid for deployment")
         return
     labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
     try:
-        matches = LabelSelector.from_json(selector).matches(labels)
+        matches = selector is not None and LabelSelector.from_json(selector).matches(labels)
     except SelectorError as error:
         yield invalid("spec.selector", selector, str(error))
         return

@@ -10,14 +10,10 @@ import asyncio
 import contextlib
 import datetime as dt
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from kubeloop.aio.clock import Clock
-
+from kubeloop.aio.clock import Clock
 
 _LONGEST_LINE = 1024 * 1024
 _CHUNK = 64 * 1024

@@ -8,17 +8,12 @@ from __future__ import annotations
 import collections
 import dataclasses
 import datetime as dt
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 
 from devkube.kubelet.logs.files import LogFile, stamp_of
+from devkube.kubelet.pods.worker import PodWorker
 from kubeloop.objects.times import parse_time
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-    from pathlib import Path
-
-    from devkube.kubelet.pods.worker import PodWorker
-
 
 _CHUNK = 64 * 1024
 
@@ -32,22 +27,14 @@ class LogOptions:
     timestamps: bool = False
     tail: int | None = None
     since: dt.datetime | None = None
-    limit: int | None = None
-    """Bytes, at most."""
 
 
 class _Shape:
-    """Turns entries into the bytes that a reader wants, up to the limit."""
+    """Turns entries into the bytes that a reader wants."""
 
     def __init__(self, options: LogOptions) -> None:
         self._options = options
-        self._left = options.limit
         self._since = b"" if options.since is None else stamp_of(options.since)
-
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing more fits."""
-        return self._left is not None and self._left <= 0
 
     def wanted(self, entry: bytes) -> bool:
         """Whether an entry is young enough."""
@@ -56,11 +43,7 @@ class _Shape:
     def show(self, entries: Iterable[bytes]) -> bytes:
         """Return what entries look like."""
         timed = self._options.timestamps
-        shown = b"".join(entry if timed else entry.partition(b" ")[2] for entry in entries)
-        if self._left is not None:
-            shown = shown[: max(0, self._left)]
-            self._left -= len(shown)
-        return shown
+        return b"".join(entry if timed else entry.partition(b" ")[2] for entry in entries)
 
 
 async def read_log(log: LogFile, options: LogOptions) -> AsyncIterator[bytes]:
@@ -69,7 +52,7 @@ async def read_log(log: LogFile, options: LogOptions) -> AsyncIterator[bytes]:
     position = log.path.stat().st_size
     for piece in _grouped(_selected(_lines(log.path, 0, position), shape, options.tail)):
         yield shape.show(piece)
-    while options.follow and not shape.is_full:
+    while options.follow:
         size = log.path.stat().st_size
         if size > position:
             yield shape.show(_lines(log.path, position, size))
@@ -124,7 +107,6 @@ def read_log_options(query: Mapping[str, str], *, now: dt.datetime) -> LogOption
         timestamps=_flag(query, "timestamps"),
         tail=_number(query, "tailLines", least=0),
         since=_since(query, now),
-        limit=_number(query, "limitBytes", least=1),
     )
 
 

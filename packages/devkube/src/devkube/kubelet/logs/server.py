@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable
 
 from aiohttp import web
 
 from devkube.apiserver import status
+from devkube.apiserver.calls import Call
 from devkube.kubelet.logs.reading import LogError, NodeLogs, read_log_options
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from devkube.apiserver.calls import Call
-    from kubeloop.aio.clock import Clock
-    from kubeloop.objects.meta import JsonObject
-
+from kubeloop.aio.clock import Clock
+from kubeloop.objects.meta import JsonObject
 
 _REASONS = {400: "BadRequest", 404: "NotFound"}
 

@@ -16,15 +16,20 @@ import dataclasses
 import functools
 import itertools
 import uuid
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from devkube.kubelet.container_types import ContainerSpec
 from devkube.kubelet.environment import ConfigurationError
 from devkube.kubelet.logs.files import LogFile, OutputPipe
 from devkube.kubelet.pod_types import ContainerStateWaiting
+from devkube.kubelet.pods.reporting import PodEvents
 from devkube.kubelet.pods.state import (
     Blocked,
     Exited,
+    Moment,
+    PodFact,
     Probed,
     ProbeKind,
     Started,
@@ -34,17 +39,9 @@ from devkube.kubelet.pods.state import (
 from devkube.kubelet.probes import ContainerChecks, ProbeLoop
 from devkube.kubelet.supervisor import linux
 from devkube.kubelet.supervisor.processes import Process, Processes, StartError
+from devkube.kubelet.supervisor.spec import ProcessSpec
 from kubeloop.aio.tasks import BackgroundTasks, finish
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable, Iterator
-
-    from devkube.kubelet.container_types import ContainerSpec
-    from devkube.kubelet.pods.reporting import PodEvents
-    from devkube.kubelet.pods.state import Moment, PodFact
-    from devkube.kubelet.supervisor.spec import ProcessSpec
-    from kubeloop.probes.checks import ProbeOutcome
-
+from kubeloop.probes.checks import ProbeOutcome
 
 _LEAST_GRACE = 2.0
 _KILLING = {

@@ -11,22 +11,20 @@ back-off starts over.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
+from devkube.kubelet.container_types import ContainerSpec
 from devkube.kubelet.pod_types import ContainerStateWaiting, KubeletPod
 from devkube.kubelet.pods.state import (
     ContainerRun,
     ContainerStage,
     ContainerStopping,
+    Moment,
     PodEnding,
     PodState,
     RestartBackoff,
     StopReason,
 )
-
-if TYPE_CHECKING:
-    from devkube.kubelet.container_types import ContainerSpec
-    from devkube.kubelet.pods.state import Moment
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +33,6 @@ class RestartPolicy:
 
     first: float = 10.0
     longest: float = 300.0
-
-    def scaled(self, factor: float) -> RestartPolicy:
-        """Return the same growth at another pace."""
-        return RestartPolicy(first=self.first * factor, longest=self.longest * factor)
 
     def rests_until(self, backoff: RestartBackoff, ended: float) -> float:
         """Return when a container that ended then may run again."""

@@ -10,23 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from devkube.kubelet.pod_types import KubeletPod, PodStatus
+from kubeloop.aio.backoff import Backoff
 from kubeloop.client.errors import ApiError, Conflict, Invalid, KubeError, NotFound
 from kubeloop.client.request import Preconditions
+from kubeloop.client.resource import Resource
+from kubeloop.controller.events.recorder import EventRecorder
+from kubeloop.objects.core import PodCondition
 from kubeloop.objects.patches import StrategicMergePatch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from kubeloop.aio.backoff import Backoff
-    from kubeloop.client.resource import Resource
-    from kubeloop.controller.events.recorder import EventRecorder
-    from kubeloop.objects.core import PodCondition
-
 
 _log = logging.getLogger(__name__)
 

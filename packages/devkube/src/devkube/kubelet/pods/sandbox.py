@@ -60,11 +60,6 @@ class PodSandbox:
         tokens = PodTokens(node.client, pod(), clock=node.clock)
         self._volumes = PodVolumes(directory, tokens=tokens, clock=node.clock)
 
-    @property
-    def address(self) -> str:
-        """The pod's address; empty until it has one."""
-        return self._address
-
     def recheck(self) -> None:
         """Something that volumes show changed."""
         self._changed.set()

@@ -10,10 +10,11 @@ containers. A pod that had come to its end stays as it is.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+import datetime as dt
 
 import msgspec
 
+from devkube.kubelet.container_types import ContainerSpec
 from devkube.kubelet.pod_types import (
     TERMINAL,
     ContainerState,
@@ -21,6 +22,7 @@ from devkube.kubelet.pod_types import (
     ContainerStateTerminated,
     ContainerStateWaiting,
     ContainerStatus,
+    KubeletPod,
     PodStatus,
 )
 from devkube.kubelet.pods.plan import should_restart
@@ -34,13 +36,6 @@ from devkube.kubelet.pods.state import (
 )
 from kubeloop.objects.core import PodCondition, PodIP
 from kubeloop.objects.times import format_time, parse_time
-
-if TYPE_CHECKING:
-    import datetime as dt
-
-    from devkube.kubelet.container_types import ContainerSpec
-    from devkube.kubelet.pod_types import KubeletPod
-
 
 _LOST_CODE = 137
 _LOST_REASON = "ContainerStatusUnknown"
@@ -102,22 +97,12 @@ def _ready(pod: KubeletPod, status: PodStatus) -> PodCondition:
     containers = _containers_ready(status)
     if not containers.is_true:
         return PodCondition("Ready", "False", containers.reason, containers.message)
-    problems = [
-        text for gate in pod.spec.readiness_gates if (text := _gate(pod, gate.condition_type))
-    ]
-    if problems:
-        return PodCondition("Ready", "False", "ReadinessGatesNotReady", ", ".join(problems))
+    fine = {item.type for item in pod.status.conditions if item.is_true}
+    shut = [g.condition_type for g in pod.spec.readiness_gates if g.condition_type not in fine]
+    if shut:
+        text = f"the conditions of readiness gates are not True: {', '.join(shut)}"
+        return PodCondition("Ready", "False", "ReadinessGatesNotReady", text)
     return PodCondition("Ready", "True")
-
-
-def _gate(pod: KubeletPod, kind: str) -> str:
-    """Say what keeps a gate shut; nothing where it is open."""
-    found = pod.status.condition(kind)
-    if found is None:
-        return f'corresponding condition of pod readiness gate "{kind}" does not exist.'
-    if not found.is_true:
-        return f'the status of pod readiness gate "{kind}" is not "True", but {found.status}'
-    return ""
 
 
 def compute_status(

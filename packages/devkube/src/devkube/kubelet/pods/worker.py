@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from devkube.kubelet.logs.files import LogFile, PodLogStore
+from devkube.kubelet.pod_types import KubeletPod, PodStatus
 from devkube.kubelet.pods.container import ContainerRunner, RunContext
 from devkube.kubelet.pods.plan import (
     FinishPod,
@@ -21,6 +21,7 @@ from devkube.kubelet.pods.plan import (
     ReportBackOff,
     StartContainer,
     StopContainer,
+    WorkerAction,
     plan_pod,
 )
 from devkube.kubelet.pods.reporting import PodEvents, StatusWriter
@@ -29,10 +30,6 @@ from devkube.kubelet.pods.state import Moment, PodFact, observe
 from devkube.kubelet.pods.status import compute_status, restore_state
 from kubeloop.aio.tasks import BackgroundTasks
 from kubeloop.objects.times import format_time
-
-if TYPE_CHECKING:
-    from devkube.kubelet.pod_types import KubeletPod, PodStatus
-    from devkube.kubelet.pods.plan import WorkerAction
 
 
 class PodWorker:

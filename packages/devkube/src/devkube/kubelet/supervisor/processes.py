@@ -186,10 +186,6 @@ class Process:
         self._forked: asyncio.Future[None] = loop.create_future()
         self._exited: asyncio.Future[int] = loop.create_future()
 
-    def __repr__(self) -> str:
-        state = "running" if self.is_running else "ended"
-        return f"<Process {self._name} pid {self.pid} {state}>"
-
     @property
     def is_running(self) -> bool:
         """Whether it has not ended yet."""
