@@ -132,7 +132,7 @@ _log = structlog.get_logger(__name__)
 
 
 class JwksVerifier:
-    """Checks tokens without a request to the API server; a `Verifier`."""
+    """Checks tokens without a request to the API server; a `TokenVerifier`."""
 
     def __init__(self, source: KeySource, *, audience: str, clock: Clock) -> None:
         self._source = source

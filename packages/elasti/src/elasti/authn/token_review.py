@@ -27,7 +27,7 @@ class TokenReviewForbidden(VerifierUnavailable):
 
 
 class TokenReviewVerifier:
-    """Asks the API server, a few tokens at a time; a `Verifier`."""
+    """Asks the API server, a few tokens at a time; a `TokenVerifier`."""
 
     def __init__(self, client: Client, *, audience: str) -> None:
         self._reviews = client.resource("authentication.k8s.io/v1/tokenreviews")
@@ -35,7 +35,7 @@ class TokenReviewVerifier:
         self._slots = asyncio.Semaphore(_AT_ONCE)
 
     async def verify(self, token: str) -> TokenDecision:
-        """Judge a token for our audience. Raises Unverifiable."""
+        """Judge a token for our audience. Raises VerifierUnavailable."""
         status = await self._review(token)
         # A server that knows no audiences names none; then the token was not made for us.
         if not status.get("authenticated") or self._audience not in status.get("audiences", ()):

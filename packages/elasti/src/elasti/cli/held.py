@@ -55,12 +55,9 @@ class ResolverPod:
 async def read_held(client: Client, namespace: str) -> HeldCounts:
     """Ask every resolver in Elasti's namespace. Never raises for what it cannot know."""
     try:
-        slices = client.resource(_SLICES, namespace=namespace)
-        selector = f"kubernetes.io/service-name={RESOLVER_SERVICE}"
-        found = [item async for item in slices.items(selector=selector, timeout=_TIMEOUT)]
+        pods = await _pods_behind(client, namespace, RESOLVER_SERVICE)
     except KubeError as error:
         return HeldCounts(None, f"the resolvers cannot be listed: {error}")
-    pods = resolver_pods(found)
     if not pods:
         return HeldCounts(
             None, f"no resolver was found behind Service {namespace}/{RESOLVER_SERVICE}"
@@ -79,18 +76,21 @@ async def read_trigger_values(client: Client, namespace: str, name: str) -> dict
 
     Only the one that leads reads triggers.
     """
-    slices = client.resource(_SLICES, namespace=namespace)
-    selector = f"kubernetes.io/service-name={OPERATOR_SERVICE}"
     found: dict[int, float] = {}
     try:
-        listed = slices.items(selector=selector, timeout=_TIMEOUT)
-        pods = resolver_pods([item async for item in listed])
+        pods = await _pods_behind(client, namespace, OPERATOR_SERVICE)
         for answer in await asyncio.gather(*(_metrics(client, namespace, pod) for pod in pods)):
             if isinstance(answer, str):
                 found |= trigger_values(answer, name)
     except (KubeError, ValueError):
         return {}
     return found
+
+
+async def _pods_behind(client: Client, namespace: str, service: str) -> list[ResolverPod]:
+    slices = client.resource(_SLICES, namespace=namespace)
+    selector = f"kubernetes.io/service-name={service}"
+    return resolver_pods(await slices.items(selector=selector, timeout=_TIMEOUT).to_list())
 
 
 def trigger_values(metrics: str, name: str) -> dict[int, float]:

@@ -136,7 +136,12 @@ class ObjectCalls(Generic[T]):
         force: bool = False,
     ) -> T:
         """Send a body, with the options of every write; return the object that answers."""
-        query = query_from(options, force=force)
+        query = write_query(
+            dry_run=options.get("dry_run", False),
+            field_manager=options.get("field_manager", ""),
+            field_validation=options.get("field_validation", ""),
+            force=force,
+        )
         request = write(method, path, body, content_type=content_type, query=query)
         return await self.call(request, timeout=options.get("timeout"))
 
@@ -154,13 +159,3 @@ def decode(response: Response, decoder: Callable[[bytes], R]) -> R:
         return decoder(response.body)
     except (DecodeError, msgspec.MsgspecError) as error:
         raise undecodable(response, error) from error
-
-
-def query_from(options: WriteOptions, *, force: bool = False) -> dict[str, str]:
-    """Return the query of a write."""
-    return write_query(
-        dry_run=options.get("dry_run", False),
-        field_manager=options.get("field_manager", ""),
-        field_validation=options.get("field_validation", ""),
-        force=force,
-    )

@@ -26,7 +26,7 @@ from kubeloop.client.errors import ConnectionRefused, KubeError, Status
 from kubeloop.objects.list_watch import ADDED, ERROR, ListOptions, Page, WatchEvent, WatchOptions
 from kubeloop.objects.meta import DICT_ACCESS, JsonObject, Key, MetaAccess, make_key
 from kubeloop.testing.fake_errors import gone, status_object, too_large
-from kubeloop.testing.fake_watch import FakeWatch, LogEntry, matches
+from kubeloop.testing.fake_watch import FakeWatch, LogEntry, at_version, matches
 
 T = TypeVar("T")
 
@@ -152,8 +152,7 @@ class FakeSource(Generic[T]):
     def put(self, obj: JsonObject) -> JsonObject:
         """Store an object whole, new or not, at the next version."""
         self.version += 1
-        obj = copy.deepcopy(obj)
-        obj["metadata"]["resourceVersion"] = str(self.version)
+        obj = at_version(obj, self.version)
         key = DICT_ACCESS.key(obj)
         self._record(LogEntry(self.version, key, self.objects.get(key), obj, obj))
         return obj
@@ -163,8 +162,7 @@ class FakeSource(Generic[T]):
         key = self.key(name, namespace)
         before = self.objects[key]
         self.version += 1
-        last = copy.deepcopy(before)
-        last["metadata"]["resourceVersion"] = str(self.version)
+        last = at_version(before, self.version)
         self._record(LogEntry(self.version, key, before, None, last))
         return last
 

@@ -54,10 +54,11 @@ def event_for(entry: LogEntry, options: WatchOptions) -> tuple[str, JsonObject] 
         return MODIFIED, entry.last
     if after:
         return ADDED, entry.last
-    return (DELETED, _at(entry.before or {}, entry.version)) if before else None
+    return (DELETED, at_version(entry.before or {}, entry.version)) if before else None
 
 
-def _at(obj: JsonObject, version: int) -> JsonObject:
+def at_version(obj: JsonObject, version: int) -> JsonObject:
+    """Return a copy of an object at another version."""
     changed = copy.deepcopy(obj)
     changed["metadata"]["resourceVersion"] = str(version)
     return changed
@@ -81,7 +82,7 @@ class FakeWatch(Generic[T]):
         self._stalled = False
         self._timers: list[asyncio.TimerHandle] = []
         if options.timeout_seconds:
-            self._timers.append(loop.call_later(options.timeout_seconds, self._time_out))
+            self._timers.append(loop.call_later(options.timeout_seconds, self.end))
         self._schedule_bookmark()
 
     def __repr__(self) -> str:
@@ -144,9 +145,6 @@ class FakeWatch(Generic[T]):
         """Deliver nothing and do not end, or go on."""
         self._stalled = stall
         self._news.set()
-
-    def _time_out(self) -> None:
-        self.end()
 
     def _schedule_bookmark(self) -> None:
         if self.options.allow_bookmarks and self._source.bookmark_every and not self._ended:

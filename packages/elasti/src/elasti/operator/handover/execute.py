@@ -218,7 +218,7 @@ class HandoverExecutor:
         except KubeError as error:
             state.autoscaler.note_failure(facts.now)
             reason, message = self._deps.autoscalers.resume_failure(autoscaler)
-            self._deps.reporter.not_resumed(facts.es, reason, f"{message} {error}")
+            self._deps.reporter.warning(facts.es, reason, f"{message} {error}")
             return
         state.autoscaler.note_resumed(autoscaler, facts.autoscaler)
 

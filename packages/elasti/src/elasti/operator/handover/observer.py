@@ -82,4 +82,4 @@ class Observer:
         state.handover.reserve_loss_slot(self._wakes_without_resolver.reserve(facts.now))
         lost = facts.resolvers_lost_for
         message = f"no resolver has been ready for {lost:.0f} s; the target is woken"
-        self._deps.reporter.no_resolver(facts.es, message)
+        self._deps.reporter.warning(facts.es, "NoResolver", message)

@@ -286,7 +286,7 @@ class ElastiServiceReconciler:
         findings = (*absences(facts), *facts.findings)
         for finding in findings:
             if finding not in state.handover.reported and finding.message not in shown:
-                self._deps.reporter.finding(facts.es, finding)
+                self._deps.reporter.warning(facts.es, finding.reason, finding.message)
         state.handover.note_reported(frozenset(findings))
 
     # Time

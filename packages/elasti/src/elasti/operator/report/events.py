@@ -12,7 +12,6 @@ from kubeloop.objects.gvk import GroupVersionKind
 
 if TYPE_CHECKING:
     from elasti.api.types import ElastiService
-    from elasti.operator.report.conditions import Finding
     from kubeloop.controller.events.recorder import EventRecorder
 
 GVK = GroupVersionKind.of(API_VERSION, KIND)
@@ -44,39 +43,28 @@ class EventReporter:
 
     def not_parked(self, es: ElastiService, why: str) -> None:
         """The target could not be put to sleep."""
-        self._warning(es, "FailedToScale", f"{_target(es)} was not scaled to zero: {why}")
+        self.warning(es, "FailedToScale", f"{_target(es)} was not scaled to zero: {why}")
 
     def sleep_refused(self, es: ElastiService, why: str) -> None:
         """A person's request to put the target to sleep could not be met."""
-        self._warning(es, "SleepRefused", f"{_target(es)} was not put to sleep as asked: {why}")
+        self.warning(es, "SleepRefused", f"{_target(es)} was not put to sleep as asked: {why}")
 
     def not_woken(self, es: ElastiService, why: str) -> None:
         """The target could not be woken."""
-        self._warning(es, "FailedToScale", f"{_target(es)} could not be scaled up: {why}")
-
-    def not_resumed(self, es: ElastiService, reason: str, message: str) -> None:
-        """An autoscaler could not be resumed."""
-        self._warning(es, reason, message)
+        self.warning(es, "FailedToScale", f"{_target(es)} could not be scaled up: {why}")
 
     def contested(self, es: ElastiService, by: str) -> None:
         """Another writer undoes what we do."""
-        self._warning(es, "ScaleContested", contested_text(es, by))
+        self.warning(es, "ScaleContested", contested_text(es, by))
 
-    def finding(self, es: ElastiService, finding: Finding) -> None:
-        """Something is wrong with what the user asked for."""
-        self._warning(es, finding.reason, finding.message)
-
-    def no_resolver(self, es: ElastiService, message: str) -> None:
-        """No resolver holds the traffic of a sleeping target."""
-        self._warning(es, "NoResolver", message)
+    def warning(self, es: ElastiService, reason: str, message: str) -> None:
+        """Something is wrong; the caller says what, and what to do about it."""
+        _log.warning("event", **_keys(es, reason, message))
+        self._recorder.warning(es, reason, message, gvk=GVK)
 
     def _normal(self, es: ElastiService, reason: str, message: str) -> None:
         _log.info("event", **_keys(es, reason, message))
         self._recorder.normal(es, reason, message, gvk=GVK)
-
-    def _warning(self, es: ElastiService, reason: str, message: str) -> None:
-        _log.warning("event", **_keys(es, reason, message))
-        self._recorder.warning(es, reason, message, gvk=GVK)
 
 
 def is_surprise(before: State, state: State, why: str) -> bool:
@@ -97,13 +85,8 @@ def is_surprise(before: State, state: State, why: str) -> bool:
 
 
 def _keys(es: ElastiService, reason: str, message: str) -> dict[str, str]:
-    meta = es.metadata
-    return {
-        "namespace": meta.namespace,
-        "elastiservice": meta.name,
-        "reason": reason,
-        "message": message,
-    }
+    place = {"namespace": es.metadata.namespace, "elastiservice": es.metadata.name}
+    return place | {"reason": reason, "message": message}
 
 
 def contested_text(es: ElastiService, by: str) -> str:

@@ -92,13 +92,13 @@ class Expectation:
         api_version, kind = _stated_type(obj)
         if kind == "Table":
             return "a Table is no object"
-        if self.gvk is None or not kind or (api_version, kind) == _wanted(self.gvk):
+        if (
+            self.gvk is None
+            or not kind
+            or (api_version, kind) == (self.gvk.api_version, self.gvk.kind)
+        ):
             return ""
         return f"expected {self.gvk}, got {api_version}/{kind}"
-
-
-def _wanted(gvk: GroupVersionKind) -> tuple[str, str]:
-    return gvk.api_version, gvk.kind
 
 
 def _stated_type(obj: Any) -> tuple[str, str]:
