@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,7 +21,6 @@ from elasti.operator.handover.state import ServiceState
 from elasti.operator.settings import OperatorSettings
 from elasti.operator.watch.directory import Directory
 from elasti.operator.watch.targets import WatchedTarget
-from kubeloop.aio.clock import SystemClock
 from kubeloop.client.errors import NotFound, Status
 from kubeloop.objects.core import EndpointSlice, Service, ServiceEndpoint
 from kubeloop.objects.meta import ObjectMeta
@@ -92,7 +92,7 @@ async def shown(server: Any, state: ServiceState) -> list[str]:
         autoscalers=Autoscalers(server, ()),
         ports=nothing,
         definition=nothing,
-        clock=SystemClock(),
+        wall=time.time,
     )
     snapshot = await ClusterReader(deps, nothing).read(ES, state, WatchedTarget(nothing))
     state.note(snapshot)

@@ -44,6 +44,10 @@ class Dependencies:
     metrics: OperatorMetrics
     reporter: EventReporter
 
+    def wall(self) -> float:
+        """Return the time of day, in seconds since 1970."""
+        return self.clock.now().timestamp()
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderDependencies(Dependencies):

@@ -53,7 +53,6 @@ class _ScaleSpec(msgspec.Struct, gc=False):
 
 class _ScaleStatus(msgspec.Struct, gc=False):
     replicas: int = 0
-    selector: str = ""
 
 
 class TargetScale(msgspec.Struct, rename="camel", gc=False):
@@ -73,7 +72,6 @@ class ScaleView:
     uid: str
     replicas: int
     version: str
-    selector: str = ""
 
 
 class ScaleUp(enum.Enum):
@@ -184,9 +182,5 @@ def _scale(target: ScaleTarget, seen: ScaleView) -> TargetScale:
 
 
 def _view(scale: TargetScale) -> ScaleView:
-    return ScaleView(
-        uid=scale.metadata.uid,
-        replicas=scale.spec.replicas,
-        version=scale.metadata.resource_version,
-        selector=scale.status.selector,
-    )
+    meta = scale.metadata
+    return ScaleView(meta.uid, scale.spec.replicas, meta.resource_version)

@@ -203,7 +203,7 @@ class ClusterReader:
             outdated=self._deps.definition.finding,
             shared_with=self._services_on_same_pods(found),
             keep_awake=keep_awake_complaint(
-                found.es.metadata.annotations, state, self._deps.clock.now().timestamp()
+                found.es.metadata.annotations, state, self._deps.wall()
             ),
         )
         return dataclasses.replace(

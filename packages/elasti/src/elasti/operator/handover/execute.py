@@ -128,7 +128,7 @@ class HandoverExecutor:
                 return
         handover.note_activity(await self._activity(facts.request, since))
         if handover.activity is Activity.BUSY:
-            state.requests.note_traffic(self._wall())
+            state.requests.note_traffic(self._deps.wall())
 
     async def _activity(self, request: Request, since: float) -> Activity:
         """Ask about every Service whose traffic the park of this target concerns."""
@@ -163,7 +163,7 @@ class HandoverExecutor:
         state.conflict.note_park(facts.es.status.last_scaled_up_time)
         since = asyncio.get_running_loop().time() - began if began is not None else 0.0
         if await self._activity(facts.request, since) is Activity.BUSY:
-            state.requests.want_wake(self._wall(), asked=False)
+            state.requests.want_wake(self._deps.wall(), asked=False)
 
     async def _scale_to_zero(self, facts: Facts, state: ServiceState) -> str:
         """Set the target to zero, if it is still what was decided on; returns why not, or nothing."""
@@ -194,7 +194,7 @@ class HandoverExecutor:
         except KubeError as error:
             self._deps.reporter.not_woken(facts.es, str(error))
             raise
-        state.requests.note_scale_written(self._wall())
+        state.requests.note_scale_written(self._deps.wall())
 
     async def scale_up(self, facts: Facts, state: ServiceState, minimum: int) -> None:
         """Ask for replicas. Raises KubeError."""
@@ -206,7 +206,7 @@ class HandoverExecutor:
         state.own_writes.wrote_scale(view)
         if outcome is ScaleUp.SCALED:
             self._count(facts)
-            state.requests.note_scaled_up(self._wall())
+            state.requests.note_scaled_up(self._deps.wall())
             self._deps.reporter.woken(facts.es, minimum, state.handover.why)
 
     async def resume_autoscaler(
@@ -224,6 +224,3 @@ class HandoverExecutor:
 
     def _count(self, facts: Facts, error: KubeError | None = None) -> None:
         self._deps.metrics.scaled(facts.request, facts.es.spec, error)
-
-    def _wall(self) -> float:
-        return self._deps.clock.now().timestamp()

@@ -63,7 +63,7 @@ class ElastiServiceReconciler:
     def wake(self, request: Request, client: str) -> None:
         """Traffic waits, this client's first: this target is being woken."""
         if (state := self._states.find(request)) is not None:
-            state.requests.want_wake(self._wall(), client=client)
+            state.requests.want_wake(self._deps.wall(), client=client)
 
     async def reconcile(self, request: Request) -> Result | None:
         """Bring one ElastiService further. Raises KubeError."""
@@ -82,7 +82,7 @@ class ElastiServiceReconciler:
         if not es.metadata.deletion_timestamp and not await self._writer.has_finalizer(es):
             return Result(requeue=True)
         asleep = state.current is State.PROXY
-        state.requests.take_in(es.metadata.annotations, self._wall(), asleep=asleep)
+        state.requests.take_in(es.metadata.annotations, self._deps.wall(), asleep=asleep)
         watched = await self._targets.watch(es, lambda _event: self._deps.enqueue(request))
         if es.metadata.deletion_timestamp:
             facts = await self._observer.observe(es, state, watched)
@@ -209,7 +209,7 @@ class ElastiServiceReconciler:
         """Note what a change of state means; returns the reason, as events report it."""
         match state.current, to:
             case State.ENGAGING | State.PARKING, State.RELEASING | State.WAKING:
-                state.requests.note_attempt(self._wall(), why)
+                state.requests.note_attempt(self._deps.wall(), why)
                 self._deps.metrics.park_ended(why)
             case (State.SERVE, State.ENGAGING) | (State.WAKING, State.PARKING):
                 state.handover.decide_on(facts.target.view if facts.target else None)
@@ -218,7 +218,7 @@ class ElastiServiceReconciler:
                 if not facts.at_zero:
                     manager = await self._conflicts.scaled_by_another(facts, state)
                 origin = requests.wake_origin(facts, state, manager)
-                state.requests.note_woken(self._wall(), origin)
+                state.requests.note_woken(self._deps.wall(), origin)
                 if origin.cause not in (None, WakeCause.REQUEST):
                     self._deps.metrics.woken(origin.cause)
                 return origin.why
@@ -239,7 +239,7 @@ class ElastiServiceReconciler:
         if facts.es.spec.triggers and not evidence:
             self._deps.read_soon(facts.request)
         self._end_sleep_request(facts, state, evidence)
-        state.conflict.calm(self._wall())
+        state.conflict.calm(self._deps.wall())
         now = self._deps.clock.now()
         self._report_findings(facts, state)
         sleeps_at = self._deps.decisions.sleeps_at(facts.request)
@@ -270,7 +270,7 @@ class ElastiServiceReconciler:
         refusal = requests.ending(
             facts,
             state,
-            now=self._wall(),
+            now=self._deps.wall(),
             cooldown=cooldown_of(facts.es.spec),
             triggers_active=any(item.is_active() for item in evidence),
         )
@@ -293,6 +293,3 @@ class ElastiServiceReconciler:
 
     def _loop_time(self) -> float:
         return asyncio.get_running_loop().time()
-
-    def _wall(self) -> float:
-        return self._deps.clock.now().timestamp()

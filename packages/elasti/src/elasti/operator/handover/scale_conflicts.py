@@ -106,7 +106,7 @@ class ScaleConflicts:
 
         Returns the field manager that did it, "" where that is not known.
         """
-        state.requests.note_scaled_up(self._wall())
+        state.requests.note_scaled_up(self._deps.wall())
         if state.requests.wake:
             return FIELD_MANAGER
         manager = await self.replicas_manager(facts)
@@ -145,9 +145,6 @@ class ScaleConflicts:
 
     def _undone(self, facts: Facts, state: ServiceState, manager: str) -> None:
         was = state.conflict.is_contested
-        state.conflict.record(self._wall(), manager, cooldown_of(facts.es.spec))
+        state.conflict.record(self._deps.wall(), manager, cooldown_of(facts.es.spec))
         if state.conflict.is_contested and not was:
             self._deps.reporter.contested(facts.es, manager)
-
-    def _wall(self) -> float:
-        return self._deps.clock.now().timestamp()
