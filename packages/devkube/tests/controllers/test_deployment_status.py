@@ -61,6 +61,11 @@ def test_a_finished_or_late_rollout_is_not_checked_again() -> None:
     assert deployment_status.next_check(endless, endless.status, NOW) is None
 
 
+def test_a_paused_rollout_is_not_checked() -> None:
+    paused = a_deployment(3, paused=True, status=progressing("ReplicaSetUpdated", since=700))
+    assert deployment_status.next_check(paused, paused.status, NOW) is None
+
+
 def test_progress_moves_the_update_time_and_not_the_transition() -> None:
     status = {"replicas": 1, **progressing("ReplicaSetUpdated", since=100)}
     deployment = a_deployment(3, status=status)

@@ -169,7 +169,8 @@ def _failures(
 def next_check(deployment: Deployment, status: DeploymentStatus, now: dt.datetime) -> float | None:
     """Return the seconds until lack of progress would show; None where that cannot be."""
     present = find_condition(status, _PROGRESSING)
-    if present is None or not has_deadline(deployment) or present.reason == _TIMED_OUT:
+    due_at_all = has_deadline(deployment) and not deployment.spec.paused
+    if present is None or not due_at_all or present.reason == _TIMED_OUT:
         return None
     due = _deadline(deployment, present)
     if is_complete(deployment, status) or due is None:
