@@ -48,13 +48,11 @@ class FairSemaphore:
         most_late: int = _MAX_LATE,
         per_late_group: int = _PER_LATE_GROUP,
         patience: float = _PATIENCE,
-        crowd: int = _CROWD,
     ) -> None:
         self._at_once = at_once
         self._most_late = most_late
         self._per_late_group = per_late_group
         self._patience = patience
-        self._crowd = crowd
         self._in_time = 0
         self._calm = asyncio.Event()
         self._calm.set()
@@ -142,7 +140,7 @@ class FairSemaphore:
 
     def _count(self, change: int) -> None:
         self._in_time += change
-        if self._in_time < self._crowd:
+        if self._in_time < _CROWD:
             self._calm.set()
         else:
             self._calm.clear()

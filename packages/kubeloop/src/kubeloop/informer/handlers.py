@@ -21,7 +21,7 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import Awaitable, Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -153,20 +153,15 @@ def split_on_uid(deliver: Deliver[T], uid: Callable[[T], str]) -> Deliver[T]:
     return delivering
 
 
-def in_executor(deliver: Deliver[T], executor: Executor) -> Deliver[T]:
-    """Deliver in a thread of the executor."""
+def in_own_thread(deliver: Deliver[T], cleanup: contextlib.ExitStack) -> Deliver[T]:
+    """Deliver in a thread that begins with its first work and ends at the cleanup, unawaited."""
+    executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kubeloop-handler")
+    cleanup.callback(executor.shutdown, wait=False)
 
     def delivering(note: Notification[T]) -> Awaitable[object]:
         return asyncio.get_running_loop().run_in_executor(executor, deliver, note)
 
     return delivering
-
-
-def own_thread(cleanup: contextlib.ExitStack) -> Executor:
-    """Return a thread that begins with its first work and ends at the cleanup, unawaited."""
-    executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="kubeloop-handler")
-    cleanup.callback(executor.shutdown, wait=False)
-    return executor
 
 
 def describe(*callables: object) -> str:

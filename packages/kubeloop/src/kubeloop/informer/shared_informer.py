@@ -26,7 +26,6 @@ from kubeloop.informer.sync import SyncGate
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
-    from concurrent.futures import Executor
 
     from kubeloop.informer.handlers import Filter, OnEvent, OnObject, OnUpdate
     from kubeloop.informer.mutation_detector import MutationDetector
@@ -226,7 +225,6 @@ class SharedInformer(Generic[T]):
         filter: Filter[T] | None = None,  # noqa: A002 -- the word that people look for
         resync: float | None = None,
         blocking: bool = False,
-        executor: Executor | None = None,
         split_on_uid_change: bool = False,
         name: str = "",
     ) -> Handle[T]:
@@ -234,15 +232,15 @@ class SharedInformer(Generic[T]):
 
         Added late, it first gets an `Added` with `initial` for every object in the store, then
         everything that follows: nothing is missed, nothing comes twice. `resync` is the handler's
-        own period (None: the informer's; 0: none). `blocking` calls it in a thread of its own, or
-        of `executor`. Raises InformerStopped after the stop.
+        own period (None: the informer's; 0: none). `blocking` calls it in a thread of its own.
+        Raises InformerStopped after the stop.
         """
         self._check_not_stopped("add a handler")
         callables = (on_event, on_add, on_update, on_delete)
         deliver = adapters.as_handler(*callables, blocking=blocking)
         cleanup = contextlib.ExitStack()
         if blocking:
-            deliver = adapters.in_executor(deliver, executor or adapters.own_thread(cleanup))
+            deliver = adapters.in_own_thread(deliver, cleanup)
         if split_on_uid_change:
             deliver = adapters.split_on_uid(deliver, self._access.uid)
         if filter is not None:

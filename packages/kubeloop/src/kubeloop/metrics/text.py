@@ -85,10 +85,10 @@ class OwnedSeries:
     def __len__(self) -> int:
         return sum(map(len, self._numbers.values())) + sum(map(len, self._histograms.values()))
 
-    def add(self, owner: SeriesOwner, *labels: str, amount: float = 1.0) -> None:
+    def add(self, owner: SeriesOwner, *labels: str) -> None:
         """Count something."""
         values = self._numbers.setdefault(owner, {})
-        values[labels] = values.get(labels, 0.0) + amount
+        values[labels] = values.get(labels, 0.0) + 1.0
 
     def put(self, owner: SeriesOwner, *labels: str, value: float) -> None:
         """Set the present value."""

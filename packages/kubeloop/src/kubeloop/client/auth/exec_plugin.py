@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from kubeloop.client.auth.tls import ClientKeyPair
 
 
+# A person may have to log in.
+_INTERACTIVE_TIMEOUT = 600.0
 _MOST_OUTPUT = 1 << 20
 _STDERR_SHOWN = 2000
 
@@ -85,7 +87,6 @@ class ExecPlugin:
         cluster: Callable[[], ClusterInfo] | None = None,
         has_terminal: Callable[[], bool] = stdin_is_terminal,
         timeout: float = 60.0,
-        interactive_timeout: float = 600.0,
     ) -> None:
         self._spec = spec
         self._environ = environ
@@ -93,7 +94,6 @@ class ExecPlugin:
         self._cluster = cluster
         self._has_terminal = has_terminal
         self._timeout = timeout
-        self._interactive_timeout = interactive_timeout
 
     @property
     def origin(self) -> str:
@@ -107,7 +107,7 @@ class ExecPlugin:
         """
         interactive = self._interactive()
         process = await self._started(interactive=interactive)
-        limit = self._interactive_timeout if interactive else self._timeout
+        limit = _INTERACTIVE_TIMEOUT if interactive else self._timeout
         output = await self._finish(process, limit=limit, group=not interactive)
         return exec_credential.parse(
             output,

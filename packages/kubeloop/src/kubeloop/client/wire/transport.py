@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 # Below the shortest idle timeout of servers and load balancers in common use (a minute), so that a
 # request seldom meets a connection that the other side is just closing.
 _KEEP_ALIVE = 30.0
+_MAX_CONNECTIONS = 100
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +78,10 @@ class HttpTransport:
         *,
         connect_timeout: float = 10.0,
         compression: bool = False,
-        max_connections: int = 100,
     ) -> None:
         self._endpoint = endpoint
         self._connect_timeout = connect_timeout
         self._encoding = "gzip" if compression else "identity"
-        self._max_connections = max_connections
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
@@ -141,7 +140,7 @@ class HttpTransport:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(
-                    limit=self._max_connections,
+                    limit=_MAX_CONNECTIONS,
                     keepalive_timeout=_KEEP_ALIVE,
                     socket_factory=keepalive_socket,
                 ),
