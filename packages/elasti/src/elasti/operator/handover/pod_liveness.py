@@ -11,11 +11,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-import msgspec
 import structlog
 
 from kubeloop.client.errors import Forbidden, NotFound
-from kubeloop.objects.meta import ObjectMeta
+from kubeloop.objects.core import PODS, Pod
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -23,39 +22,16 @@ if TYPE_CHECKING:
     from kubeloop.client.client import Client
     from kubeloop.objects.core import ServiceEndpoint
 
-_PODS = "v1/pods"
 _AT_ONCE = 4
 
 _log = structlog.get_logger(__name__)
-
-
-class _PodCondition(msgspec.Struct, frozen=True, gc=False):
-    type: str
-    status: str
-
-
-class _PodStatus(msgspec.Struct, frozen=True, gc=False):
-    conditions: tuple[_PodCondition, ...] | None = None
-
-
-class PodReadiness(msgspec.Struct, frozen=True, gc=False):
-    """What matters of a pod here."""
-
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
-    status: _PodStatus = _PodStatus()
-
-    @property
-    def lives(self) -> bool:
-        """Whether it is ready and not being deleted."""
-        ready = any(c.type == "Ready" and c.status == "True" for c in self.status.conditions or ())
-        return ready and not self.metadata.deletion_timestamp
 
 
 class PodLiveness:
     """Reads pods. Raises KubeError where the server does not answer."""
 
     def __init__(self, client: Client) -> None:
-        self._pods = client.resource(_PODS, PodReadiness)
+        self._pods = client.resource(PODS, Pod)
         self._reported = False
 
     async def living(self, namespace: str, endpoints: Iterable[ServiceEndpoint]) -> frozenset[str]:
@@ -82,7 +58,8 @@ class PodLiveness:
         except Forbidden as error:
             self._warn_once(error)
             return True
-        return pod.lives and reference.uid in ("", pod.metadata.uid)
+        lives = pod.is_ready and not pod.is_deleting
+        return lives and reference.uid in ("", pod.metadata.uid)
 
     def _warn_once(self, error: Forbidden) -> None:
         if not self._reported:
