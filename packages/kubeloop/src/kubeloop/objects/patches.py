@@ -32,34 +32,34 @@ class JsonPatch:
         return msgspec.json.encode(self.operations)
 
 
+class _ContentPatch:
+    __slots__ = ()
+    content: Any
+
+    @property
+    def body(self) -> bytes:
+        """The content as JSON, which is YAML too."""
+        return msgspec.json.encode(self.content)
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
-class MergePatch:
+class MergePatch(_ContentPatch):
     """RFC 7386: fields to set, null for fields to remove; lists are replaced whole."""
 
     content: Mapping[str, Any]
     content_type: ClassVar[str] = "application/merge-patch+json"
 
-    @property
-    def body(self) -> bytes:
-        """The patch as JSON."""
-        return msgspec.json.encode(self.content)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class StrategicMergePatch:
+class StrategicMergePatch(_ContentPatch):
     """A merge patch that merges lists by key; for built-in kinds only, never custom resources."""
 
     content: Mapping[str, Any]
     content_type: ClassVar[str] = "application/strategic-merge-patch+json"
 
-    @property
-    def body(self) -> bytes:
-        """The patch as JSON."""
-        return msgspec.json.encode(self.content)
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class ApplyPatch:
+class ApplyPatch(_ContentPatch):
     """Server-side apply: the fields that the field manager wants, and no others.
 
     `content` is a dictionary or a Struct with `apiVersion`, `kind` and `metadata.name`. The field
@@ -68,11 +68,6 @@ class ApplyPatch:
 
     content: Any
     content_type: ClassVar[str] = "application/apply-patch+yaml"
-
-    @property
-    def body(self) -> bytes:
-        """The object as JSON, which is YAML too."""
-        return msgspec.json.encode(self.content)
 
 
 Patch: TypeAlias = JsonPatch | MergePatch | StrategicMergePatch | ApplyPatch

@@ -124,7 +124,7 @@ def _pod(program: Program, choices: Choices) -> JsonObject:
         **({} if choices.namespaced else {"priorityClassName": PRIORITY_CLASS}),
         **_placement(program, choices),
         "containers": [_container(program, choices)],
-        "volumes": _volumes(program, choices),
+        "volumes": [volume for volume, _ in _volumes(program, choices)],
     }
 
 
@@ -199,7 +199,7 @@ def _container(program: Program, choices: Choices) -> JsonObject:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
-        "volumeMounts": _mounts(program, choices),
+        "volumeMounts": [mount for _, mount in _volumes(program, choices)],
     }
 
 
@@ -274,29 +274,22 @@ def _from_secret(name: str, place: str) -> JsonObject:
     return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
 
 
-def _mounts(program: Program, choices: Choices) -> list[JsonObject]:
-    mounts: list[JsonObject] = []
+def _volumes(program: Program, choices: Choices) -> list[tuple[JsonObject, JsonObject]]:
+    """Return each volume, with where it is mounted."""
+    found: list[tuple[JsonObject, JsonObject]] = []
     if choices.authentication:
-        mounts.append({"name": "elasti-token", "mountPath": TOKENS, "readOnly": True})
+        # With this token the program calls the other one.
+        other = _CALLED[program]
+        token = {"audience": _AUDIENCES[other], "expirationSeconds": 3600, "path": other.value}
+        volume = {
+            "name": "elasti-token",
+            "projected": {"sources": [{"serviceAccountToken": token}]},
+        }
+        found.append((volume, {"name": "elasti-token", "mountPath": TOKENS, "readOnly": True}))
     if program is Program.RESOLVER:
-        mounts.append({"name": "scratch", "mountPath": SCRATCH})
-    return mounts
-
-
-def _volumes(program: Program, choices: Choices) -> list[JsonObject]:
-    volumes: list[JsonObject] = []
-    if choices.authentication:
-        volumes.append({"name": "elasti-token", "projected": {"sources": [_token(program)]}})
-    if program is Program.RESOLVER:
-        volumes.append({"name": "scratch", "emptyDir": {"sizeLimit": "16Mi"}})
-    return volumes
-
-
-def _token(program: Program) -> JsonObject:
-    """Return the token with which a program calls the other one."""
-    other = _CALLED[program]
-    token = {"audience": _AUDIENCES[other], "expirationSeconds": 3600, "path": other.value}
-    return {"serviceAccountToken": token}
+        volume = {"name": "scratch", "emptyDir": {"sizeLimit": "16Mi"}}
+        found.append((volume, {"name": "scratch", "mountPath": SCRATCH}))
+    return found
 
 
 def bundle(choices: Choices) -> tuple[Manifest, ...]:
