@@ -53,6 +53,8 @@ class Server:
         server = pod(
             self.command,
             readinessProbe={**self.probe, "periodSeconds": 1, "timeoutSeconds": 10},
+            # As the guide says: nodes hear of a pod's end later than the pod.
+            lifecycle={"preStop": {"sleep": {"seconds": 3}}},
             volumeMounts=[{"name": "data", "mountPath": "/data"}],
         )
         template = {"metadata": {"labels": labels}, "spec": {**server, "volumes": [claim]}}

@@ -100,6 +100,8 @@ async def _conversations(trial: NodeTrial, route: Route) -> None:
         await trial.environment.rolled_out(trial.namespace, kind)
         await _known(trial, front, host)
         for number in range(2):
+            # An answer comes before the pod is Ready, and what is waking is not put to sleep.
+            await trial.awake(app)
             words = ["sleep", kind, f"--namespace={trial.namespace}", "--wait"]
             await asyncio.to_thread(trial.rig.elasti, *words)
             await trial.asleep(app)
