@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import h11
 import httptools
 
@@ -75,8 +73,10 @@ def read_by_httptools(wire: bytes) -> list[Request] | None:
     """Return the whole requests that httptools finds; None for methods that it does not know."""
     reader = Reader()
     try:
-        with contextlib.suppress(httptools.HttpParserUpgrade):
-            reader.parser.feed_data(wire)
+        reader.parser.feed_data(wire)
+    except httptools.HttpParserUpgrade:
+        # It takes what follows the head of an upgrade for the other protocol, also a body that h11 reads.
+        return reader.found[:-1]
     except httptools.HttpParserInvalidMethodError:
         return None
     return reader.found
