@@ -12,7 +12,8 @@ PACKAGES := $(foreach name,kubeloop devkube elasti,--editable packages/$(name))
 WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 PYTEST_ARGS ?= --numprocesses=$(WORKERS) --dist=worksteal
 # End-to-end tests mostly wait; tests/e2e/conftest.py shares them out.
-E2E_ARGS ?= --numprocesses=$(WORKERS) --verbose
+# A worker for each core: what is measured there are seconds, and more of them would wait for each other.
+E2E_ARGS ?= --numprocesses=$(shell getconf _NPROCESSORS_ONLN) --verbose
 # What runs pytest in `make test` and `make conformance`: CI has .ci/retry here.
 RETRY ?=
 # Every worker and every program that a test starts imports the same modules: compile them once.
