@@ -80,6 +80,25 @@ def test_no_override_lets_a_target_sleep():
         assert decide(dataclasses.replace(busy, **override)).verdict is not Verdict.SLEEP
 
 
+def test_quiet_of_a_sleeping_target_is_none_of_the_woken_one():
+    evidence = Evidence(1.0)
+    for at in range(0, 100, 30):
+        evidence = evidence.after(QUIET, at, stale_after=60, asleep=True)
+    # A wake-up: no pod to ask, then the first reading of its counter, then a rate.
+    for at in (92, 95):
+        pending = TriggerReading(error="not yet", pending=True)
+        evidence = evidence.after(pending, at, stale_after=60)
+    evidence = evidence.after(TriggerReading(0.0, span=3.0), 98, stale_after=60)
+    assert evidence.quiet_for(98, stale_after=60) == 3.0
+
+
+@pytest.mark.parametrize(("value", "quiet"), [(0.0, 20.0), (0.9, 0.0)])
+def test_a_mean_that_is_merely_low_may_end_with_use(value: float, quiet: float):
+    evidence = Evidence(1.0).after(TriggerReading(2.0, span=20.0), 80, stale_after=60)
+    evidence = evidence.after(TriggerReading(value, span=20.0), 100, stale_after=60)
+    assert evidence.quiet_for(100, stale_after=60) == quiet
+
+
 def test_a_target_quiet_for_the_cooldown_may_sleep():
     assert decide(situation()).verdict is Verdict.SLEEP
 

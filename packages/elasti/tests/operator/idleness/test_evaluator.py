@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import datetime as dt
 from collections.abc import Hashable
 
@@ -47,6 +48,20 @@ async def test_quiet_grows_from_round_to_round(clock: StepClock):
                 clock.seconds += 30
             (found,) = evaluator.evidence("web")
             assert found.quiet_for(clock.now().timestamp(), stale_after=120.0) == 90.0
+
+
+async def test_quiet_begins_anew_when_the_target_wakes(clock: StepClock):
+    async with (
+        FakePrometheus().running() as prometheus,
+        Evaluator(clock=clock, stale_after=120.0) as evaluator,
+    ):
+        awake = subject(trigger(prometheus))
+        asleep = dataclasses.replace(awake, asleep=True)
+        for one in (asleep, asleep, asleep, awake, awake):
+            await evaluator.poll([one])
+            clock.seconds += 30
+        (found,) = evaluator.evidence("web")
+        assert found.quiet_for(clock.now().timestamp(), stale_after=120.0) == 60.0
 
 
 async def test_a_cookie_of_one_server_is_sent_nowhere_else(clock: StepClock):

@@ -55,7 +55,7 @@ class Evidence:
     """What one trigger has shown so far; times are seconds on the caller's clock.
 
     `known_at`: when it was last read without failure. `quiet_since` is moved on by the time for which
-    nothing was known.
+    nothing was known. `asleep`: the target had no pods then, and should not.
     """
 
     threshold: float
@@ -63,21 +63,33 @@ class Evidence:
     read_at: float = -math.inf
     quiet_since: float | None = None
     known_at: float = -math.inf
+    asleep: bool = False
 
-    def after(self, reading: TriggerReading, now: float, *, stale_after: float) -> Evidence:
-        """Return the evidence with one more reading; a gap of `stale_after` breaks the quiet."""
-        unbroken = self.quiet_since is not None and now - self.known_at < stale_after
+    def after(
+        self, reading: TriggerReading, now: float, *, stale_after: float, asleep: bool = False
+    ) -> Evidence:
+        """Return the evidence with one more reading; a gap of `stale_after`, or waking, breaks the quiet."""
+        # That nothing used a target without pods does not show that nothing uses it now.
+        woken = self.asleep and not asleep
+        recent = now - self.known_at < stale_after
+        unbroken = self.quiet_since is not None and recent and not woken
         if not reading.usable:
             since = self.quiet_since if unbroken else None
-            return dataclasses.replace(self, last=reading, read_at=now, quiet_since=since)
+            return dataclasses.replace(
+                self, last=reading, read_at=now, quiet_since=since, asleep=asleep
+            )
         since = None
         if is_quiet(reading.value, self.threshold):
-            # A rate says that it was quiet since the reading before, however that one was.
-            begun = now - reading.span if reading.span < stale_after else now
+            # Where nothing grew since the reading before, it has been quiet since then, however that one
+            # was. A mean that is merely low may end with use.
+            unused = reading.value == 0 and reading.span < stale_after
+            begun = now - reading.span if unused else now
             since = begun if self.quiet_since is None or not unbroken else self.quiet_since
             if unbroken and not self.is_known:
                 since += max(begun - self.known_at, 0.0)
-        return dataclasses.replace(self, last=reading, read_at=now, known_at=now, quiet_since=since)
+        return dataclasses.replace(
+            self, last=reading, read_at=now, known_at=now, quiet_since=since, asleep=asleep
+        )
 
     @property
     def is_known(self) -> bool:

@@ -202,7 +202,7 @@ class Evaluator:
             reading = TriggerReading(error=f"it could not be read ({kind})")
         now = self._clock.now().timestamp()
         record.evidence[index] = record.evidence[index].after(
-            reading, now, stale_after=self._stale_after
+            reading, now, stale_after=self._stale_after, asleep=subject.asleep
         )
 
     async def _reading(
