@@ -7,13 +7,14 @@ the same on all of them.
 
 from __future__ import annotations
 
-import abc
+import asyncio
 import contextlib
 from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 
 from kubeloop.client import Client
+from tests.e2e.settings import ROOT
 
 PATIENCE = 300.0
 """How long to wait, in seconds, for what takes a few on an idle machine."""
@@ -23,7 +24,7 @@ class Unsupported(Exception):
     """A testbed cannot do this; the text says why, and the report shows it."""
 
 
-class Testbed(abc.ABC):
+class Testbed:
     """A running cluster. The faults that not every testbed has raise `Unsupported`."""
 
     name: str
@@ -35,7 +36,10 @@ class Testbed(abc.ABC):
     most_connections: int
     """How many connections the way to one Service carries at once, by the machine's limits."""
 
-    @abc.abstractmethod
+    def inside(self, argv: Sequence[str]) -> Sequence[str]:
+        """Return the command that runs a program where the cluster's addresses can be reached."""
+        return argv
+
     async def spawn(
         self,
         argv: Sequence[str],
@@ -50,12 +54,21 @@ class Testbed(abc.ABC):
         The streams are as in `asyncio.create_subprocess_exec`; the caller ends the program. It runs in
         the repository's root, and shares the file system.
         """
+        return await asyncio.create_subprocess_exec(
+            *self.inside(argv),
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+            env=env,
+            cwd=ROOT,
+            start_new_session=True,
+        )
 
     def processes_of(self, pod_name: str) -> list[int]:
         """Return the ids, here, of a pod's processes; empty where it has none."""
         return pids_with(f"POD_NAME={pod_name}")
 
-    async def settled(self) -> None:  # noqa: B027 -- a testbed that has no faults to recover from need not
+    async def settled(self) -> None:
         """Wait until the cluster itself is whole again after a fault."""
 
     @contextlib.asynccontextmanager

@@ -13,14 +13,12 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import secrets
-from asyncio.subprocess import Process
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from hack.realcluster import lifecycle
 from hack.realcluster.images import APP, PROJECT, SERVERS
-from hack.realcluster.programs import ROOT
 from kubeloop.client import Client
 from kubeloop.objects.meta import JsonObject
 from tests.e2e.bundle import Installation
@@ -52,25 +50,9 @@ class NodesTestbed(Testbed):
         self.kubeconfig = Path(rig.state.kubeconfig)
         self.place = FIRST_NODE
 
-    async def spawn(
-        self,
-        argv: Sequence[str],
-        *,
-        stdin: int | None = None,
-        stdout: int | None = None,
-        stderr: int | None = None,
-        env: Mapping[str, str] | None = None,
-    ) -> Process:
-        """Run a program on a node."""
-        return await asyncio.create_subprocess_exec(
-            *lifecycle.inside(self.rig.state, self.place, argv),
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            env=env,
-            cwd=ROOT,
-            start_new_session=True,
-        )
+    def inside(self, argv: Sequence[str]) -> Sequence[str]:
+        """Enter a node."""
+        return lifecycle.inside(self.rig.state, self.place, argv)
 
 
 class Nodes(Environment):

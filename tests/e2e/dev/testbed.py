@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import subprocess
 import sys
-from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from kubeloop.client import Client
 from kubeloop.client.request import Request
 from tests.e2e.testbed import Testbed
 
-ROOT = Path(__file__).resolve().parents[3]
 _COMMAND = [sys.executable, "-m", "elasti", "dev", "--port", "0", "--kubeconfig"]
 # The service proxy is a relay and needs two descriptors for each; the rest is for everything else.
 _MOST_CONNECTIONS = 5_000
@@ -32,20 +30,6 @@ class DevTestbed(Testbed):
     def __init__(self, client: Client, kubeconfig: Path) -> None:
         self.client = client
         self.kubeconfig = kubeconfig
-
-    async def spawn(
-        self,
-        argv: Sequence[str],
-        *,
-        stdin: int | None = None,
-        stdout: int | None = None,
-        stderr: int | None = None,
-        env: Mapping[str, str] | None = None,
-    ) -> Process:
-        """Run a program here: every address is a loopback one."""
-        return await asyncio.create_subprocess_exec(
-            *argv, stdin=stdin, stdout=stdout, stderr=stderr, env=env, cwd=ROOT
-        )
 
     @contextlib.asynccontextmanager
     async def api_away(self) -> AsyncIterator[None]:

@@ -14,13 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from kubeloop.client import Client
 from tests.controlplane.binaries import Binaries
-from tests.controlplane.sandbox import ROOT
 from tests.e2e.real.cluster import RealCluster
 from tests.e2e.real.proxies import ProxyKind
 from tests.e2e.testbed import Testbed
@@ -40,25 +38,9 @@ class RealTestbed(Testbed):
         self.kubeconfig = cluster.rig.kubeconfig
         self.name = f"control plane, {cluster.kind.value}"
 
-    async def spawn(
-        self,
-        argv: Sequence[str],
-        *,
-        stdin: int | None = None,
-        stdout: int | None = None,
-        stderr: int | None = None,
-        env: Mapping[str, str] | None = None,
-    ) -> Process:
-        """Run a program in the cluster's network; it ends with the cluster at the latest."""
-        return await asyncio.create_subprocess_exec(
-            *self.cluster.rig.inside(argv),
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            env=env,
-            cwd=ROOT,
-            start_new_session=True,
-        )
+    def inside(self, argv: Sequence[str]) -> Sequence[str]:
+        """Enter the cluster's network; what runs there ends with the cluster at the latest."""
+        return self.cluster.rig.inside(argv)
 
     @contextlib.asynccontextmanager
     async def api_away(self) -> AsyncIterator[None]:
