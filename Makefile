@@ -25,7 +25,7 @@ FUZZ_SECONDS ?= 600
 .DEFAULT_GOAL := help
 PYTHONS ?= python3.12 python3.13 python3.14
 
-.PHONY: help demo test conformance e2e fuzz soak test-pythons check lint types layers format spec image bench \
+.PHONY: help demo test conformance e2e browser fuzz soak test-pythons check lint types layers format spec image bench \
 	controlplane charttools chart chart-docs dist dist-try version workflows realcluster realcluster-test lock clean
 
 help: ## List the targets
@@ -41,7 +41,7 @@ demo: $(READY) ## Show the whole loop on a dev cluster: asleep, woken by request
 	$(BIN)/elasti demo
 
 test: $(READY) ## Run the tests of the three packages, the docs and the examples
-	$(RETRY) $(BIN)/pytest --ignore=tests/conformance --ignore=tests/e2e --ignore=tests/chart \
+	$(RETRY) $(BIN)/pytest --ignore=tests/conformance --ignore=tests/e2e --ignore=tests/chart --ignore=tests/browser \
 		-m 'not controlplane and not realcluster' $(PYTEST_ARGS)
 
 conformance: $(READY) ## Run one suite on devkube and on a real control plane, and all that needs the latter
@@ -50,6 +50,10 @@ conformance: $(READY) ## Run one suite on devkube and on a real control plane, a
 
 e2e: $(READY) ## Run operator and resolver end to end; build/e2e/report.md accounts for each request
 	$(BIN)/pytest tests/e2e $(E2E_ARGS)
+
+browser: $(READY) ## Look at what people see in a real Chromium; build/browser has the pictures
+	$(BIN)/pip install --quiet --requirement tests/browser/requirements.txt
+	$(BIN)/pytest tests/browser $(BROWSER_ARGS)
 
 fuzz: $(READY) ## Fuzz what reads bytes, FUZZ_SECONDS (600) in all; FUZZ_SEED repeats a run
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/pytest tests/fuzz -rA -q
