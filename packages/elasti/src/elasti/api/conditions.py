@@ -62,6 +62,7 @@ class Reason(enum.StrEnum):
     KEPT_AWAKE = "KeptAwake"
     OUTSIDE_PERIOD = "OutsidePeriod"
     NO_TRIGGERS = "NoTriggers"
+    NO_SIGNAL = "NoSignal"
     TRIGGERS_UNREAD = "TriggersUnread"
     TRIGGERS_FAILING = "TriggersFailing"
     ATTEMPT_ENDED = "AttemptEnded"

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from elasti.api.conditions import WakeCause
 from elasti.api.defaults import COOLDOWN
+from elasti.triggers.registry import Role, trigger_types
 from kubeloop.objects.meta import ObjectMeta
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -49,13 +50,26 @@ class ScaleTargetRef(msgspec.Struct, rename="camel", frozen=True, gc=False):
     name: Annotated[ObjectName, Meta(description="The workload's name, in the same namespace.")]
 
 
-class ScaleTrigger(msgspec.Struct, rename="camel", frozen=True, gc=False):
+class ScaleTrigger(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
     """One source of evidence that the target is in use."""
 
     type: Annotated[NonEmpty, Meta(description="How it is read.")]
     metadata: Annotated[
         dict[str, Any], Meta(description="What the type needs; the guide has the keys of each.")
     ] = msgspec.field(default_factory=dict)
+    role: Annotated[
+        Role | None,
+        Meta(
+            description="Signal: its quiet lets the target sleep, its use wakes it. Veto: its use keeps"
+            " the target awake, and that is all. Left out: the type's own."
+        ),
+    ] = None
+
+    @property
+    def effective_role(self) -> Role:
+        """The role that is written, or the type's own."""
+        known = trigger_types().get(self.type)
+        return self.role or (known.role if known else Role.SIGNAL)
 
 
 class AutoscalerSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -167,7 +181,10 @@ class ElastiServiceSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaul
     ] = COOLDOWN
     triggers: Annotated[
         tuple[ScaleTrigger, ...],
-        Meta(description="What shows that it is used: all must be quiet to sleep, any one wakes."),
+        Meta(
+            description="What shows that it is used: all must be quiet to sleep, and one of them a"
+            " Signal; any one Signal wakes."
+        ),
     ] = ()
     autoscaler: AutoscalerSpec | None = None
     enabled_period: EnabledPeriod | None = None
@@ -224,6 +241,7 @@ class TriggerStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=T
     last_error: Annotated[
         str, Meta(description="Why the last reading failed; empty where it did not.")
     ] = ""
+    role: Annotated[str, Meta(description="Signal or Veto.")] = ""
 
 
 class LastWake(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):

@@ -81,6 +81,7 @@ class Leader:
             stale_after=stale_after(settings.polling_interval),
             variables=settings.trigger_variables,
             secret=functools.partial(read_secret, self._deps.client),
+            client=self._deps.client,
             former_at=self._former_at,
         )
         async with contextlib.AsyncExitStack() as stack:

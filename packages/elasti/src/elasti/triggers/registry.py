@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import enum
 import functools
 import importlib
 import math
@@ -26,10 +27,18 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from kubeloop.aio.clock import Clock
+    from kubeloop.client.client import Client
 
     ReadSecret: TypeAlias = Callable[[str, str], Coroutine[Any, Any, Mapping[str, str]]]
 
 REDACTED = "(redacted)"
+
+
+class Role(enum.StrEnum):
+    """What a trigger's quiet means: a Signal lets its target sleep, a Veto only does not prevent it."""
+
+    SIGNAL = "Signal"
+    VETO = "Veto"
 
 
 class SecretUnavailable(Exception):
@@ -62,6 +71,7 @@ class ScrapeTarget:
     identity: str
     address: str
     ports: tuple[tuple[str, int], ...]
+    name: str = ""
 
     def port(self, wanted: int | str) -> int | None:
         """Return the port's number: one given, one by name, or the first; None for unknown."""
@@ -91,10 +101,11 @@ class ReadContext:
 class ReaderSettings:
     """What a reader is made with; `variables` are those that its type names, where they are set.
 
-    `secret` reads one by namespace and name, and raises SecretUnavailable.
+    `secret` reads one by namespace and name, and raises SecretUnavailable. `client` has the operator's rights.
     """
 
     clock: Clock
+    client: Client | None = None
     variables: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
     secret: ReadSecret | None = None
 
@@ -141,7 +152,8 @@ class TriggerType:
 
     `variables`: the operator's environment variables that its reader needs, and what reads each (it
     raises ValueError). `redactions`: how
-    metadata that may hold credentials is shown to others; the rest is shown as it is.
+    metadata that may hold credentials is shown to others; the rest is shown as it is. `role`: where a
+    trigger names none.
     """
 
     name: str
@@ -149,6 +161,7 @@ class TriggerType:
     reader: Callable[[ReaderSettings], TriggerReader]
     variables: Mapping[str, Callable[[str], Any]] = dataclasses.field(default_factory=dict)
     redactions: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
+    role: Role = Role.SIGNAL
 
     @property
     def keys(self) -> tuple[str, ...]:

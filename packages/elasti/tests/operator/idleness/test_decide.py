@@ -196,6 +196,7 @@ def test_what_is_kept_awake_sleeps_at_the_end_of_that():
         {"enabled": False},
         {"triggers": ()},
         {"triggers": (quiet_until(900),)},
+        {"triggers": (dataclasses.replace(quiet_until(1000), veto=True),)},
         {"triggers": (quiet_until(1000), watched([(990.0, TriggerReading(2.0))]))},
         {"triggers": (watched([(970.0, QUIET), (990.0, FAILED)]),)},
     ],
@@ -207,6 +208,31 @@ def test_when_it_will_sleep_cannot_be_told(changes):
 def test_any_active_trigger_wakes_and_all_must_be_quiet_to_sleep():
     active = watched([(990, TriggerReading(5.0))])
     assert decide(situation(triggers=(quiet_until(1000), active))).verdict is Verdict.WAKE
+
+
+def vetoing(evidence: Evidence) -> Evidence:
+    return dataclasses.replace(evidence, veto=True)
+
+
+def test_a_veto_keeps_awake_and_wakes_nothing():
+    busy = vetoing(watched([(990, TriggerReading(5.0))]))
+    found = decide(situation(triggers=(quiet_until(1000), busy)))
+    assert (found.verdict, found.obstacle and found.obstacle.reason) == (
+        Verdict.STAY,
+        Reason.IN_USE,
+    )
+    failing = vetoing(watched([(990, FAILED)]))
+    assert decide(situation(triggers=(quiet_until(1000), failing))).verdict is Verdict.STAY
+    quiet = vetoing(quiet_until(1000))
+    assert decide(situation(triggers=(quiet_until(1000), quiet))).verdict is Verdict.SLEEP
+
+
+def test_vetoes_alone_never_let_a_target_sleep():
+    found = decide(situation(triggers=(vetoing(quiet_until(1000)),)))
+    assert found.verdict is Verdict.STAY
+    assert found.obstacle is not None
+    assert found.obstacle.reason == Reason.NO_SIGNAL
+    assert "add one with the role Signal" in found.obstacle.message
 
 
 def test_zero_is_quiet_even_at_a_threshold_of_zero():

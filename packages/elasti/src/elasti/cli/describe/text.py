@@ -18,7 +18,7 @@ from elasti.cli.describe.model import (
 )
 from elasti.cli.rendering import NOTHING, ago, duration, one_line, table
 from elasti.cli.view import with_time_left
-from elasti.triggers.registry import redacted_metadata
+from elasti.triggers.registry import Role, redacted_metadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -120,7 +120,10 @@ def _wanted(spec: ElastiServiceSpec) -> Iterator[tuple[str, str]]:
 
 def _trigger(trigger: ScaleTrigger) -> str:
     shown = redacted_metadata(trigger.type, trigger.metadata)
-    return f"{trigger.type}: {', '.join(f'{name} {value}' for name, value in shown.items())}"
+    words = [f"{name} {value}" for name, value in shown.items()]
+    if trigger.effective_role is Role.VETO:
+        words.append("keeps awake only (Veto)")
+    return f"{trigger.type}: {', '.join(words)}" if words else trigger.type
 
 
 def _replicas(target: MaybeTarget) -> str:

@@ -55,7 +55,8 @@ class Evidence:
     """What one trigger has shown so far; times are seconds on the caller's clock.
 
     `known_at`: when it was last read without failure. `quiet_since` is moved on by the time for which
-    nothing was known. `asleep`: the target had no pods then, and should not.
+    nothing was known. `asleep`: the target had no pods then, and should not. `veto`: it can keep a target
+    awake, and neither let it sleep by itself nor wake it.
     """
 
     threshold: float
@@ -64,6 +65,7 @@ class Evidence:
     quiet_since: float | None = None
     known_at: float = -math.inf
     asleep: bool = False
+    veto: bool = False
 
     def after(
         self, reading: TriggerReading, now: float, *, stale_after: float, asleep: bool = False
@@ -164,7 +166,7 @@ def decide(seen: Situation) -> Decision:
     found = next(_obstacles(seen), None)
     if found is None:
         return Decision(Verdict.SLEEP, f"idle for {seen.cooldown:.0f} s")
-    if any(trigger.is_active() for trigger in seen.triggers):
+    if any(trigger.is_active() and not trigger.veto for trigger in seen.triggers):
         return Decision(Verdict.WAKE, "a trigger is at or above its threshold", found)
     return Decision(Verdict.STAY, found.message, found)
 
@@ -190,6 +192,12 @@ def _obstacles(seen: Situation) -> Iterator[Obstacle]:
         yield Obstacle(
             Reason.NO_TRIGGERS,
             "spec.triggers is empty, so nothing can show that the target is idle",
+        )
+    elif all(trigger.veto for trigger in seen.triggers):
+        yield Obstacle(
+            Reason.NO_SIGNAL,
+            "every one of spec.triggers has the role Veto, and a Veto never lets a target sleep by"
+            " itself; add one with the role Signal",
         )
     for index, trigger in enumerate(seen.triggers):
         if trigger.last is None or seen.now - trigger.read_at >= seen.stale_after:
@@ -223,7 +231,7 @@ def sleeps_at(seen: Situation) -> float | None:
     if (
         seen.suspended
         or not seen.enabled
-        or not quiet
+        or all(trigger.veto for trigger in seen.triggers)
         or len(quiet) < len(seen.triggers)
         or None in quiet
     ):

@@ -22,6 +22,7 @@ from elasti.operator.idleness.decide import (
     is_enabled,
     sleeps_at,
 )
+from elasti.triggers.registry import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -173,4 +174,7 @@ def _of_other(other: Request, decision: Decision) -> Decision:
 
 def _unread(spec: ElastiServiceSpec) -> tuple[Evidence, ...]:
     """Return what triggers have shown before the first round: nothing, but they are there."""
-    return tuple(Evidence(threshold=math.inf) for _ in spec.triggers)
+    return tuple(
+        Evidence(threshold=math.inf, veto=trigger.effective_role is Role.VETO)
+        for trigger in spec.triggers
+    )

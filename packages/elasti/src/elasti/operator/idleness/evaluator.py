@@ -27,6 +27,7 @@ from elasti.operator.idleness.decide import Evidence
 from elasti.triggers.registry import (
     ReadContext,
     ReaderSettings,
+    Role,
     TriggerMetadata,
     TriggerReading,
     read_metadata,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from elasti.operator.watch.directory import Directory
     from elasti.triggers.registry import ReadSecret, ScrapeTarget, TriggerReader
     from kubeloop.aio.clock import Clock
+    from kubeloop.client.client import Client
     from kubeloop.controller.reconcile import Request
 
 
@@ -93,13 +95,16 @@ class Evaluator:
         stale_after: float,
         variables: Mapping[str, Any] | None = None,
         secret: ReadSecret | None = None,
+        client: Client | None = None,
         former_at: float = -math.inf,
     ) -> None:
         self._former_at = former_at
         self._clock = clock
         self._stale_after = stale_after
         self._longest_round = stale_after / 3
-        self._settings = ReaderSettings(clock=clock, variables=variables or {}, secret=secret)
+        self._settings = ReaderSettings(
+            clock=clock, client=client, variables=variables or {}, secret=secret
+        )
         self._records: dict[Hashable, _EvidenceRecord] = {}
         self._readers: dict[str, TriggerReader] = {}
 
@@ -186,8 +191,9 @@ class Evaluator:
                     item.limit() if isinstance(item, TriggerMetadata) else 0.0,
                     quiet_since=since,
                     known_at=self._former_at,
+                    veto=trigger.effective_role is Role.VETO,
                 )
-                for item, since in zip(metadata, inherited, strict=True)
+                for item, since, trigger in zip(metadata, inherited, triggers, strict=True)
             ]
             record = self._records[subject.key] = _EvidenceRecord(triggers, metadata, evidence)
         return record

@@ -210,7 +210,8 @@ class Poller:
             )
             for endpoint in endpoint_slice.endpoints or ():
                 if endpoint.addresses:
-                    yield ScrapeTarget(endpoint.identity, endpoint.addresses[0], ports)
+                    name = endpoint.target_ref.name if endpoint.target_ref else ""
+                    yield ScrapeTarget(endpoint.identity, endpoint.addresses[0], ports, name)
 
 
 def _inherited(es: ElastiService) -> list[float | None]:

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from elasti.api.conditions import Obstacle
+    from elasti.api.types import ScaleTrigger
     from elasti.operator.handover.observe import Facts
     from elasti.operator.handover.state import ServiceState
     from kubeloop.objects.core import Service
@@ -109,9 +110,11 @@ def trigger_statuses(
     kept = es.status.triggers if es.status.observed_generation == es.metadata.generation else ()
     return tuple(
         _trigger_status(
-            trigger.type,
+            trigger,
             evidence[index] if index < len(evidence) else None,
-            kept[index] if index < len(kept) else TriggerStatus(trigger.type),
+            kept[index]
+            if index < len(kept)
+            else TriggerStatus(trigger.type, role=trigger.effective_role),
             now,
         )
         for index, trigger in enumerate(es.spec.triggers)
@@ -119,7 +122,7 @@ def trigger_statuses(
 
 
 def _trigger_status(
-    kind: str, evidence: Evidence | None, old: TriggerStatus, now: float
+    trigger: ScaleTrigger, evidence: Evidence | None, old: TriggerStatus, now: float
 ) -> TriggerStatus:
     if evidence is None or evidence.is_pending or evidence.last is None:
         return old
@@ -131,10 +134,11 @@ def _trigger_status(
         quiet = None
     usable = evidence.last.usable
     return TriggerStatus(
-        type=kind,
+        type=trigger.type,
         threshold=f"{evidence.threshold:g}",
         quiet_since=quiet,
         last_error="" if usable else (evidence.last.error or "its value is NaN")[:_LONGEST_ERROR],
+        role=trigger.effective_role,
     )
 
 
