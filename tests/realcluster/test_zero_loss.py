@@ -56,10 +56,9 @@ TOGETHER = (
     played("ingress-conversations", ingress.websocket_and_grpc_by_ingress),
     played("gateway-conversations", ingress.websocket_and_grpc_by_gateway),
     played("postgresql", databases.postgresql),
+    played("postgresql-tcp-probe", databases.postgresql_with_tcp_probe),
     played("redis", databases.redis),
 )
-# PostgreSQL accepts connections before it serves, and the resolver asks a TCP probe by itself.
-TOO_EARLY = played("postgresql-tcp-probe", databases.postgresql_with_tcp_probe)
 ALONE = (
     played("rollout", programs.resolver_rollout),
     played("drain", disturbing.node_drained),
@@ -98,12 +97,6 @@ def stage(
 def test_nothing_is_lost(stage: Stage, scenario: Scenario, request: pytest.FixtureRequest) -> None:
     stage.begin(*chosen(request.session.items))
     stage.end(scenario)
-
-
-@pytest.mark.xfail(strict=True, reason="a TCP probe passes before the server serves")
-def test_a_server_that_accepts_early_is_waited_for(stage: Stage) -> None:
-    stage.begin(TOO_EARLY)
-    stage.end(TOO_EARLY)
 
 
 @pytest.mark.parametrize("scenario", ALONE, ids=lambda scenario: scenario.name)

@@ -25,6 +25,7 @@ class Defect(Exception):
 
 
 class Waiter:
+    is_http = True
     held_since = None
 
     def client(self):

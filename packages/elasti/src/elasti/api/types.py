@@ -154,9 +154,10 @@ class WakeSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, 
         ),
     ] = 10_000
     probe: Annotated[
-        Literal["Auto", "Ready", "TCP"],
+        Literal["Auto", "Ready", "TCP", "Protocol"],
         Meta(
-            description="When a starting pod gets traffic: by its own probes, when Ready, or on TCP."
+            description="When a starting pod gets traffic: by its own probes, when Ready, on TCP, or"
+            " when PostgreSQL, MySQL or Redis says that it serves."
         ),
     ] = "Auto"
     replicas: Annotated[

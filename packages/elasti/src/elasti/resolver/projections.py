@@ -18,6 +18,7 @@ import msgspec
 from elasti.api.names import GROUP, PLURAL, VERSION
 from elasti.api.types import ProbeResponse, ResolverPort, WakeSpec
 from elasti.resolver.proxy.upstream.interface import UpstreamAddress
+from elasti.resolver.readiness.plan import Database
 from kubeloop.objects.core import SERVICE_LABEL, EndpointConditions, EndpointPort, ServicePort
 from kubeloop.objects.meta import LabeledMeta, SlimMeta
 
@@ -144,10 +145,11 @@ class SliceView(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class ListedEndpoint(NamedTuple):
-    """One pod on one port: whether Kubernetes calls it ready, and its pod where known."""
+    """One pod on one port: whether Kubernetes calls it ready, its pod where known, and what it speaks."""
 
     ready: bool
     pod: PodName | None
+    database: Database | None = None
 
 
 def endpoints_of(slices: Iterable[SliceView]) -> dict[str, dict[UpstreamAddress, ListedEndpoint]]:
@@ -162,18 +164,24 @@ def endpoints_of(slices: Iterable[SliceView]) -> dict[str, dict[UpstreamAddress,
                 continue
             found = by_port.setdefault(port.name or "", {})
             for endpoint in endpoint_slice.endpoints or ():
-                _add(found, endpoint, port.port)
+                _add(found, endpoint, port, port.port)
     return by_port
 
 
-def _add(found: dict[UpstreamAddress, ListedEndpoint], endpoint: EndpointView, port: int) -> None:
+def _add(
+    found: dict[UpstreamAddress, ListedEndpoint],
+    endpoint: EndpointView,
+    port: EndpointPort,
+    number: int,
+) -> None:
     if endpoint.conditions.terminating or not endpoint.addresses:
         return
-    address = UpstreamAddress(endpoint.addresses[0], port)
+    address = UpstreamAddress(endpoint.addresses[0], number)
     ready = endpoint.conditions.ready is True
     known = found.get(address)
     if known is None or (ready and not known.ready):
-        found[address] = ListedEndpoint(ready, _pod(endpoint))
+        database = Database.of_port(app_protocol=port.app_protocol, name=port.name, port=number)
+        found[address] = ListedEndpoint(ready, _pod(endpoint), database)
 
 
 def _pod(endpoint: EndpointView) -> PodName | None:

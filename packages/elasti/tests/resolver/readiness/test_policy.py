@@ -8,11 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.resolver.cluster import pod
 
-from elasti.resolver.readiness.plan import PlannedProbe, ProbePlan, plan_of
+from elasti.resolver.readiness.plan import Database, PlannedProbe, ProbePlan, plan_of
 from elasti.resolver.readiness.policy import ReadinessFacts, ReadinessStep, next_step
-from kubeloop.objects.core import Pod, TcpSocketAction
+from kubeloop.objects.core import GrpcAction, HttpGetAction, Pod, TcpSocketAction
 
 PROBES = ProbePlan((PlannedProbe(TcpSocketAction(80), 80),))
+ASKS = ProbePlan((PlannedProbe(TcpSocketAction(80), 80), PlannedProbe(HttpGetAction(81), 81)))
+DATABASE = ProbePlan((PlannedProbe(Database.REDIS, 6379),))
 ONLY_READY = ProbePlan(only_ready="exec")
 
 
@@ -31,6 +33,12 @@ ONLY_READY = ProbePlan(only_ready="exec")
         ({"policy": "Auto", "ready": False, "accepts": True, "plan": PROBES}, ReadinessStep.PROBE),
         ({"policy": "Auto", "ready": False, "accepts": True, "plan": PROBES, "passed": True}, ReadinessStep.RELEASE),
         ({"policy": "Auto", "ready": False, "accepts": True, "plan": ONLY_READY}, ReadinessStep.AWAIT_READY),
+        ({"policy": "Auto", "ready": False, "accepts": True, "plan": PROBES, "is_http": False}, ReadinessStep.AWAIT_READY),
+        ({"policy": "Auto", "ready": False, "accepts": True, "plan": ASKS, "is_http": False}, ReadinessStep.PROBE),
+        ({"policy": "Auto", "ready": False, "accepts": True, "plan": ProbePlan(), "is_http": False}, ReadinessStep.RELEASE),
+        ({"policy": "Protocol", "ready": False, "accepts": True, "plan": PROBES, "is_http": False}, ReadinessStep.AWAIT_READY),
+        ({"policy": "Protocol", "ready": False, "accepts": True, "plan": DATABASE, "is_http": False}, ReadinessStep.PROBE),
+        ({"policy": "TCP", "ready": False, "accepts": True, "is_http": False}, ReadinessStep.RELEASE),
         ({"policy": "Auto", "ready": True, "has_refused": True}, ReadinessStep.CONNECT),
         ({"policy": "Ready", "ready": True, "has_refused": True}, ReadinessStep.CONNECT),
         ({"policy": "Ready", "ready": True, "has_refused": True, "accepts": True}, ReadinessStep.RELEASE),
@@ -42,12 +50,13 @@ def test_the_next_step(facts, step):
 
 FACTS = st.builds(
     ReadinessFacts,
-    policy=st.sampled_from(["Auto", "Ready", "TCP"]),
+    policy=st.sampled_from(["Auto", "Ready", "TCP", "Protocol"]),
     ready=st.booleans(),
     has_refused=st.booleans(),
     accepts=st.booleans(),
     plan=st.sampled_from([None, ProbePlan(), PROBES, ONLY_READY]),
     passed=st.booleans(),
+    is_http=st.booleans(),
 )
 
 
@@ -71,10 +80,14 @@ def plan(*containers, **spec):
 def test_all_startup_probes_come_before_all_readiness_probes():
     found = plan(
         {"name": "a", "readinessProbe": {"httpGet": {"port": 1}}, "startupProbe": {"tcpSocket": {"port": 2}}},
-        {"name": "b", "startupProbe": {"grpc": {"port": 3}, "timeoutSeconds": 5, "successThreshold": 2}},
+        {"name": "b", "startupProbe": {
+            "grpc": {"port": 3}, "timeoutSeconds": 5, "successThreshold": 2, "initialDelaySeconds": 7, "periodSeconds": 3
+        }},
     )  # fmt: skip
     assert [question.port for question in found.questions] == [2, 3, 1]
-    assert (found.questions[1].timeout, found.questions[1].successes) == (5.0, 2)
+    assert found.questions[1] == PlannedProbe(
+        GrpcAction(3), 3, timeout=5.0, successes=2, delay=7.0, period=3.0
+    )
 
 
 def test_named_ports_are_the_containers():
@@ -114,3 +127,18 @@ def test_what_cannot_be_asked_is_left_to_kubernetes(container, spec):
     found = plan(container, **spec)
     assert found.only_ready
     assert not found.questions
+
+
+@pytest.mark.parametrize(
+    ("app_protocol", "name", "port", "database"),
+    [
+        ("postgresql", "http", 80, Database.POSTGRESQL),
+        (None, "postgres-main", 80, Database.POSTGRESQL),
+        (None, "tcp-mysql", 3306, Database.MYSQL),
+        (None, None, 5432, Database.POSTGRESQL),
+        (None, "redis", 5432, Database.REDIS),
+        (None, "http", 80, None),
+    ],
+)
+def test_what_a_port_speaks_is_read_from_what_it_is_called(app_protocol, name, port, database):
+    assert Database.of_port(app_protocol=app_protocol, name=name, port=port) is database

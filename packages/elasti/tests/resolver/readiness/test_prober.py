@@ -9,7 +9,7 @@ import pytest
 from elasti.resolver.projections import PodName
 from elasti.resolver.proxy.upstream.interface import UpstreamAddress
 from elasti.resolver.readiness.checks import Reachability
-from elasti.resolver.readiness.plan import PlannedProbe, ProbePlan
+from elasti.resolver.readiness.plan import Database, PlannedProbe, ProbePlan
 from elasti.resolver.readiness.prober import INTERVAL, MOST_AT_ONCE, Prober, ProbeTarget
 from kubeloop.objects.core import GrpcAction, HttpGetAction, TcpSocketAction
 
@@ -102,10 +102,36 @@ async def test_auto_waits_for_all_probes_in_their_order():
     assert ports == sorted(ports, key=[3, 1, 2].index)
 
 
-async def test_auto_counts_consecutive_successes():
-    rig = ProberRig(plan=ProbePlan((PlannedProbe(HttpGetAction(1), 1, successes=3),)))
-    await rig.probe()
+async def test_auto_counts_consecutive_successes_a_period_apart():
+    probe = PlannedProbe(HttpGetAction(1), 1, successes=3, period=10.0)
+    rig = ProberRig(plan=ProbePlan((probe,)))
+    assert (await rig.probe())[0][1] == pytest.approx(20.0, abs=0.1)
     assert len(rig.asked) == 3
+
+
+async def test_auto_asks_no_probe_before_its_initial_delay():
+    probe = PlannedProbe(HttpGetAction(1), 1, delay=8.0)
+    rig = ProberRig(accepts=2.0, plan=ProbePlan((probe,)))
+    assert (await rig.probe())[0][1] == pytest.approx(10.0, abs=0.1)
+    assert rig.asked[0][1] >= 10.0
+
+
+async def test_auto_leaves_a_tcp_probe_to_kubernetes_where_the_client_speaks_no_http():
+    rig = ProberRig(plan=ProbePlan((TCP,)))
+    assert await rig.probe(is_http=False) == []
+    assert not rig.asked
+
+
+async def test_protocol_asks_the_database_and_reads_no_pod():
+    rig = ProberRig(accepts=0.5, passes={80: 3.0})
+    found = await rig.probe(policy="Protocol", is_http=False, database=Database.REDIS)
+    assert found[0][1] == pytest.approx(3.0, abs=0.05)
+    assert rig.plans_read == 0
+
+
+async def test_protocol_is_auto_where_no_database_is_known():
+    rig = ProberRig(plan=ProbePlan((HTTP,)), passes={1: 0.5})
+    assert (await rig.probe(policy="Protocol"))[0][1] == pytest.approx(0.5, abs=0.035)
 
 
 async def test_auto_never_probes_before_the_port_accepts():

@@ -34,6 +34,7 @@ READY = endpoint("10.0.0.1", ready=True)
 
 
 class Waiter:
+    is_http = True
     """A connection that is held, and when it was let go."""
 
     held_since = None

@@ -21,6 +21,8 @@ POD, OTHER = UpstreamAddress("10.0.0.1", 80), UpstreamAddress("10.0.0.2", 80)
 
 
 class Waiter:
+    is_http = True
+
     def client(self):
         return "10.1.2.3"
 

@@ -56,6 +56,7 @@ class ServiceRig:
 
 
 class Waiter:
+    is_http = True
     held_since = None
 
     def client(self):

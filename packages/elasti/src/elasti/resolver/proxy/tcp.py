@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from elasti.resolver.proxy.http1.connection import ClientConnection
 from elasti.resolver.proxy.statistics import REFUSED_TCP, SERVED_TCP
@@ -47,6 +47,8 @@ class TcpConnection(UpstreamSearch, BufferedClientProtocol):
     __slots__ = (
         "_buffer", "_counted", "_eof", "_grace", "_paused", "_searching", "_tick", "_transport",
     )  # fmt: skip
+
+    is_http: ClassVar[bool] = False
 
     def __init__(self, handler: PortHandler) -> None:
         super().__init__(handler)

@@ -1,14 +1,21 @@
-"""The checks on the network: does a port accept, does an HTTP, TCP or gRPC probe pass."""
+"""The checks on the network: does a port accept, does a probe pass, does a database serve.
+
+PostgreSQL, MySQL and Redis accept connections while they recover or load, and say so in their own protocols.
+Each is sent what a client would send first. Whatever it answers counts as serving, an error too, such as a
+role that does not exist; except the one that means that it is starting or stopping.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import enum
 import errno
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
+from elasti.resolver.readiness.plan import Database
 from kubeloop.objects.core import GrpcAction, TcpSocketAction
-from kubeloop.probes.checks import http_get, tcp_connect
+from kubeloop.probes.checks import connection, http_get, tcp_connect
 from kubeloop.probes.grpc_health import grpc_check
 
 if TYPE_CHECKING:
@@ -16,6 +23,11 @@ if TYPE_CHECKING:
     from elasti.resolver.readiness.plan import PlannedProbe
 
 _AGENT = "kube-probe/elasti"
+# Version 3.0, for a role and a database that need not exist.
+_POSTGRESQL_HELLO = b"\0\3\0\0user\0elasti\0database\0elasti\0\0"
+_POSTGRESQL_STARTUP = (len(_POSTGRESQL_HELLO) + 4).to_bytes(4, "big") + _POSTGRESQL_HELLO
+_LONGEST_ERROR = 8192
+_MYSQL_HANDSHAKE, _MYSQL_ERROR, _MYSQL_SHUTTING_DOWN = 10, 255, 1053
 _REACHED = frozenset((errno.ECONNREFUSED, errno.ECONNRESET))
 
 
@@ -59,6 +71,8 @@ class NetworkChecks:
         """Ask one probe, within its own timeout."""
         port, timeout = question.port, question.timeout
         action = question.action
+        if isinstance(action, Database):
+            return await _database_serves(action, host, port, timeout)
         if isinstance(action, TcpSocketAction):
             outcome = await tcp_connect(host, port, timeout=timeout)
         elif isinstance(action, GrpcAction):
@@ -67,3 +81,43 @@ class NetworkChecks:
         else:
             outcome = await http_get(action, host, port, timeout=timeout, agent=_AGENT)
         return outcome.healthy
+
+
+async def _database_serves(database: Database, host: str, port: int, timeout: float) -> bool:
+    try:
+        async with asyncio.timeout(timeout), connection(host, port) as (reader, writer):
+            return await _ASKING[database](reader, writer)
+    except (OSError, TimeoutError, EOFError, asyncio.LimitOverrunError):
+        return False
+
+
+async def _postgresql(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    writer.write(_POSTGRESQL_STARTUP)
+    kind = await reader.readexactly(1)
+    if kind != b"E":
+        # It asks who we are, or for an older version of the protocol.
+        return kind in (b"R", b"v")
+    length = int.from_bytes(await reader.readexactly(4), "big") - 4
+    fields = await reader.readexactly(min(max(length, 0), _LONGEST_ERROR))
+    return b"\0C57P03\0" not in fields
+
+
+async def _mysql(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> bool:
+    # The server speaks first: length, number and kind of its packet, then the code of an error.
+    packet = await reader.readexactly(7)
+    if packet[4] == _MYSQL_ERROR:
+        return int.from_bytes(packet[5:7], "little") != _MYSQL_SHUTTING_DOWN
+    return packet[4] == _MYSQL_HANDSHAKE
+
+
+async def _redis(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+    writer.write(b"PING\r\n")
+    answer = await reader.readuntil(b"\r\n")
+    return answer.startswith((b"+", b"-")) and not answer.startswith(b"-LOADING")
+
+
+_ASKING: dict[Database, Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bool]]] = {
+    Database.POSTGRESQL: _postgresql,
+    Database.MYSQL: _mysql,
+    Database.REDIS: _redis,
+}

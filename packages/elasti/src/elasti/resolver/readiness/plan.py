@@ -4,11 +4,15 @@ The plan of a pod is the list of probes that a resolver can run over the network
 all (commands inside a container, conditions that another controller sets, a probe that names a host of its
 own), the plan says why, and only the pod's Ready condition counts. A host of its own is refused because the
 resolver must not become a way to reach places that the pod's author cannot.
+
+A database may be asked in its own words instead (`wake.probe: Protocol`); what a port speaks is read from its
+`appProtocol`, its name or its number.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 from typing import TypeAlias
 
 from kubeloop.objects.core import Container, GrpcAction, HttpGetAction, Pod, Probe, TcpSocketAction
@@ -16,17 +20,41 @@ from kubeloop.objects.core import Container, GrpcAction, HttpGetAction, Pod, Pro
 # A timeout is the pod author's choice, and the connections are every tenant's.
 _LONGEST_TIMEOUT = 30.0
 
-ProbeAction: TypeAlias = HttpGetAction | TcpSocketAction | GrpcAction
+
+class Database(enum.Enum):
+    """A protocol in which a server says whether it serves, with the names and the port it goes by."""
+
+    POSTGRESQL = (frozenset(("postgresql", "postgres", "pgsql", "pg")), 5432)
+    MYSQL = (frozenset(("mysql", "mariadb")), 3306)
+    REDIS = (frozenset(("redis", "valkey")), 6379)
+
+    @classmethod
+    def of_port(cls, *, app_protocol: str | None, name: str | None, port: int) -> Database | None:
+        """Read `appProtocol`, else the part of the name before its first dash, else the pod's port."""
+        said = ((app_protocol or "").lower() or (name or "").lower()).partition("-")[0]
+        known = [database for database in cls if said in database.value[0]]
+        return next(
+            iter(known or [database for database in cls if port == database.value[1]]), None
+        )
+
+
+ProbeAction: TypeAlias = HttpGetAction | TcpSocketAction | GrpcAction | Database
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlannedProbe:
-    """One probe that can be asked: where, how long to wait, and how often it must succeed."""
+    """One probe that can be asked: where, how long to wait, and how often it must succeed.
+
+    `delay` and `period` in seconds: what must have passed since the pod's port accepted, and between
+    two successes.
+    """
 
     action: ProbeAction
     port: int
     timeout: float = 1.0
     successes: int = 1
+    delay: float = 0.0
+    period: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,6 +63,12 @@ class ProbePlan:
 
     questions: tuple[PlannedProbe, ...] = ()
     only_ready: str = ""
+
+    @property
+    def only_connects(self) -> bool:
+        """Whether there are probes, and none of them asks more than for a connection."""
+        actions = [question.action for question in self.questions]
+        return bool(actions) and all(isinstance(action, TcpSocketAction) for action in actions)
 
 
 def plan_of(pod: Pod) -> ProbePlan:
@@ -68,4 +102,11 @@ def _question(probe: Probe, container: Container) -> PlannedProbe | str:
     if port is None:
         return f"asks port {action.port!r}, which the container does not have"
     timeout = min(float(probe.timeout_seconds), _LONGEST_TIMEOUT)
-    return PlannedProbe(action, port, timeout, max(probe.success_threshold, 1))
+    return PlannedProbe(
+        action,
+        port,
+        timeout,
+        max(probe.success_threshold, 1),
+        delay=float(probe.initial_delay_seconds),
+        period=float(max(probe.period_seconds, 1)),
+    )

@@ -2,7 +2,9 @@
 
     Ready           the pod's Ready condition, always enough.
     Auto            the port accepts, then the pod's own probes pass; or the Ready condition where they
-                    cannot be asked.
+                    cannot be asked, or only ask for a connection while the client does not speak HTTP:
+                    databases accept connections before they serve.
+    Protocol        the port accepts, then the database says that it serves; else as Auto.
     TCP             the port accepts.
 
 A pod that refused a connection must accept one again before anything else counts, Ready included: the
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from elasti.resolver.readiness.plan import ProbePlan
 
 
-ReadinessPolicy: TypeAlias = Literal["Auto", "Ready", "TCP"]
+ReadinessPolicy: TypeAlias = Literal["Auto", "Ready", "TCP", "Protocol"]
 
 
 class ReadinessStep(enum.Enum):
@@ -39,7 +41,10 @@ class ReadinessStep(enum.Enum):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReadinessFacts:
-    """What is known of a pod. `plan` is None before it was read; `passed`: all probes did."""
+    """What is known of a pod. `plan` is None before it was read; `passed`: all probes did.
+
+    `is_http`: the client that waits speaks HTTP or gRPC.
+    """
 
     policy: ReadinessPolicy
     ready: bool
@@ -47,6 +52,7 @@ class ReadinessFacts:
     accepts: bool = False
     plan: ProbePlan | None = None
     passed: bool = False
+    is_http: bool = True
 
 
 def next_step(facts: ReadinessFacts) -> ReadinessStep:
@@ -61,12 +67,13 @@ def next_step(facts: ReadinessFacts) -> ReadinessStep:
         return ReadinessStep.CONNECT
     if facts.policy == "TCP" or facts.passed:
         return ReadinessStep.RELEASE
-    return _by_plan(facts.plan)
+    return _by_plan(facts.plan, is_http=facts.is_http)
 
 
-def _by_plan(plan: ProbePlan | None) -> ReadinessStep:
+def _by_plan(plan: ProbePlan | None, *, is_http: bool) -> ReadinessStep:
     if plan is None:
         return ReadinessStep.LEARN
-    if plan.only_ready:
+    if plan.only_ready or (plan.only_connects and not is_http):
         return ReadinessStep.AWAIT_READY
+    # Without a probe a pod is Ready as soon as it runs, which says less than a connection.
     return ReadinessStep.PROBE if plan.questions else ReadinessStep.RELEASE

@@ -4,6 +4,9 @@ Each pod that is probed has a task of its own, which does what `policy.next_step
 until the port accepts, then run the pod's probes one at a time until all have passed. The pod is read once,
 while its port is still being tried. Nothing is probed while no connection is held, and no pod whose Ready
 condition is true.
+
+A probe's initialDelaySeconds is counted from the connection that the port accepted first, since a pod says
+only later when its container started; the kubelet, which knows, may find it Ready before.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from elasti.resolver.readiness.checks import PodChecks, Reachability
-from elasti.resolver.readiness.plan import ProbePlan
+from elasti.resolver.readiness.plan import Database, PlannedProbe, ProbePlan
 from elasti.resolver.readiness.policy import ReadinessFacts, ReadinessStep, next_step
 from kubeloop.aio.tasks import finish
 
@@ -47,13 +50,16 @@ class PodReader(Protocol):
 class ProbeTarget:
     """A pod that is waited for: what counts as serving, whose probes to ask, and what it did.
 
-    One that refused a connection must accept one before anything else counts.
+    One that refused a connection must accept one before anything else counts. `is_http`: so speaks the
+    client that waits; `database`: what the port speaks.
     """
 
     policy: ReadinessPolicy
     pod: PodName | None = None
     ready: bool = False
     has_refused: bool = False
+    is_http: bool = True
+    database: Database | None = None
 
 
 class Prober:
@@ -108,7 +114,9 @@ class Prober:
 
     async def _follow(self, address: UpstreamAddress, target: ProbeTarget) -> None:
         reading: asyncio.Task[ProbePlan] | None = None
-        if target.policy == "Auto" and target.pod is not None and not target.ready:
+        asks_database = target.policy == "Protocol" and target.database is not None
+        asks_pod = target.policy in ("Auto", "Protocol") and not asks_database
+        if asks_pod and target.pod is not None and not target.ready:
             reading = asyncio.get_running_loop().create_task(self._pods.plan(target.pod))
         try:
             if await self._until_it_serves(address, target, reading):
@@ -123,8 +131,14 @@ class Prober:
         """Return whether it serves; False: only the Ready condition can tell."""
         # A change of the Ready condition does not come here: it changes the probe target.
         facts = ReadinessFacts(
-            policy=target.policy, ready=target.ready, has_refused=target.has_refused
+            policy=target.policy,
+            ready=target.ready,
+            has_refused=target.has_refused,
+            is_http=target.is_http,
         )
+        if target.policy == "Protocol" and target.database is not None:
+            asks = PlannedProbe(target.database, address.port)
+            facts = dataclasses.replace(facts, plan=ProbePlan((asks,)))
         loop = asyncio.get_running_loop()
         began = loop.time()
         while True:
@@ -146,7 +160,7 @@ class Prober:
                     facts = dataclasses.replace(facts, plan=plan)
                 case ReadinessStep.PROBE:
                     assert facts.plan is not None
-                    await self._until_all_pass(address.host, facts.plan)
+                    await self._until_all_pass(address.host, facts.plan, accepted=began)
                     facts = dataclasses.replace(facts, passed=True)
 
     async def _until_it_accepts(self, address: UpstreamAddress) -> None:
@@ -158,10 +172,15 @@ class Prober:
                 return
             await asyncio.sleep(max(INTERVAL - (loop.time() - began), 0.001))
 
-    async def _until_all_pass(self, host: str, plan: ProbePlan) -> None:
+    async def _until_all_pass(self, host: str, plan: ProbePlan, *, accepted: float) -> None:
+        loop = asyncio.get_running_loop()
         for question in plan.questions:
+            await asyncio.sleep(max(accepted + question.delay - loop.time(), 0.0))
             passed = 0
             while passed < question.successes:
+                if passed:
+                    # A threshold of three successes means three periods, and not three packets.
+                    await asyncio.sleep(question.period)
                 if await self._checks.ask(host, question):
                     passed += 1
                 else:

@@ -324,7 +324,16 @@ class WakeablePort:
         return self._endpoints[address].ready or address in self._proven
 
     def _probe_targets(self) -> Iterable[tuple[UpstreamAddress, ProbeTarget]]:
-        policy = self._service.wake.probe
+        first = self.hold.first
         for address, endpoint in self._endpoints.items():
-            refused = address in self._refused
-            yield address, ProbeTarget(policy, endpoint.pod, endpoint.ready, refused)
+            yield (
+                address,
+                ProbeTarget(
+                    self._service.wake.probe,
+                    endpoint.pod,
+                    endpoint.ready,
+                    has_refused=address in self._refused,
+                    is_http=first is None or first.is_http,
+                    database=endpoint.database,
+                ),
+            )

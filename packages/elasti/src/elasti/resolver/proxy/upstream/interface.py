@@ -79,6 +79,10 @@ class HeldConnection(Protocol):
     def held_since(self) -> float | None:
         """The loop's time at which it began to wait; kept by one that comes back from a pod."""
 
+    @property
+    def is_http(self) -> bool:
+        """Whether it speaks HTTP or gRPC, as far as its bytes or its port say."""
+
     def client(self) -> str:
         """Return who waits, printable and short: the address, and what HTTP/1 asks for."""
 

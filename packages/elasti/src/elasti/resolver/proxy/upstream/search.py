@@ -33,6 +33,7 @@ class UpstreamSearch(abc.ABC):
 
     # Whether the connection must be new and is never given back.
     fresh: ClassVar[bool] = True
+    is_http: ClassVar[bool] = True
     _transport: asyncio.Transport | None
 
     def __init__(self, handler: PortHandler) -> None:
