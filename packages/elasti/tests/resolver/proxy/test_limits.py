@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 
 import pytest
 from tests.resolver.proxy.memory_upstream import MemoryUpstream
@@ -305,6 +306,19 @@ async def test_the_shares_of_a_closed_port_are_given_back(rig):
     assert shares.free == before
     for other in aside:
         other.close()
+
+
+async def test_a_connection_counts_before_its_transport_is_there(rig):
+    # A listener closes handlers that have none, and must not close that of one that is being accepted.
+    before = rig.handler.connections
+    protocol = rig.handler()
+    assert rig.handler.connections == before + 1
+    client, server = socket.socketpair()
+    transport, _ = await asyncio.get_running_loop().create_connection(lambda: protocol, sock=server)
+    assert rig.handler.connections == before + 1
+    client.close()
+    await eventually(lambda: rig.handler.connections == before)
+    transport.close()
 
 
 async def test_the_ports_of_a_service_share_what_it_may_have():

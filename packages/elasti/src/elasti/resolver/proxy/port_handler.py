@@ -112,9 +112,8 @@ class PortHandler:
     """
 
     __slots__ = (
-        "_quota", "_refusals", "_transports", "accepts", "buffer", "clients", "limits", "memory", "now", "pods",
-        "pool",
-        "protocol", "statistics", "sweeper", "upstream",
+        "_quota", "_refusals", "_transports", "accepts", "buffer", "clients", "connections", "limits", "memory",
+        "now", "pods", "pool", "protocol", "statistics", "sweeper", "upstream",
     )  # fmt: skip
 
     def __init__(
@@ -142,6 +141,9 @@ class PortHandler:
         self.clients, self.pods = self._quota.clients, self._quota.pods
         self.memory = self._quota.memory
         self._transports: set[asyncio.Transport] = set()
+        # From when a connection is admitted, which is before its transport is there: a handler that has
+        # one is not to be closed.
+        self.connections = 0
 
     def __call__(self) -> BufferedClientProtocol:
         """Return the protocol for a connection that is being accepted."""
@@ -154,14 +156,10 @@ class PortHandler:
     def __repr__(self) -> str:
         return f"<PortHandler {self.protocol.value} {self.statistics!r}>"
 
-    @property
-    def connections(self) -> int:
-        """How many connections of clients this port has."""
-        return len(self._transports)
-
     def admits(self) -> bool:
         """Take room for another connection, which `leaves` gives back; False where there is none."""
         if self.clients.take():
+            self.connections += 1
             return True
         self.statistics.refused += 1
         return False
@@ -179,6 +177,7 @@ class PortHandler:
         """Count it out."""
         self.statistics.connections -= 1
         self._transports.discard(transport)
+        self.connections -= 1
         self.clients.give()
 
     def close(self) -> None:
