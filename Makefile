@@ -42,7 +42,7 @@ demo: $(READY) ## Show the whole loop on a dev cluster: asleep, woken by request
 
 test: $(READY) ## Run the tests of the three packages, the docs and the examples
 	$(RETRY) $(BIN)/pytest --ignore=tests/conformance --ignore=tests/e2e --ignore=tests/chart --ignore=tests/browser \
-		-m 'not controlplane and not realcluster' $(PYTEST_ARGS)
+		-m 'not controlplane and not realcluster and not distribution' $(PYTEST_ARGS)
 
 conformance: $(READY) ## Run one suite on devkube and on a real control plane, and all that needs the latter
 	$(RETRY) $(BIN)/pytest tests/conformance $(PYTEST_ARGS)
@@ -115,6 +115,7 @@ dist: $(READY) charttools ## Make a release's files: wheels, sdists, chart, SBOM
 
 dist-try: $(READY) charttools ## Build them twice and compare; install the wheels into an empty place, run the demo
 	$(BIN)/python hack/dist.py try
+	$(BIN)/pytest packages -m distribution
 
 version: $(READY) ## Write VERSION into the three packages and the chart
 	$(BIN)/python hack/dist.py version

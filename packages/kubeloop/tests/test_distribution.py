@@ -21,7 +21,7 @@ REPOSITORY = PACKAGE.parents[1]
 # A module that only pytest can load, as its plugin.
 PYTEST_ONLY = {"kubeloop.testing.plugin"}
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.distribution, pytest.mark.timeout(600)]
 
 
 def run(*command: str | Path, cwd: Path | None = None) -> str:

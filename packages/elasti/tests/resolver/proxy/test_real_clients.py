@@ -45,20 +45,20 @@ async def test_curl_reuses_its_connection(rig, web):
 
 
 @pytest.mark.parametrize("query", ["", "?chunked"])
-async def test_curl_downloads_a_hundred_megabytes(rig, web, tmp_path, query):
+async def test_curl_downloads_32_megabytes(rig, web, tmp_path, query):
     target = tmp_path / "down"
-    await curl(rig, f"/down/104857600{query}", "-o", str(target))
-    expected = hashlib.sha256(bytes(range(256)) * 409_600).hexdigest()
+    await curl(rig, f"/down/33554432{query}", "-o", str(target))
+    expected = hashlib.sha256(bytes(range(256)) * 131_072).hexdigest()
     assert hashlib.sha256(target.read_bytes()).hexdigest() == expected
 
 
 @pytest.mark.parametrize("fields", [(), ("-H", "Transfer-Encoding: chunked")])
-async def test_curl_uploads_a_hundred_megabytes(rig, web, tmp_path, fields):
+async def test_curl_uploads_32_megabytes(rig, web, tmp_path, fields):
     source = tmp_path / "up"
-    source.write_bytes(bytes(range(256)) * 409_600)
+    source.write_bytes(bytes(range(256)) * 131_072)
     answer = await curl(rig, "/up", "-T", str(source), *fields)
     expected = hashlib.sha256(source.read_bytes()).hexdigest()
-    assert answer == b"104857600 " + expected.encode() + b"\n"
+    assert answer == b"33554432 " + expected.encode() + b"\n"
 
 
 async def test_curl_that_is_interrupted_frees_everything(rig, web):
