@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SITE := build/venv-docs/.ready
 CODE := packages tests examples benchmarks hack conftest.py
 PACKAGES := $(foreach name,kubeloop devkube elasti,--editable packages/$(name))
 # Tests wait about as much as they work, so there is one worker more than there are cores. Each begins
@@ -25,8 +26,8 @@ FUZZ_SECONDS ?= 600
 .DEFAULT_GOAL := help
 PYTHONS ?= python3.12 python3.13 python3.14
 
-.PHONY: help demo test conformance e2e browser fuzz soak test-pythons check lint types layers format spec image bench \
-	controlplane charttools chart chart-docs dist dist-try version workflows realcluster realcluster-test lock clean
+.PHONY: help demo test conformance e2e browser fuzz soak test-pythons check lint types layers generate docs format spec image \
+	bench controlplane charttools chart chart-docs dist dist-try version workflows realcluster realcluster-test lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | sed 's/:.*## /\t/' | expand -t 18
@@ -78,7 +79,20 @@ types: $(READY) ## Check types (mypy --strict)
 layers: $(READY) ## Check the import contracts (.importlinter) and that generated files are current
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python hack/conformance_table.py --check
-	$(BIN)/python hack/metrics_reference.py --check
+	$(BIN)/python hack/reference.py --check
+
+generate: $(READY) ## Make the generated pages of docs/ again
+	$(BIN)/python hack/conformance_table.py
+	$(BIN)/python hack/reference.py
+
+# Its tools are in an environment of their own: they are not needed to work on the code.
+$(SITE): requirements-docs.lock
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/pip install --quiet --requirement requirements-docs.lock
+	@touch $@
+
+docs: $(SITE) ## Make the site in build/site; fails on a dead link, and on what is loaded from elsewhere
+	$(<D)/bin/python hack/site.py
 
 format: $(READY) ## Format the code and fix what ruff can fix
 	$(BIN)/ruff check --fix-only $(CODE)
@@ -117,8 +131,9 @@ dist-try: $(READY) charttools ## Build them twice and compare; install the wheel
 	$(BIN)/python hack/dist.py try
 	$(BIN)/pytest packages -m distribution
 
-version: $(READY) ## Write VERSION into the three packages and the chart
+version: $(READY) ## Write VERSION into the three packages, the chart and the reference
 	$(BIN)/python hack/dist.py version
+	$(BIN)/python hack/reference.py
 
 workflows: ## Lint the GitHub workflows (actionlint), where the tool is built
 	@actionlint=$$(hack/charttools/build --where)/actionlint; if test -x $$actionlint; then $$actionlint; \
@@ -136,6 +151,8 @@ lock: $(READY) ## Pin the development dependencies again
 		--find-links build/wheels --no-emit-package kubeloop --no-emit-package devkube \
 		--group dev --upgrade --output-file requirements-dev.lock \
 		packages/kubeloop/pyproject.toml packages/devkube/pyproject.toml packages/elasti/pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --no-annotate --no-header --no-emit-index-url \
+		--group docs --upgrade --output-file requirements-docs.lock
 
 clean: ## Remove what the targets made here
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

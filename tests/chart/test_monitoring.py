@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hack.metrics_reference import reference
+from hack import reference
 from tests.chart.rendering import CHART, found, render
 from tests.controlplane.binaries import Settings
 from tests.controlplane.plugin import give_up
@@ -29,7 +29,7 @@ _ADDED = {"pod", "instance", "le"}
 def reported() -> dict[str, set[str]]:
     """The labels of all series of both programs, by name, with those that a histogram consists of."""
     found: dict[str, set[str]] = {}
-    for name, kind, labels in _ROW.findall(reference()):
+    for name, kind, labels in _ROW.findall(reference.metrics()):
         for part in ("_bucket", "_sum", "_count") if kind == "histogram" else ("",):
             found[name + part] = {*re.findall(r"\w+", labels)}
     return found

@@ -1,0 +1,48 @@
+"""The site has every page, once; `make docs` makes it, and fails on links that lead nowhere."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hack.site import api_pages, inside
+
+ROOT = Path(__file__).parents[2]
+CONFIG = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
+
+
+def navigation(entry: Any) -> Iterator[str]:
+    if isinstance(entry, str):
+        yield entry
+    elif isinstance(entry, dict):
+        for inner in entry.values():
+            yield from navigation(inner)
+    else:
+        for inner in entry:
+            yield from navigation(inner)
+
+
+def test_every_page_is_in_the_navigation_once():
+    written = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    assert sorted(navigation(CONFIG["nav"])) == sorted(written | set(api_pages())), (
+        "name the page in zensical.toml"
+    )
+
+
+def test_the_site_has_two_tabs():
+    assert [name for entry in CONFIG["nav"] for name in entry] == ["Elasti", "kubeloop"]
+
+
+def test_the_api_reference_has_what_a_package_shows():
+    pages = api_pages()
+    assert "::: kubeloop.client.client.Client\n" in pages["kubeloop/api/client.md"]
+    assert "::: kubeloop.objects.selectors\n" in pages["kubeloop/api/objects.md"]
+
+
+def test_links_that_leave_the_pages_are_named_by_their_path(tmp_path: Path):
+    page = ROOT / "docs" / "guide" / "controllers.md"
+    text = inside(page)
+    assert "[Informers](informers.md)" in text
+    assert "`examples/websites.py`, 170 lines" in text
