@@ -38,6 +38,10 @@ def controlplane_binaries(controlplane_settings: Settings, namespaces: None) -> 
         give_up(controlplane_settings, str(error))
 
 
+# How the reason of a skip begins that is meant in a CI job, too.
+ELSEWHERE = "played elsewhere"
+
+
 def give_up(settings: Settings, reason: str) -> NoReturn:
     """Skip the test, or fail it if this is a CI job: there a skip would go unseen."""
     if settings.ci:
@@ -70,11 +74,12 @@ def pytest_runtest_makereport(
     """Show logs under a failure, and let all the skips for want of means be one line.
 
     In a CI job there are none: a skip there is a failure, since nobody would see it. But what needs root
-    has a run of its own.
+    has a run of its own, and what is played elsewhere says so.
     """
     report = yield
     needs_root = item.get_closest_marker("needs_root") is not None and os.geteuid() != 0
-    is_means = report.skipped and not hasattr(report, "wasxfail") and not needs_root
+    is_meant = needs_root or ELSEWHERE in report.longreprtext
+    is_means = report.skipped and not hasattr(report, "wasxfail") and not is_meant
     if is_means and Settings.from_environ(os.environ).ci:
         report.outcome = "failed"
         report.longrepr = f"skipped in a CI job: {report.longreprtext}"

@@ -25,7 +25,7 @@ FEWEST_WRITES = 3
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
-async def test_killed_after_any_write_it_ends_well(
+async def test_killed_after_one_write_or_another_it_ends_well(
     rig: Rig, tmp_path: Path, request: pytest.FixtureRequest, scenario: Scenario
 ):
     real = request.node.callspec.params["rig"] == CONTROLPLANE

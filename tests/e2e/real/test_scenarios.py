@@ -15,7 +15,7 @@ import pytest
 
 from tests.controlplane.binaries import Binaries
 from tests.controlplane.binaries import Settings as RigSettings
-from tests.controlplane.plugin import give_up
+from tests.controlplane.plugin import ELSEWHERE, give_up
 from tests.e2e import running, settings, table
 from tests.e2e.environment import Environment
 from tests.e2e.real import proxies
@@ -87,7 +87,7 @@ async def test_nothing_is_lost(
             "a short run leaves it to the dev cluster, to the other proxy, or to full runs"
         )
         running.not_here(environment, scenario, e2e_settings, why)
-        return
+        pytest.skip(f"{ELSEWHERE}: {why}")
     try:
         await running.run(environment, scenario, e2e_settings, tmp_path)
     except BaseException:

@@ -36,7 +36,7 @@ async def hundred_services(trial: Trial) -> None:
 
 
 async def ten_thousand_held(trial: Trial) -> None:
-    """Ten thousand requests wait at one Service, and all of them are answered."""
+    """Thousands of requests wait at one Service at once, and all of them are answered."""
     # The app starts when everybody is there, so that they really are held all at once.
     everybody = trial.directory / "everybody"
     app = await trial.sleeping_app(trial.new_app(start_when=everybody))

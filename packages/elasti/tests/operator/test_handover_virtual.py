@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
 import pytest
+from tests.operator import environment
 from tests.operator.environment import NAMESPACE, RESOLVER, Environment, FakeTrigger, Operator
 
 from elasti.api.names import (
@@ -239,6 +240,18 @@ async def test_deleting_a_sleeping_elastiservice_wakes_before_it_lets_go(env: En
         assert not env.published
         assert len(list(env.api.all("services"))) == 1, "the private Service goes"
     assert env.dark == []
+
+
+async def test_a_finalizer_waits_two_minutes_for_pods_and_no_longer(env, monkeypatch):
+    env.web()
+    async with asleep(env):
+        monkeypatch.setattr(environment, "POD_START", 3600.0)
+        env.api.delete("elastiservices", NAMESPACE, "web")
+        await asyncio.sleep(115)
+        assert env.es is not None
+        assert env.replicas == 1
+        await asyncio.sleep(30)  # the rest, and until nodes know that the resolver is out of rotation
+        assert env.es is None
 
 
 # Other writers

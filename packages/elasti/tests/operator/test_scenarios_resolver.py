@@ -62,7 +62,7 @@ async def test_without_a_ready_resolver_nothing_is_parked(rig: Rig, prometheus: 
         await rig.becomes("Proxy")
 
 
-async def test_many_sleepers_are_woken_one_after_another_when_resolvers_are_lost(rig: Rig):
+async def test_many_sleepers_are_all_woken_when_resolvers_are_lost(rig: Rig):
     names = [f"web-{number}" for number in range(6)]
     for name in names:
         await rig.web(replicas=0, name=name)
