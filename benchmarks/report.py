@@ -24,11 +24,11 @@ class Goal:
     def __str__(self) -> str:
         return f"{self.at} {_number(self.bound)}{'x' if self.of == 'ratio' else ''}"
 
-    def is_met(self, value: float, ratio: float | None) -> bool | None:
-        """Whether the figure meets the goal; None where there is no reference to compare with."""
+    def is_met(self, value: float, ratio: float | None) -> bool:
+        """Whether the figure meets the goal; not where there is no reference to compare with."""
         figure = value if self.of == "value" else ratio
         if figure is None:
-            return None
+            return False
         return figure >= self.bound if self.at == ">=" else figure <= self.bound
 
 
@@ -75,7 +75,7 @@ class Figure:
 
     @property
     def ok(self) -> bool | None:
-        """Whether the goal is met; None without one, or without a reference that it needs."""
+        """Whether the goal is met; None without one. One whose reference is missing is not met."""
         return self.goal.is_met(self.value, self.ratio) if self.goal else None
 
     def record(self) -> dict[str, object]:

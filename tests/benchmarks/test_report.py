@@ -43,8 +43,8 @@ def test_goals_bound_the_value_or_its_ratio(goal, ok: bool) -> None:
     assert Figure("x", [20.0], "s", reference=5.0, goal=goal).ok is ok
 
 
-def test_a_ratio_without_reference_is_neither_met_nor_missed() -> None:
-    assert Figure("x", [20.0], "s", goal=times_at_least(25)).ok is None
+def test_a_ratio_without_reference_is_missed() -> None:
+    assert Figure("x", [20.0], "s", goal=times_at_least(25)).ok is False
 
 
 def test_records_have_exactly_the_promised_fields(tmp_path: Path) -> None:

@@ -117,8 +117,10 @@ async def test_informers_of_metadata(kube: Kube) -> None:
         assert found.metadata.name == "w"
 
 
-@behaviour("kubeloop.informer-compaction", "An informer survives compaction and misses nothing")
-async def test_informers_survive_compaction(kube: Kube) -> None:
+@behaviour(
+    "kubeloop.informer-compaction", "An informer that lists again after a compaction misses nothing"
+)
+async def test_an_informer_that_lists_again_after_a_compaction_misses_nothing(kube: Kube) -> None:
     recorded = RecordedNotifications()
     factory = SharedInformerFactory(kube.client, namespace=kube.namespace)
     informer = factory.informer("v1/configmaps", dict, label_selector="mine=yes")

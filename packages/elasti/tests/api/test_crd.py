@@ -62,6 +62,16 @@ def test_every_field_of_kubeelasti_is_there():
         "probeResponse",
     } <= spec.keys()
     assert spec["minTargetReplicas"]["default"] == 1
+    nested = {
+        "scaleTargetRef": {"apiVersion", "kind", "name"},
+        "autoscaler": {"name", "type"},
+        "enabledPeriod": {"duration", "schedule"},
+    }
+    for name, fields in nested.items():
+        assert fields <= spec[name]["properties"].keys()
+    assert {"metadata", "type"} <= spec["triggers"]["items"]["properties"].keys()
+    answers = spec["probeResponse"]["items"]["properties"]
+    assert {"method", "path", "response", "headers"} & answers.keys(), answers.keys()
     status = schema()["properties"]["status"]["properties"]
     assert {"lastReconciledTime", "lastScaledUpTime", "mode"} <= status.keys()
 

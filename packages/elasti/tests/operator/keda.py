@@ -1,4 +1,4 @@
-"""KEDA's documented part, played: it reports a paused ScaledObject as paused, and scales it no more."""
+"""KEDA's part in a pause, played: it reports a paused ScaledObject as paused. It scales nothing."""
 
 from __future__ import annotations
 

@@ -250,7 +250,9 @@ async def test_a_finalizer_waits_two_minutes_for_pods_and_no_longer(env, monkeyp
         await asyncio.sleep(115)
         assert env.es is not None
         assert env.replicas == 1
-        await asyncio.sleep(30)  # the rest, and until nodes know that the resolver is out of rotation
+        await asyncio.sleep(
+            30
+        )  # the rest, and until nodes know that the resolver is out of rotation
         assert env.es is None
 
 
