@@ -63,7 +63,7 @@ def test_a_good_spec_has_no_problems():
         (
             {"triggers": [{"type": "prometeus"}]},
             "spec.triggers[0].type",
-            "unknown trigger 'prometeus'; did you mean 'prometheus'? (known: pods, prometheus)",
+            "unknown trigger 'prometeus'; did you mean 'prometheus'?",
         ),
         (
             {"triggers": [{"type": "pods", "metadata": {"metrics": "a", "threshold": 1}}]},

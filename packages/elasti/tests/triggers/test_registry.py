@@ -119,7 +119,7 @@ def test_the_crd_has_its_schema():
     (version,) = custom_resource_definition()["spec"]["versions"]
     trigger = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["triggers"]
     items = trigger["items"]
-    assert items["properties"]["type"]["enum"] == ["pods", "prometheus", "queue"]
+    assert items["properties"]["type"]["enum"] == list(trigger_types())
     assert items["properties"]["metadata"]["properties"]["queue"] == {"type": "string"}
     assert {
         "rule": "self.type != 'queue' || (has(self.metadata) && has(self.metadata.queue))",

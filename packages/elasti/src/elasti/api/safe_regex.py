@@ -34,8 +34,8 @@ _MEMORY = 1 << 17
 class ExpressionCompiler:
     """Compiles the expressions of one ElastiService, in the order of its fields."""
 
-    def __init__(self) -> None:
-        self._room = MOST_STATES
+    def __init__(self, most_states: int = MOST_STATES) -> None:
+        self._most = self._room = most_states
 
     def compile(self, expression: str) -> Finder:
         """Return what finds an expression in a value. Raises ValueError for one that cannot be used."""
@@ -43,18 +43,18 @@ class ExpressionCompiler:
         states = max(pattern.programsize, _LEAST_STATES)
         if states > self._room:
             raise ValueError(
-                f"{_shown(expression)} is too large with {states} states: the expressions of one"
-                f" ElastiService may have {MOST_STATES} together. Repeat less often (x{{1,100}} counts"
-                " a hundred times), or match by Exact or PathPrefix"
+                f"{_shown(expression)} is too large with {states} states: {self._most} are allowed, of"
+                " probeResponse in all rules together. Repeat less often (x{1,100} counts a hundred"
+                " times), or match by Exact or PathPrefix"
             )
         self._room -= states
         found: Finder = pattern.search
         return found
 
 
-def compile_safely(expression: str) -> Finder:
+def compile_safely(expression: str, *, most_states: int = MOST_STATES) -> Finder:
     """Return what finds one expression in a value. Raises ValueError for one that cannot be used."""
-    return ExpressionCompiler().compile(expression)
+    return ExpressionCompiler(most_states).compile(expression)
 
 
 def _compiled(expression: str) -> Any:

@@ -9,54 +9,43 @@ the time since the last reading without one.
 Clients create a labelled series at its first use. So a counter without any is at zero where its family is
 declared, or where a pod of this target has shown it; else its name is taken for a mistake.
 
-Pods run any tenant's code, so none may cost the others much: only so many are asked at once, of one target only a
-few, and within a time for all of them; what they serve is summed as it comes, a little at a time, and never
-held or decompressed.
+What pods serve is summed as it comes, a little at a time, and never held.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
-from collections.abc import Hashable, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import aiohttp
 import msgspec
 from msgspec import Meta
-from yarl import URL
 
 from elasti.triggers.registry import (
     ReadContext,
     ReaderSettings,
-    ScrapeTarget,
     TriggerMetadata,
     TriggerReader,
     TriggerReading,
     TriggerType,
 )
-from elasti.triggers.responses import ResponseTooLong, body_chunks
-from kubeloop.aio.tasks import TimeBudget, parallelize_until
+from elasti.triggers.responses import (
+    PodQueries,
+    UnusableResponse,
+    body_chunks,
+    pod_session,
+    refuse_packed,
+)
+from kubeloop.aio.tasks import TimeBudget
 from kubeloop.metrics.reader import MetricSum, NotExposition
 
-_TIMEOUT = 5.0
-_TOGETHER = 10.0
-_AT_ONCE = 32
-_OF_ONE_TARGET = 4
+if TYPE_CHECKING:
+    import aiohttp
+
 _MAX_BYTES = 16 << 20
-_HOPS = 3
-_REDIRECTS = frozenset((301, 302, 303, 307, 308))
-_UNPACKED = {"Accept-Encoding": "identity"}
+_REDIRECTS = 3
 _AT_A_STRETCH = 0.005
-
-
-class Redirected(Exception):
-    """A pod redirects elsewhere, and it is not followed."""
-
-
-class Compressed(Exception):
-    """A pod packed its answer, unasked: a little of it may be very much."""
 
 
 class PodsMetadata(TriggerMetadata, frozen=True):
@@ -137,23 +126,10 @@ def _grown(before: float | None, now: float) -> float:
 
 
 class PodsReader(TriggerReader):
-    """Reads pods; remembers counters between readings, by trigger.
+    """Reads pods; remembers counters between readings, by trigger."""
 
-    `timeout`: seconds for one pod; `together`: for all of a target's. `at_once`: how many are asked.
-    """
-
-    def __init__(
-        self,
-        session: aiohttp.ClientSession,
-        *,
-        timeout: float = _TIMEOUT,
-        together: float = _TOGETHER,
-        at_once: int = _AT_ONCE,
-    ) -> None:
-        self._session = session
-        self._timeout = aiohttp.ClientTimeout(total=timeout)
-        self._together = together
-        self._gate = asyncio.Semaphore(at_once)
+    def __init__(self, queries: PodQueries) -> None:
+        self._queries = queries
         self._counters: dict[Hashable, CounterState] = {}
         self._shown: set[Hashable] = set()
 
@@ -165,15 +141,16 @@ class PodsReader(TriggerReader):
             none = TriggerReading(error="there is no pod to ask", pending=True)
             return TriggerReading(0.0) if context.asleep else none
         now = asyncio.get_running_loop().time()
-        answers = await self._answers(metadata, pods)
-        failed = [answer for answer in answers if isinstance(answer, str)]
-        if failed:
-            return TriggerReading(error=failed[0])
-        sums = {
-            pod.identity: answer
-            for pod, answer in zip(pods, answers, strict=True)
-            if isinstance(answer, MetricSum)
-        }
+
+        async def summed(response: aiohttp.ClientResponse) -> MetricSum:
+            return await _summed(response, metadata)
+
+        answers = await self._queries.ask(
+            pods, metadata.port, metadata.path, summed, redirects=_REDIRECTS
+        )
+        if isinstance(answers, str):
+            return TriggerReading(error=answers)
+        sums = {pod.identity: answer for pod, answer in zip(pods, answers, strict=True)}
         if metadata.is_counter and any(answer.is_declared for answer in sums.values()):
             self._shown.add(key)
         absent = 0.0 if key in self._shown else None
@@ -191,23 +168,6 @@ class PodsReader(TriggerReader):
         before, self._counters[key] = self._counters.get(key), CounterState(now, values)
         return rate(before, now, values)
 
-    async def _answers(
-        self, metadata: PodsMetadata, pods: Sequence[ScrapeTarget]
-    ) -> Sequence[MetricSum | str]:
-        """Ask all pods, a few at a time; where they take too long together, say so."""
-        answers: list[MetricSum | str] = [""] * len(pods)
-
-        async def ask(index: int) -> None:
-            async with self._gate:
-                answers[index] = await self._scrape(metadata, pods[index])
-
-        try:
-            async with asyncio.timeout(self._together):
-                await parallelize_until(_OF_ONE_TARGET, len(pods), ask)
-        except TimeoutError:
-            return [f"its {len(pods)} pods did not all answer within {self._together:g} s"]
-        return answers
-
     def forget(self, key: Hashable) -> None:
         """Drop the counters of a trigger."""
         self._counters.pop(key, None)
@@ -215,69 +175,27 @@ class PodsReader(TriggerReader):
 
     async def close(self) -> None:
         """Close connections."""
-        await self._session.close()
-
-    async def _scrape(self, metadata: PodsMetadata, pod: ScrapeTarget) -> MetricSum | str:
-        """Return what a pod answered, or why it did not."""
-        port = pod.port(metadata.port)
-        if port is None:
-            return f"the Service has no port {metadata.port!r} to read metrics from"
-        try:
-            return await self._fetch(pod.address, port, metadata)
-        except TimeoutError:
-            return f"pod {pod.address} did not answer in time at port {port}"
-        except (aiohttp.ClientError, OSError) as error:
-            return f"pod {pod.address} cannot be asked at port {port}: {error}"
-        except (NotExposition, ResponseTooLong, Redirected, Compressed) as error:
-            return f"pod {pod.address}: {error}"
-
-    async def _fetch(self, address: str, port: int, metadata: PodsMetadata) -> MetricSum:
-        host = f"[{address}]" if ":" in address else address
-        url = URL(f"http://{host}:{port}{metadata.path}")
-        for _ in range(_HOPS):
-            async with self._session.get(
-                url, timeout=self._timeout, allow_redirects=False, headers=_UNPACKED
-            ) as response:
-                if response.status not in _REDIRECTS:
-                    response.raise_for_status()
-                    return await _summed(response, metadata)
-                url = _redirect_within(response)
-        raise Redirected(f"more than {_HOPS} redirects from {metadata.path}")
+        await self._queries.close()
 
 
 async def _summed(response: aiohttp.ClientResponse, metadata: PodsMetadata) -> MetricSum:
     """Read an answer to its end, letting others have their turn in between."""
-    if (packed := response.headers.get("Content-Encoding", "identity")) != "identity":
-        raise Compressed(
-            f"it answers with Content-Encoding {packed[:40]!r}, which was not asked for"
-        )
+    response.raise_for_status()
+    refuse_packed(response)
     summed, budget = MetricSum(metadata.metric, metadata.accepts), TimeBudget(_AT_A_STRETCH)
-    async for piece in body_chunks(response, limit=_MAX_BYTES):
-        summed.feed(piece)
-        if budget.spent():
-            await budget.rest()
-    summed.end()
+    try:
+        async for piece in body_chunks(response, limit=_MAX_BYTES):
+            summed.feed(piece)
+            if budget.spent():
+                await budget.rest()
+        summed.end()
+    except NotExposition as error:
+        raise UnusableResponse(str(error)) from None
     return summed
 
 
-def _redirect_within(response: aiohttp.ClientResponse) -> URL:
-    """Return where a pod redirects to on itself; no pod may send the operator to other addresses."""
-    location = response.headers.get("Location", "")
-    with contextlib.suppress(ValueError):
-        url = response.url.join(URL(location))
-        if url.origin() == response.url.origin():
-            return url
-    raise Redirected(f"it redirects to {location!r}, and metrics are read from pods only")
-
-
 def _make_reader(_settings: ReaderSettings) -> PodsReader:
-    session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=_AT_ONCE),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
-        trust_env=False,
-    )
-    return PodsReader(session)
+    return PodsReader(PodQueries(pod_session()))
 
 
 TRIGGER = TriggerType(name="pods", metadata=PodsMetadata, reader=_make_reader)

@@ -1,0 +1,229 @@
+"""Triggers that ask pods whether they are busy: what says so, and what keeps a target awake instead."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from elasti.triggers.http import HttpMetadata, HttpReader, number_at
+from elasti.triggers.registry import ReadContext, ScrapeTarget, TriggerReading, read_metadata
+from elasti.triggers.responses import PodQueries, UnusableResponse, pod_session
+
+
+def metadata(**fields: Any) -> HttpMetadata:
+    found = read_metadata("http", {"path": "/busy", **fields})
+    assert isinstance(found, HttpMetadata)
+    return found
+
+
+class FakePod:
+    """A pod that answers `/busy` as the test says, and counts what is asked of `/elsewhere`."""
+
+    def __init__(self) -> None:
+        self.body: bytes | str = "{}"
+        self.status = 200
+        self.headers: dict[str, str] = {}
+        self.may_answer = asyncio.Event()
+        self.may_answer.set()
+        self.elsewhere = 0
+        self.port = 0
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[FakePod]:
+        async def busy(_request: web.Request) -> web.Response:
+            await self.may_answer.wait()
+            body = self.body.encode() if isinstance(self.body, str) else self.body
+            return web.Response(body=body, status=self.status, headers=self.headers)
+
+        async def elsewhere(_request: web.Request) -> web.Response:
+            self.elsewhere += 1
+            return web.Response(text="0")
+
+        app = web.Application()
+        app.router.add_get("/busy", busy)
+        app.router.add_get("/elsewhere", elsewhere)
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        self.port = runner.addresses[0][1]
+        try:
+            yield self
+        finally:
+            await runner.cleanup()
+
+    @property
+    def endpoint(self) -> ScrapeTarget:
+        return ScrapeTarget(f"pod-{self.port}", "127.0.0.1", (("http", self.port),))
+
+
+async def read(
+    asked: HttpMetadata, *pods: FakePod, asleep: bool = False, **limits: float
+) -> TriggerReading:
+    return await read_from(asked, [pod.endpoint for pod in pods], asleep=asleep, **limits)
+
+
+async def read_from(
+    asked: HttpMetadata, pods: Sequence[ScrapeTarget], *, asleep: bool = False, **limits: float
+) -> TriggerReading:
+    reader = HttpReader(PodQueries(pod_session(), **limits))  # type: ignore[arg-type]  # at_once is not among them
+    try:
+        context = ReadContext(key="k", cooldown=60.0, pods=lambda: pods, asleep=asleep)
+        return await reader.read(asked, context)
+    finally:
+        await reader.close()
+
+
+# What says that a pod is busy
+
+
+@pytest.mark.parametrize(("status", "value"), [(423, 1.0), (200, 0.0), (204, 0.0)])
+async def test_a_status_says_that_a_pod_is_busy(status: int, value: float):
+    async with FakePod().running() as pod:
+        pod.status = status
+        assert (await read(metadata(busyStatus=423), pod)).value == value
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer", "value"),
+    [
+        ('{"jobs": {"running": 3}}', "/jobs/running", 3.0),
+        ('{"busy": true}', "/busy", 1.0),
+        ('{"busy": false}', "/busy", 0.0),
+        ('{"sessions": []}', "/sessions", 0.0),
+        ('[{"kernel": 1}, {"kernel": 2}]', "", 2.0),
+        ('[{"kernel": 7}]', "/0/kernel", 7.0),
+        ('{"a/b": {"~": 2.5}}', "/a~1b/~0", 2.5),
+        ('{"": 4}', "/", 4.0),
+        ("17", "", 17.0),
+    ],
+)
+async def test_a_pointer_names_the_number(body: str, pointer: str, value: float):
+    async with FakePod().running() as pod:
+        pod.body = body
+        assert (await read(metadata(pointer=pointer), pod)).value == value
+
+
+@pytest.mark.parametrize(
+    ("body", "value"), [('{"status": "alive"}', 1.0), ('{"status":"expired"}', 0.0), ("", 0.0)]
+)
+async def test_an_expression_is_looked_for_in_the_body(body: str, value: float):
+    async with FakePod().running() as pod:
+        pod.body = body
+        assert (await read(metadata(expression=r'"status":\s*"alive"'), pod)).value == value
+
+
+async def test_pods_are_summed():
+    async with FakePod().running() as one, FakePod().running() as two:
+        one.body, two.body = '{"n": 1}', '{"n": 2}'
+        assert (await read(metadata(pointer="/n"), one, two)).value == 3.0
+
+
+async def test_without_pods_only_a_sleeping_target_is_idle():
+    assert (await read(metadata(busyStatus=503), asleep=True)).value == 0.0
+    assert (await read(metadata(busyStatus=503))).pending
+
+
+# What keeps the target awake
+
+
+@pytest.mark.parametrize(
+    ("fields", "answer", "words"),
+    [
+        ({"pointer": "/n"}, {"body": "<html>hello</html>"}, "is no JSON"),
+        ({"pointer": "/n"}, {"body": "[" * 60_000}, "is no JSON"),
+        ({"pointer": "/n"}, {"body": b"\xff\xfe"}, "is no JSON"),
+        ({"pointer": "/n"}, {"body": '{"m": 1}'}, "nothing at /n"),
+        ({"pointer": "/0/m"}, {"body": '{"m": 1}'}, "nothing at /0/m"),
+        ({"pointer": "/n"}, {"body": '{"n": "secret"}'}, "no number, but text"),
+        ({"pointer": "/n"}, {"body": '{"n": null}'}, "no number, but null"),
+        ({"pointer": "/n"}, {"body": "x" * 10_000_000}, "longer than 0.0625 MiB"),
+        ({"expression": "x"}, {"body": "y" * 10_000_000}, "longer than 0.0625 MiB"),
+        ({"pointer": "/n"}, {"status": 404}, "with 404; is that the path?"),
+        ({"busyStatus": 423}, {"status": 500}, "with 500; is that the path?"),
+        (
+            {"pointer": ""},
+            {"status": 302, "headers": {"Location": "/elsewhere"}},
+            "with 302, a redirect",
+        ),
+        (
+            {"pointer": "/n"},
+            {"body": gzip.compress(b'{"n": 0}'), "headers": {"Content-Encoding": "gzip"}},
+            "Content-Encoding 'gzip'",
+        ),
+    ],
+)
+async def test_what_cannot_be_used_is_an_error(
+    fields: dict[str, Any], answer: dict[str, Any], words: str
+):
+    async with FakePod().running() as pod, FakePod().running() as idle:
+        idle.body = '{"n": 0}'
+        for name, value in answer.items():
+            setattr(pod, name, value)
+        reading = await read(metadata(**fields), pod, idle)
+        assert words in reading.error
+        assert not reading.usable
+        assert "secret" not in reading.error, "a pod's words are not for status"
+        assert pod.elsewhere == 0
+
+
+async def test_a_redirect_to_another_host_is_not_followed():
+    async with FakePod().running() as pod, FakePod().running() as other:
+        pod.status, pod.headers = (
+            307,
+            {"Location": f"http://127.0.0.1:{other.port}/elsewhere"},
+        )
+        assert "a redirect" in (await read(metadata(pointer=""), pod)).error
+        assert other.elsewhere == 0
+
+
+async def test_slow_pods_have_a_time():
+    async with FakePod().running() as pod:
+        pod.may_answer.clear()
+        assert "did not answer in time" in (await read(metadata(pointer=""), pod, timeout=0.1)).error
+        several = await read(metadata(pointer=""), *[pod] * 9, together=0.1)
+        assert several.error == "its 9 pods did not all answer within 0.1 s"
+        pod.may_answer.set()
+
+
+async def test_an_unreachable_pod_or_port_is_an_error():
+    nowhere = ScrapeTarget("p", "127.0.0.1", (("http", 1),))
+    assert "cannot be asked" in (await read_from(metadata(pointer=""), [nowhere])).error
+    unnamed = metadata(pointer="", port="admin")
+    assert "no port 'admin'" in (await read_from(unnamed, [nowhere])).error
+
+
+# What is refused in a spec
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({}, "exactly one of busyStatus, pointer or expression"),
+        ({"pointer": "", "busyStatus": 423}, "exactly one of"),
+        ({"pointer": "jobs"}, "pointer"),
+        ({"busyStatus": 42}, "busyStatus 42 is no status"),
+        ({"expression": "("}, "not a regular expression"),
+        ({"expression": "(a|b){400}"}, "too large"),
+        ({"busyStatus": 423, "path": "busy"}, "path"),
+        ({"busyStatus": 423, "port": 70000}, "port 70000"),
+        ({"busyStatus": 423, "threshold": "x"}, "threshold 'x'"),
+        ({"busystatus": 423}, "did you mean 'busyStatus'?"),
+        ({"expresion": "x"}, "did you mean 'expression'?"),
+    ],
+)
+def test_each_mistake_is_named(fields: dict[str, Any], words: str):
+    with pytest.raises(ValueError, match=words.replace("?", r"\?").replace("(", r"\(")):
+        metadata(**fields)
+
+
+def test_a_list_has_no_member_by_name():
+    with pytest.raises(UnusableResponse):
+        number_at([1, 2], "/length")
+    with pytest.raises(UnusableResponse):
+        number_at([1, 2], "/-1")
