@@ -12,7 +12,7 @@ import hashlib
 
 from tests.operator.keda import keda_on
 
-from elasti.operator.autoscalers.keda import PAUSED
+from elasti.triggers.keda import PAUSED
 from kubeloop.client import NotFound
 from kubeloop.objects.meta import JsonObject
 from tests.e2e import bundle

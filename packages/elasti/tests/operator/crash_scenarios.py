@@ -19,7 +19,7 @@ from tests.operator.recorder import Recorder
 
 from elasti.api.names import FINALIZER, PAUSED_BY_US_ANNOTATION, private_service_name
 from elasti.api.wire import ActivityReport
-from elasti.operator.autoscalers.keda import PAUSED
+from elasti.triggers.keda import PAUSED
 from kubeloop.aio.tasks import finish
 
 Scenario: TypeAlias = Callable[[Case, Point | None], Awaitable[None]]

@@ -20,7 +20,6 @@ from elasti.api.names import PRIVATE_LABEL
 from elasti.api.wire import ActivityReport
 from elasti.operator.autoscalers import AUTOSCALERS
 from elasti.operator.autoscalers.base import Autoscaler, Autoscalers
-from elasti.operator.autoscalers.keda import PAUSED
 from elasti.operator.dependencies import Dependencies
 from elasti.operator.handover.children import slice_names
 from elasti.operator.leader import Leader
@@ -32,6 +31,7 @@ from elasti.operator.wake import TargetWaker
 from elasti.operator.watch.caches import OperatorCaches
 from elasti.operator.watch.directory import Directory
 from elasti.operator.watch.targets import known_scale
+from elasti.triggers.keda import PAUSED
 from elasti.triggers.registry import (
     ReadContext,
     ReaderSettings,

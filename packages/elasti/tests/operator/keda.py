@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from tests.operator import kinds
 from tests.operator.servers import define
 
-from elasti.operator.autoscalers.keda import PAUSED, SCALED_OBJECTS
+from elasti.triggers.keda import PAUSED, SCALED_OBJECTS
 from kubeloop.client import Client
 from kubeloop.informer import SharedInformerFactory
 from kubeloop.objects.patches import MergePatch
@@ -48,6 +48,12 @@ class FakeKeda:
 
     async def annotations(self) -> dict[str, str]:
         return (await self.objects.get("web"))["metadata"].get("annotations") or {}
+
+    async def set_active(self, active: bool) -> None:
+        """Say that the scalers see work, or none."""
+        condition = {"type": "Active", "status": str(active)}
+        body = MergePatch({"status": {"conditions": [condition]}})
+        await self.objects.subresource("status").patch("web", body)
 
     async def _look(self, found: dict[str, Any]) -> None:
         paused = (found["metadata"].get("annotations") or {}).get(PAUSED) == "true"

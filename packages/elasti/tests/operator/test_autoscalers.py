@@ -9,7 +9,8 @@ from tests.operator.rig import FakePrometheus, Rig
 from tests.operator.servers import everywhere_fast
 
 from elasti.api.names import PAUSED_BY_US_ANNOTATION
-from elasti.operator.autoscalers.keda import PAUSED, PAUSED_REPLICAS, Keda
+from elasti.operator.autoscalers.keda import Keda
+from elasti.triggers.keda import PAUSED, PAUSED_REPLICAS
 
 pytestmark = [everywhere_fast, pytest.mark.timeout(180)]
 

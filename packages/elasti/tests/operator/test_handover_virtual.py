@@ -20,7 +20,7 @@ from elasti.api.names import (
 )
 from elasti.api.wire import ActivityReport, WakeOutcome
 from elasti.operator.autoscalers.base import Autoscaler
-from elasti.operator.autoscalers.keda import PAUSED
+from elasti.triggers.keda import PAUSED
 from kubeloop.testing.fake_errors import api_error
 from tests.waiting import eventually
 

@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 from tests.controllers.support import eventually
+from tests.operator import kinds
 from tests.operator.accounts import Account, confined_operator
 from tests.operator.fakes import RESOLVER_NAMESPACE
 from tests.operator.keda import KEDA, keda_on
 from tests.operator.rig import FakePrometheus, Rig
-from tests.operator.servers import everywhere_fast
+from tests.operator.servers import define, everywhere_fast
 
 from elasti.api.names import PAUSED_BY_US_ANNOTATION, PAUSED_OBJECTS_ANNOTATION
-from elasti.operator.autoscalers.keda import PAUSED, PAUSED_REPLICAS, Keda
+from elasti.operator.autoscalers.keda import Keda
 from elasti.operator.rbac import NAMESPACED_RULES, OWN_RULES, RESOLVER_NAMESPACE_RULES
+from elasti.triggers.keda import PAUSED, PAUSED_REPLICAS
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
 
@@ -205,3 +207,21 @@ async def test_a_wake_during_the_pause_leaves_nothing_paused(
             await rig.becomes("Serve")
             assert await rig.replicas() == 1
             assert await keda.annotations() == {}
+
+
+async def test_a_scaled_objects_condition_lets_its_target_sleep(rig: Rig):
+    await rig.web(triggers=[{"type": "keda", "metadata": {"scaledObject": "web"}}])
+    async with rig.operator():
+        await rig.says("TriggersHealthy", "install KEDA")
+        await rig.becomes("Serve")
+        await define(rig.client, kinds.scaled_object())
+        await rig.says("TriggersHealthy", "there is no ScaledObject web in namespace")
+        async with keda_on(rig) as keda:
+            await rig.says("TriggersHealthy", "does not say whether ScaledObject web is active")
+            keda.reports = False
+            await keda.set_active(True)
+            await rig.tells("MaySleep", "InUse")
+            await keda.set_active(False)
+            await rig.becomes("Proxy")
+            await keda.set_active(True)
+            await rig.becomes("Serve")

@@ -17,7 +17,7 @@ from tests.operator.servers import everywhere
 
 from elasti.api.names import LEASE_NAME, PAUSED_BY_US_ANNOTATION
 from elasti.operator.app import OperatorApp
-from elasti.operator.autoscalers.keda import PAUSED
+from elasti.triggers.keda import PAUSED
 from kubeloop.client import ClientConfig, NotFound
 from kubeloop.controller.manager.runnables import Group
 from kubeloop.objects.patches import MergePatch

@@ -185,7 +185,9 @@ async def test_a_redirect_to_another_host_is_not_followed():
 async def test_slow_pods_have_a_time():
     async with FakePod().running() as pod:
         pod.may_answer.clear()
-        assert "did not answer in time" in (await read(metadata(pointer=""), pod, timeout=0.1)).error
+        assert (
+            "did not answer in time" in (await read(metadata(pointer=""), pod, timeout=0.1)).error
+        )
         several = await read(metadata(pointer=""), *[pod] * 9, together=0.1)
         assert several.error == "its 9 pods did not all answer within 0.1 s"
         pod.may_answer.set()

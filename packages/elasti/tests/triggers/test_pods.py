@@ -282,7 +282,10 @@ async def test_a_counter_that_another_pod_has_shown_is_at_zero():
     async with FakePod().running() as used, FakePod().running() as unused:
         used.text, unused.text = 'requests_total{handler="/api"} 3\n', "other 1\n"
         async with aiohttp.ClientSession() as session:
-            reader, context = PodsReader(PodQueries(session)), asked([used.endpoint, unused.endpoint])
+            reader, context = (
+                PodsReader(PodQueries(session)),
+                asked([used.endpoint, unused.endpoint]),
+            )
             await reader.read(LABELLED, context)
             assert (await reader.read(LABELLED, context)).value == 0.0
 
@@ -413,7 +416,10 @@ async def test_many_slow_pods_of_one_target_have_a_time_together():
 async def test_an_unreachable_pod_is_an_error():
     async with aiohttp.ClientSession() as session:
         pod = ScrapeTarget("p", "127.0.0.1", (("http", 1),))
-        assert "cannot be asked" in (await PodsReader(PodQueries(session)).read(GAUGE, asked([pod]))).error
+        assert (
+            "cannot be asked"
+            in (await PodsReader(PodQueries(session)).read(GAUGE, asked([pod]))).error
+        )
 
 
 async def test_no_pods_are_idle_only_where_none_should_be():

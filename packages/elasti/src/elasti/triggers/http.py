@@ -18,6 +18,8 @@ from elasti.api.safe_regex import compile_safely
 from elasti.triggers.registry import (
     ReadContext,
     ReaderSettings,
+    Role,
+    Threshold,
     TriggerMetadata,
     TriggerReader,
     TriggerReading,
@@ -61,10 +63,7 @@ class HttpMetadata(TriggerMetadata, frozen=True, kw_only=True):
     expression: Annotated[
         str, Meta(description="A pod whose answer has it is busy; in the syntax of RE2.")
     ] = ""
-    threshold: Annotated[
-        float | str,
-        Meta(description="The target is idle below it, and at 0; a number or a string."),
-    ] = 1
+    threshold: Threshold = 1
 
     def __post_init__(self) -> None:
         if isinstance(self.port, int) and not 0 <= self.port < 65536:
@@ -158,4 +157,4 @@ def _make_reader(_settings: ReaderSettings) -> HttpReader:
     return HttpReader(PodQueries(pod_session()))
 
 
-TRIGGER = TriggerType(name="http", metadata=HttpMetadata, reader=_make_reader)
+TRIGGER = TriggerType(name="http", metadata=HttpMetadata, reader=_make_reader, role=Role.VETO)

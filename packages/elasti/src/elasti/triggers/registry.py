@@ -127,13 +127,15 @@ class TriggerReader:
         """Close connections."""
 
 
+Threshold = Annotated[
+    float | str, Meta(description="The target is idle below it, and at 0; a number or a string.")
+]
+
+
 class TriggerMetadata(msgspec.Struct, rename="camel", frozen=True, gc=False, kw_only=True):
     """What every trigger has."""
 
-    threshold: Annotated[
-        float | str,
-        Meta(description="The target is idle below it, and at 0; a number or a string."),
-    ]
+    threshold: Threshold
 
     def limit(self) -> float:
         """Return the threshold as a number, written as number or string. Raises ValueError."""

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from elasti.api.names import PAUSED_BY_US_ANNOTATION
 from elasti.operator.autoscalers.hpa import Hpa
-from elasti.operator.autoscalers.keda import PAUSED, PAUSED_REPLICAS, pause_patch, resume_patch
+from elasti.operator.autoscalers.keda import pause_patch, resume_patch
+from elasti.triggers.keda import PAUSED, PAUSED_REPLICAS
 from kubeloop.client import NotFound
 from kubeloop.client.errors import Status
 

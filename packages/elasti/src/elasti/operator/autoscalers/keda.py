@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from elasti.api.names import FIELD_MANAGER, PAUSED_BY_US_ANNOTATION
 from elasti.api.rbac import PolicyRule
 from elasti.operator.autoscalers.base import Autoscaler
+from elasti.triggers.keda import PAUSED, PAUSED_REPLICAS, SCALED_OBJECTS
 from kubeloop.aio.wait import poll
 from kubeloop.client.errors import Conflict, NoMatch, NotFound
 from kubeloop.objects.patches import MergePatch
@@ -23,10 +24,6 @@ if TYPE_CHECKING:
 
     from kubeloop.client.client import Client
     from kubeloop.objects.meta import JsonObject
-
-SCALED_OBJECTS = "keda.sh/v1alpha1/scaledobjects"
-PAUSED = "autoscaling.keda.sh/paused"
-PAUSED_REPLICAS = "autoscaling.keda.sh/paused-replicas"
 
 _POLL = 0.25
 _TRIES = 3
