@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DOCS, STAGED, SITE = ROOT / "docs", ROOT / "build" / "docs", ROOT / "build" / "site"
 KUBELOOP = ROOT / "packages" / "kubeloop" / "src" / "kubeloop"
-PAGES = {".md", ".svg", ".png"}
+PAGES = {".md", ".svg", ".png", ".css"}
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\((?!https?:|#)([^)#\s]+)(#[^)]*)?\)")
 LOADED = re.compile(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=\"?((?:https?:)?//[^\"> ]+)")
 

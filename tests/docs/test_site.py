@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from hack.site import api_pages, inside
 
 ROOT = Path(__file__).parents[2]
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 CONFIG = tomllib.loads((ROOT / "zensical.toml").read_text())["project"]
 
 
@@ -25,7 +29,7 @@ def navigation(entry: Any) -> Iterator[str]:
 
 
 def test_every_page_is_in_the_navigation_once():
-    written = {str(path.relative_to(ROOT / "docs")) for path in (ROOT / "docs").rglob("*.md")}
+    written = {str(path.relative_to(ROOT / "docs")) for path in PAGES}
     assert sorted(navigation(CONFIG["nav"])) == sorted(written | set(api_pages())), (
         "name the page in zensical.toml"
     )
@@ -46,3 +50,24 @@ def test_links_that_leave_the_pages_are_named_by_their_path(tmp_path: Path):
     text = inside(page)
     assert "[Informers](informers.md)" in text
     assert "`examples/websites.py`, 170 lines" in text
+
+
+ITEM = re.compile(r" *(- |\d+\. )")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_lists_are_lists_for_every_reader_of_markdown(page: Path):
+    """Python-Markdown wants an empty line before a list, and four spaces for what belongs to an item."""
+    text = re.sub(r"^( *)```.*?^\1```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+    before, within = "", False
+    for line in text.splitlines():
+        if ITEM.match(line):
+            assert not before.strip() or before.startswith("#") or within, (
+                f"an empty line is missing before: {line}"
+            )
+            within = True
+        elif line.strip():
+            broken = within and not before.strip() and re.match(r" {1,3}\S", line)
+            assert not broken, f"four spaces are missing before: {line.strip()}"
+            within = within and (line.startswith(" ") or bool(before.strip()))
+        before = line

@@ -1,0 +1,326 @@
+"""Every block that readers copy is one that works: manifests fit their schemas, commands their parsers."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import jsonschema_rs
+import msgspec
+import pytest
+import yaml
+
+from devkube.apiserver.crd.definition import root_type
+from devkube.apiserver.crd.validation import SchemaValidator
+from devkube.apiserver.schema.conform import Conformer, required_fields
+from devkube.apiserver.schema.types import BuiltinTypes, Type
+from elasti.api.crd import custom_resource_definition
+from elasti.api.types import ElastiService
+from elasti.api.validation import problems_of
+from elasti.cli.main import main
+from hack.reference import metrics
+from tests.chart.rendering import tool
+from tests.controlplane.binaries import cache_directory
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")]
+FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
+# Pictures and outputs, and what other tests read (test_guides, test_examples).
+UNCHECKED = {"", "text", "python"}
+
+
+class Block(NamedTuple):
+    where: str
+    language: str
+    text: str
+
+
+def blocks(*languages: str) -> list[Block]:
+    return [
+        Block(f"{page.relative_to(ROOT)}#{number}", language, textwrap.dedent(text))
+        for page in sorted(PAGES)
+        for number, (_, language, text) in enumerate(FENCE.findall(page.read_text()), 1)
+        if language in languages or not languages
+    ]
+
+
+def named(items: list[Any]) -> Any:
+    return pytest.mark.parametrize("block", items, ids=[item.where for item in items])
+
+
+def test_every_language_is_known():
+    known = UNCHECKED | {"yaml", "console", "sh", "caddyfile", "nginx"}
+    assert [block.where for block in blocks() if block.language not in known] == []
+
+
+# Manifests
+
+BUILTIN = BuiltinTypes()
+ELASTI_SERVICE = custom_resource_definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+PACKAGES = {
+    "v1": "io.k8s.api.core.v1",
+    "apps/v1": "io.k8s.api.apps.v1",
+    "networking.k8s.io/v1": "io.k8s.api.networking.v1",
+    "rbac.authorization.k8s.io/v1": "io.k8s.api.rbac.v1",
+}
+# Of what others define, the fields that the pages may name, as their documentation has them: Argo CD 3, Flux 2.
+THEIRS = {
+    "argoproj.io/v1alpha1/Application": """
+        project source.repoURL source.targetRevision source.path source.helm.valuesObject.* destination.server
+        destination.namespace ignoreDifferences[].group ignoreDifferences[].kind ignoreDifferences[].jsonPointers[]
+        syncPolicy.automated.prune syncPolicy.automated.selfHeal syncPolicy.syncOptions[]
+    """,
+    "kustomize.toolkit.fluxcd.io/v1/Kustomization": """
+        interval path prune sourceRef.kind sourceRef.name ignore[].paths[] ignore[].target.kind
+    """,
+    "source.toolkit.fluxcd.io/v1/GitRepository": "interval url ref.branch",
+    "helm.toolkit.fluxcd.io/v2/HelmRelease": """
+        interval targetNamespace releaseName install.createNamespace values.* chart.spec.chart
+        chart.spec.sourceRef.kind chart.spec.sourceRef.name chart.spec.sourceRef.namespace driftDetection.mode
+        driftDetection.ignore[].paths[] driftDetection.ignore[].target.kind
+    """,
+}
+SYNC_OPTIONS = {"CreateNamespace=true", "RespectIgnoreDifferences=true", "ServerSideApply=true"}
+
+
+@named(blocks("yaml"))
+def test_a_manifest_fits_its_schema(block: Block):
+    for document in yaml.safe_load_all(block.text):
+        if block.text.startswith("# values.yaml"):
+            check_values(document)
+        elif block.text.startswith("# prometheus.yml"):
+            assert list(document) == ["scrape_configs"]
+        elif "kind" in document:
+            check_object(document)
+        else:
+            check_fragment(document)
+
+
+def check_object(document: dict[str, Any]) -> None:
+    name = f"{document['apiVersion']}/{document['kind']}"
+    if document["kind"] == "ElastiService":
+        check_elasti_service(document)
+    elif name in THEIRS:
+        allowed = [field.replace("[]", "") for field in THEIRS[name].split()]
+        assert [path for path in leaves(document["spec"]) if not is_allowed(path, allowed)] == []
+        source = document["spec"].get("source", {})
+        assert set(document["spec"].get("syncPolicy", {}).get("syncOptions", ())) <= SYNC_OPTIONS
+        check_values(source.get("helm", {}).get("valuesObject", {}))
+        check_values(document["spec"].get("values", {}))
+    else:
+        package = PACKAGES[document["apiVersion"]]
+        check_type(document, BUILTIN.type(f"{package}.{document['kind']}"))
+
+
+def check_elasti_service(document: dict[str, Any]) -> None:
+    metadata = BUILTIN.type("io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta")
+    check_type(document, root_type(ELASTI_SERVICE, metadata))
+    assert SchemaValidator(ELASTI_SERVICE).check(document) == []
+    assert problems_of(msgspec.convert(document, ElastiService)) == []
+
+
+def check_type(value: Any, kind: Type) -> None:
+    conformer = Conformer()
+    conformer.conform(value, kind)
+    assert conformer.unknown == [], "unknown fields"
+    assert list(required_fields(value, kind, "")) == [], "missing fields"
+
+
+def check_fragment(document: dict[str, Any]) -> None:
+    """A part of an object whose place the page says: of an ElastiService, a container, a policy."""
+    spec = ELASTI_SERVICE["properties"]["spec"]["properties"]
+    if set(document) <= set(spec):
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+        whole = {"service": "web", "scaleTargetRef": target, **document}
+        check_elasti_service({"metadata": {"name": "web"}, "spec": whole})
+    elif "lifecycle" in document:
+        check_type({"name": "web", **document}, BUILTIN.type("io.k8s.api.core.v1.Container"))
+    else:
+        assert list(document) == ["ingress"], "a fragment of what?"
+        policy = {"podSelector": {}, **document}
+        check_type(policy, BUILTIN.type("io.k8s.api.networking.v1.NetworkPolicySpec"))
+
+
+@functools.cache
+def values_schema() -> Any:
+    schema = json.loads((ROOT / "charts" / "elasti" / "values.schema.json").read_text())
+    return jsonschema_rs.validator_for(schema)
+
+
+def check_values(values: dict[str, Any]) -> None:
+    assert [str(error) for error in values_schema().iter_errors(values)] == []
+
+
+def leaves(value: Any, path: str = "") -> Iterator[str]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from leaves(inner, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from leaves(inner, path)
+    else:
+        yield path
+
+
+def is_allowed(path: str, allowed: list[str]) -> bool:
+    return path in allowed or any(
+        end.endswith(".*") and path.startswith(end[:-1]) for end in allowed
+    )
+
+
+# Commands
+
+TARGETS = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+SUBSTITUTED = re.compile(r"\$\(([^()]* [^()]*)\)")
+OPERATORS = {"|", "&&", "&", ";"}
+# What the pages use of other programs, without arguments of ours.
+OTHERS = {"docker", "curl", "export", ".", "source", "kill", "jq", "devkube"}
+
+
+def commands(block: Block) -> Iterator[list[str]]:
+    """The commands of a block, one for each program that it starts."""
+    lines = block.text.replace("\\\n", " ").splitlines()
+    if block.language == "console":
+        lines = [line[2:] for line in lines if line.startswith("$ ")]
+    while lines:
+        line = lines.pop(0)
+        lines += SUBSTITUTED.findall(line)
+        lexer = shlex.shlex(SUBSTITUTED.sub("x", line), posix=True, punctuation_chars="|&;<>")
+        lexer.whitespace_split = True
+        words: list[str] = []
+        for word in lexer:
+            if word in OPERATORS:
+                yield words
+                words = []
+            elif word in (">", "<<<"):
+                next(lexer)
+            elif words or not re.match(r"\w+=", word):
+                words.append(word)
+        if words:
+            yield words
+
+
+@named(blocks("console", "sh"))
+def test_a_command_is_one_that_its_program_understands(block: Block):
+    for words in commands(block):
+        check_command(tuple(words))
+
+
+@functools.cache
+def check_command(words: tuple[str, ...]) -> None:
+    program, *arguments = words
+    match program:
+        case "elasti":
+            understand(arguments)
+        case "make":
+            assert set(arguments) <= set(TARGETS)
+        case "pip":
+            assert arguments.pop(0) == "install"
+            assert [
+                path for path in arguments if path.startswith(".") and not (ROOT / path).is_dir()
+            ] == []
+        case "python":
+            assert (ROOT / arguments[0]).is_file()
+        case "kubectl":
+            explain(shutil.which("kubectl") or str(cache_directory() / "kubectl"), arguments)
+        case "helm":
+            check_helm(arguments)
+        case _ if program.startswith("hack/"):
+            assert (ROOT / program).is_file()
+        case _:
+            assert program in OTHERS, f"say what checks {program}"
+
+
+def understand(arguments: list[str]) -> None:
+    """Parse a call of ours as the command does; nothing is run."""
+    context = main.make_context("elasti", list(arguments))
+    name, command, rest = main.resolve_command(context, [*context._protected_args, *context.args])
+    assert isinstance(command, click.Command)
+    command.make_context(name, rest, parent=context)
+
+
+def explain(program: str, arguments: list[str]) -> None:
+    """Ask a program for help about a call: it refuses commands and options that it does not have."""
+    if not os.access(program, os.X_OK):
+        pytest.skip(f"there is no {program}")
+    asked = subprocess.run(
+        [program, *arguments, "--help"], capture_output=True, text=True, check=False
+    )
+    assert asked.returncode == 0, asked.stderr
+
+
+def check_helm(arguments: list[str]) -> None:
+    values: dict[str, Any] = {}
+    for option, value in itertools.pairwise(arguments):
+        if option == "--set":
+            *path, last = value.partition("=")[0].split(".")
+            place = values
+            for name in path:
+                place = place.setdefault(name, {})
+            place[last] = yaml.safe_load(f"{value.partition('=')[2]!r}")
+    check_values(
+        json.loads(json.dumps(values).replace('"true"', "true").replace('"false"', "false"))
+    )
+    try:
+        program = tool("helm")
+    except FileNotFoundError:
+        return  # values were compared all the same; `make chart` has it
+    explain(program, arguments)
+
+
+# Configurations of others
+
+CADDY = {
+    "health_headers", "health_uri", "lb_try_duration", "response_header_timeout", "reverse_proxy",
+    "transport", "versions",
+}  # fmt: skip
+
+
+@named(blocks("caddyfile"))
+def test_a_caddyfile_has_directives_that_there_are(block: Block):
+    depth, inside_headers = 0, False
+    for line in filter(None, map(str.strip, block.text.splitlines())):
+        if line == "}":
+            depth -= 1
+            inside_headers = False
+            continue
+        if depth and not inside_headers:
+            assert line.split()[0] in CADDY, line
+        inside_headers = inside_headers or line.startswith("health_headers")
+        depth += line.endswith("{")
+    assert depth == 0
+
+
+@named(blocks("nginx"))
+def test_an_nginx_configuration_is_accepted(block: Block, tmp_path: Path):
+    nginx = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin")
+    if nginx is None:
+        pytest.skip("nginx is not here")
+    servers = re.sub(r"\w+\.shop\.svc\.cluster\.local", "127.0.0.1", block.text)
+    servers = servers.replace("listen 80;", "listen 127.0.0.1:8081;")
+    file = tmp_path / "nginx.conf"
+    file.write_text(f"pid {tmp_path}/pid; events {{}} http {{ access_log off; {servers} }}")
+    asked = subprocess.run(
+        [nginx, "-t", "-e", f"{tmp_path}/log", "-p", str(tmp_path), "-c", str(file)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert asked.returncode == 0, asked.stderr
+
+
+def test_metrics_that_pages_name_are_there():
+    there = metrics()
+    for page in ROOT.glob("docs/**/*.md"):
+        for name in re.findall(r"\b(elasti_(?:resolver_|operator_)?[a-z_]+)\b", page.read_text()):
+            base = re.sub(r"_(bucket|sum|count)$", "", name)
+            assert f"`{name}`" in there or f"`{base}`" in there, f"{page.name} names {name}"
