@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
 NAMESPACE = "shop"
+# A pod of this name and its address is there whenever it is asked for, without probes.
+PLAIN_POD = "at-"
 
 
 def _source(kind: type[Any]) -> FakeSource[Any]:
@@ -40,11 +42,13 @@ class _Resource:
         self._path = path
 
     async def get(self, name: str, *, namespace: str, timeout: float) -> Any:
+        if name.startswith(PLAIN_POD):
+            return msgspec.convert(pod(name, address=name.removeprefix(PLAIN_POD)), Pod)
         self._cluster.pod_reads.append(name)
-        pod = self._cluster.pods.get(name)
-        if pod is None:
+        found = self._cluster.pods.get(name)
+        if found is None:
             raise NotFound(Status(code=404, reason="NotFound", message=f"pod {name} not found"))
-        return msgspec.convert(pod, Pod)
+        return msgspec.convert(found, Pod)
 
     async def patch(self, name: str, patch: Any, *, namespace: str, timeout: float) -> Any:
         self._cluster.patches.append((name, msgspec.json.decode(patch.body)))
@@ -132,21 +136,21 @@ class FakeCluster:
 def endpoint(
     address: str, *, ready: bool = False, terminating: bool = False, pod: str = ""
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    name = pod or f"{PLAIN_POD}{address}"
+    return {
         "addresses": [address],
         "conditions": {"ready": ready, "terminating": terminating},
+        "targetRef": {"kind": "Pod", "name": name, "namespace": NAMESPACE, "uid": f"uid-{name}"},
     }
-    if pod:
-        found["targetRef"] = {
-            "kind": "Pod", "name": pod, "namespace": NAMESPACE, "uid": f"uid-{pod}"
-        }  # fmt: skip
-    return found
 
 
-def pod(name: str, *containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
+def pod(
+    name: str, *containers: dict[str, Any], address: str = "127.0.0.1", **spec: Any
+) -> dict[str, Any]:
     return {
         "metadata": {"name": name, "namespace": NAMESPACE, "uid": f"uid-{name}"},
         "spec": {"containers": list(containers), **spec},
+        "status": {"podIP": address, "podIPs": [{"ip": address}]},
     }
 
 

@@ -25,8 +25,9 @@ from elasti.api.names import (
 from elasti.api.wire import WakeOutcome
 from elasti.resolver.projections import ELASTI_SERVICES
 from kubeloop.client import Client
-from kubeloop.client.errors import KubeError, NotFound
+from kubeloop.client.errors import AlreadyExists, KubeError, NotFound
 from kubeloop.objects.core import MANAGED_BY_LABEL, SERVICE_LABEL, SLICES
+from kubeloop.objects.patches import MergePatch
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -183,9 +184,20 @@ class Installation:
         pod: str = "",
     ) -> None:
         """Do what Kubernetes does when a pod has an address."""
-        endpoint: dict[str, Any] = {"addresses": [address], "conditions": {"ready": ready}}
-        if pod:
-            endpoint["targetRef"] = {"kind": "Pod", "name": pod, "namespace": namespace}
+        if not pod:
+            pod = f"{service}-{port}"
+            with contextlib.suppress(AlreadyExists):
+                await self.pod(
+                    pod, {"containers": [{"name": "app", "image": "app"}]}, namespace=namespace
+                )
+        status = MergePatch({"status": {"podIP": address, "podIPs": [{"ip": address}]}})
+        pods = self._client.resource("v1/pods", namespace=namespace)
+        await pods.subresource("status").patch(pod, status)
+        endpoint: dict[str, Any] = {
+            "addresses": [address],
+            "conditions": {"ready": ready},
+            "targetRef": {"kind": "Pod", "name": pod, "namespace": namespace},
+        }
         private = private_service_name(service)
         await self._put_slice(
             f"{private}-x",

@@ -145,17 +145,18 @@ class SliceView(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class ListedEndpoint(NamedTuple):
-    """One pod on one port: whether Kubernetes calls it ready, its pod where known, and what it speaks."""
+    """One pod on one port: whether Kubernetes calls it ready, and what it speaks."""
 
     ready: bool
-    pod: PodName | None
+    pod: PodName
     database: Database | None = None
 
 
 def endpoints_of(slices: Iterable[SliceView]) -> dict[str, dict[UpstreamAddress, ListedEndpoint]]:
     """Return the pods by port name; an address that several slices list is ready if one says so.
 
-    Ready must be said: silence is not taken for it.
+    Ready must be said: silence is not taken for it. What names no pod of the slice's own namespace is
+    left out.
     """
     by_port: dict[str, dict[UpstreamAddress, ListedEndpoint]] = {}
     for endpoint_slice in slices:
@@ -164,7 +165,7 @@ def endpoints_of(slices: Iterable[SliceView]) -> dict[str, dict[UpstreamAddress,
                 continue
             found = by_port.setdefault(port.name or "", {})
             for endpoint in endpoint_slice.endpoints or ():
-                _add(found, endpoint, port, port.port)
+                _add(found, endpoint, port, endpoint_slice.metadata.namespace)
     return by_port
 
 
@@ -172,20 +173,18 @@ def _add(
     found: dict[UpstreamAddress, ListedEndpoint],
     endpoint: EndpointView,
     port: EndpointPort,
-    number: int,
+    namespace: str,
 ) -> None:
-    if endpoint.conditions.terminating or not endpoint.addresses:
+    reference = endpoint.target_ref
+    if reference is None or reference.kind != "Pod" or reference.namespace != namespace:
+        return
+    number = port.port
+    if endpoint.conditions.terminating or not endpoint.addresses or not number:
         return
     address = UpstreamAddress(endpoint.addresses[0], number)
     ready = endpoint.conditions.ready is True
     known = found.get(address)
     if known is None or (ready and not known.ready):
         database = Database.of_port(app_protocol=port.app_protocol, name=port.name, port=number)
-        found[address] = ListedEndpoint(ready, _pod(endpoint), database)
-
-
-def _pod(endpoint: EndpointView) -> PodName | None:
-    reference = endpoint.target_ref
-    if reference is None or reference.kind != "Pod":
-        return None
-    return PodName(reference.namespace, reference.name, reference.uid)
+        pod = PodName(namespace, reference.name, reference.uid)
+        found[address] = ListedEndpoint(ready, pod, database)

@@ -74,7 +74,7 @@ async def test_a_client_and_a_pod_of_ipv6_are_held_probed_and_joined(host):
     cluster.private_service("web")
     async with listening(cluster, host) as resolver, ipv6_pod(seen) as pod_port:
         probe = {"httpGet": {"path": "/ready", "port": pod_port}}
-        cluster.pods["web-1"] = pod("web-1", {"readinessProbe": probe})
+        cluster.pods["web-1"] = pod("web-1", {"readinessProbe": probe}, address="::1")
         asking = asyncio.create_task(get("::1", port))
         await eventually(lambda: held(resolver) == 1, timeout=30, every=0.005)
         cluster.endpoints("web", endpoint("::1", pod="web-1"), ports={"http": pod_port})

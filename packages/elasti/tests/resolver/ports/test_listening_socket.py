@@ -88,6 +88,16 @@ async def serving(cluster: FakeCluster, port: int) -> AsyncIterator[Worker]:
         yield resolver
 
 
+async def known(cluster: FakeCluster, resolver: Worker, port: int) -> None:
+    """Let slices point here until the pods are known, as in a hand-over, and not any more."""
+    cluster.publish("web", {"http": port})
+    service = resolver.registry.get(ServiceKey("shop", "web"))
+    assert service is not None
+    await eventually(lambda: service.published and service.port("http").serving, every=0.01)
+    cluster.unpublish("web")
+    await eventually(lambda: not service.published, every=0.01)
+
+
 async def arrived(crowd: Crowd, count: int) -> None:
     await eventually(lambda: len(crowd.connected) >= min(count, MOST), every=0.001)
 
@@ -98,6 +108,7 @@ async def test_closing_a_port_resets_no_established_connection():
         for _ in range(2):
             cluster.elasti_service("web", ("http", port))
             await eventually(lambda: port in resolver.listeners.ports, every=0.01)
+            await known(cluster, resolver, port)
             crowd = Crowd(port)
             crowd.start()
             await arrived(crowd, 20)

@@ -66,3 +66,25 @@ async def test_another_pod_of_the_same_name_is_not_taken_for_it():
     cluster.pods["web-1"] = pod("web-1", PROBED)
     plan = await KubePods(cluster).plan(NAME._replace(uid="older"))  # type: ignore[arg-type]
     assert plan == ProbePlan(only_ready="another pod has its name")
+
+
+async def test_an_address_is_a_pods_own_as_the_pod_says():
+    cluster = Failing()
+    cluster.pods["web-1"] = pod("web-1", address="10.0.0.1")
+    pods = KubePods(cluster)  # type: ignore[arg-type]
+    assert await pods.owns(NAME, "10.0.0.1")
+    assert not await pods.owns(NAME, "10.0.0.2")
+    assert not await pods.owns(NAME._replace(uid="older"), "10.0.0.1")
+    assert not await pods.owns(NAME._replace(name="none"), "10.0.0.1")
+    # Its sandbox was made again.
+    cluster.pods["web-1"] = pod("web-1", address="10.0.0.2")
+    assert await pods.owns(NAME, "10.0.0.2")
+
+
+async def test_slices_are_believed_where_pods_cannot_be_read():
+    refusal = Forbidden(Status(code=403, reason="Forbidden", message="no"))
+    assert await KubePods(Failing(refusal)).owns(NAME, "10.0.0.1")  # type: ignore[arg-type]
+    began = asyncio.get_running_loop().time()
+    away = Failing(*[ConnectionRefused("no")] * 100)
+    assert await KubePods(away).owns(NAME, "10.0.0.1")  # type: ignore[arg-type]
+    assert asyncio.get_running_loop().time() - began == pytest.approx(1.0, abs=0.1)

@@ -49,6 +49,9 @@ class ProberRig:
     def _serves(self, address):
         self.found.append((address, self.now()))
 
+    async def owns(self, pod, address):
+        raise AssertionError("a prober is given what is a pod's own")
+
     async def connect(self, address, *, timeout):
         self.connects.append(self.now())
         if self.unreachable:

@@ -236,7 +236,8 @@ async def test_ready_waits_for_kubernetes_and_asks_nothing():
     ):
         await made.not_released()
         assert not process.asked
-        assert made.cluster.pod_reads == []
+        # For its address.
+        assert made.cluster.pod_reads == ["web-1"]
         made.list(ready=True)
         await made.released()
 
@@ -250,7 +251,8 @@ async def test_tcp_needs_an_accepted_connection_and_nothing_more():
         async with process.listening():
             await made.released()
         assert set(process.asked) == {"/asked"}
-        assert made.cluster.pod_reads == []
+        # For its address.
+        assert made.cluster.pod_reads == ["web-1"]
 
 
 @pytest.mark.parametrize("status", [200, 503])

@@ -70,6 +70,9 @@ class RegistryRig:
         assert count
         return WakeOutcome.SCALING
 
+    async def owns(self, _pod, _address):
+        return True
+
     async def connect(self, _address, *, timeout):
         assert timeout
         return Reachability.REFUSED

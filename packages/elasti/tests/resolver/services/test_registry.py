@@ -54,6 +54,7 @@ async def test_pods_and_spec_reach_the_service():
         await eventually(lambda: made.service("web") is not None)
         assert made.service("web").capacity.limit == 7
         assert made.service("web").wake.timeout_seconds == 60
+        cluster.publish("web", {"http": 20001})
         cluster.endpoints("web", endpoint("10.0.0.1", ready=True), ports={"http": 8080})
         await eventually(lambda: made.service("web").port("http").pick() is not None)
         assert made.service("web").port("http").pick() == ("10.0.0.1", 8080)

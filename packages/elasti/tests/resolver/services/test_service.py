@@ -25,6 +25,8 @@ class ServiceRig:
         self.accepting: set[UpstreamAddress] = set()
         self.wakes: list[float] = []
         self.connects = 0
+        self.foreign: set[str] = set()
+        self.read: list[str] = []
         self.deps = ServiceDeps(checks=self, pods=self, operator=self, durable=self)
         self.service = WakeableService(ServiceKey("shop", "web"), deps=self.deps)
         self.port = self.service.port("http")
@@ -39,12 +41,23 @@ class ServiceRig:
     async def plan(self, pod):
         return ProbePlan()
 
+    async def owns(self, pod, address):
+        self.read.append(address)
+        await asyncio.sleep(0.005)
+        return address not in self.foreign
+
     async def wake(self, key, *, count, client):
         self.wakes.append(asyncio.get_running_loop().time())
         return WakeOutcome.SCALING
 
     async def write(self, key):
         raise AssertionError("the operator answers")
+
+    async def serving(self, **addresses):
+        """Let slices point here, and pods be known."""
+        self.service.publish(published=True)
+        self.endpoints(**addresses)
+        await asyncio.sleep(0.01)
 
     def endpoints(self, **addresses):
         places = {"a": A, "b": B}
@@ -75,7 +88,7 @@ class Waiter:
 
 async def test_ready_pods_are_picked_in_turn():
     rig = ServiceRig()
-    rig.endpoints(a=True, b=True)
+    await rig.serving(a=True, b=True)
     assert {rig.port.pick() for _ in range(4)} == {A, B}
     await rig.service.aclose()
 
@@ -137,7 +150,7 @@ async def test_new_connections_queue_behind_held_ones():
 
 async def test_a_pod_that_refused_is_not_picked_before_it_accepts_again():
     rig, waiter = ServiceRig(), Waiter()
-    rig.endpoints(a=True)
+    await rig.serving(a=True)
     rig.port.refused(A)
     assert rig.port.pick() is None
     rig.port.wait(waiter, first=True)
@@ -151,7 +164,7 @@ async def test_a_pod_that_refused_is_not_picked_before_it_accepts_again():
 
 async def test_a_refusal_expires_after_a_second_without_held_connections():
     rig = ServiceRig()
-    rig.endpoints(a=True, b=True)
+    await rig.serving(a=True, b=True)
     rig.port.refused(A)
     assert {rig.port.pick() for _ in range(4)} == {B}
     await asyncio.sleep(1.1)
@@ -224,7 +237,7 @@ async def test_a_closed_service_refuses_held_connections():
 
 async def test_connections_that_outlive_their_service_go_to_known_pods_and_never_wait():
     rig = ServiceRig()
-    rig.endpoints(a=True)
+    await rig.serving(a=True)
     await rig.service.aclose()
     assert rig.port.pick() == A
     assert rig.port.stepping_aside
@@ -275,4 +288,35 @@ async def test_ports_of_one_service_do_not_hold_each_other_up():
     assert served.admitted == [A]
     assert not waiting.admitted
     assert rig.service.held == 1
+    await rig.service.aclose()
+
+
+async def test_an_address_that_is_not_the_pods_own_gets_nothing():
+    rig, waiter = ServiceRig(), Waiter()
+    rig.accepting, rig.foreign = {A, B}, {A.host}
+    rig.port.wait(waiter)
+    rig.endpoints(a=True)
+    await asyncio.sleep(10)
+    assert not waiter.admitted
+    assert rig.connects == 0
+    assert rig.read == [A.host]
+    rig.endpoints(a=True, b=False)
+    await asyncio.sleep(0.1)
+    assert waiter.admitted == [B]
+    assert {rig.port.pick() for _ in range(4)} == {B}
+    await rig.service.aclose()
+
+
+async def test_pods_are_read_where_connections_may_go_to_them_only():
+    rig = ServiceRig()
+    rig.endpoints(a=True)
+    await asyncio.sleep(1)
+    assert rig.read == []
+    rig.service.publish(published=True)
+    await asyncio.sleep(1)
+    assert rig.port.pick() == A
+    rig.endpoints(a=False)
+    rig.endpoints(a=True, b=True)
+    await asyncio.sleep(1)
+    assert rig.read == [A.host, B.host]
     await rig.service.aclose()

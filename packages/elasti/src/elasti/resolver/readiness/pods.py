@@ -1,10 +1,10 @@
-"""Reads a pod once, for its probes. There is no watch on pods: they are many, and few are asked for."""
+"""Reads a pod once: its probes and its addresses. No watch: pods are many, and few are asked for."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
@@ -20,8 +20,17 @@ if TYPE_CHECKING:
 _REMEMBERED = 1024
 _RETRY = Backoff(duration=0.1, factor=2.0, jitter=0.5, cap=5.0)
 _TIMEOUT = 5.0
+# For this long connections wait for an API server that does not answer.
+_PATIENCE = 1.0
 
 _log = structlog.get_logger(__name__)
+
+
+class _PodFacts(NamedTuple):
+    """What is kept of a pod; `addresses` is None where it may not be read."""
+
+    plan: ProbePlan
+    addresses: tuple[str, ...] | None = ()
 
 
 class KubePods:
@@ -29,38 +38,58 @@ class KubePods:
 
     def __init__(self, client: Client) -> None:
         self._pods = client.resource(PODS, Pod)
-        self._plans: OrderedDict[PodName, ProbePlan] = OrderedDict()
+        self._known: OrderedDict[PodName, _PodFacts] = OrderedDict()
         self._locks: dict[PodName, asyncio.Lock] = {}
 
     async def plan(self, pod: PodName) -> ProbePlan:
-        """Return how a pod is asked; tries until the server answers. Ports share one reading."""
+        """Return how a pod is asked; tries until the server answers."""
+        return (await self._facts(pod)).plan
+
+    async def owns(self, pod: PodName, address: str) -> bool:
+        """Whether an address is a pod's own, as the API server says.
+
+        Where that does not answer, or may not, the slice is believed: traffic does not stop with it.
+        """
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                addresses = (await self._facts(pod)).addresses
+                if addresses is not None and address not in addresses:
+                    # A pod whose sandbox was made again has another address.
+                    self._known.pop(pod, None)
+                    addresses = (await self._facts(pod)).addresses
+        except TimeoutError:
+            return True
+        return addresses is None or address in addresses
+
+    async def _facts(self, pod: PodName) -> _PodFacts:
+        """Ports and purposes share one reading."""
         lock = self._locks.setdefault(pod, asyncio.Lock())
         try:
             async with lock:
-                plan = self._plans.get(pod)
-                if plan is None:
-                    plan = self._plans[pod] = await self._read(pod)
-                    if len(self._plans) > _REMEMBERED:
-                        self._plans.popitem(last=False)
+                facts = self._known.get(pod)
+                if facts is None:
+                    facts = self._known[pod] = await self._read(pod)
+                    if len(self._known) > _REMEMBERED:
+                        self._known.popitem(last=False)
         finally:
             if not lock.locked():
                 self._locks.pop(pod, None)
-        return plan
+        return facts
 
-    async def _read(self, pod: PodName) -> ProbePlan:
+    async def _read(self, pod: PodName) -> _PodFacts:
         delays = _RETRY.start()
         while True:
             try:
                 view = await self._pods.get(pod.name, namespace=pod.namespace, timeout=_TIMEOUT)
             except Forbidden:
                 _log.warning(
-                    "pods may not be read; waiting for Ready instead of probing",
+                    "pods may not be read; slices are believed, and Ready is waited for instead of probing",
                     namespace=pod.namespace,
                     remedy="allow the resolver's account to get pods",
                 )
-                return ProbePlan(only_ready="it may not be read")
+                return _PodFacts(ProbePlan(only_ready="it may not be read"), None)
             except NotFound:
-                return ProbePlan(only_ready="it is gone")
+                return _PodFacts(ProbePlan(only_ready="it is gone"))
             except KubeError as error:
                 _log.info(
                     "pod cannot be read yet",
@@ -71,5 +100,5 @@ class KubePods:
                 await asyncio.sleep(delays.next_delay())
                 continue
             if pod.uid and view.metadata.uid != pod.uid:
-                return ProbePlan(only_ready="another pod has its name")
-            return plan_of(view)
+                return _PodFacts(ProbePlan(only_ready="another pod has its name"))
+            return _PodFacts(plan_of(view), view.addresses)

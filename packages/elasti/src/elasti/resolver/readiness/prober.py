@@ -45,6 +45,9 @@ class PodReader(Protocol):
     async def plan(self, pod: PodName) -> ProbePlan:
         """Return how a pod is asked; one that cannot be read is left to Kubernetes."""
 
+    async def owns(self, pod: PodName, address: str) -> bool:
+        """Whether an address is a pod's own; True where that cannot be found out."""
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ProbeTarget:

@@ -3,8 +3,11 @@
 A `WakeablePort` is what the data path calls an upstream. It knows the pods on that port and which of them
 serve:
 
-    listed in the private slices, not terminating, and either Ready or found to serve by our prober,
-    and not known to have refused a connection since.
+    listed in the private slices at an address that is the pod's own, not terminating, and either Ready
+    or found to serve by our prober, and not known to have refused a connection since.
+
+A slice may name any address, so pods are read where connections may go to them, and ports are told only of
+those whose address it is.
 
 Everything happens on the loop's thread and in one place for each cause: the registry reports the cluster's
 state (`configure`, `set_endpoints`), the data path asks and reports, the prober reports what it found. After
@@ -19,21 +22,24 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 import msgspec
+import structlog
 
 from elasti.api.defaults import COLD_START_BOUNDS
 from elasti.api.types import ProbeResponse, WakeSpec
 from elasti.api.wire import PROBE_PATH, ProbeIdentity
 from elasti.resolver.proxy.statistics import LatencyHistograms, TrafficStatistics
 from elasti.resolver.proxy.upstream.interface import LocalAnswer, Refusal
-from elasti.resolver.readiness.prober import PodReader, Prober, ProbeTarget
+from elasti.resolver.readiness.prober import MOST_AT_ONCE, PodReader, Prober, ProbeTarget
 from elasti.resolver.services.hold import Hold, HoldCapacity
 from elasti.resolver.services.local_answers import LocalAnswerRules
 from elasti.resolver.services.wake import DurableWakeRequest, WakeClient, WakeLoop
+from kubeloop.aio.tasks import finish
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from typing import TypeAlias
 
-    from elasti.resolver.projections import ListedEndpoint, ServiceKey
+    from elasti.resolver.projections import ListedEndpoint, PodName, ServiceKey
     from elasti.resolver.proxy.upstream.interface import (
         HeldConnection,
         RequestFacts,
@@ -41,10 +47,14 @@ if TYPE_CHECKING:
     )
     from elasti.resolver.readiness.checks import PodChecks
 
+    _Place: TypeAlias = tuple[str, PodName]
+
 
 # Nothing is probed while no connection is held; a pod that refused is then tried again after this time.
 _REFUSAL_LASTS = 1.0
 _PROBE_TARGET = PROBE_PATH.encode()
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclasses.dataclass(slots=True, kw_only=True, eq=False)
@@ -86,6 +96,10 @@ class WakeableService:
         self._ports: dict[str, WakeablePort] = {}
         self._closed = False
         self._endpoints: Mapping[str, Mapping[UpstreamAddress, ListedEndpoint]] = {}
+        # Whether an address is its pod's own; which pods are to be read for that, and are being read.
+        self._owned: dict[_Place, bool] = {}
+        self._unread: set[_Place] = set()
+        self._reading: dict[_Place, asyncio.Task[None]] = {}
         self.waker = WakeLoop(
             key,
             operator=deps.operator,
@@ -128,13 +142,14 @@ class WakeableService:
         if self.published is not None and published != self.published:
             self.switches[published] += 1
         self.published = published
+        self.read_pods()
 
     def port(self, name: str) -> WakeablePort:
         """Return the upstream for one of the Service's ports, by the port's name."""
         port = self._ports.get(name)
         if port is None:
             port = self._ports[name] = WakeablePort(self, name, deps=self._deps)
-            port.set_endpoints(self._endpoints.get(name, {}))
+            port.set_endpoints(self._owned_endpoints(name))
             if self._closed:
                 port.close()
         return port
@@ -144,12 +159,48 @@ class WakeableService:
     ) -> None:
         """Take what the private slices say."""
         self._endpoints = endpoints
+        places = {(at.host, one.pod) for found in endpoints.values() for at, one in found.items()}
+        self._owned = {place: self._owned[place] for place in places & self._owned.keys()}
+        self._unread = places - self._owned.keys() - self._reading.keys()
+        self.read_pods()
+        self._show_endpoints()
+
+    def read_pods(self) -> None:
+        """Find out whose addresses are listed, if connections may go there."""
+        if self._closed or not (self.published or self.held):
+            return
+        while self._unread and len(self._reading) < MOST_AT_ONCE:
+            place = self._unread.pop()
+            task = asyncio.get_running_loop().create_task(self._read_pod(*place))
+            self._reading[place] = task
+
+    async def _read_pod(self, host: str, pod: PodName) -> None:
+        try:
+            owned = self._owned[host, pod] = await self._deps.pods.owns(pod, host)
+        finally:
+            del self._reading[host, pod]
+        if not owned:
+            _log.warning(
+                "a slice gives a pod an address that is not its own",
+                service=str(self.key),
+                pod=pod.name,
+                address=host,
+            )
+        self.read_pods()
+        self._show_endpoints()
+
+    def _show_endpoints(self) -> None:
         for name, port in self._ports.items():
-            port.set_endpoints(endpoints.get(name, {}))
+            port.set_endpoints(self._owned_endpoints(name))
+
+    def _owned_endpoints(self, name: str) -> dict[UpstreamAddress, ListedEndpoint]:
+        found = self._endpoints.get(name, {})
+        return {at: one for at, one in found.items() if self._owned.get((at.host, one.pod))}
 
     async def aclose(self) -> None:
         """Refuse held connections and stop; connections that still come may pick known pods."""
         self._closed = True
+        await finish(self._reading.values())
         for port in tuple(self._ports.values()):
             await port.aclose()
         await self.waker.aclose()
@@ -311,6 +362,7 @@ class WakeablePort:
         if unserved and not self._unserved:
             # The first to come, or the last pod gone: whatever pause an earlier wake left is over.
             self._service.waker.wake_now()
+            self._service.read_pods()
         self._unserved = unserved
         asked_at = self._service.waker.answered_at
         if unserved and self._endpoints and not self._awaited and asked_at is not None:
