@@ -40,7 +40,7 @@ from elasti.cli.describe.model import (
     slice_from,
 )
 from elasti.cli.describe.text import as_text
-from elasti.cli.held import trigger_values
+from elasti.dashboard.live import trigger_values
 from kubeloop.objects.meta import JsonObject, ObjectMeta
 
 NOW = dt.datetime(2030, 1, 1, 0, 10, tzinfo=dt.UTC)

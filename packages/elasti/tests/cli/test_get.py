@@ -24,8 +24,8 @@ from elasti.api.types import ElastiServiceStatus as Status
 from elasti.api.view import STATES, row_of, state_word, why_of
 from elasti.api.wire import WakeOutcome
 from elasti.cli.get import GetQuery, RowPrinter, listed
-from elasti.cli.held import ResolverPod, counts, resolver_pods, sum_of
 from elasti.cli.view import cells, heads, with_time_left
+from elasti.dashboard.live import ResolverPod, counts, resolver_pods, sum_of
 from elasti.operator.handover.machine import State
 from kubeloop.aio.tasks import finish
 from kubeloop.client.errors import Forbidden, KubeError
@@ -265,6 +265,13 @@ def test_all_namespaces_and_every_form(pair: CommandEnvironment):
     shown = [row["name"] for row in yaml.safe_load(pair.ok("get", "-A", "-o", "yaml"))]
     assert shown == [row["name"] for row in as_json]
     assert "elastiservice.elasti.truefoundry.com/get-awake" in pair.ok("get", "-o", "name")
+
+
+def test_a_report_lists_what_has_no_requests_as_not_counted(pair: CommandEnvironment):
+    text = pair.ok("report")
+    assert f"{pair.namespace}" in text
+    assert "not counted: their pods request nothing" in text
+    assert json.loads(pair.ok("report", "--since", "7d", "-o", "json"))["cpu_core_hours"] == 0
 
 
 def test_nothing_at_all_is_said_on_standard_error(environment: CommandEnvironment):

@@ -115,6 +115,37 @@ async def test_a_wake_up_by_another_replica_is_no_other_writer(env: Environment)
         assert "elasti_wakes_total{" not in leader.metrics.render().decode(), "it is the other's"
 
 
+# What it releases
+
+
+async def test_sleep_releases_what_the_minimum_of_replicas_requests(env: Environment):
+    env.web(minTargetReplicas=2)
+    requests = {"requests": {"cpu": "250m", "memory": "64Mi"}}
+    container = {"name": "c", "resources": requests}
+    labels = {"metadata": {"labels": {"app": "web"}}}
+    env.change("deployments", spec={"template": {**labels, "spec": {"containers": [container]}}})
+    async with env.operator() as operator:
+        operator.metrics.observe_clock(env.clock.now)
+        await env.becomes("Proxy")
+        await eventually(lambda: "releasedSince" in env.status, timeout=60.0, every=0.05)
+        assert env.status["capacity"] == {"cpuMillicores": 500, "memoryBytes": 2**27}
+        began = unix_seconds(env.status["releasedSince"])
+        await asyncio.sleep(1000)
+        text = operator.metrics.render().decode()
+        assert 'elasti_released_cpu_cores{crd_name="shop/web"} 0.5' in text
+        assert f'elasti_released_memory_bytes{{crd_name="shop/web"}} {2**27}' in text
+        await operator.waker.wake(NAMESPACE, "web", CLIENT)
+        await env.becomes("Serve")
+        seconds = unix_seconds(env.status["lastWake"]["time"]) - began
+        assert "releasedSince" not in env.status
+        assert env.status["usage"]["cpuMillicoreSeconds"] == pytest.approx(500 * seconds, abs=1000)
+        (sleep,) = env.status["recent"]
+        assert (sleep["cause"], sleep["seconds"]) == ("Request", env.status["lastWake"]["seconds"])
+        text = operator.metrics.render().decode()
+        assert 'elasti_released_cpu_cores{crd_name="shop/web"} 0\n' in text
+        assert f'core_seconds_total{{crd_name="shop/web"}} {seconds / 2:g}'[:40] in text
+
+
 # What it costs
 
 

@@ -215,6 +215,9 @@ def _status_schema() -> Schema:
         (parts["triggers"]["items"]["properties"], "quietSince"),
         (parts["lastWake"]["properties"], "time"),
         (parts["usage"]["properties"], "since"),
+        (parts, "releasedSince"),
+        (parts["recent"]["items"]["properties"], "since"),
+        (parts["recent"]["items"]["properties"], "until"),
     ):
         part[name]["format"] = "date-time"
     conditions = schema["properties"]["conditions"]

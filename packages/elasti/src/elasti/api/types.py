@@ -267,6 +267,30 @@ class UsageStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
         int, Meta(description="Seconds asleep, without the present sleep (asleepSince).")
     ] = 0
     wakes: Annotated[int, Meta(description="How often it was woken.")] = 0
+    cpu_millicore_seconds: Annotated[
+        int, Meta(description="CPU released, without the present sleep (releasedSince).")
+    ] = 0
+    memory_byte_seconds: Annotated[
+        int, Meta(description="Memory released, without the present sleep (releasedSince).")
+    ] = 0
+
+
+class CapacityStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """What the target's minimum of replicas requests; absent where its pods request nothing."""
+
+    cpu_millicores: Annotated[int, Meta(description="CPU, in thousandths of a core.")] = 0
+    memory_bytes: Annotated[int, Meta(description="Memory, in bytes.")] = 0
+
+
+class SleepRecord(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
+    """One sleep that is over."""
+
+    since: Annotated[str, Meta(description="When it began.")]
+    until: Annotated[str, Meta(description="When it ended.")]
+    cause: Annotated[str, Meta(description="What ended it; empty if unknown.")] = ""
+    seconds: Annotated[
+        float | None, Meta(description="How long it took until traffic went to the pods.")
+    ] = None
 
 
 class ElastiServiceStatus(
@@ -317,6 +341,14 @@ class ElastiServiceStatus(
     ] = ()
     last_wake: LastWake | None = None
     usage: UsageStatus | None = None
+    capacity: CapacityStatus | None = None
+    released_since: Annotated[
+        str | None,
+        Meta(description="Since when no pod is left, and its capacity is released; else empty."),
+    ] = None
+    recent: Annotated[
+        tuple[SleepRecord, ...], Meta(description="The last 20 sleeps that are over.")
+    ] = ()
 
 
 class ElastiService(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from elasti.api.view import ElastiServiceRow
     from elasti.cli.elastiservices import ElastiServiceChange
     from elasti.cli.exits import Failure
-    from elasti.cli.held import HeldCounts
     from elasti.cli.options import AccessOptions
+    from elasti.dashboard.live import HeldCounts
     from kubeloop.client import Client
 
 _TABLES = ("table", "wide")
@@ -125,7 +125,7 @@ async def watch_changes(access: AccessOptions, query: GetQuery) -> None:
 
 
 async def _held(client: Client, query: GetQuery) -> HeldCounts:
-    from elasti.cli.held import HeldCounts, read_held
+    from elasti.dashboard.live import HeldCounts, read_held
 
     if query.output == "name":
         return HeldCounts(None)

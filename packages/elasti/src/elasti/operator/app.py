@@ -77,6 +77,7 @@ class OperatorApp:
         self.caches = OperatorCaches.of(client, settings, self.metrics.library)
         manager = self.caches.manager
         self.metrics.observe_watches(manager.counts, manager.restarts)
+        self.metrics.observe_clock(self._clock.now)
         handles = self.caches.elastiservices.add_handler(self.directory.on_event, name="directory")
         self._directory_gates = [handle.gate for _, handle in handles]
         self.caches.elastiservices.add_handler(self._forget, name="metrics")

@@ -10,15 +10,20 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from elasti.api.defaults import COLD_START_BOUNDS, TRIGGER_VALUE_METRIC
+from elasti.api.types import CapacityStatus, UsageStatus
+from elasti.api.usage import with_present
 from elasti.operator.handover.machine import HOLDS, State
+from kubeloop.aio.clock import SystemClock
 from kubeloop.metrics.library import LibraryMetrics
 from kubeloop.metrics.text import OwnedSeries
 
 if TYPE_CHECKING:
+    import datetime as dt
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from elasti.api.types import ElastiServiceSpec
+    from elasti.api.types import ElastiServiceSpec, ElastiServiceStatus
     from kubeloop.controller.reconcile import Request
+    from kubeloop.metrics.text import MetricKind
 
 _SUCCESS = "success"
 _BOUNDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0)
@@ -98,6 +103,20 @@ class OperatorMetrics:
             "What a trigger showed last, by its place in the spec; in the replica that leads.",
             ["crd_name", "trigger"],
         )
+        self._released = {
+            "cpu_millicores": _released(
+                "gauge", "cpu_cores", "CPU that a sleeping target releases."
+            ),
+            "memory_bytes": _released(
+                "gauge", "memory_bytes", "Memory that a sleeping target releases."
+            ),
+            "cpu_millicore_seconds": _released(
+                "counter", "cpu_core_seconds_total", "CPU that sleep has released, in core seconds."
+            ),
+            "memory_byte_seconds": _released(
+                "counter", "memory_byte_seconds_total", "Memory that sleep has released."
+            ),
+        }
         self._answers = OwnedSeries(
             "counter",
             "elasti_operator_wake_requests_total",
@@ -113,6 +132,8 @@ class OperatorMetrics:
         self._watches: Callable[[], Mapping[str, int]] = dict
         self._restarts: Callable[[], Mapping[str, int]] = dict
         self._modes: dict[Request, str] = {}
+        self._statuses: dict[Request, ElastiServiceStatus] = {}
+        self._now: Callable[[], dt.datetime] = SystemClock().now
         self._ended: OrderedDict[Request, None] = OrderedDict()
 
     def reconciled(self, request: Request, seconds: float, error: BaseException | None) -> None:
@@ -181,6 +202,25 @@ class OperatorMetrics:
         else:
             self._sleeps_at.put(request, str(request), value=moment)
 
+    def released(self, request: Request, status: ElastiServiceStatus) -> None:
+        """Status says this of what a target's sleep releases; it is counted up to every scrape."""
+        self._statuses[request] = status
+
+    def _count_released(self) -> None:
+        now = self._now()
+        for request, status in self._statuses.items():
+            usage = with_present(status, now) or UsageStatus("")
+            capacity = status.capacity if status.released_since else None
+            for field, series in self._released.items():
+                source = usage if field.endswith("_seconds") else capacity or CapacityStatus()
+                # Kubernetes counts CPU in thousandths of a core, Prometheus in cores.
+                unit = 1000 if field.startswith("cpu_milli") else 1
+                series.put(request, str(request), value=getattr(source, field) / unit)
+
+    def observe_clock(self, now: Callable[[], dt.datetime]) -> None:
+        """Take the time from here."""
+        self._now = now
+
     def observe_watches(
         self,
         counts: Callable[[], Mapping[str, int]],
@@ -192,6 +232,7 @@ class OperatorMetrics:
     def forget(self, request: Request) -> None:
         """An ElastiService is gone, and its series with it."""
         self._modes.pop(request, None)
+        self._statuses.pop(request, None)
         for metric in self.own():
             # That it ended stays to be seen for a while.
             if metric is not self._finalizer:
@@ -203,6 +244,7 @@ class OperatorMetrics:
             self._informers.put(_UNOWNED, name, value=count)
         for name, count in self._restarts().items():
             self._rebuilt.put(_UNOWNED, name, value=count)
+        self._count_released()
         for metric in self.own():
             yield from metric.pieces()
         yield from map(str, self.library.families())
@@ -210,6 +252,7 @@ class OperatorMetrics:
     def own(self) -> Iterator[OwnedSeries]:
         """Iterate over the metrics that are not the library's."""
         yield from (metric for metric in vars(self).values() if isinstance(metric, OwnedSeries))
+        yield from self._released.values()
 
     def render(self) -> bytes:
         """Return everything in Prometheus' text format."""
@@ -218,6 +261,10 @@ class OperatorMetrics:
 
 def _counter(name: str, about: str, *labels: str) -> OwnedSeries:
     return OwnedSeries("counter", f"elasti_operator_{name}", about, [*labels, "error"])
+
+
+def _released(kind: MetricKind, name: str, about: str) -> OwnedSeries:
+    return OwnedSeries(kind, f"elasti_released_{name}", about, ["crd_name"])
 
 
 def _class(error: BaseException | None) -> str:

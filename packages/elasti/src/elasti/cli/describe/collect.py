@@ -23,8 +23,8 @@ from elasti.cli.describe.model import (
     slice_from,
 )
 from elasti.cli.elastiservices import ElastiServices
-from elasti.cli.held import read_held, read_trigger_values
 from elasti.cli.running import connected
+from elasti.dashboard.live import read_held, read_trigger_values
 from elasti.operator.handover.children import slice_names
 from elasti.operator.scale_handler import NotScalable, ScaleHandler
 from elasti.operator.watch.targets import target_of

@@ -74,6 +74,10 @@ class Autoscaler:
         """Return what may surprise a user. Raises KubeError."""
         return []
 
+    async def minimum(self, namespace: str, name: str) -> int | None:
+        """Return the fewest replicas that it lets an awake target have, where known. Raises KubeError."""
+        return None
+
 
 class Autoscalers:
     """The kinds that there are, by type."""
@@ -101,6 +105,12 @@ class Autoscalers:
     def resume_failure(self, ref: AutoscalerRef) -> tuple[str, str]:
         """Return reason and message of the event where one could not be resumed."""
         return self._by_type[ref.type].resume_failure
+
+    async def minimum(self, namespace: str, spec: ElastiServiceSpec) -> int:
+        """Return the fewest replicas that the one which is named gives an awake target. Raises KubeError."""
+        named = spec.autoscaler
+        found = await self._by_type[named.type].minimum(namespace, named.name) if named else None
+        return found or 0
 
     async def warnings(self, namespace: str, spec: ElastiServiceSpec) -> tuple[Finding, ...]:
         """Return what may surprise the user of the one that is named. Raises KubeError."""

@@ -14,6 +14,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from elasti.api.names import MANAGED_BY, private_service_name
+from elasti.api.types import CapacityStatus
 from elasti.operator.handover.children import FAMILIES, families, slice_names
 from elasti.operator.handover.machine import State
 from elasti.operator.handover.observe import ClusterSnapshot, can_have_ports
@@ -28,7 +29,7 @@ from kubeloop.objects.core import MANAGED_BY_LABEL, SERVICE_LABEL, SLICES, Endpo
 from kubeloop.objects.meta import compare_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from elasti.api.types import ElastiService
     from elasti.operator.dependencies import LeaderDependencies
@@ -67,6 +68,11 @@ class ClusterReader:
             resolvers_lost_for=self._caches.resolvers.lost_for(),
             autoscaler=self._deps.autoscalers.pausable(es.spec),
         )
+        found = dataclasses.replace(
+            found,
+            pods_left=any(one.endpoints for one in self._private_slices(found)),
+            capacity=await self._capacity(found),
+        )
         parked = found.at_zero and state.current in (None, State.PROXY)
         # Nothing depends on endpoints there, and a restart saves a list for each.
         if found.service is not None and not parked:
@@ -91,6 +97,18 @@ class ClusterReader:
             problem = f"there is no {ref.kind} {ref.name} in namespace {es.metadata.namespace}"
             return dataclasses.replace(found, target_problem=problem)
         return dataclasses.replace(found, target=info, cached_scale=info.version)
+
+    async def _capacity(self, found: ClusterSnapshot) -> CapacityStatus | None:
+        """Return what a sleep releases; a target that several share is counted for one of them."""
+        if found.target is None or found.target.pod_request is None:
+            return None
+        if found.request != min(self._deps.directory.sharing(found.request), default=found.request):
+            return None
+        spec, request = found.es.spec, found.target.pod_request
+        replicas = spec.min_target_replicas
+        with contextlib.suppress(KubeError):
+            replicas = max(replicas, await self._deps.autoscalers.minimum(found.namespace, spec))
+        return CapacityStatus(replicas * request.cpu_millicores, replicas * request.memory_bytes)
 
     # Our slices
 
@@ -166,11 +184,15 @@ class ClusterReader:
             return ready
         return await self.public_ready(found.namespace, found.es.spec.service)
 
-    def _private_ready(self, found: ClusterSnapshot) -> frozenset[str]:
+    def _private_slices(self, found: ClusterSnapshot) -> Iterator[EndpointSlice]:
         key = f"{found.namespace}/{private_service_name(found.es.spec.service)}"
-        endpoint_slices = self._caches.private_slices.by_index(BY_SERVICE, key)
+        return self._caches.private_slices.by_index(BY_SERVICE, key)
+
+    def _private_ready(self, found: ClusterSnapshot) -> frozenset[str]:
         return frozenset(
-            e.identity for endpoint_slice in endpoint_slices for e in endpoint_slice.ready_endpoints
+            e.identity
+            for endpoint_slice in self._private_slices(found)
+            for e in endpoint_slice.ready_endpoints
         )
 
     async def public_ready(self, namespace: str, service: str) -> frozenset[str]:

@@ -20,7 +20,7 @@ from kubeloop.controller.reconcile import Request
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from elasti.api.types import ElastiService
+    from elasti.api.types import CapacityStatus, ElastiService
     from elasti.operator.autoscalers.base import AutoscalerRef
     from elasti.operator.handover.state import ServiceState
     from elasti.operator.watch.targets import UpdateObjInfo
@@ -34,7 +34,8 @@ class ClusterSnapshot:
     `target_problem` says why there is no target; `kind_unusable`: its kind cannot be watched.
     `slices` are the ones that point at the resolver, ours or KubeElasti's, after our own writes.
     `ready` names the ready endpoints that decide, None where nothing depends on them; `ready_soon`:
-    there is none, but the private Service's slices have one. `cached_slices` and `cached_scale` are
+    there is none, but the private Service's slices have one. `pods_left`: those have an endpoint, which
+    a pod has until it is gone. `capacity`: what a sleep releases, where it is counted. `cached_slices` and `cached_scale` are
     the versions that the caches had ("" for none); `lost_slices` we wrote, and the server has not;
     `unlabelled` no cache shows, None where the server was not asked.
     """
@@ -54,6 +55,8 @@ class ClusterSnapshot:
     unlabelled: tuple[EndpointSlice, ...] | None = None
     ready: frozenset[str] | None = None
     ready_soon: bool = False
+    pods_left: bool = False
+    capacity: CapacityStatus | None = None
     resolvers: tuple[ServiceEndpoint, ...] = ()
     resolvers_lost_for: float = 0.0
     ports: Mapping[int, int] = dataclasses.field(default_factory=dict)

@@ -250,6 +250,7 @@ class ElastiServiceReconciler:
             await self._writer.patch_status(facts.es, state, fields)
             state.requests.note_reported()
         self._deps.metrics.sleeps_at(facts.request, sleeps_at if new.sleeps_at else None)
+        self._deps.metrics.released(facts.request, new)
         self._note_wake_ended(state, new)
         state.handover.note_judged(self._deps.decisions.judge(facts.request))
         await self._writer.clear_sleep_request(facts.es, state)

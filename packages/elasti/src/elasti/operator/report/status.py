@@ -28,8 +28,8 @@ from elasti.api.types import (
     ResolverPort,
     StatusCondition,
     TriggerStatus,
-    UsageStatus,
 )
+from elasti.api.usage import counted, with_cause
 from elasti.api.view import phase_of
 from elasti.operator.handover.children import uncovered
 from elasti.operator.handover.machine import HOLDS, State
@@ -79,6 +79,14 @@ def status_of(
     phase = phase_of(current.value) if current else ""
     asleep = current is State.PROXY
     counts_down = all_quiet is not None and current is State.SERVE
+    last_wake = _last_wake(es.status, state, now.timestamp())
+    usage = counted(
+        es.status,
+        asleep=asleep,
+        empty=asleep and not facts.pods_left,
+        capacity=facts.capacity,
+        now=now,
+    )
     return ElastiServiceStatus(
         phase=phase,
         since=es.status.since if phase == es.status.phase else format_time(now),
@@ -86,8 +94,11 @@ def status_of(
         sleeps_at=steady_moment(es.status.sleeps_at, sleeps_at) if counts_down else None,
         asleep_since=(es.status.asleep_since or format_time(now)) if asleep else None,
         triggers=triggers,
-        last_wake=_last_wake(es.status, state, now.timestamp()),
-        usage=_usage(es.status, current, now),
+        last_wake=last_wake,
+        usage=usage.usage,
+        capacity=facts.capacity,
+        released_since=usage.released_since,
+        recent=with_cause(usage.recent, last_wake),
         mode=HOLDS[current].mode if current else "",  # type: ignore[arg-type]  # the table has only these words
         last_reconciled_time=es.status.last_reconciled_time,
         last_scaled_up_time=format_moment(scaled_at)
@@ -149,14 +160,6 @@ def steady_moment(reported: str | None, moment: float | None) -> str | None:
     if reported and abs(unix_seconds(reported) - moment) < _STEADY:
         return reported
     return format_moment(moment)
-
-
-def _usage(old: ElastiServiceStatus, current: State | None, now: dt.datetime) -> UsageStatus:
-    usage = old.usage or UsageStatus(since=format_time(now))
-    if old.asleep_since is None or current is State.PROXY:
-        return usage
-    slept = max(now.timestamp() - unix_seconds(old.asleep_since), 0.0)
-    return UsageStatus(usage.since, usage.asleep_seconds + round(slept), usage.wakes + 1)
 
 
 def _last_wake(old: ElastiServiceStatus, state: ServiceState, now: float) -> LastWake | None:

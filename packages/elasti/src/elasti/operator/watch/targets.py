@@ -16,6 +16,7 @@ import msgspec
 import structlog
 
 from elasti.api.names import AGGREGATE_LABEL
+from elasti.api.usage import RequestingContainer, RequestingPod, pod_request
 from elasti.operator.scale_handler import NotScalable, ScaleHandler, ScaleTarget, ScaleView
 from elasti.operator.watch.informer_manager import KeyParams, Manager, OnObject, RequestWatch, Scope
 from kubeloop.client.errors import Forbidden, KubeError, NoMatch, NotFound
@@ -27,7 +28,7 @@ from kubeloop.objects.meta import LabeledMeta, PartialObjectMetadata
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from elasti.api.types import ElastiService
+    from elasti.api.types import CapacityStatus, ElastiService
     from elasti.operator.dependencies import Dependencies
     from elasti.operator.watch.directory import Directory
     from kubeloop.client.client import Client
@@ -49,11 +50,11 @@ class _Present(msgspec.Struct, gc=False):
     """Something that is there; what is in it does not matter."""
 
 
-class _Container(msgspec.Struct, rename="camel", gc=False):
+class _Container(RequestingContainer, rename="camel", gc=False):
     readiness_probe: _Present | None = None
 
 
-class _PodSpec(msgspec.Struct, rename="camel", gc=False):
+class _PodSpec(RequestingPod, rename="camel", gc=False):
     containers: tuple[_Container, ...] = ()
 
 
@@ -107,6 +108,12 @@ class UpdateObjInfo:
     version: str
     pod_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     probed: bool | None = None
+    pod: RequestingPod | None = None
+
+    @property
+    def pod_request(self) -> CapacityStatus | None:
+        """What one of its pods requests; None where that is nothing, or cannot be known."""
+        return pod_request(self.pod) if self.pod is not None else None
 
     @property
     def at_zero(self) -> bool:
@@ -140,6 +147,7 @@ def info_of(workload: Workload) -> UpdateObjInfo:
         version=meta.resource_version,
         pod_labels=workload.template_labels,
         probed=workload.has_readiness_probe if workload.spec.template else None,
+        pod=workload.spec.template.spec if workload.spec.template else None,
     )
 
 

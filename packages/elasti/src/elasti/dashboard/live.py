@@ -1,10 +1,11 @@
-"""How many connections the resolvers hold, as far as that can be known from here.
+"""What the programs of an installation say of themselves now, as far as that can be known from here.
 
 The operator does not count them, so the resolvers are asked: their open `/metrics`, through the API
 server's proxy to pods, which works from wherever the API server can be reached. It needs the right
 `get pods/proxy` in Elasti's namespace, and a policy of the network may still keep the API server away
 from the pods. A pod with a loopback address, as a development cluster has, is on this machine and is
-asked itself. Held is known only where every resolver answered; where not, the reason is given.
+asked itself. Held is known only where every resolver answered; where not, the reason is given. What
+operator and resolver request is in their Deployments.
 """
 
 from __future__ import annotations
@@ -16,18 +17,37 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import aiohttp
+import msgspec
 
 from elasti.api.defaults import RESOLVER_ADMIN_PORT, TRIGGER_VALUE_METRIC
-from elasti.api.names import OPERATOR_SERVICE, RESOLVER_SERVICE
+from elasti.api.names import OPERATOR, OPERATOR_SERVICE, RESOLVER, RESOLVER_SERVICE
+from elasti.api.types import CapacityStatus
+from elasti.api.usage import RequestingPod, pod_request
 from kubeloop.client.errors import Forbidden, KubeError, NotFound
 from kubeloop.client.request import get
 from kubeloop.metrics.reader import samples
+from kubeloop.objects.meta import ObjectMeta
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from kubeloop.client import Client
     from kubeloop.objects.meta import JsonObject
+
+
+class _OwnTemplate(msgspec.Struct):
+    spec: RequestingPod = msgspec.field(default_factory=RequestingPod)
+
+
+class _OwnSpec(msgspec.Struct):
+    replicas: int = 1
+    template: _OwnTemplate = msgspec.field(default_factory=_OwnTemplate)
+
+
+class _OwnDeployment(msgspec.Struct):
+    metadata: ObjectMeta
+    spec: _OwnSpec
+
 
 _SLICES = "discovery.k8s.io/v1/endpointslices"
 _METRIC = "elasti_resolver_queued_count"
@@ -91,6 +111,21 @@ async def _pods_behind(client: Client, namespace: str, service: str) -> list[Res
     slices = client.resource(_SLICES, namespace=namespace)
     selector = f"kubernetes.io/service-name={service}"
     return resolver_pods(await slices.items(selector=selector, timeout=_TIMEOUT).to_list())
+
+
+async def own_requests(client: Client, namespace: str) -> CapacityStatus | None:
+    """Return what operator and resolver request, all replicas together; None where nothing tells."""
+    deployments = client.resource("apps/v1/deployments", _OwnDeployment, namespace=namespace)
+    cpu = memory = 0
+    try:
+        for name in (OPERATOR, RESOLVER):
+            spec = (await deployments.get(name, timeout=_TIMEOUT)).spec
+            each = pod_request(spec.template.spec) or CapacityStatus()
+            cpu += spec.replicas * each.cpu_millicores
+            memory += spec.replicas * each.memory_bytes
+    except KubeError:
+        return None
+    return CapacityStatus(cpu, memory)
 
 
 def trigger_values(metrics: str, name: str) -> dict[int, float]:

@@ -1,0 +1,228 @@
+"""What a target's sleep releases, counted at transitions. Pure.
+
+Released is what the target's minimum of replicas requests, for as long as none of its pods is left. It
+begins when the last pod is gone and ends when the scale is written up again. `status` keeps what is over
+(`usage`), the present period (`releasedSince`) and its rate (`capacity`): a crash loses no more than the
+time until the next leader looks, and nothing is ever counted that was not released.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from elasti.api.types import CapacityStatus, SleepRecord, UsageStatus
+from kubeloop.objects.quantities import Quantity
+from kubeloop.objects.times import format_time, parse_time, unix_seconds
+
+if TYPE_CHECKING:
+    import datetime as dt
+    from collections.abc import Iterable
+
+    from elasti.api.types import ElastiService, ElastiServiceStatus, LastWake
+
+MOST_RECENT = 20
+_SAME_WAKE = 30.0
+"""A wake-up and the end of a sleep that are nearer than that are one: two replicas note them."""
+
+
+class UsageFields(NamedTuple):
+    """The fields of status that count."""
+
+    usage: UsageStatus
+    released_since: str | None
+    recent: tuple[SleepRecord, ...]
+
+
+def counted(
+    old: ElastiServiceStatus,
+    *,
+    asleep: bool,
+    empty: bool,
+    capacity: CapacityStatus | None,
+    now: dt.datetime,
+) -> UsageFields:
+    """Return what to write where status was `old`; `empty`: asleep, and no pod is left."""
+    time = format_time(now)
+    usage = old.usage or UsageStatus(since=time)
+    since, recent = old.released_since, old.recent
+    if since is not None:
+        end = _end(old, since, time)
+        if not empty or end != time or capacity != old.capacity:
+            usage = _added(usage, old.capacity, since, end)
+            since = None
+    if empty and capacity is not None and since is None:
+        since = time
+    if old.asleep_since is not None and not asleep:
+        slept = max(unix_seconds(time) - unix_seconds(old.asleep_since), 0.0)
+        usage = msgspec.structs.replace(
+            usage, asleep_seconds=usage.asleep_seconds + round(slept), wakes=usage.wakes + 1
+        )
+        recent = (*recent, SleepRecord(old.asleep_since, time))[-MOST_RECENT:]
+    return UsageFields(usage, since, recent)
+
+
+def with_cause(recent: tuple[SleepRecord, ...], wake: LastWake | None) -> tuple[SleepRecord, ...]:
+    """Return the sleeps with what ended the last of them, once that wake-up is over."""
+    if not recent or wake is None or wake.seconds is None:
+        return recent
+    last = recent[-1]
+    if abs(unix_seconds(wake.time) - unix_seconds(last.until)) > _SAME_WAKE:
+        return recent
+    return (*recent[:-1], SleepRecord(last.since, last.until, wake.cause, wake.seconds))
+
+
+def with_present(status: ElastiServiceStatus, now: dt.datetime) -> UsageStatus | None:
+    """Return what is counted, the present sleep with it; None where nothing counts yet."""
+    usage, time = status.usage, format_time(now)
+    if usage is None:
+        return None
+    if status.released_since is not None:
+        usage = _added(usage, status.capacity, status.released_since, time)
+    if status.asleep_since is not None:
+        slept = max(round(unix_seconds(time) - unix_seconds(status.asleep_since)), 0)
+        usage = msgspec.structs.replace(usage, asleep_seconds=usage.asleep_seconds + slept)
+    return usage
+
+
+def _end(old: ElastiServiceStatus, since: str, now: str) -> str:
+    """Return until when a period has lasted; of a wake-up without a leader the note is all there is."""
+    woken = old.last_wake.time if old.last_wake is not None else ""
+    return woken if unix_seconds(since) < unix_seconds(woken) <= unix_seconds(now) else now
+
+
+def _added(
+    usage: UsageStatus, capacity: CapacityStatus | None, since: str, until: str
+) -> UsageStatus:
+    if capacity is None:
+        return usage
+    seconds = max(round(unix_seconds(until) - unix_seconds(since)), 0)
+    return msgspec.structs.replace(
+        usage,
+        cpu_millicore_seconds=usage.cpu_millicore_seconds + seconds * capacity.cpu_millicores,
+        memory_byte_seconds=usage.memory_byte_seconds + seconds * capacity.memory_bytes,
+    )
+
+
+# What pods request
+
+
+class ContainerResources(msgspec.Struct, frozen=True, gc=False):
+    """Requests by resource, and limits, which are requests where there are no others."""
+
+    requests: dict[str, str | float] | None = None
+    limits: dict[str, str | float] | None = None
+
+    def amount(self, resource: str) -> int:
+        """Return what is requested, in thousandths."""
+        text = {**(self.limits or {}), **(self.requests or {})}.get(resource, 0)
+        return -(-Quantity.parse(text).nanos // 1_000_000)
+
+
+class RequestingContainer(msgspec.Struct, rename="camel", gc=False):
+    """What of a container decides about a pod's request."""
+
+    resources: ContainerResources = ContainerResources()
+    restart_policy: str = ""
+
+
+class RequestingPod(msgspec.Struct, rename="camel", gc=False):
+    """What of a pod's spec decides about its request."""
+
+    containers: tuple[RequestingContainer, ...] = ()
+    init_containers: tuple[RequestingContainer, ...] | None = None
+    overhead: dict[str, str | float] | None = None
+    resources: ContainerResources | None = None
+
+
+def pod_request(pod: RequestingPod) -> CapacityStatus | None:
+    """Return what the scheduler keeps free for a pod; None where it requests nothing."""
+    cpu, memory = _requested(pod, "cpu"), _requested(pod, "memory") // 1000
+    return CapacityStatus(cpu, memory) if cpu or memory else None
+
+
+def _requested(pod: RequestingPod, resource: str) -> int:
+    together = sum(container.resources.amount(resource) for container in pod.containers)
+    beside = starting = 0
+    # Init containers run one after the other, beside the sidecars that were started before.
+    for container in pod.init_containers or ():
+        amount = container.resources.amount(resource)
+        if container.restart_policy == "Always":
+            beside += amount
+            amount = 0
+        starting = max(starting, beside + amount)
+    found = max(together + beside, starting)
+    if pod.resources is not None and (whole := pod.resources.amount(resource)):
+        found = whole
+    return found + ContainerResources(pod.overhead).amount(resource)
+
+
+# A report
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class UsageRow:
+    """What one ElastiService has released from `since` on; `counted`: its target has requests."""
+
+    namespace: str
+    name: str
+    since: dt.datetime
+    asleep_seconds: int
+    wakes: int
+    counted: bool
+    cpu_core_hours: float
+    memory_gib_hours: float
+
+
+def usage_row(es: ElastiService, now: dt.datetime, window: dt.timedelta | None) -> UsageRow | None:
+    """Return what is known of one; None where nothing is.
+
+    Without a window, or where counting began within it, that is what was counted. Of an older one the
+    recorded sleeps are taken, as far as they reach back, at the present capacity.
+    """
+    found, status = with_present(es.status, now), es.status
+    if found is None:
+        return None
+    since = parse_time(found.since)
+    asleep, wakes = found.asleep_seconds, found.wakes
+    cpu, memory = found.cpu_millicore_seconds, found.memory_byte_seconds
+    if window is not None and since < now - window:
+        since, asleep, wakes = _recorded(status, now, now - window)
+        capacity = status.capacity or CapacityStatus()
+        cpu, memory = asleep * capacity.cpu_millicores, asleep * capacity.memory_bytes
+    return UsageRow(
+        namespace=es.metadata.namespace,
+        name=es.metadata.name,
+        since=since,
+        asleep_seconds=asleep,
+        wakes=wakes,
+        counted=status.capacity is not None,
+        cpu_core_hours=cpu / 3_600_000,
+        memory_gib_hours=memory / 3600 / 2**30,
+    )
+
+
+def _recorded(
+    status: ElastiServiceStatus, now: dt.datetime, start: dt.datetime
+) -> tuple[dt.datetime, int, int]:
+    """Return from when sleeps are recorded, and seconds asleep and wake-ups since then."""
+    if len(status.recent) >= MOST_RECENT:
+        start = max(start, parse_time(status.recent[0].since))
+    begin = start.timestamp()
+    spans = [(unix_seconds(s.since), unix_seconds(s.until)) for s in status.recent]
+    if status.asleep_since is not None:
+        spans.append((unix_seconds(status.asleep_since), now.timestamp()))
+    asleep = sum(max(until - max(since, begin), 0.0) for since, until in spans)
+    return start, round(asleep), sum(unix_seconds(s.until) >= begin for s in status.recent)
+
+
+def released_now(services: Iterable[ElastiService]) -> CapacityStatus:
+    """Return what sleeping targets release at this moment, together."""
+    cpu = memory = 0
+    for es in services:
+        if es.status.released_since is not None and es.status.capacity is not None:
+            cpu += es.status.capacity.cpu_millicores
+            memory += es.status.capacity.memory_bytes
+    return CapacityStatus(cpu, memory)
