@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -42,6 +43,9 @@ class Server:
 
     def resource(self, *_what: object) -> Server:
         return self
+
+    def by_index(self, *_index: str) -> Iterator[EndpointSlice]:
+        return iter(())
 
     async def get(self, name: str, *, namespace: str) -> object:
         self.asked += 1

@@ -19,7 +19,6 @@ from kubeloop.objects.times import format_time, parse_time, unix_seconds
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Iterable
 
     from elasti.api.types import ElastiService, ElastiServiceStatus, LastWake
 
@@ -189,7 +188,7 @@ def usage_row(es: ElastiService, now: dt.datetime, window: dt.timedelta | None) 
     asleep, wakes = found.asleep_seconds, found.wakes
     cpu, memory = found.cpu_millicore_seconds, found.memory_byte_seconds
     if window is not None and since < now - window:
-        since, asleep, wakes = _recorded(status, now, now - window)
+        since, asleep, wakes = recorded_sleeps(status, now, now - window)
         capacity = status.capacity or CapacityStatus()
         cpu, memory = asleep * capacity.cpu_millicores, asleep * capacity.memory_bytes
     return UsageRow(
@@ -204,7 +203,7 @@ def usage_row(es: ElastiService, now: dt.datetime, window: dt.timedelta | None) 
     )
 
 
-def _recorded(
+def recorded_sleeps(
     status: ElastiServiceStatus, now: dt.datetime, start: dt.datetime
 ) -> tuple[dt.datetime, int, int]:
     """Return from when sleeps are recorded, and seconds asleep and wake-ups since then."""
@@ -216,13 +215,3 @@ def _recorded(
         spans.append((unix_seconds(status.asleep_since), now.timestamp()))
     asleep = sum(max(until - max(since, begin), 0.0) for since, until in spans)
     return start, round(asleep), sum(unix_seconds(s.until) >= begin for s in status.recent)
-
-
-def released_now(services: Iterable[ElastiService]) -> CapacityStatus:
-    """Return what sleeping targets release at this moment, together."""
-    cpu = memory = 0
-    for es in services:
-        if es.status.released_since is not None and es.status.capacity is not None:
-            cpu += es.status.capacity.cpu_millicores
-            memory += es.status.capacity.memory_bytes
-    return CapacityStatus(cpu, memory)

@@ -1,6 +1,6 @@
-"""The messages between operator and resolver over HTTP, as values that both share. Pure.
+"""What programs and people tell each other, as values that both sides share. Pure.
 
-Three conversations:
+People ask on the ElastiService itself (`Ask`). Operator and resolver have three conversations over HTTP:
 
 - The resolver asks the operator for a wake-up: `POST /informer/incoming-request` with an
   `IncomingRequest`; the `IncomingReply` says what was done, after it was done.
@@ -15,12 +15,24 @@ Three conversations:
 from __future__ import annotations
 
 import enum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 from msgspec import Meta
 
-from elasti.api.names import OPERATOR, RESOLVER
+from elasti.api.names import (
+    KEEP_AWAKE_ANNOTATION,
+    OPERATOR,
+    RESOLVER,
+    SLEEP_ANNOTATION,
+    WAKE_ANNOTATION,
+)
+from kubeloop.objects.times import format_micro_time, format_time
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from kubeloop.objects.meta import JsonObject
 
 INCOMING_PATH = "/informer/incoming-request"
 CRD_CACHE_PATH = "/crd-cache"
@@ -134,3 +146,34 @@ def read_probe_answer(data: bytes) -> ProbeIdentity | None:
         return msgspec.json.decode(body, type=ProbeIdentity)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
+
+
+class Ask(enum.StrEnum):
+    """What people ask of an operator, on the ElastiService itself: durable, whoever leads."""
+
+    WAKE = "wake"
+    SLEEP = "sleep"
+    SUSPEND = "suspend"
+    RESUME = "resume"
+
+    @property
+    def verb(self) -> str:
+        """The right that it takes: waking is for those, too, who may change nothing else."""
+        return "patch" if self is Ask.WAKE else "update"
+
+    def patch(self, now: dt.datetime, kept_until: dt.datetime | None = None) -> JsonObject:
+        """Return what to merge into an ElastiService; `kept_until` keeps it awake until then."""
+        time = format_micro_time(now)
+        match self:
+            case Ask.WAKE:
+                asked: dict[str, str | None] = {WAKE_ANNOTATION: time, SLEEP_ANNOTATION: None}
+                if kept_until is not None:
+                    asked[KEEP_AWAKE_ANNOTATION] = format_time(kept_until)
+                return {"metadata": {"annotations": asked}}
+            case Ask.SLEEP:
+                return {"metadata": {"annotations": {SLEEP_ANNOTATION: time}}}
+            case Ask.SUSPEND:
+                return {"spec": {"suspend": True}}
+            case Ask.RESUME:
+                ended = {"annotations": {KEEP_AWAKE_ANNOTATION: None}}
+                return {"metadata": ended, "spec": {"suspend": None}}

@@ -42,6 +42,7 @@ _SECTIONS = {
     "ElastiServices": {
         "get": _Entry("get", "Show ElastiServices, and why they are not asleep."),
         "describe": _Entry("describe", "Describe one ElastiService, with advice."),
+        "dashboard": _Entry("dashboard", "Show them in a browser, with buttons."),
         "report": _Entry("report", "Report what sleep has released."),
         "wake": _Entry("wake", "Wake targets, as traffic would.", "wake"),
         "sleep": _Entry("wake", "Put targets to sleep now.", "sleep"),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from elasti.api.names import KEEP_AWAKE_ANNOTATION, SLEEP_ANNOTATION, WAKE_ANNOTATION
+from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.options import choice_options, cluster_options, namespace_option, timeout_option
 from elasti.cli.rendering import echo
@@ -165,7 +165,7 @@ def suspend(*, choice: Choice, access: AccessOptions, namespace: str | None) -> 
       elasti suspend web
       elasti suspend --all -n shop
     """
-    _change(choice, access, namespace, {"spec": {"suspend": True}}, "suspended")
+    _change(choice, access, namespace, "suspend", "suspended")
 
 
 @click.command("resume")
@@ -179,25 +179,23 @@ def resume(*, choice: Choice, access: AccessOptions, namespace: str | None) -> N
     Examples:
       elasti resume web
     """
-    ended = {
-        "metadata": {"annotations": {KEEP_AWAKE_ANNOTATION: None}},
-        "spec": {"suspend": None},
-    }
-    _change(choice, access, namespace, ended, "resumed: it may sleep again")
+    _change(choice, access, namespace, "resume", "resumed: it may sleep again")
 
 
 def _change(
-    choice: Choice, access: AccessOptions, namespace: str | None, body: dict[str, Any], done: str
+    choice: Choice, access: AccessOptions, namespace: str | None, asked: str, done: str
 ) -> None:
     from elasti.cli.running import run_to_end
 
     async def change() -> None:
+        from elasti.api.wire import Ask
         from elasti.cli.elastiservices import ElastiServices
         from elasti.cli.running import connected
         from kubeloop.objects.patches import MergePatch
 
         async with connected(access) as client:
             objects = ElastiServices(client, namespace or client.namespace)
+            body = Ask(asked).patch(dt.datetime.now(dt.UTC))
             for name in await objects.chosen(choice):
                 await objects.patch(name, MergePatch(body))
                 echo(f"{name} is {done}")
@@ -280,15 +278,11 @@ async def _request(
 async def _ask(
     kind: RequestKind, objects: ElastiServices, name: str, kept_until: dt.datetime | None
 ) -> ElastiService:
+    from elasti.api.wire import Ask
     from kubeloop.objects.patches import MergePatch
-    from kubeloop.objects.times import format_micro_time, format_time
 
-    annotations: dict[str, str | None] = {kind.value: format_micro_time(dt.datetime.now(dt.UTC))}
-    if kind is RequestKind.WAKE:
-        annotations[SLEEP_ANNOTATION] = None
-    if kept_until is not None:
-        annotations[KEEP_AWAKE_ANNOTATION] = format_time(kept_until)
-    return await objects.patch(name, MergePatch({"metadata": {"annotations": annotations}}))
+    body = Ask(kind.verb).patch(dt.datetime.now(dt.UTC), kept_until)
+    return await objects.patch(name, MergePatch(body))
 
 
 class _RequestWait:

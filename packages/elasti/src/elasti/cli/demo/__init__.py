@@ -7,6 +7,7 @@ watches, and reports.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -18,6 +19,8 @@ from elasti.cli.dev import container_environment, need_devkube
 from elasti.cli.exits import ExitCode, Failure
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from rich.console import RenderableType
 
     from elasti.cli.demo.story import Story
@@ -31,7 +34,8 @@ _PATIENCE = 120.0
 
 @click.command("demo")
 @click.option("--keep", is_flag=True, help="Leave it running afterwards, with lines to explore it.")
-def command(*, keep: bool) -> None:
+@click.option("--ui", is_flag=True, help="Show it in a browser, too, and leave it running.")
+def command(*, keep: bool, ui: bool) -> None:
     """Show the whole loop: two apps sleep, are woken by real requests, serve, sleep again.
 
     Starts a cluster of its own (see `elasti dev`), with Elasti and two small apps in it, and takes
@@ -41,6 +45,7 @@ def command(*, keep: bool) -> None:
     Examples:
       elasti demo
       elasti demo --keep
+      elasti demo --ui
     """
     need_devkube("elasti demo")
     import logging
@@ -49,11 +54,11 @@ def command(*, keep: bool) -> None:
 
     # What goes wrong and is tried again is no part of the story; what fails for good ends it.
     logging.basicConfig(level=logging.CRITICAL)
-    run_until_interrupted(lambda: _run(keep=keep))
+    run_until_interrupted(lambda: _run(keep=keep, ui=ui))
 
 
-async def _run(*, keep: bool) -> None:
-    """Show it once; with `keep`, leave it running until cancelled.
+async def _run(*, keep: bool, ui: bool) -> None:
+    """Show it once; with `keep` or `ui`, leave it running until cancelled.
 
     Raises Failure where requests were lost, or where there can be no cluster.
     """
@@ -76,9 +81,16 @@ async def _run(*, keep: bool) -> None:
                 story.report("cluster", f"ready at {cluster.url}")
                 async with Client.from_kubeconfig([path]) as client:
                     demo = Demo(client, story)
-                    lost = await demo.show()
-                    if keep:
-                        await demo.explore(path)
+                    await demo.install()
+                    async with demo.dashboard(opens=ui):
+                        lost = await demo.show()
+                        if ui:
+                            story.heading("Now you: open web in the browser, and press Wake")
+                            story.line(
+                                "  It sleeps again after 6 quiet seconds; Keep awake holds it."
+                            )
+                        if keep or ui:
+                            await demo.explore(path)
     except (NoAddresses, ComponentFailed) as error:
         raise Failure(ExitCode.FAILED, str(error)) from error
     if lost:
@@ -99,7 +111,6 @@ class Demo:
 
     async def show(self) -> int:
         """Show everything; returns how many requests were lost. Raises TimeoutError, KubeError."""
-        await self._install()
         async with self._watching.running(), self._story.showing(self._board):
             return await self._play()
 
@@ -114,6 +125,7 @@ class Demo:
             "kubectl get elastiservices,deployments,pods",
             "elasti get",
             "elasti describe web",
+            "elasti dashboard",
             "kubectl get endpointslices -w",
             "kubectl logs -n elasti deploy/elasti-operator",
             f"curl {_url((await self._addresses())['web'])}/   # wakes it",
@@ -127,7 +139,23 @@ class Demo:
         load = self._load
         return board(self._watching.apps(), sent=load.sent, answered=load.answered)
 
-    async def _install(self) -> None:
+    @contextlib.asynccontextmanager
+    async def dashboard(self, *, opens: bool) -> AsyncIterator[None]:
+        """Have the dashboard open during the block, where that is wanted. Raises KubeError."""
+        from elasti.api.names import NAMESPACE as ELASTI
+        from elasti.cli.dashboard import announce, serving
+        from elasti.cli.demo.manifests import NAMESPACE
+
+        if not opens:
+            yield
+            return
+        async with serving(self._client, NAMESPACE, ELASTI) as url:
+            self._story.heading("The same in your browser: watch web and echo there")
+            announce(url, opens=True)
+            yield
+
+    async def install(self) -> None:
+        """Put Elasti and two apps into the cluster. Raises KubeError, TimeoutError."""
         from rich.console import Console
 
         from elasti.cli.demo import manifests

@@ -1,0 +1,171 @@
+"""ElastiServices as the page follows them: an informer, what is asked live, and who listens.
+
+A listener gets what has changed since it last took something, each row once and as it is by then: a slow
+browser gets fewer and larger messages, never a queue that grows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from elasti.api.names import ELASTISERVICES
+from elasti.api.types import CapacityStatus, ElastiService
+from elasti.dashboard.live import HeldCounts, own_requests, read_held
+from elasti.dashboard.model import Surroundings, key_of, service_row, summary
+from kubeloop.aio.tasks import BackgroundTasks
+from kubeloop.informer import Deleted, Notification, SharedInformerFactory, Updated
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject
+
+_GATHER = 0.25
+_LIVE_PERIOD = 3.0
+_OWN_PERIOD = 60.0
+_SYNC_TIMEOUT = 60.0
+
+
+class Listener:
+    """One open page."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+        self._is_new = True
+        self._dirty: set[str] = set()
+        self._news = asyncio.Event()
+        self._news.set()
+
+    def changed(self, *keys: str) -> None:
+        """Rows have changed, or what stands above them."""
+        self._dirty.update(keys)
+        self._news.set()
+
+    async def next(self) -> bytes:
+        """Wait for news, gather what comes with it, and return the message."""
+        await self._news.wait()
+        if not self._is_new:
+            await asyncio.sleep(_GATHER)
+        self._news.clear()
+        keys, self._dirty = self._dirty, set()
+        is_new, self._is_new = self._is_new, False
+        return self._feed.message(None if is_new else keys)
+
+
+class Feed:
+    """Follows the ElastiServices of a namespace, or of all. Used as an `async with` block by `running`."""
+
+    def __init__(self, client: Client, namespace: str, elasti_namespace: str) -> None:
+        self._client = client
+        self._elasti_namespace = elasti_namespace
+        self._factory = SharedInformerFactory(client, namespace=namespace)
+        self._informer = self._factory.informer(ELASTISERVICES, ElastiService)
+        self._informer.add_handler(on_event=self._on_event)
+        self._informer.set_error_handler(self._on_error)
+        self._services: dict[str, ElastiService] = {}
+        self._rows: dict[str, JsonObject] = {}
+        self._listeners: set[Listener] = set()
+        self._own: CapacityStatus | None = None
+        self._problem = ""
+        self.held = HeldCounts(None, "not asked yet")
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Follow during the block, which begins when everything is known. Raises NotSynced, KubeError."""
+        async with self._factory.running(), BackgroundTasks() as tasks:
+            await self._factory.wait_for_sync(timeout=_SYNC_TIMEOUT)
+            tasks.start(self._ask_live(), name="live")
+            yield
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[Listener]:
+        """Have a listener during the block."""
+        listener = Listener(self)
+        self._listeners.add(listener)
+        try:
+            yield listener
+        finally:
+            self._listeners.discard(listener)
+
+    def find(self, key: str) -> ElastiService | None:
+        """Return one as it is known."""
+        return self._services.get(key)
+
+    def around(self) -> Surroundings:
+        """Return what is known beside the objects."""
+        local = dt.datetime.now().astimezone()
+        midnight = local.replace(hour=0, minute=0, second=0, microsecond=0)
+        return Surroundings(dt.datetime.now(dt.UTC), midnight, self.held.counts)
+
+    def message(self, keys: set[str] | None) -> bytes:
+        """Return what a page has to know about these; about everything where there are None."""
+        chosen = self._rows.keys() if keys is None else keys
+        return msgspec.json.encode(
+            {
+                "all": keys is None,
+                "rows": [self._rows[key] for key in chosen if key in self._rows],
+                "gone": [key for key in chosen if key not in self._rows],
+                "summary": summary(self._rows.values(), self._own),
+                "problem": self._problem,
+            }
+        )
+
+    # What happens
+
+    def _on_event(self, note: Notification[ElastiService]) -> None:
+        self._tell_problem("")
+        es = note.new if isinstance(note, Updated) else note.obj
+        key = key_of(es)
+        if isinstance(note, Deleted):
+            self._services.pop(key, None)
+            self._rows.pop(key, None)
+        else:
+            self._services[key] = es
+            self._rows[key] = service_row(es, self.around())
+        self._tell(key)
+
+    def _on_error(self, error: Exception) -> None:
+        self._tell_problem(f"The cluster does not answer, and what is shown may be old: {error}")
+
+    def _tell_problem(self, text: str) -> None:
+        if text != self._problem:
+            self._problem = text
+            self._tell()
+
+    def _tell(self, *keys: str) -> None:
+        for listener in self._listeners:
+            listener.changed(*keys)
+
+    async def _ask_live(self) -> None:
+        """Ask what no object says, while a page is open: held connections, our own requests."""
+        asked = -_OWN_PERIOD
+        while True:
+            if self._listeners:
+                self.held = await read_held(self._client, self._elasti_namespace)
+                now = asyncio.get_running_loop().time()
+                if now - asked >= _OWN_PERIOD:
+                    asked = now
+                    self._own = await own_requests(self._client, self._elasti_namespace)
+                    self._tell()
+            self._refresh()
+            await asyncio.sleep(_LIVE_PERIOD)
+
+    def _refresh(self) -> None:
+        """Make the rows again that change without an event: by what is held, and by the time."""
+        around = self.around()
+        held = around.held or {}
+        for key, es in self._services.items():
+            row = self._rows[key]
+            count = held.get((es.metadata.namespace, es.spec.service), 0)
+            waits = es.status.phase == "Waking" or not es.status.conditions
+            if waits or row["held"] != (count if around.held is not None else None):
+                made = service_row(es, around)
+                if made != row:
+                    self._rows[key] = made
+                    self._tell(key)

@@ -1,0 +1,251 @@
+"""What the page shows of ElastiServices, as values for JSON. Pure.
+
+The page adds nothing to what it is told here but spans of time, and writes text as text.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+from elasti.api.conditions import (
+    READY,
+    RESOLVER_AVAILABLE,
+    SCALE_CONTESTED,
+    TRIGGERS_HEALTHY,
+    Reason,
+)
+from elasti.api.names import KEEP_AWAKE_ANNOTATION
+from elasti.api.usage import MOST_RECENT, recorded_sleeps
+from elasti.api.view import moment, row_of, state_word, why_of
+from kubeloop.objects.times import format_time
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from elasti.api.types import CapacityStatus, ElastiService, TriggerStatus
+    from kubeloop.objects.meta import JsonObject
+
+_WEEK = dt.timedelta(days=7)
+_NEW = 30.0
+_LEAST_PATIENCE = 60.0
+# What is wrong and does not pass by itself: the condition and the status that says so.
+_TROUBLES = (
+    (READY, "False"),
+    (RESOLVER_AVAILABLE, "False"),
+    (SCALE_CONTESTED, "True"),
+    (TRIGGERS_HEALTHY, "False"),
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What an object itself does not say: the time, when today began, held connections."""
+
+    now: dt.datetime
+    midnight: dt.datetime
+    held: Mapping[tuple[str, str], int] | None = None
+
+
+def key_of(es: ElastiService) -> str:
+    """Return by what the page knows it."""
+    return f"{es.metadata.namespace}/{es.metadata.name}"
+
+
+def service_row(es: ElastiService, around: Surroundings) -> JsonObject:
+    """Return a row of the table."""
+    row, status = row_of(es, around.held), es.status
+    kept = (es.metadata.annotations or {}).get(KEEP_AWAKE_ANNOTATION)
+    until, wake = moment(kept), status.last_wake
+    return {
+        "key": key_of(es),
+        "namespace": row.namespace,
+        "name": row.name,
+        "service": row.service,
+        "target": row.target,
+        "state": state_of(es),
+        "since": status.since,
+        "trouble": trouble_of(es, around.now),
+        "why": {"reason": row.why.reason, "message": row.why.message},
+        "sleepsAt": status.sleeps_at,
+        "held": row.held,
+        "coldStart": wake.seconds if wake else None,
+        "wakesToday": wakes_since(es, around.midnight),
+        "lastWake": wake and {"time": wake.time, "cause": wake.cause, "client": wake.client},
+        "released": status.capacity and status.released_since and _amounts(status.capacity),
+        "counted": status.capacity is not None,
+        "suspended": es.spec.suspend,
+        "keptUntil": kept if until is not None and until > around.now else None,
+    }
+
+
+def state_of(es: ElastiService) -> str:
+    """Return its state in a word; what the operator has not said is a state, too."""
+    if not es.status.conditions:
+        return "not seen"
+    return state_word(es.status.state) or "not in order"
+
+
+def trouble_of(es: ElastiService, now: dt.datetime) -> str:
+    """Return the sentence of what is wrong and does not pass by itself; "" where nothing is."""
+    if es.metadata.deletion_timestamp:
+        return ""
+    found = {entry.type: entry for entry in es.status.conditions}
+    if not found:
+        created = moment(es.metadata.creation_timestamp)
+        is_new = created is not None and (now - created).total_seconds() < _NEW
+        return "" if is_new else why_of(es).message
+    for kind, bad in _TROUBLES:
+        entry = found.get(kind)
+        # Without triggers it is put to sleep by hand, as its user wants it.
+        if entry is not None and entry.status == bad and entry.reason != Reason.NO_TRIGGERS:
+            return entry.message or entry.reason
+    return _wakes_too_long(es, now)
+
+
+def _wakes_too_long(es: ElastiService, now: dt.datetime) -> str:
+    since = moment(es.status.since)
+    patience = max(_LEAST_PATIENCE, float(es.spec.wake.timeout_seconds) / 10)
+    if es.status.phase != "Waking" or since is None or (now - since).total_seconds() < patience:
+        return ""
+    ref = es.spec.scale_target_ref
+    return (
+        f"waking since {es.status.since}, and no pod is ready; look at the pods of"
+        f" {ref.kind} {ref.name}"
+    )
+
+
+def wakes_since(es: ElastiService, start: dt.datetime) -> str:
+    """Return how many wake-ups are recorded since then; with a plus where there may be more."""
+    ends = [moment(sleep.until) for sleep in es.status.recent]
+    count = sum(end is not None and end >= start for end in ends)
+    return f"{count}+" if count == MOST_RECENT else str(count)
+
+
+def summary(rows: Iterable[JsonObject], own: CapacityStatus | None) -> JsonObject:
+    """Return what stands above the table; `own`: what operator and resolver request."""
+    counts = {"trouble": 0}
+    released = {"cpu": 0, "memory": 0, "uncounted": 0}
+    for row in rows:
+        counts[row["state"]] = counts.get(row["state"], 0) + 1
+        counts["trouble"] += bool(row["trouble"])
+        released["uncounted"] += row["state"] == "asleep" and not row["counted"]
+        for name, amount in (row["released"] or {}).items():
+            released[name] += amount
+    own_cpu, own_memory = (own.cpu_millicores, own.memory_bytes) if own else (None, None)
+    return {"counts": counts, "released": released | {"ownCpu": own_cpu, "ownMemory": own_memory}}
+
+
+def _amounts(capacity: CapacityStatus) -> dict[str, int]:
+    return {"cpu": capacity.cpu_millicores, "memory": capacity.memory_bytes}
+
+
+# One of them
+
+
+def service_detail(es: ElastiService, around: Surroundings) -> JsonObject:
+    """Return what its own page has from the object itself."""
+    return {
+        "row": service_row(es, around),
+        "history": history(es, around.now),
+        "conditions": [
+            {
+                "type": entry.type,
+                "status": entry.status,
+                "since": entry.last_transition_time,
+                "reason": entry.reason,
+                "message": entry.message,
+            }
+            for entry in es.status.conditions
+        ],
+        "triggers": [{"type": item.type, "text": _shown(item)} for item in es.status.triggers],
+    }
+
+
+def _shown(trigger: TriggerStatus) -> str:
+    if trigger.last_error:
+        return f"failing: {trigger.last_error}"
+    if trigger.quiet_since is None:
+        return f"in use, or below {trigger.threshold or '?'} for under a minute"
+    return f"below {trigger.threshold or '?'} since {trigger.quiet_since}"
+
+
+def history(es: ElastiService, now: dt.datetime) -> JsonObject:
+    """Return when it slept in the last week, as far as that is recorded, and what woke it."""
+    status, start = es.status, now - _WEEK
+    if status.usage is None:
+        known, asleep, wakes = now, 0, 0
+    else:
+        began = max(start, moment(status.usage.since) or now)
+        known, asleep, wakes = recorded_sleeps(status, now, began)
+    sleeps = [
+        {"since": one.since, "until": one.until, "cause": one.cause, "seconds": one.seconds}
+        for one in status.recent
+    ]
+    if status.asleep_since is not None:
+        sleeps.append({"since": status.asleep_since, "until": None, "cause": "", "seconds": None})
+    share = asleep / max((now - known).total_seconds(), 1.0)
+    return {
+        "knownSince": format_time(known),
+        "sleeps": sleeps,
+        "text": f"asleep {min(share, 1.0):.0%}, {wakes} wake-ups",
+    }
+
+
+def event_row(obj: JsonObject) -> JsonObject:
+    """Return an event, of either generation."""
+    series = obj.get("series") or {}
+    last = series.get("lastObservedTime") or obj.get("lastTimestamp")
+    return {
+        "time": last or obj.get("eventTime") or obj["metadata"].get("creationTimestamp"),
+        "type": obj.get("type", ""),
+        "reason": obj.get("reason", ""),
+        "message": (obj.get("message") or "").strip(),
+    }
+
+
+def cold_start_stages(es: ElastiService, pods: Sequence[JsonObject]) -> list[JsonObject]:
+    """Return how long each stage of the last cold start took, by the first pod that it made.
+
+    Kubernetes keeps whole seconds. Empty where that pod is gone, or the wake-up is not over.
+    """
+    wake = es.status.last_wake
+    began = moment(wake.time) if wake else None
+    if wake is None or began is None or wake.seconds is None:
+        return []
+    second = dt.timedelta(seconds=1)
+    made = [(moment(pod["metadata"].get("creationTimestamp")), pod) for pod in pods]
+    started = [(at, pod) for at, pod in made if at is not None and at >= began - second]
+    if not started:
+        return []
+    at, pod = min(started, key=lambda entry: entry[0])
+    end = began + dt.timedelta(seconds=wake.seconds)
+    moments = (
+        ("its pod is made", at),
+        ("it is scheduled", _condition_time(pod, "PodScheduled")),
+        ("its containers run", _running_time(pod)),
+        ("Kubernetes calls it ready", _condition_time(pod, "Ready")),
+        ("traffic goes to it", end),
+    )
+    stages, before = [], began
+    for name, reached in moments:
+        if reached is not None:
+            seconds = max((reached - before).total_seconds(), 0.0)
+            stages.append({"name": name, "seconds": round(seconds, 1)})
+            before = max(reached, before)
+    return stages
+
+
+def _condition_time(pod: JsonObject, kind: str) -> dt.datetime | None:
+    conditions: list[dict[str, Any]] = (pod.get("status") or {}).get("conditions") or []
+    found = (c.get("lastTransitionTime") for c in conditions if c.get("type") == kind)
+    return moment(next(found, None))
+
+
+def _running_time(pod: JsonObject) -> dt.datetime | None:
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    times = [
+        moment(((one.get("state") or {}).get("running") or {}).get("startedAt")) for one in statuses
+    ]
+    return max((time for time in times if time is not None), default=None)

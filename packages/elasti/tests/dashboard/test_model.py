@@ -1,0 +1,176 @@
+"""What the page shows of ElastiServices, by plain values."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import msgspec
+import pytest
+
+from elasti.api.types import (
+    CapacityStatus,
+    ElastiService,
+    ElastiServiceSpec,
+    ElastiServiceStatus,
+    LastWake,
+    ScaleTargetRef,
+    SleepRecord,
+    StatusCondition,
+    UsageStatus,
+)
+from elasti.dashboard.model import (
+    Surroundings,
+    cold_start_stages,
+    event_row,
+    history,
+    service_detail,
+    service_row,
+    state_of,
+    summary,
+    trouble_of,
+)
+from kubeloop.objects.meta import JsonObject, ObjectMeta
+from kubeloop.objects.times import format_time
+
+NOW = dt.datetime(2030, 1, 8, 12, tzinfo=dt.UTC)
+AROUND = Surroundings(NOW, NOW.replace(hour=0), {("shop", "web"): 3})
+READY = StatusCondition("Ready", "True", "InOrder")
+
+
+def ago(**span: float) -> str:
+    return format_time(NOW - dt.timedelta(**span))
+
+
+def service(*conditions: StatusCondition, created: str = "", **status: Any) -> ElastiService:
+    spec = ElastiServiceSpec(ScaleTargetRef("apps/v1", "Deployment", "web"), "web")
+    meta = ObjectMeta(name="web", namespace="shop", creation_timestamp=created or ago(days=9))
+    return ElastiService(spec, meta, ElastiServiceStatus(conditions=conditions, **status))
+
+
+@pytest.mark.parametrize(
+    ("es", "state", "trouble"),
+    [
+        (service(created=ago(seconds=5)), "not seen", ""),
+        (service(), "not seen", "no operator has reconciled it yet; elasti doctor says why"),
+        (service(READY, state="Proxy", phase="Asleep"), "asleep", ""),
+        (
+            service(StatusCondition("Ready", "False", "NoTCPPort", "no port")),
+            "not in order",
+            "no port",
+        ),
+        (
+            service(READY, StatusCondition("ResolverAvailable", "False", "NoneReady", "none")),
+            "not in order",
+            "none",
+        ),
+        (
+            service(
+                READY, StatusCondition("ScaleContested", "True", "Undone", "flux"), state="Serve"
+            ),
+            "awake",
+            "flux",
+        ),
+        (
+            service(
+                READY, StatusCondition("TriggersHealthy", "False", "Failing", "503"), state="Serve"
+            ),
+            "awake",
+            "503",
+        ),
+        (
+            service(
+                READY, StatusCondition("TriggersHealthy", "False", "NoTriggers"), state="Serve"
+            ),
+            "awake",
+            "",
+        ),
+        (service(READY, state="Waking", phase="Waking", since=ago(seconds=20)), "waking", ""),
+    ],
+)
+def test_trouble_is_what_does_not_pass_by_itself(es: ElastiService, state: str, trouble: str):
+    assert (state_of(es), trouble_of(es, NOW)) == (state, trouble)
+
+
+def test_a_wake_up_that_takes_too_long_is_trouble():
+    es = service(READY, state="Waking", phase="Waking", since=ago(minutes=5))
+    assert "no pod is ready; look at the pods of Deployment web" in trouble_of(es, NOW)
+
+
+def sleeping() -> ElastiService:
+    return service(
+        READY,
+        state="Proxy",
+        phase="Asleep",
+        asleep_since=ago(hours=2),
+        released_since=ago(hours=2),
+        capacity=CapacityStatus(500, 2**30),
+        usage=UsageStatus(ago(days=3)),
+        last_wake=LastWake(ago(hours=3), "Request", "10.1.2.3", 2.5),  # type: ignore[arg-type]
+        recent=(
+            SleepRecord(ago(days=2), ago(days=1), "Manual", 4.0),
+            SleepRecord(ago(hours=10), ago(hours=3), "Request", 2.5),
+        ),
+    )
+
+
+def test_a_row_has_what_the_table_shows():
+    row = service_row(sleeping(), AROUND)
+    assert row["key"] == "shop/web"
+    assert (row["state"], row["held"], row["coldStart"], row["wakesToday"]) == (
+        "asleep",
+        3,
+        2.5,
+        "1",
+    )
+    assert row["released"] == {"cpu": 500, "memory": 2**30}
+    assert row["lastWake"] == {"time": ago(hours=3), "cause": "Request", "client": "10.1.2.3"}
+    msgspec.json.encode(service_detail(sleeping(), AROUND))
+
+
+def test_what_stands_above_the_table():
+    rows = [
+        service_row(sleeping(), AROUND),
+        service_row(service(READY, state="Proxy"), AROUND),
+        service_row(service(), AROUND),
+    ]
+    found = summary(rows, CapacityStatus(20, 5))
+    assert found["counts"] == {"trouble": 1, "asleep": 2, "not seen": 1}
+    released = {"cpu": 500, "memory": 2**30, "uncounted": 1, "ownCpu": 20, "ownMemory": 5}
+    assert found["released"] == released
+    assert summary(rows, None)["released"]["ownCpu"] is None
+
+
+def test_a_history_says_what_it_does_not_know():
+    found = history(sleeping(), NOW)
+    assert found["knownSince"] == ago(days=3)
+    assert [one["cause"] for one in found["sleeps"]] == ["Manual", "Request", ""]
+    # 24 + 7 + 2 of 72 hours.
+    assert found["text"] == "asleep 46%, 2 wake-ups"
+    assert history(service(), NOW)["knownSince"] == format_time(NOW)
+
+
+def test_the_stages_of_a_cold_start_are_those_of_its_pod():
+    wake = LastWake(ago(seconds=100), "Request", seconds=9.0)  # type: ignore[arg-type]
+    es = service(READY, last_wake=wake)
+
+    def pod(created: int) -> JsonObject:
+        conditions = [
+            {"type": "PodScheduled", "lastTransitionTime": ago(seconds=98)},
+            {"type": "Ready", "lastTransitionTime": ago(seconds=92)},
+        ]
+        running = {"state": {"running": {"startedAt": ago(seconds=93)}}}
+        status = {"conditions": conditions, "containerStatuses": [running]}
+        return {"metadata": {"creationTimestamp": ago(seconds=created)}, "status": status}
+
+    stages = cold_start_stages(es, [pod(500), pod(99)])
+    assert [stage["seconds"] for stage in stages] == [1.0, 1.0, 5.0, 1.0, 1.0]
+    assert cold_start_stages(es, [pod(500)]) == []
+    assert cold_start_stages(service(READY), [pod(99)]) == []
+
+
+def test_events_of_both_generations_have_a_time():
+    meta = {"metadata": {"creationTimestamp": "c"}}
+    assert event_row({**meta, "series": {"lastObservedTime": "s"}})["time"] == "s"
+    assert event_row({**meta, "lastTimestamp": "l"})["time"] == "l"
+    assert event_row(meta)["time"] == "c"

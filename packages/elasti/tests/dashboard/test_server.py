@@ -1,0 +1,247 @@
+"""Who gets in: every way that a foreign page or program has to the server on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from elasti.dashboard.feed import Feed, Listener
+from elasti.dashboard.live import HeldCounts
+from elasti.dashboard.server import DashboardServer
+from kubeloop.client.errors import Forbidden, Status
+from kubeloop.objects.meta import JsonObject
+
+ES: JsonObject = {
+    "metadata": {"name": "web", "namespace": "shop", "managedFields": [{}]},
+    "spec": {
+        "service": "web",
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+    },
+}
+
+
+class Nothing:
+    """A list without items."""
+
+    async def to_list(self) -> list[JsonObject]:
+        return []
+
+    async def __aiter__(self) -> AsyncIterator[JsonObject]:
+        for item in list[JsonObject]():
+            yield item
+
+
+class FakeResource:
+    """What the server asks of a cluster; `may`: which verbs a review allows."""
+
+    def __init__(self, may: set[str]) -> None:
+        self.may = may
+        self.patches: list[Any] = []
+
+    async def get(self, _name: str, **_options: Any) -> JsonObject:
+        return {key: dict(value) for key, value in ES.items()}
+
+    async def create(self, body: JsonObject) -> JsonObject:
+        verb = body["spec"]["resourceAttributes"]["verb"]
+        return {"status": {"allowed": verb in self.may}}
+
+    async def patch(self, _name: str, patch: Any, **_options: Any) -> None:
+        if "patch" not in self.may:
+            raise Forbidden(Status(code=403, message="not you"))
+        self.patches.append(patch.body)
+
+    def items(self, **_options: Any) -> Nothing:
+        return Nothing()
+
+    def subresource(self, _name: str) -> FakeResource:
+        return self
+
+
+class FakeClient:
+    def __init__(self, *may: str) -> None:
+        self.objects = FakeResource(set(may))
+
+    def resource(self, *_arguments: Any, **_options: Any) -> FakeResource:
+        return self.objects
+
+    async def resource_for(self, *_arguments: Any) -> FakeResource:
+        return self.objects
+
+
+class FakeFeed(Feed):
+    def __init__(self) -> None:
+        self._rows = {}
+        self._listeners = set()
+        self._own = None
+        self._problem = ""
+        self._services = {}
+        self.held = HeldCounts(None, "not asked")
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[Listener]:
+        yield Listener(self)
+
+
+class Visitor:
+    """A browser, more or less: it keeps cookies and sends what it is told."""
+
+    def __init__(self, server: DashboardServer, client: FakeClient, session: Any) -> None:
+        self.server, self.client, self.session = server, client, session
+        self.first = server.url
+        self.base = self.first.partition("/?")[0]
+
+    async def get(self, path: str = "/", **headers: str) -> tuple[int, str, Any]:
+        return await self._ask("GET", path, headers)
+
+    async def post(self, path: str, **headers: str) -> tuple[int, str, Any]:
+        return await self._ask("POST", path, headers)
+
+    async def _ask(self, method: str, path: str, headers: dict[str, str]) -> tuple[int, str, Any]:
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        async with self.session.request(
+            method, self.base + path, headers=named, allow_redirects=False
+        ) as answer:
+            return answer.status, await answer.text(), answer.headers
+
+    async def enter(self) -> str:
+        """Come in by the address; returns the page's own token."""
+        status, _, headers = await self.get(self.first.removeprefix(self.base))
+        assert (status, headers["Location"]) == (303, "/")
+        cookie = headers["Set-Cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+        status, text, _ = await self.get()
+        assert status == 200
+        found = re.search(r'name="csrf" content="([^"]{40,})"', text)
+        assert found is not None
+        return found[1]
+
+
+@contextlib.asynccontextmanager
+async def visiting(*may: str) -> AsyncIterator[Visitor]:
+    client: Any = FakeClient(*may)
+    server = DashboardServer(client, FakeFeed(), elasti_namespace="elasti", place="<b>here")
+    await server.open()
+    jar = aiohttp.CookieJar(unsafe=True)
+    try:
+        async with aiohttp.ClientSession(cookie_jar=jar) as session:
+            yield Visitor(server, client, session)
+    finally:
+        await server.close()
+
+
+@pytest.fixture
+async def visitor() -> AsyncIterator[Visitor]:
+    async with visiting("patch", "update") as made:
+        yield made
+
+
+WAKE = "/api/services/shop/web/wake"
+
+
+async def test_without_a_session_nothing_is_answered(visitor: Visitor):
+    for path in ("/", "/assets/dashboard.js", "/api/events", "/api/services/shop/web"):
+        status, text, _ = await visitor.get(path)
+        assert status == 403
+        assert "no session here" in text
+    assert (await visitor.post(WAKE))[0] == 403
+
+
+async def test_a_token_lets_one_browser_in_once(visitor: Visitor):
+    assert (await visitor.get("/?token=wrong"))[0] == 403
+    await visitor.enter()
+    visitor.session.cookie_jar.clear()
+    status, text, headers = await visitor.get(visitor.first.removeprefix(visitor.base))
+    assert status == 403
+    assert "used already" in text
+    assert "Set-Cookie" not in headers
+
+
+async def test_a_foreign_host_is_refused(visitor: Visitor):
+    await visitor.enter()
+    status, text, _ = await visitor.get(Host="evil.example:80")
+    assert status == 403
+    assert "only for its own address" in text
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Sec_Fetch_Site": "cross-site"},
+        {"Sec_Fetch_Site": "same-site"},
+    ],
+)
+async def test_a_foreign_page_is_refused(visitor: Visitor, headers: dict[str, str]):
+    csrf = await visitor.enter()
+    assert (await visitor.get(**headers))[0] == 403
+    assert (await visitor.post(WAKE, X_CSRF_Token=csrf, **headers))[0] == 403
+    assert visitor.client.objects.patches == []
+
+
+async def test_a_request_without_the_pages_own_token_is_refused(visitor: Visitor):
+    await visitor.enter()
+    for headers in ({}, {"X_CSRF_Token": "wrong"}):
+        status, text, _ = await visitor.post(WAKE, Origin=visitor.base, **headers)
+        assert status == 403
+        assert "token is missing" in text
+    assert visitor.client.objects.patches == []
+
+
+async def test_it_is_shown_in_no_frame_and_loads_nothing_from_elsewhere(visitor: Visitor):
+    await visitor.enter()
+    assert (await visitor.get(Sec_Fetch_Dest="iframe"))[0] == 403
+    for path in ("/", "/assets/dashboard.js", "/nowhere"):
+        _, text, headers = await visitor.get(path)
+        assert headers["X-Frame-Options"] == "DENY"
+        assert headers["Cache-Control"] == "no-store"
+        policy = headers["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "unsafe" not in policy
+        assert "https://" not in text
+    assert "&lt;b>here" in (await visitor.get())[1], "what a kubeconfig says is text"
+
+
+async def test_what_is_asked_for_is_asked_of_the_cluster(visitor: Visitor):
+    csrf = await visitor.enter()
+    status, text, _ = await visitor.post(WAKE, X_CSRF_Token=csrf, Origin=visitor.base)
+    assert (status, text) == (200, '{"message":"asked to wake"}')
+    assert b"wake-requested-at" in visitor.client.objects.patches[0]
+    for action, part in {
+        "keep-3h": b"keep-awake-until",
+        "sleep": b"sleep-requested-at",
+        "suspend": b'"suspend":true',
+        "resume": b'"suspend":null',
+    }.items():
+        path = f"/api/services/shop/web/{action}"
+        assert (await visitor.post(path, X_CSRF_Token=csrf))[0] == 200
+        assert part in visitor.client.objects.patches[-1]
+    assert (await visitor.post("/api/services/shop/web/delete", X_CSRF_Token=csrf))[0] == 404
+
+
+@pytest.mark.parametrize(
+    ("may", "actions"),
+    [
+        ((), '"actions":[]'),
+        (("patch",), '"actions":["keep-1h","keep-3h"]'),
+        (("patch", "update"), '"actions":["keep-1h","keep-3h","sleep","suspend"]'),
+    ],
+)
+async def test_buttons_are_those_that_the_user_may_press(may: tuple[str, ...], actions: str):
+    async with visiting(*may) as visitor:
+        csrf = await visitor.enter()
+        status, text, _ = await visitor.get("/api/services/shop/web")
+        assert status == 200
+        assert actions in text
+        assert "managedFields" not in text
+        if not may:
+            status, text, _ = await visitor.post(WAKE, X_CSRF_Token=csrf)
+            assert status == 403
+            assert "not you" in text

@@ -1,0 +1,426 @@
+"""`elasti dashboard` in a real browser: the program itself, on a cluster with a thousand ElastiServices.
+
+No operator runs, so that every state can be shown: the tests write status themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import json
+import os
+import re
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from devkube import kubeconfig as kubeconfigs
+from devkube.cluster import DevCluster
+from elasti.api.crd import custom_resource_definition
+from elasti.api.names import API_VERSION, ELASTISERVICES, GROUP, KIND, PLURAL
+from kubeloop.client import Client
+from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.patches import MergePatch
+from kubeloop.objects.times import format_time
+from tests.browser.conftest import PICTURES, Browser, Context, Page, Shot
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.timeout(180)
+
+COUNT = 1000
+NAMESPACE = "shop"
+# What is promised on an idle machine; tests run on busy ones, too.
+SLACK = 4
+NAMES = ["checkout", "catalog", "payments", "search", "images", "mail", "reports", "wiki"]
+
+
+def ago(**span: float) -> str:
+    return format_time(dt.datetime.now(dt.UTC) - dt.timedelta(**span))
+
+
+def ahead(**span: float) -> str:
+    return format_time(dt.datetime.now(dt.UTC) + dt.timedelta(**span))
+
+
+def condition(kind: str, status: str, reason: str, message: str = "") -> JsonObject:
+    return {
+        "type": kind,
+        "status": status,
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": ago(minutes=12),
+    }
+
+
+READY = condition("Ready", "True", "InOrder")
+CAPACITY = {"cpuMillicores": 500, "memoryBytes": 2**30}
+
+
+def asleep(hours: float = 3.0) -> JsonObject:
+    return {
+        "state": "Proxy",
+        "phase": "Asleep",
+        "mode": "proxy",
+        "since": ago(hours=hours),
+        "asleepSince": ago(hours=hours),
+        "releasedSince": ago(hours=hours),
+        "capacity": CAPACITY,
+        "conditions": [READY, condition("MaySleep", "True", "Asleep")],
+        "lastWake": {"time": ago(hours=hours + 1), "cause": "Request", "seconds": 2.4},
+        "usage": {"since": ago(days=5), "asleepSeconds": 200_000, "wakes": 14},
+        "recent": [
+            {"since": ago(days=4), "until": ago(days=3.2), "cause": "Request", "seconds": 3.1},
+            {"since": ago(days=3), "until": ago(days=2.1), "cause": "Manual", "seconds": 2.2},
+            {"since": ago(days=2), "until": ago(days=1.2), "cause": "Trigger", "seconds": 6.0},
+            {
+                "since": ago(hours=20),
+                "until": ago(hours=hours + 1),
+                "cause": "Request",
+                "seconds": 2.4,
+            },
+        ],
+    }
+
+
+def awake() -> JsonObject:
+    why = condition("MaySleep", "False", "InUse", "trigger 0 (prometheus) is at or above 1")
+    return {
+        "state": "Serve",
+        "phase": "Awake",
+        "mode": "serve",
+        "since": ago(minutes=50),
+        "replicas": 2,
+        "capacity": CAPACITY,
+        "conditions": [READY, why],
+        "triggers": [{"type": "prometheus", "threshold": "1"}],
+        "lastWake": {
+            "time": ago(minutes=50),
+            "cause": "Request",
+            "client": "10.2.0.7 GET /",
+            "seconds": 4.2,
+        },
+        "usage": {"since": ago(days=5), "asleepSeconds": 100_000, "wakes": 3},
+    }
+
+
+def cooling() -> JsonObject:
+    why = condition("MaySleep", "False", "Cooldown", "it is used no more")
+    return awake() | {"conditions": [READY, why], "sleepsAt": ahead(minutes=9)}
+
+
+def waking(seconds: float = 3.0) -> JsonObject:
+    why = condition("MaySleep", "False", "Waking", "no pod is ready yet")
+    return awake() | {
+        "state": "Waking",
+        "phase": "Waking",
+        "mode": "proxy",
+        "since": ago(seconds=seconds),
+        "conditions": [READY, why],
+    }
+
+
+def broken() -> JsonObject:
+    message = "there is no Deployment payments in namespace shop"
+    return {"conditions": [condition("Ready", "False", "TargetMissing", message)]}
+
+
+def contested() -> JsonObject:
+    message = (
+        "flux keeps scaling Deployment mail up after it was put to sleep; let only one of them own its"
+        " replicas, or name the autoscaler in spec.autoscaler"
+    )
+    return awake() | {
+        "conditions": [READY, condition("ScaleContested", "True", "UndoneRepeatedly", message)]
+    }
+
+
+class Rig:
+    """A cluster, and the program on it as an administrator or as a user who may only look."""
+
+    def __init__(self, client: Client, directory: Path) -> None:
+        self.client = client
+        self.objects = client.resource(ELASTISERVICES, namespace=NAMESPACE)
+        self.statuses = self.objects.subresource("status")
+        self.admin, self.reader = directory / "admin", directory / "reader"
+
+    async def make(self, name: str, status: JsonObject) -> None:
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+        body = {"service": name, "scaleTargetRef": target, "minTargetReplicas": 1}
+        meta = {"name": name, "namespace": NAMESPACE}
+        await self.objects.create(
+            {"apiVersion": API_VERSION, "kind": KIND, "metadata": meta, "spec": body}
+        )
+        await self.write(name, status)
+
+    async def write(self, name: str, status: JsonObject) -> None:
+        cleared = {"sleepsAt": None, "asleepSince": None, "releasedSince": None, "recent": None}
+        await self.statuses.patch(name, MergePatch({"status": cleared | status}))
+
+    @contextlib.asynccontextmanager
+    async def dashboard(self, page: Page, kubeconfig: Path | None = None) -> AsyncIterator[int]:
+        """Run the program with its page open; the value is the process.
+
+        Whatever the browser complains about fails the test.
+        """
+        said: list[str] = []
+        page.on("console", lambda text: said.append(text.text) if text.type == "error" else None)
+        page.on("pageerror", lambda error: said.append(str(error)))
+        async with self._running(kubeconfig or self.admin) as (url, pid):
+            await page.goto(url)
+            await page.locator("body[data-ready]").wait_for()
+            yield pid
+            assert said == []
+            await page.goto("about:blank")
+
+    @contextlib.asynccontextmanager
+    async def _running(self, kubeconfig: Path) -> AsyncIterator[tuple[str, int]]:
+        arguments = ("-m", "elasti", "dashboard", "--no-open", "--kubeconfig", str(kubeconfig))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, *arguments, stdout=asyncio.subprocess.PIPE
+        )
+        assert process.stdout is not None
+        try:
+            line = (await asyncio.wait_for(process.stdout.readline(), 30)).decode()
+            found = re.search(r"http://\S+", line)
+            assert found is not None, line
+            yield found[0], process.pid
+        finally:
+            process.terminate()
+            await process.wait()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="session")
+async def rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
+    directory = tmp_path_factory.mktemp("dashboard")
+    async with DevCluster(nodes=0) as cluster:
+        kubeconfigs.write(directory / "admin", cluster.access())
+        kubeconfigs.write(directory / "reader", cluster.access("reader", ()))
+        await cluster.wait_ready()
+        async with Client.from_kubeconfig([directory / "admin"]) as client:
+            made = Rig(client, directory)
+            await client.resource("v1/namespaces").create({"metadata": {"name": NAMESPACE}})
+            await client.resource("apiextensions.k8s.io/v1/customresourcedefinitions").create(
+                custom_resource_definition()
+            )
+            await _let_read(client)
+            await eventually(lambda: _is_served(made))
+            await _fill(made)
+            yield made
+
+
+async def _is_served(rig: Rig) -> bool:
+    rig.client.mapper.invalidate()
+    try:
+        await rig.objects.items().to_list()
+    except Exception:
+        return False
+    return True
+
+
+async def _let_read(client: Client) -> None:
+    api, meta = "rbac.authorization.k8s.io", {"metadata": {"name": "reader"}}
+    rule = {"apiGroups": [GROUP], "resources": [PLURAL], "verbs": ["get", "list", "watch"]}
+    await client.resource(f"{api}/v1/clusterroles").create({**meta, "rules": [rule]})
+    await client.resource(f"{api}/v1/clusterrolebindings").create(
+        {
+            **meta,
+            "subjects": [{"kind": "User", "name": "reader", "apiGroup": api}],
+            "roleRef": {"kind": "ClusterRole", "name": "reader", "apiGroup": api},
+        }
+    )
+
+
+async def _fill(rig: Rig) -> None:
+    special = {
+        "checkout": asleep(),
+        "catalog": awake(),
+        "payments": broken(),
+        "search": waking(),
+        "images": cooling(),
+        "mail": contested(),
+        "reports": asleep(30),
+        "wiki": asleep(0.4),
+    }
+    for name, status in special.items():
+        await rig.make(name, status)
+    gate = asyncio.Semaphore(16)
+
+    async def one(number: int) -> None:
+        async with gate:
+            await rig.make(f"team-{number:04}", asleep() if number % 4 else awake())
+
+    await asyncio.gather(*(one(number) for number in range(COUNT - len(special))))
+
+
+def note(**figures: float) -> None:
+    """Write figures down for people."""
+    path = PICTURES / "dashboard.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    known = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(known | figures, indent=1))
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+async def test_a_thousand_are_painted_and_a_change_arrives_within_a_second(
+    page: Page, rig: Rig, shot: Shot
+):
+    async with rig.dashboard(page) as pid:
+        entries = "performance.getEntriesByName('rows painted')[0].startTime / 1000"
+        painted = await page.evaluate(entries)
+        assert await page.locator("#rows tr").count() == COUNT
+        assert painted < 1.0 * SLACK
+        await shot(page, "dashboard")
+
+        cell = page.locator("#rows tr", has=page.get_by_text("wiki", exact=True)).locator(".state")
+        assert await cell.text_content() == "asleep"
+        began = time.monotonic()
+        await rig.write("wiki", waking())
+        await cell.get_by_text("waking").wait_for()
+        updated = time.monotonic() - began
+        assert updated < 1.0 * SLACK
+        await rig.write("wiki", asleep(0.4))
+
+        used, began = cpu_seconds(pid), time.monotonic()
+        changes = 0
+        while time.monotonic() - began < 8.0:
+            await rig.write(f"team-{changes % 900:04}", asleep() if changes % 2 else awake())
+            changes += 1
+            await asyncio.sleep(max(began + changes / 50 - time.monotonic(), 0))
+        span = time.monotonic() - began
+        share = (cpu_seconds(pid) - used) / span
+        note(
+            paint_seconds=painted,
+            update_seconds=updated,
+            core_share=share,
+            changes_per_second=changes / span,
+        )
+        assert share < 0.10 * 50 / min(changes / span, 50) * 1.5
+
+
+async def test_trouble_comes_first_and_leads_to_its_service(page: Page, rig: Rig, shot: Shot):
+    async with rig.dashboard(page):
+        trouble = page.get_by_label("In trouble")
+        assert "2 in trouble" in await trouble.inner_text()
+        assert "there is no Deployment payments" in await trouble.inner_text()
+        await trouble.get_by_role("button", name="shop/mail").click()
+        detail = page.get_by_label("One service")
+        await detail.get_by_role("heading", name="shop/mail").wait_for()
+        assert "flux keeps scaling" in await detail.inner_text()
+        await shot(page, "dashboard-trouble")
+
+
+async def test_buttons_do_what_they_say(page: Page, rig: Rig, shot: Shot):
+    async with rig.dashboard(page):
+        await page.get_by_role("link", name="checkout").click()
+        detail = page.get_by_label("One service")
+        await detail.get_by_role("heading", name="shop/checkout").wait_for()
+        await shot(page, "dashboard-service")
+        await detail.get_by_role("button", name="Keep awake 3 h").click()
+        await page.get_by_role("status").get_by_text("kept awake for three hours").wait_for()
+        await detail.get_by_text("Kept awake until").wait_for()
+        await detail.get_by_role("button", name="Suspend").click()
+        resume = detail.get_by_role("button", name="Resume")
+        await resume.wait_for()
+        es = await rig.objects.get("checkout")
+        assert es["spec"]["suspend"] is True
+        await resume.click()
+        await detail.get_by_role("button", name="Wake", exact=True).wait_for()
+        es = await rig.objects.get("checkout")
+        assert not es["spec"].get("suspend")
+
+
+async def test_who_may_only_look_sees_no_buttons(page: Page, rig: Rig):
+    async with rig.dashboard(page, rig.reader):
+        await page.get_by_role("link", name="checkout").click()
+        detail = page.get_by_label("One service")
+        await detail.get_by_text("You may look at it, and not change it.").wait_for()
+        assert await detail.locator("[data-action]").count() == 0
+
+
+async def test_it_is_used_without_a_mouse(page: Page, rig: Rig):
+    async with rig.dashboard(page):
+        shown = page.locator("#rows tr:not([hidden])")
+        await page.keyboard.press("/")
+        await page.keyboard.type("team-000")
+        assert await shown.count() == 10
+        await page.keyboard.press("Enter")
+        await page.keyboard.press("j")
+        await page.keyboard.press("j")
+        await page.keyboard.press("k")
+        await page.keyboard.press("Enter")
+        detail = page.get_by_label("One service")
+        await detail.get_by_role("heading", name="shop/team-0001").wait_for()
+        await page.keyboard.press("Escape")
+        await detail.wait_for(state="hidden")
+        await page.keyboard.press("Escape")
+        assert await shown.count() == COUNT
+        await page.keyboard.press("/")
+        await page.keyboard.type("nothing-like-it")
+        await page.get_by_text("Nothing matches the filter").wait_for()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_narrow_screens_show_what_matters(
+    browser: Browser, rig: Rig, shot: Shot, scheme: str
+):
+    phone: Context = await browser.new_context(
+        viewport={"width": 390, "height": 844}, color_scheme=scheme
+    )
+    try:
+        page = await phone.new_page()
+        async with rig.dashboard(page):
+            width = await page.evaluate("document.documentElement.scrollWidth")
+            assert width <= 390
+            await shot(page, f"dashboard-narrow-{scheme}")
+            await page.get_by_role("link", name="catalog").click()
+            await (
+                page.get_by_label("One service")
+                .get_by_role("heading", name="shop/catalog")
+                .wait_for()
+            )
+            assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+            await shot(page, f"dashboard-narrow-service-{scheme}")
+    finally:
+        await phone.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_every_text_can_be_read(page: Page, rig: Rig, shot: Shot, scheme: str):
+    await page.emulate_media(color_scheme=scheme)
+    async with rig.dashboard(page):
+        await shot(page, f"dashboard-{scheme}")
+        assert await page.evaluate(_WORST_CONTRAST) >= 4.5
+
+
+# The least contrast of the text that is shown, by WCAG's formula.
+_WORST_CONTRAST = """() => {
+  const part = (v) => (v /= 255) <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
+  const light = (c) => .2126 * part(c[0]) + .7152 * part(c[1]) + .0722 * part(c[2]);
+  const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+  const back = (e) => { for (; e; e = e.parentElement) {
+    const c = rgb(getComputedStyle(e).backgroundColor); if (c.length < 4 || c[3]) return c; }
+    return rgb(getComputedStyle(document.body).backgroundColor); };
+  let worst = 21;
+  for (const e of [...document.querySelectorAll("header *, #trouble *, th, #rows tr:nth-child(-n+20) *, footer *")]) {
+    if (!e.checkVisibility() || ![...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim())) continue;
+    const [a, b] = [light(rgb(getComputedStyle(e).color)), light(back(e))].sort((x, y) => y - x);
+    worst = Math.min(worst, (a + .05) / (b + .05));
+  }
+  return worst;
+}"""
+
+
+async def test_a_page_whose_server_is_gone_says_so(page: Page, rig: Rig):
+    async with rig._running(rig.admin) as (url, _):
+        await page.goto(url)
+        await page.locator("body[data-ready]").wait_for()
+    await page.get_by_role("alert").get_by_text("No connection to elasti dashboard").wait_for()
