@@ -2,8 +2,9 @@
 
 One cluster of each kind, one installation in it, one scenario after the other. A short run plays each
 scenario where it can fail: nearly everything on the dev cluster, which has the same proxy of ours; with
-kube-proxy what its rules, the nodes or the control plane have a part in; and with our proxy on the real
-control plane only what is between those two. A full run plays everything everywhere.
+kube-proxy what its rules or the control plane have a part in, but cycles, parking, rollouts and upgrades,
+which real nodes play with it (tests/realcluster); and with our proxy on the real control plane only what is
+between those two. A full run plays everything everywhere.
 """
 
 from __future__ import annotations
@@ -30,9 +31,8 @@ pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(1500)]
 
 SHORT_WITH_OURS = table.by_name("wake", "rollout", "api-away", "control")
 SHORT_WITH_KUBE_PROXY = table.by_name(
-    "wake", "cycle", "last-moment", "idle-metric", "cycles", "rollout", "leader-parking",
-    "leader-waking", "api-away", "etcd", "watches", "by-hand", "deleted", "upgrade",
-    "late-endpoints", "control",
+    "wake", "idle-metric", "leader-parking", "leader-waking", "api-away", "etcd", "watches",
+    "by-hand", "deleted", "late-endpoints", "control",
 )  # fmt: skip
 
 
@@ -84,7 +84,7 @@ async def test_nothing_is_lost(
 ):
     if not trials(session.cluster.kind, scenario, e2e_settings.length):
         why = Unsupported(
-            "a short run leaves it to the dev cluster, to the other proxy, or to full runs"
+            "a short run leaves it to the dev cluster, the other proxy, real nodes or a full run"
         )
         running.not_here(environment, scenario, e2e_settings, why)
         pytest.skip(f"{ELSEWHERE}: {why}")
