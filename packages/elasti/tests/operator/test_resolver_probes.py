@@ -8,14 +8,19 @@ from typing import Any, Self
 
 import msgspec
 import pytest
+from tests.controller.election.lease_server import NO_FAULT, Fault, LeaseServer
 
+from elasti.operator.app import election_config
 from elasti.operator.handover.resolver_client import HttpResolverClient
+from elasti.operator.settings import OperatorSettings
 from elasti.operator.watch.informer_manager import Manager
 from elasti.operator.watch.resolvers import ResolverProbes, Resolvers
 from kubeloop.aio.tasks import finish
+from kubeloop.controller.election.elector import LeaderCallbacks, LeaderElector
 from kubeloop.objects.core import SERVICE_LABEL, EndpointSlice
 from kubeloop.objects.meta import STRUCT_ACCESS
 from kubeloop.testing.fake_source import FakeSource
+from kubeloop.testing.virtual_time import VirtualTimeLoop
 
 ONE, TWO, SIX = "10.0.0.1", "10.0.0.2", "fd00::1"
 CONNECT = 1.2
@@ -114,3 +119,43 @@ async def test_a_resolver_whose_loop_is_busy_is_reachable_and_a_closed_one_is_no
         client = HttpResolverClient(admin_port=listener.getsockname()[1])
         assert await client.reachable("127.0.0.1")
     assert not await client.reachable("127.0.0.1")
+
+
+async def _takeover(lost_at: float, late: float) -> float:
+    """Lose the leader at a moment; return after how long another replica leads."""
+    loop, server, leads = asyncio.get_running_loop(), LeaseServer(), asyncio.Event()
+
+    def lost(_verb: str) -> Fault:
+        return Fault(refused=loop.time() >= lost_at)
+
+    async def lead() -> None:
+        leads.set()
+
+    electors = [
+        LeaderElector(
+            config=election_config(OperatorSettings(), name),
+            lease=server.client(faults),
+            rand=lambda: late,
+        )
+        for name, faults in (("lost", lost), ("living", lambda _verb: NO_FAULT))
+    ]
+    callbacks = [LeaderCallbacks(on_started=work, on_stopped=lambda: None) for work in (idle, lead)]
+    runs = [asyncio.create_task(electors[0].run(callbacks[0]))]
+    await asyncio.sleep(0.1)
+    runs.append(asyncio.create_task(electors[1].run(callbacks[1])))
+    await leads.wait()
+    took = loop.time() - lost_at
+    await finish(runs)
+    return took
+
+
+async def idle() -> None:
+    return
+
+
+def test_another_operator_leads_within_the_lost_leaders_15_seconds():
+    for late in (0.0, 0.5, 1.0):
+        for step in range(40):
+            with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
+                # Half a second is left for the first reconciles.
+                assert runner.run(_takeover(20 + step / 8, late)) <= 14.5

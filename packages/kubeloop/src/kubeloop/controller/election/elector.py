@@ -144,7 +144,10 @@ class LeaderElector:
             report()
             if self._tenure.is_held:
                 return
-            await asyncio.sleep(jittered(self._config.retry_period, _ACQUIRE_JITTER, self._rand))
+            pause = jittered(self._config.retry_period, _ACQUIRE_JITTER, self._rand)
+            # The moment at which another's lease ends is known: no time is lost after it.
+            left = self._keeper.view.expires_at - self._now()
+            await asyncio.sleep(min(pause, max(left, _TOO_SHORT_TO_RENEW)) if left > 0 else pause)
 
     async def _lead(self, work: Work, report: Callable[[], None], stopped: _Once) -> None:
         _log.info("%s leads", self._config.identity)

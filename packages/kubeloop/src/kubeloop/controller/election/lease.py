@@ -139,9 +139,14 @@ class LeaseView:
         """Whether the last record seen names us."""
         return self.record.holder == self.identity
 
+    @property
+    def expires_at(self) -> float:
+        """When the record will not have changed for its whole duration."""
+        return self.changed_at + self.record.duration
+
     def is_expired(self, now: float) -> bool:
         """Whether the record has not changed for its whole duration."""
-        return now >= self.changed_at + self.record.duration
+        return now >= self.expires_at
 
     def is_stale(self, now: float, *, lease_duration: float, tolerance: float) -> bool:
         """Whether we take ourselves for the holder of a lease that is long over.
@@ -184,7 +189,7 @@ def decide(
         return CreateLease(_held(view, config, wall).written_to(_new_lease(config)))
     held_by_another = bool(view.record.holder) and not view.is_holder
     if held_by_another and not view.is_expired(now):
-        return LeaveLease(view.record.holder, view.changed_at + view.record.duration)
+        return LeaveLease(view.record.holder, view.expires_at)
     return UpdateLease(_held(view, config, wall).written_to(view.lease))
 
 
