@@ -1,0 +1,73 @@
+"""The page «Start» as its reader follows it: every command, in its order, and what the page says of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "start.md").read_text().split("## Do it yourself")[1]
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture
+async def shell(tmp_path: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A reader's second terminal; in the first one the cluster runs, on any free port."""
+    (tmp_path / ".venv").symlink_to(Path(sys.prefix))
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    pipe, both = asyncio.subprocess.PIPE, asyncio.subprocess.STDOUT
+    dev = (sys.executable, "-m", "elasti", "dev", "--port=0")
+    cluster = await asyncio.create_subprocess_exec(*dev, env=environment, stdout=pipe, stderr=both)
+    assert cluster.stdout is not None
+    while b"Ctrl-C stops it" not in (line := await cluster.stdout.readline()):
+        assert line, "the cluster did not start"
+    terminal = await asyncio.create_subprocess_exec(
+        "bash", cwd=tmp_path, env=environment, stdin=pipe, stdout=pipe, stderr=both
+    )
+    yield terminal
+    if terminal.returncode is None:
+        terminal.kill()
+    await terminal.communicate()
+    cluster.send_signal(signal.SIGINT)
+    await cluster.communicate()
+
+
+async def typed(shell: asyncio.subprocess.Process, command: str) -> str:
+    assert shell.stdin is not None
+    assert shell.stdout is not None
+    shell.stdin.write(f"{command}\necho «$?»\n".encode())
+    said = ""
+    while not (end := re.search(r"«(\d+)»", said)):
+        line = (await shell.stdout.readline()).decode()
+        assert line, said
+        said += line
+    assert end[1] == "0", f"{command}: {said}"
+    return said
+
+
+@pytest.mark.timeout(180)
+async def test_the_page_start_does_what_it_says(tmp_path: Path, shell: asyncio.subprocess.Process):
+    blocks = FENCE.findall(PAGE)
+    assert blocks.pop(0) == ("console", "$ . .venv/bin/activate\n$ elasti dev\n")
+    said = {}
+    for language, text in blocks:
+        if language == "yaml":
+            (tmp_path / "web.yaml").write_text(text)
+            continue
+        for line in text.splitlines():
+            assert line.startswith("$ ")
+            said[line[2:].split(" http")[0]] = await typed(shell, line[2:])
+    assert "asleep" in said["elasti get"]
+    assert re.search(r"web +0/0", said["kubectl get deployment web"])
+    assert "200 OK" in said["curl --include"]
+    assert "X-Elasti-Cold-Start" in said["curl --include"]
+    assert "elasti-hold;dur=" in said["curl --include"]
+    await typed(shell, "until elasti get | grep -q awake; do :; done")
+    assert "GET /" in await typed(shell, "elasti describe web")
