@@ -2,17 +2,19 @@
 #
 #   docker build -t registry.example.com/elasti:1 .
 #
-# `hack/image/check` runs the same steps where there is no container engine.
+# `hack/image/check` runs the same steps where there is no container engine. A release names its base by digest
+# (--build-arg BASE=python:3.13-slim@sha256:...): see docs/guide/installing.md.
 
-FROM python:3.13-slim AS build
+ARG BASE=python:3.13-slim
+FROM ${BASE} AS build
 WORKDIR /src
-COPY requirements-dev.lock ./
+COPY requirements.lock requirements-build.lock ./
 COPY hack/image/steps hack/image/steps
 COPY packages/kubeloop packages/kubeloop
 COPY packages/elasti packages/elasti
 RUN hack/image/steps /opt/elasti
 
-FROM python:3.13-slim
+FROM ${BASE}
 LABEL org.opencontainers.image.title="elasti" \
       org.opencontainers.image.description="Scale-to-zero for Kubernetes: idle workloads sleep, connections are held and wake them" \
       org.opencontainers.image.licenses="Apache-2.0"

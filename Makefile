@@ -34,7 +34,7 @@ help: ## List the targets
 
 $(READY): packages/kubeloop/pyproject.toml packages/devkube/pyproject.toml packages/elasti/pyproject.toml requirements-dev.lock
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/pip install --quiet --requirement requirements-dev.lock
+	$(BIN)/pip install --quiet --require-hashes --requirement requirements-dev.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation $(PACKAGES)
 	@touch $@
 
@@ -53,7 +53,7 @@ e2e: $(READY) ## Run operator and resolver end to end; build/e2e/report.md accou
 	$(BIN)/pytest tests/e2e $(E2E_ARGS)
 
 browser: $(READY) ## Look at what people see in a real Chromium; build/browser has the pictures
-	$(BIN)/pip install --quiet --requirement tests/browser/requirements.txt
+	$(BIN)/pip install --quiet --require-hashes --requirement tests/browser/requirements.lock
 	$(BIN)/pytest tests/browser $(BROWSER_ARGS)
 
 fuzz: $(READY) ## Fuzz what reads bytes, FUZZ_SECONDS (600) in all; FUZZ_SEED repeats a run
@@ -88,7 +88,7 @@ generate: $(READY) ## Make the generated pages of docs/ again
 # Its tools are in an environment of their own: they are not needed to work on the code.
 $(SITE): requirements-docs.lock
 	$(PYTHON) -m venv --clear $(@D)
-	$(@D)/bin/pip install --quiet --requirement requirements-docs.lock
+	$(@D)/bin/pip install --quiet --require-hashes --requirement requirements-docs.lock
 	@touch $@
 
 docs: $(SITE) ## Make the site in build/site; fails on a dead link, and on what is loaded from elsewhere
@@ -143,16 +143,21 @@ bench: $(READY) ## Run the benchmarks: a table, and build/bench.json
 	$(BIN)/pip install --quiet --requirement benchmarks/requirements.txt
 	$(BIN)/python -m benchmarks
 
-# The three packages are on no index yet: their own wheels say what each needs of the others.
-lock: $(READY) ## Pin the development dependencies again
+# The three packages are on no index yet: their own wheels say what each needs of the others. A lock has the hashes
+# of every file of a version, so it fits every platform and Python. UPGRADE= keeps the versions.
+UPGRADE ?= --upgrade
+COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --no-emit-index-url \
+	--no-emit-find-links --find-links build/wheels --no-emit-package kubeloop --no-emit-package devkube
+lock: $(READY) ## Pin all dependencies again, by hashes: of development, the image, its build, the site, the browser
 	$(BIN)/pip install --quiet uv
 	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheels packages/kubeloop packages/devkube
-	$(BIN)/uv pip compile --quiet --universal --no-annotate --no-header --no-emit-index-url --no-emit-find-links \
-		--find-links build/wheels --no-emit-package kubeloop --no-emit-package devkube \
-		--group dev --upgrade --output-file requirements-dev.lock \
+	$(COMPILE) --group dev $(UPGRADE) --output-file requirements-dev.lock \
 		packages/kubeloop/pyproject.toml packages/devkube/pyproject.toml packages/elasti/pyproject.toml
-	$(BIN)/uv pip compile --quiet --universal --no-annotate --no-header --no-emit-index-url \
-		--group docs --upgrade --output-file requirements-docs.lock
+	$(COMPILE) --constraint requirements-dev.lock --output-file requirements.lock \
+		packages/kubeloop/pyproject.toml packages/elasti/pyproject.toml
+	echo hatchling | $(COMPILE) --constraint requirements-dev.lock --output-file requirements-build.lock -
+	$(COMPILE) --group docs $(UPGRADE) --output-file requirements-docs.lock
+	$(COMPILE) --output-file tests/browser/requirements.lock tests/browser/requirements.txt
 
 clean: ## Remove what the targets made here
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -192,7 +192,10 @@ def try_it() -> None:
         print(f"dist: two builds are the same: {', '.join(names)}", flush=True)
         subprocess.run([sys.executable, "-m", "venv", venv], check=True)
         wheels = [str(path) for path in one.glob("*.whl")]
-        pip = [str(venv / "bin/pip"), "install", "--quiet", f"--constraint={LOCK}", *wheels]
+        # The wheels have no hashes in a lock, and pip wants them for all or for none.
+        pins = Path(scratch) / "pins.txt"
+        pins.write_text("".join(f"{name}=={pin}\n" for name, pin in locked().items()))
+        pip = [str(venv / "bin/pip"), "install", "--quiet", f"--constraint={pins}", *wheels]
         subprocess.run(pip, check=True)
         env = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
         env["PATH"] = f"{venv / 'bin'}:{env['PATH']}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,43 @@ def test_code_owners_name_paths_that_exist():
     for line in (ROOT / ".github" / "CODEOWNERS").read_text().splitlines():
         if line.startswith("/"):
             assert (ROOT / line.split()[0].strip("/")).exists(), line
+
+
+LOCKS = sorted(
+    [*ROOT.glob("requirements*.lock"), *(ROOT / "tests").rglob("requirements.lock")], key=str
+)
+
+
+@pytest.mark.parametrize("lock", LOCKS, ids=lambda lock: str(lock.relative_to(ROOT)))
+def test_every_pin_of_a_lock_has_hashes(lock: Path):
+    pins = re.split(r"^(?=\S)", lock.read_text(), flags=re.MULTILINE)[1:]
+    assert pins
+    assert [pin for pin in pins if not re.match(r"[\w.-]+==\S+.*\\\n +--hash=sha256:", pin)] == []
+
+
+def test_no_lock_is_installed_without_its_hashes():
+    text = "".join((ROOT / name).read_text() for name in ("Makefile", "hack/image/steps"))
+    lines = [line for line in text.splitlines() if re.search(r"install.*\.lock", line)]
+    assert {found for line in lines for found in re.findall(r"\S+\.lock", line)} == {
+        str(lock.relative_to(ROOT)) for lock in LOCKS
+    }
+    assert [line for line in lines if "--require-hashes" not in line] == []
+
+
+def test_a_release_builds_on_a_base_by_digest():
+    """What the digest is only a registry can tell; that there is one the workflow checks."""
+    workflow = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
+    steps = workflow["jobs"]["image"]["steps"]
+    (check,) = (step["run"] for step in steps if "BASE" in step.get("env", {}))
+    (build,) = (step for step in steps if "build-push-action" in step.get("uses", ""))
+    assert build["with"]["build-args"] == "BASE=${{ vars.BASE_IMAGE }}"
+    base = re.findall(r"^ARG BASE=(\S+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    for given, accepted in (
+        (f"{base[0]}@sha256:{'a' * 64}", True),
+        (base[0], False),
+        (f"{base[0]}@sha256:short", False),
+        (f"evil/{base[0]}@sha256:{'a' * 64}", False),
+        ("", False),
+    ):
+        done = subprocess.run(["bash", "-ec", check], env={"BASE": given}, check=False)
+        assert (done.returncode == 0) is accepted, given
