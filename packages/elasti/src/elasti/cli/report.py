@@ -63,7 +63,7 @@ def command(*, access: AccessOptions, output: str, **options: Any) -> None:
     """Report what sleep has released: capacity that was requested by no pod.
 
     Released is the target's minimum of replicas times what one pod requests, for as long as none of its pods
-    was left. Whether a bill gets smaller is for whoever owns the nodes to say. The operator counts in status,
+    was left. Whether a bill gets smaller is for the owner of the nodes to say. The operator counts in status,
     each ElastiService from when it first saw it; with --since, an older one is reported by its last 20 sleeps,
     as far back as they reach, at its present requests. COUNTED FROM says from when.
 
