@@ -23,7 +23,6 @@ import msgspec
 
 from kubeloop.client import Client, KubeError, Resource
 from kubeloop.controller import (
-    ApiEventSink,
     Caches,
     Controller,
     ElectionConfig,
@@ -34,7 +33,6 @@ from kubeloop.controller import (
     HealthChecks,
     HealthServer,
     Manager,
-    Reporter,
     Request,
     TerminalError,
     for_owner,
@@ -140,7 +138,7 @@ def make_manager(client: Client, *, identity: str, health_port: int) -> Manager:
     factory = SharedInformerFactory(client)
     websites = factory.informer(WEBSITES, Website)
     pages = factory.informer("v1/configmaps", metadata_only=True)
-    recorder = EventRecorder(Reporter("websites", identity), ApiEventSink(client))
+    recorder = EventRecorder("websites", client)
     reconciler = WebsiteReconciler(client, websites.lister, recorder)
     controller = Controller("websites", reconciler, workers=4, timeout=30)
     controller.watch(websites, predicates=[generation_changed()])

@@ -8,6 +8,7 @@ from kubeloop._lazy import lazy_attributes
 from kubeloop.client.errors import AlreadyExists as AlreadyExists
 from kubeloop.client.errors import AmbiguousMatch as AmbiguousMatch
 from kubeloop.client.errors import ApiError as ApiError
+from kubeloop.client.errors import ApplyConflict as ApplyConflict
 from kubeloop.client.errors import BadRequest as BadRequest
 from kubeloop.client.errors import CertificateError as CertificateError
 from kubeloop.client.errors import ConfigError as ConfigError

@@ -25,6 +25,7 @@ from kubeloop.client.wire.streams import StreamTransport
 from kubeloop.client.wire.transport import HttpTransport, Timeouts
 from kubeloop.objects.codec import codec_for
 from kubeloop.objects.gvk import GroupVersionResource
+from kubeloop.objects.owners import kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -153,6 +154,41 @@ class Client:
         info = await self._mapper.by_kind(api_version, kind)
         scope = ResourceScope(gvr=info.gvr, namespace=namespace, namespaced=info.namespaced)
         return self._bind(scope, type_)
+
+    async def apply(
+        self,
+        obj: T,
+        *,
+        manager: str,
+        force: bool = False,
+        namespace: str | None = None,
+        dry_run: bool = False,
+        timeout: float | None = None,
+    ) -> T:
+        """Make an object have these fields, by server-side apply; creates it where missing.
+
+        `obj` is a dictionary or a Struct, partial or whole, that says what it is: apiVersion and
+        kind, as fields `api_version` and `kind` of a Struct. Fields that are `UNSET` are not sent,
+        so they are not `manager`'s; what it applied before and leaves out now is removed. Raises
+        `ApplyConflict`, which names the other managers and their fields, unless `force` takes them.
+        """
+        try:
+            gvk = kind_of(obj)
+        except ValueError:
+            raise ValueError(
+                f"apply must know what the object is: give {type(obj).__name__} apiVersion and kind"
+                " (fields api_version and kind of a Struct), or call apply on"
+                " client.resource('v1/configmaps')"
+            ) from None
+        resource = await self.resource_for(gvk.api_version, gvk.kind, type(obj))
+        return await resource.apply(
+            obj,
+            namespace=namespace,
+            force=force,
+            field_manager=manager,
+            dry_run=dry_run,
+            timeout=timeout,
+        )
 
     async def send(self, request: Request, *, timeout: float | None = None) -> Response:
         """Send any request, with this client's identity, rate and retries. Raises `KubeError`."""

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 _TOO_LARGE = "Too large resource version"
+_FIELD_CONFLICT = "FieldManagerConflict"
 
 
 class KubeError(Exception):
@@ -178,6 +179,24 @@ class Conflict(ApiError):
     """409: the object changed since it was read, or an apply met another field manager."""
 
 
+class ApplyConflict(Conflict):
+    """409: an apply met fields of other managers; `fields` says whose is which.
+
+    Either leave them out, or take them with `force=True`.
+    """
+
+    @property
+    def fields(self) -> dict[str, tuple[str, ...]]:
+        """The fields in the way, by their manager: `{"kubectl": (".spec.replicas",)}`."""
+        found: dict[str, tuple[str, ...]] = {}
+        for cause in self.causes:
+            if cause.reason == _FIELD_CONFLICT:
+                # 'conflict with "kubectl" with subresource "scale" using apps/v1'
+                manager = cause.message.partition('"')[2].partition('"')[0]
+                found[manager] = (*found.get(manager, ()), cause.field)
+        return found
+
+
 class AlreadyExists(Conflict):
     """409: create found an object of that name."""
 
@@ -243,6 +262,9 @@ _BY_CODE: Mapping[int, type[ApiError]] = {
 def error_from_status(status: Status, *, retry_after: float | None = None) -> ApiError:
     """Build the typed error: by reason first, which is finer, then by code."""
     kind = _BY_REASON.get(status.reason) or _BY_CODE.get(status.code) or ApiError
+    causes = (status.details.causes if status.details else None) or ()
+    if kind is Conflict and any(cause.reason == _FIELD_CONFLICT for cause in causes):
+        kind = ApplyConflict
     return kind(status, retry_after=retry_after)
 
 

@@ -6,8 +6,8 @@ be a name is refused here, with a message, before a server has to guess what was
 
 `ResourceScope` is a resource and the namespace that it is bound to. Whether a resource is
 namespaced is known only if discovery was asked. Where it is known, a missing or a superfluous
-namespace is refused before anything is sent; where it is not, the server's 404 or 405 gets a note
-that says what is likely wrong.
+namespace is refused before anything is sent; where it is not, the server's 404 or 405 is told with
+what is likely wrong.
 """
 
 from __future__ import annotations
@@ -316,11 +316,14 @@ class ResourceScope:
             yield
         except (NotFound, MethodNotAllowed) as error:
             details = error.status.details
-            if not (namespace or self.namespace) and not (details and details.name):
-                error.add_note(
-                    f"no namespace was given: if {self.gvr.resource} are namespaced, pass namespace="
-                )
-            raise
+            if namespace or self.namespace or (details and details.name):
+                raise
+            # Everybody's first mistake, to which servers answer as to a wrong path.
+            missing = (
+                f"no namespace was given; if {self.gvr.resource} are namespaced, pass namespace="
+            )
+            status = msgspec.structs.replace(error.status, message=f"{error}: {missing}")
+            raise type(error)(status, retry_after=error.retry_after) from None
 
     def __str__(self) -> str:
         return f"{self.gvr} in {self.namespace}" if self.namespace else str(self.gvr)

@@ -1,36 +1,64 @@
 """The objects of one resource: read, write, list and watch them.
 
 A `Resource` is cheap and holds no state; make as many as are convenient. It may be bound to a
-namespace (`within`), which every call may override. `list` and `watch` are what informers stand on:
-one attempt on a connection of its own, no retries, because the reflector has its own rules for each
-failure. For people there is `items`.
+namespace (`within`), which every call may override.
+
+`list` and `watch` are for two kinds of callers. With options, as informers call them, they are one
+attempt on a connection of its own, without retries, because the reflector has its own rules for each
+failure. With keywords, as people call them, `list` reads everything and `watch` is an iterator.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
+import msgspec
+
 from kubeloop.client import request as requests
+from kubeloop.client.errors import error_from_object
 from kubeloop.client.pager import Pager
 from kubeloop.client.pipeline import ObjectCalls, RequestPipeline, WriteOptions, decode
 from kubeloop.client.request import DeleteOptions, Preconditions, Propagation, delete
 from kubeloop.client.subresource import Subresource
 from kubeloop.objects.codec import Codec, codec_for
-from kubeloop.objects.list_watch import ListOptions, Page, WatchOptions
+from kubeloop.objects.lazy import LazyObject
+from kubeloop.objects.list_watch import ERROR, ListOptions, Page, WatchEvent, WatchOptions
+from kubeloop.objects.meta import DICT_ACCESS, JsonObject
 from kubeloop.objects.selectors import LabelSelector, SelectorLike
 
 if TYPE_CHECKING:
+    import builtins
+
     from kubeloop.client.request import Request, ResourceScope
     from kubeloop.client.wire.streams import StreamTransport
     from kubeloop.client.wire.watch import WireWatch
     from kubeloop.objects.gvk import GroupVersionResource
-    from kubeloop.objects.meta import JsonObject, MetaAccess
+    from kubeloop.objects.meta import MetaAccess
     from kubeloop.objects.patches import Patch
 
 T = TypeVar("T")
 S = TypeVar("S")
+
+
+def applied_content(obj: Any, gvr: GroupVersionResource) -> JsonObject:
+    """Return what an apply sends of an object. Raises ValueError where its kind is unknown."""
+    if isinstance(obj, LazyObject):
+        return obj.to_dict()
+    content: JsonObject = msgspec.to_builtins(obj)
+    if isinstance(obj, msgspec.Struct):
+        # Defaults such as an empty uid or no labels are not what anybody wants to own.
+        metadata = content.get("metadata") or {}
+        content["metadata"] = {name: value for name, value in metadata.items() if value}
+        content["apiVersion"] = gvr.api_version
+        content["kind"] = getattr(obj, "kind", "")
+    if not content.get("kind") or not content.get("apiVersion"):
+        raise ValueError(
+            f"{gvr}: an apply says what the object is: set apiVersion and kind, or give"
+            f" {type(obj).__name__} a field such as `kind: str = 'ConfigMap'`"
+        )
+    return content
 
 
 class Resource(Generic[T]):
@@ -90,15 +118,99 @@ class Resource(Generic[T]):
         codec = self._codec.without_managed_fields()
         return Resource(self._scope, codec=codec, pipeline=self._pipeline, streams=self._streams)
 
-    # Informers.
+    # Reads of many.
 
-    async def list(self, options: ListOptions) -> Page[T]:
-        """Return one page, decoded as it arrives. One attempt. Raises `KubeError`."""
-        return await self._streams.list(self._list_request(options, None), self._codec)
+    @overload
+    async def list(self, options: ListOptions) -> Page[T]: ...
 
-    async def watch(self, options: WatchOptions) -> WireWatch[T]:
-        """Open a watch; returns once the server accepted it. One attempt. Raises `KubeError`."""
-        path = self._scope.collection(None)
+    @overload
+    async def list(
+        self,
+        options: None = None,
+        *,
+        selector: SelectorLike = "",
+        field_selector: str = "",
+        namespace: str | None = None,
+        timeout: float | None = None,
+    ) -> builtins.list[T]: ...
+
+    async def list(
+        self,
+        options: ListOptions | None = None,
+        *,
+        selector: SelectorLike = "",
+        field_selector: str = "",
+        namespace: str | None = None,
+        timeout: float | None = None,
+    ) -> Page[T] | builtins.list[T]:
+        """Return all objects that match; `namespace=""` means of all namespaces.
+
+        With options: one page, decoded as it arrives, in one attempt. Raises `KubeError`.
+        """
+        if options is not None:
+            return await self._streams.list(self._list_request(options, None), self._codec)
+        return await self.items(
+            selector=selector, field_selector=field_selector, namespace=namespace, timeout=timeout
+        ).to_list()
+
+    @overload
+    def watch(self, options: WatchOptions) -> Coroutine[Any, Any, WireWatch[T]]: ...
+
+    @overload
+    def watch(
+        self,
+        options: None = None,
+        *,
+        selector: SelectorLike = "",
+        field_selector: str = "",
+        namespace: str | None = None,
+        resource_version: str = "",
+        timeout_seconds: int = 0,
+    ) -> AsyncIterator[WatchEvent[T]]: ...
+
+    def watch(
+        self,
+        options: WatchOptions | None = None,
+        *,
+        selector: SelectorLike = "",
+        field_selector: str = "",
+        namespace: str | None = None,
+        resource_version: str = "",
+        timeout_seconds: int = 0,
+    ) -> Coroutine[Any, Any, WireWatch[T]] | AsyncIterator[WatchEvent[T]]:
+        """Iterate over what happens: first the objects that are there, as ADDED.
+
+        With a `resource_version` only what came after it. It ends when the server ends it, and
+        misses what happens then: for anything that lasts, use an informer. With options: open a
+        watch; returns once the server accepted it, in one attempt. Raises `KubeError`.
+        """
+        if options is not None:
+            return self._open_watch(options, None)
+        wanted = WatchOptions(
+            label_selector=str(LabelSelector.parse(selector)),
+            field_selector=field_selector,
+            resource_version=resource_version,
+            timeout_seconds=timeout_seconds,
+            allow_bookmarks=False,
+        )
+        return self._events(wanted, namespace)
+
+    async def _events(
+        self, options: WatchOptions, namespace: str | None
+    ) -> AsyncIterator[WatchEvent[T]]:
+        stream = await self._open_watch(options, namespace)
+        try:
+            while events := await stream.read():
+                for event in events:
+                    if event.type == ERROR:
+                        status: Any = event.object
+                        raise error_from_object(status)
+                    yield event
+        finally:
+            await stream.close()
+
+    async def _open_watch(self, options: WatchOptions, namespace: str | None) -> WireWatch[T]:
+        path = self._scope.collection(namespace)
         return await self._streams.watch(
             requests.get(path, options.query(), accept=requests.accept(self._codec.projection)),
             self._codec,
@@ -171,7 +283,8 @@ class Resource(Generic[T]):
         """Write an object whole. Its resourceVersion, if any, must be current: else `Conflict`."""
         resource_path = self._scope.resource_path(namespace, self.access.namespace(obj))
         path = resource_path.item(self.access.name(obj))
-        return await self._calls.write("PUT", path, self._codec.encode(obj), options)
+        with self._scope.hints(resource_path.namespace):
+            return await self._calls.write("PUT", path, self._codec.encode(obj), options)
 
     async def patch(
         self,
@@ -204,15 +317,19 @@ class Resource(Generic[T]):
     ) -> T:
         """Make the object have these fields, by server-side apply; creates it where missing.
 
-        Needs `field_manager`. Fields of another manager are a `Conflict` unless `force` takes them.
+        Needs `field_manager`. Fields of other managers are an `ApplyConflict` unless `force` takes
+        them. A Struct is sent with what it has set: `UNSET` fields are not ours, nor is metadata
+        that is empty. See `Client.apply`, which finds the resource by itself.
         """
         if not options.get("field_manager"):
             raise ValueError("apply needs field_manager=, the name that will own the fields")
-        resource_path = self._scope.resource_path(namespace, self.access.namespace(obj))
-        path, body = resource_path.item(self.access.name(obj)), self._codec.encode(obj)
-        return await self._calls.write(
-            "PATCH", path, body, options, content_type=requests.APPLY, force=force
-        )
+        content = applied_content(obj, self.gvr)
+        resource_path = self._scope.resource_path(namespace, DICT_ACCESS.namespace(content))
+        path, body = resource_path.item(DICT_ACCESS.name(content)), msgspec.json.encode(content)
+        with self._scope.hints(resource_path.namespace):
+            return await self._calls.write(
+                "PATCH", path, body, options, content_type=requests.APPLY, force=force
+            )
 
     async def delete(
         self,
@@ -257,7 +374,8 @@ class Resource(Generic[T]):
             "fieldSelector": field_selector,
         }
         request = delete(self._scope.collection(namespace), options, query)
-        await self._pipeline.send(request, timeout=timeout)
+        with self._scope.hints(namespace):
+            await self._pipeline.send(request, timeout=timeout)
 
     # Parts.
 

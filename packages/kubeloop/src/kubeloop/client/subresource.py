@@ -39,7 +39,9 @@ class Subresource(Generic[S]):
         self, name: str, *, namespace: str | None = None, timeout: float | None = None
     ) -> S:
         """Read the subresource of one object."""
-        return await self._calls.call(requests.get(self._path(name, namespace)), timeout=timeout)
+        request = requests.get(self._path(name, namespace))
+        with self._scope.hints(namespace):
+            return await self._calls.call(request, timeout=timeout)
 
     async def replace(
         self, obj: S, *, namespace: str | None = None, **options: Unpack[WriteOptions]
@@ -54,9 +56,9 @@ class Subresource(Generic[S]):
         self, name: str, obj: S, *, namespace: str | None = None, **options: Unpack[WriteOptions]
     ) -> S:
         """Post a document to it, as an eviction or a token request is."""
-        return await self._calls.write(
-            "POST", self._path(name, namespace), self._codec.encode(obj), options
-        )
+        path = self._path(name, namespace)
+        with self._scope.hints(namespace):
+            return await self._calls.write("POST", path, self._codec.encode(obj), options)
 
     async def patch(
         self,
@@ -69,9 +71,10 @@ class Subresource(Generic[S]):
     ) -> S:
         """Change it by a patch; `force` is for an `ApplyPatch` that takes fields from others."""
         path, kind = self._path(name, namespace), patch.content_type
-        return await self._calls.write(
-            "PATCH", path, patch.body, options, content_type=kind, force=force
-        )
+        with self._scope.hints(namespace):
+            return await self._calls.write(
+                "PATCH", path, patch.body, options, content_type=kind, force=force
+            )
 
     def _path(self, name: str, namespace: str | None) -> str:
         return self._scope.resource_path(namespace).item(name, self._name)

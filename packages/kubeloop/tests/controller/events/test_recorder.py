@@ -22,6 +22,7 @@ from kubeloop.controller.manager.manager import Manager
 from kubeloop.controller.manager.runnables import Group
 from kubeloop.objects.gvk import GroupVersionKind
 from kubeloop.objects.patches import Patch, apply_merge_patch
+from kubeloop.testing.fake_client import FakeClient
 from kubeloop.testing.virtual_time import VirtualClock
 
 pytestmark = pytest.mark.virtual_time
@@ -222,20 +223,48 @@ async def test_a_series_is_written_at_start_heartbeat_and_end() -> None:
 async def test_an_object_without_namespace_has_its_events_in_default() -> None:
     sink = Sink()
     events = recorder(sink)
-    events.normal({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}, "Up", "m")
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n", "uid": "u2"}}
+    events.normal(node, "Up", "m")
     await recording(events)
     (event,) = sink.events.values()
     assert event["metadata"]["namespace"] == "default"
 
 
-async def test_object_that_does_not_say_what_it_is_needs_kind(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+@pytest.mark.parametrize(
+    ("obj", "reason", "message", "says"),
+    [
+        (POD, "", "m", "reason '' is not one CamelCase word"),
+        (POD, "It broke", "m", "reason 'It broke' is not one CamelCase word"),
+        (POD, "Broke", OSError("m"), "the message is text, not OSError"),
+        ("web", "Broke", "m", "about 'web', which is no object"),
+        ({"metadata": {"name": "web", "uid": "u"}}, "Broke", "m", "no apiVersion or kind"),
+        (POD | {"metadata": {"name": "web"}}, "Broke", "m", "a Pod without metadata.uid"),
+        (POD | {"metadata": {"uid": "u"}}, "Broke", "m", "a Pod without metadata.name"),
+    ],
+)
+async def test_wrong_call_fails_at_once(obj: Any, reason: str, message: Any, says: str) -> None:
+    events = recorder(Sink())
+    with pytest.raises((TypeError, ValueError), match=says):
+        events.warning(obj, reason, message)
+    assert repr(events) == "<EventRecorder: 0 queued, 0 dropped>"
+
+
+async def test_recorder_is_made_of_name_and_client() -> None:
+    client = FakeClient()
+    events = EventRecorder("buckets", client)
+    events.normal(POD, "Made", "m")
+    await recording(events)
+    (event,) = await client.resource("v1/events").list(namespace="shop")
+    assert (event["reason"], event["source"]["component"]) == ("Made", "buckets")
+    swapped: Any = client
+    with pytest.raises(TypeError, match="the first is a name such as 'my-controller'"):
+        EventRecorder(swapped, "buckets")  # type: ignore[arg-type]
+
+
+async def test_object_that_does_not_say_what_it_is_needs_kind() -> None:
     sink = Sink()
     events = recorder(sink)
-    bare: Json = {"metadata": {"name": "web", "namespace": "shop"}}
-    events.normal(bare, "Unknown", "m")
-    assert "event Unknown (m) is about nothing known" in caplog.text
+    bare: Json = {"metadata": {"name": "web", "namespace": "shop", "uid": "u1"}}
     events.normal(bare, "Known", "m", gvk=GroupVersionKind("", "v1", "Pod"), annotations={"a": "b"})
     await recording(events)
     (event,) = sink.events.values()

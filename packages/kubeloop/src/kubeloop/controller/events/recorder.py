@@ -1,12 +1,13 @@
 """The event recorder: reports, in the cluster, what a controller did and why.
 
-    recorder = EventRecorder(Reporter("elasti-operator", pod_name), ApiEventSink(client))
+    recorder = EventRecorder("elasti-operator", client)
     manager.add(recorder, group=Group.RECORDERS)
     recorder.warning(service, "NoResolver", "no resolver is ready; the target stays up")
 
-Recording never blocks and never fails: records go to a queue of 1000 that one task empties, and
-when it is full they are dropped and counted. Cancelled, the recorder writes what is queued, as long
-as the server takes it, then ends.
+A call that could never become an Event (an object without a name or a uid, no reason) raises at
+once. Apart from that recording never blocks and never fails: records go to a queue of 1000 that one
+task empties, and when it is full they are dropped and counted. Cancelled, the recorder writes what
+is queued, as long as the server takes it, then ends.
 
 A refusal by the server is final: the Event is malformed, not allowed, or its namespace is being
 deleted. What never got an answer is tried again, twelve times in two minutes, and then dropped: an
@@ -19,6 +20,7 @@ import asyncio
 import functools
 import logging
 import random
+import re
 from typing import TYPE_CHECKING, Any, Protocol, TypedDict, Unpack
 
 from kubeloop.aio.clock import Clock, SystemClock
@@ -55,6 +57,7 @@ _log = logging.getLogger(__name__)
 
 
 _QUEUE = 1000
+_REASON = re.compile(r"[A-Za-z][A-Za-z0-9]{0,127}")
 _DROPS_PER_LINE = 100
 
 
@@ -135,21 +138,25 @@ class EventDetails(TypedDict, total=False):
 class EventRecorder:
     """Records for one reporter. A runnable for `Group.RECORDERS`; may be used before it runs.
 
+    `reporter` is the component's name, or a `Reporter` where the instance is to be seen too; `sink`
+    a client, or where else Events go. Raises TypeError for anything else.
+
     `correlator` chooses the API: by default core/v1; `EventSeries(reporter)`, with a sink for
     `SERIES_EVENTS`, writes events.k8s.io/v1.
     """
 
     def __init__(
         self,
-        reporter: Reporter,
-        sink: EventSink,
+        reporter: Reporter | str,
+        sink: EventSink | Client,
         *,
         correlator: Correlator | None = None,
         clock: Clock | None = None,
         rand: Random = random.random,
     ) -> None:
-        self._correlator = EventCorrelator(reporter) if correlator is None else correlator
-        self._writer = EventWriter(sink, rand=rand)
+        who, where = _checked(reporter, sink)
+        self._correlator = EventCorrelator(who) if correlator is None else correlator
+        self._writer = EventWriter(where, rand=rand)
         self._clock = clock or SystemClock()
         self._queue: asyncio.Queue[EventRecord] = asyncio.Queue(_QUEUE)
         self._ended = False
@@ -159,23 +166,29 @@ class EventRecorder:
         return f"<EventRecorder: {self._queue.qsize()} queued, {self.dropped} dropped>"
 
     def normal(self, obj: Any, reason: str, message: str, **details: Unpack[EventDetails]) -> None:
-        """Record that all is as it should be; `obj` is an object, or a reference to one."""
+        """Record that all is as it should be; `obj` is an object, or a reference to one.
+
+        Raises TypeError or ValueError for what could never become an Event.
+        """
         self._record(obj, "Normal", reason, message, details)
 
     def warning(self, obj: Any, reason: str, message: str, **details: Unpack[EventDetails]) -> None:
-        """Record that something is wrong; `obj` is an object, or a reference to one."""
+        """Record that something is wrong; otherwise as `normal`."""
         self._record(obj, "Warning", reason, message, details)
 
     def _record(
         self, obj: Any, kind: EventType, reason: str, message: str, details: EventDetails
     ) -> None:
-        try:
-            regarding = _reference(obj, details.get("gvk"))
-        except ValueError as error:
-            _log.error("event %s (%s) is about nothing known: %s", reason, message, error)
-            return
+        said: Any = message
+        if not isinstance(said, str):
+            raise TypeError(f"event {reason}: the message is text, not {said!r}; use str() of it")
+        if not _REASON.fullmatch(reason):
+            raise ValueError(
+                f"event reason {reason!r} is not one CamelCase word of at most 128 letters and digits,"
+                " as in 'ScaledUp'; what happened goes into the message"
+            )
         record = EventRecord(
-            regarding=regarding,
+            regarding=_reference(obj, details.get("gvk"), reason),
             type=kind,
             reason=reason,
             message=message,
@@ -237,5 +250,30 @@ class EventRecorder:
                 return
 
 
-def _reference(obj: Any, gvk: GroupVersionKind | None) -> ObjectReference:
-    return obj if isinstance(obj, ObjectReference) else reference_to(obj, gvk)
+def _checked(reporter: Any, sink: Any) -> tuple[Reporter, EventSink]:
+    if isinstance(reporter, str) and reporter:
+        reporter = Reporter(reporter)
+    if not hasattr(sink, "create") and hasattr(sink, "resource"):
+        sink = ApiEventSink(sink)
+    if not isinstance(reporter, Reporter) or not hasattr(sink, "create"):
+        raise TypeError(
+            "EventRecorder(component, client): the first is a name such as 'my-controller', the"
+            f" second a Client; got {reporter!r} and {sink!r}"
+        )
+    return reporter, sink
+
+
+def _reference(obj: Any, gvk: GroupVersionKind | None, reason: str) -> ObjectReference:
+    """Return what an event is about; `kubectl describe` finds it by kind, name and uid."""
+    if isinstance(obj, ObjectReference):
+        return obj
+    if not isinstance(obj, dict) and not hasattr(obj, "metadata"):
+        raise TypeError(f"event {reason} is about {obj!r}, which is no object: it has no metadata")
+    found = reference_to(obj, gvk)
+    if not found.name or not found.uid:
+        missing = "name" if not found.name else "uid"
+        raise ValueError(
+            f"event {reason} is about a {found.kind} without metadata.{missing}: give it the object"
+            " as it was read, or an ObjectReference"
+        )
+    return found

@@ -1,0 +1,414 @@
+"""An API server's reads and writes, in memory: what a `FakeClient` sends its requests to.
+
+Objects live in one `FakeSource` for each resource, at one counter of versions. A request is answered
+as an API server answers it, or refused for the same reason. `fake_client.py` says what is left out.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import uuid
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
+
+import msgspec
+
+from kubeloop.client.discovery import ResourceInfo
+from kubeloop.client.errors import ApiError
+from kubeloop.client.request import APPLY, Request
+from kubeloop.client.responses import Response
+from kubeloop.objects.gvk import GroupVersion, GroupVersionResource
+from kubeloop.objects.list_watch import ListOptions
+from kubeloop.objects.meta import DICT_ACCESS, JsonObject, make_key
+from kubeloop.objects.owners import kind_of
+from kubeloop.objects.patches import JsonPatch, MergePatch, apply_merge_patch, same_json
+from kubeloop.objects.times import format_time
+from kubeloop.testing.fake_errors import api_error, status_object
+from kubeloop.testing.fake_fields import Ownership, apply_json_patch
+from kubeloop.testing.fake_source import FakeSource
+
+if TYPE_CHECKING:
+    from kubeloop.aio.clock import Clock
+    from kubeloop.client.auth.identity import AuthContext
+
+# By apiVersion: the kinds, each with its subresources; cluster-scoped ones have a star.
+_BUILT_IN = {
+    "v1": "ConfigMap Secret ServiceAccount Event Endpoints Pod/status Service/status"
+    " PersistentVolumeClaim/status ReplicationController/status/scale"
+    " *Node/status *Namespace/status *PersistentVolume/status",
+    "apps/v1": "Deployment/status/scale ReplicaSet/status/scale StatefulSet/status/scale"
+    " DaemonSet/status ControllerRevision",
+    "batch/v1": "Job/status CronJob/status",
+    "autoscaling/v2": "HorizontalPodAutoscaler/status",
+    "policy/v1": "PodDisruptionBudget/status",
+    "networking.k8s.io/v1": "Ingress/status NetworkPolicy *IngressClass",
+    "discovery.k8s.io/v1": "EndpointSlice",
+    "coordination.k8s.io/v1": "Lease",
+    "events.k8s.io/v1": "Event",
+    "storage.k8s.io/v1": "*StorageClass",
+    "rbac.authorization.k8s.io/v1": "Role RoleBinding *ClusterRole *ClusterRoleBinding",
+    "apiextensions.k8s.io/v1": "*CustomResourceDefinition/status",
+}
+_DEFINITIONS = GroupVersionResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+# What a server sets itself, whatever a client sends.
+_SERVERS_OWN = ("uid", "creationTimestamp", "generation", "deletionTimestamp")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Place:
+    """What a path is about: a resource, perhaps one object of it, perhaps a part of that."""
+
+    info: ResourceInfo
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+
+
+class FakeApi:
+    """A transport that answers by itself; see `FakeClient`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.requests: list[Request] = []
+        self.faults: list[tuple[str, str, Exception]] = []
+        self.resources = {info.gvr: info for info in _built_in()}
+        self._sources: dict[GroupVersionResource, FakeSource[JsonObject]] = {}
+        self._ownership = Ownership()
+        self._clock = clock
+        self._version = 0
+        self._made = 0
+
+    async def send(self, request: Request, _auth: AuthContext, *, timeout: float) -> Response:
+        """Answer a request; what is refused is an answer too."""
+        del timeout
+        url = f"fake://{request.target}"
+        try:
+            self.note(request)
+            document = await self._answer(request)
+        except ApiError as error:
+            refusal = status_object(error.status)
+            if error.status.details is not None:
+                refusal["details"] = msgspec.to_builtins(error.status.details)
+            body = msgspec.json.encode(refusal)
+            return Response(status=error.code, headers=(), body=body, url=url)
+        return Response(status=200, headers=(), body=msgspec.json.encode(document), url=url)
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+    def note(self, request: Request) -> None:
+        """Record a request, and raise the fault that a test put in its way."""
+        self.requests.append(request)
+        for fault in self.faults:
+            method, part, error = fault
+            if method in {"", request.method} and part in request.path:
+                self.faults.remove(fault)
+                raise error
+
+    def source(self, gvr: GroupVersionResource) -> FakeSource[JsonObject]:
+        """Return the objects of a resource, at the present version."""
+        if gvr not in self._sources:
+            info = self.resources[gvr]
+            self._sources[gvr] = FakeSource(api_version=gvr.api_version, kind=info.kind)
+        found = self._sources[gvr]
+        self._version = found.version = max(self._version, found.version)
+        return found
+
+    def put(self, obj: JsonObject, namespace: str) -> JsonObject:
+        """Store an object whole, without any check; what only a server sets is set where missing."""
+        info = next((i for i in self.resources.values() if i.gvk == kind_of(obj)), None)
+        if info is None:
+            raise ValueError(
+                f"a FakeClient knows no {kind_of(obj)}: give it the CustomResourceDefinition first"
+            )
+        self._made += 1
+        own: JsonObject = {
+            "uid": str(uuid.UUID(int=self._made)),
+            "creationTimestamp": format_time(self._clock.now()),
+            "generation": 1,
+        }
+        own |= {"namespace": namespace} if info.namespaced else {}
+        had = self.source(info.gvr).objects.get(
+            DICT_ACCESS.key({"metadata": own | obj["metadata"]})
+        )
+        own |= {
+            name: had["metadata"][name] for name in _SERVERS_OWN if had and name in had["metadata"]
+        }
+        stored = self.source(info.gvr).put({**obj, "metadata": own | obj["metadata"]})
+        self._wrote(info.gvr, stored)
+        return copy.deepcopy(stored)
+
+    def place(self, path: str) -> Place:
+        """Read a path. Raises the 404 of a server that does not serve it."""
+        root, *parts = [unquote(part) for part in path.strip("/").split("/")]
+        group, version = ("", parts.pop(0)) if root == "api" else (parts.pop(0), parts.pop(0))
+        namespace = ""
+        # Two parts are one namespace, and its own parts come after it; others are inside of it.
+        if len(parts) > 2 and parts[0] == "namespaces" and parts[2] != "status":
+            namespace, parts = parts[1], parts[2:]
+        plural, name, subresource = (*parts, "", "")[:3]
+        info = self.resources.get(GroupVersionResource(group, version, plural))
+        if info is None or (name and info.namespaced is not bool(namespace)):
+            raise api_error(404, "NotFound", "the server could not find the requested resource")
+        if subresource and subresource not in info.subresources:
+            raise api_error(404, "NotFound", f"{info.gvr} have no {subresource} in a FakeClient")
+        return Place(info, namespace, name, subresource)
+
+    def options(self, request: Request, place: Place) -> JsonObject:
+        """Return what a list and a watch have in common; a namespace is one more field selector."""
+        query = dict(request.query)
+        fields = [f"metadata.namespace={place.namespace}"] if place.namespace else []
+        fields += [query["fieldSelector"]] if "fieldSelector" in query else []
+        return {
+            "label_selector": query.get("labelSelector", ""),
+            "field_selector": ",".join(fields),
+            "resource_version": query.get("resourceVersion", ""),
+            "resource_version_match": query.get("resourceVersionMatch", ""),
+        }
+
+    async def _answer(self, request: Request) -> JsonObject:
+        place = self.place(request.path)
+        body = msgspec.json.decode(request.body) if request.body else {}
+        match request.method, bool(place.name):
+            case "GET", False:
+                answer = await self._list(request, place)
+            case "GET", True:
+                answer = _part(self._get(place), place.subresource)
+            case "POST", False:
+                answer = self._create(request, place, body)
+            case "PUT", True:
+                answer = self._update(request, place, _whole(self._get(place), place, body))
+            case "PATCH", True:
+                answer = self._patch(request, place, body)
+            case "DELETE", True:
+                answer = self._delete(request, place, body)
+            case "DELETE", False:
+                answer = await self._list(request, place)
+                for item in answer["items"]:
+                    name, namespace = item["metadata"]["name"], item["metadata"].get("namespace")
+                    one = dataclasses.replace(place, name=name, namespace=namespace or "")
+                    self._delete(request, one, body)
+            case _:
+                raise api_error(405, "MethodNotAllowed", f"a FakeClient does not answer {request}")
+        return answer
+
+    async def _list(self, request: Request, place: Place) -> JsonObject:
+        query = dict(request.query)
+        options = ListOptions(
+            **self.options(request, place),
+            limit=int(query.get("limit", 0)),
+            continue_token=query.get("continue", ""),
+        )
+        page = await self.source(place.info.gvr).list(options)
+        metadata = {"resourceVersion": page.resource_version, "continue": page.continue_token}
+        return {
+            "apiVersion": place.info.gvr.api_version,
+            "kind": f"{place.info.kind}List",
+            "metadata": metadata,
+            "items": page.items,
+        }
+
+    def _get(self, place: Place) -> JsonObject:
+        found = self.source(place.info.gvr).objects.get(make_key(place.namespace, place.name))
+        if found is None:
+            raise _refusal(404, "NotFound", place, "not found")
+        return copy.deepcopy(found)
+
+    def _create(self, request: Request, place: Place, obj: JsonObject) -> JsonObject:
+        metadata = dict(obj.get("metadata") or {})
+        if metadata.get("resourceVersion"):
+            raise api_error(
+                400, "BadRequest", "resourceVersion should not be set on objects to be created"
+            )
+        self._made += 1
+        if not metadata.get("name") and metadata.get("generateName"):
+            metadata["name"] = f"{metadata['generateName']}{self._made:05x}"
+        place = dataclasses.replace(place, name=metadata.get("name") or "")
+        if not place.name:
+            message = "name or generateName is required"
+            raise api_error(
+                422, "Invalid", f"{place.info.kind} is invalid: metadata.name: {message}"
+            )
+        if place.info.namespaced and not place.namespace:
+            raise api_error(405, "MethodNotAllowed", "the server does not allow this method here")
+        if make_key(place.namespace, place.name) in self.source(place.info.gvr).objects:
+            raise _refusal(409, "AlreadyExists", place, "already exists")
+        metadata |= {
+            "uid": str(uuid.UUID(int=self._made)),
+            "creationTimestamp": format_time(self._clock.now()),
+            "generation": 1,
+        }
+        metadata |= {"namespace": place.namespace} if place.namespace else {}
+        typed = {"apiVersion": place.info.gvr.api_version, "kind": place.info.kind}
+        obj = {**typed, **obj, "metadata": metadata}
+        if "status" in place.info.subresources:
+            obj.pop("status", None)  # that is written under its own path
+        return self._store(request, place, None, obj)
+
+    def _update(self, request: Request, place: Place, wanted: JsonObject) -> JsonObject:
+        """Write an object that exists; `wanted` is whole."""
+        before = self._get(place)
+        had, metadata = before["metadata"], dict(wanted["metadata"])
+        for field in ("resourceVersion", "uid"):
+            if metadata.get(field) not in {None, "", had[field]}:
+                raise _refusal(
+                    409,
+                    "Conflict",
+                    place,
+                    "the object has been modified; please apply your changes to the latest version"
+                    " and try again",
+                )
+        metadata = {name: value for name, value in metadata.items() if name not in _SERVERS_OWN}
+        metadata |= {name: had[name] for name in _SERVERS_OWN if name in had}
+        metadata["resourceVersion"] = had["resourceVersion"]
+        after = wanted | {"metadata": metadata}
+        if "status" in place.info.subresources and place.subresource != "status":
+            after = {name: value for name, value in after.items() if name != "status"}
+            after |= {"status": before["status"]} if "status" in before else {}
+        changed = {n for n in before.keys() | after.keys() if before.get(n) != after.get(n)}
+        if changed - {"metadata", "status"}:
+            metadata["generation"] = had.get("generation", 0) + 1
+        return self._store(request, place, before, after)
+
+    def _patch(self, request: Request, place: Place, body: Any) -> JsonObject:
+        if request.content_type == APPLY:
+            return self._apply(request, place, body)
+        before = self._get(place)
+        part = _part(before, place.subresource)
+        match request.content_type:
+            case MergePatch.content_type:
+                part = apply_merge_patch(part, body)
+            case JsonPatch.content_type:
+                part = apply_json_patch(part, body)
+            case other:
+                raise api_error(
+                    415, "UnsupportedMediaType", f"a FakeClient knows no patch of type {other}"
+                )
+        return self._update(request, place, _whole(before, place, part))
+
+    def _apply(self, request: Request, place: Place, content: JsonObject) -> JsonObject:
+        query = dict(request.query)
+        manager = query.get("fieldManager", "")
+        before = self.source(place.info.gvr).objects.get(make_key(place.namespace, place.name))
+        if before is None:
+            before = answer = self._create(request, place, content)
+        else:
+            force = query.get("force") == "true"
+            wanted = self._ownership.applied(before, content, manager=manager, force=force)
+            answer = self._update(request, place, wanted)
+        if not query.get("dryRun"):
+            self._ownership.claim(before, content, manager=manager)
+        return answer
+
+    def _delete(self, request: Request, place: Place, options: JsonObject) -> JsonObject:
+        obj = self._get(place)
+        metadata = obj["metadata"]
+        for field, wanted in (options.get("preconditions") or {}).items():
+            if metadata[field] != wanted:
+                why = f"Precondition failed: {field} in precondition: {wanted}"
+                raise _refusal(
+                    409, "Conflict", place, f"{why}, {field} in object meta: {metadata[field]}"
+                )
+        if metadata.get("finalizers"):
+            if "deletionTimestamp" in metadata:
+                return obj
+            metadata["deletionTimestamp"] = format_time(self._clock.now())
+            return self._store(request, place, None, obj)
+        if not options.get("dryRun"):
+            self._remove(place)
+        return {"apiVersion": "v1", "kind": "Status", "status": "Success"}
+
+    def _remove(self, place: Place) -> None:
+        source = self.source(place.info.gvr)
+        source.delete(place.name, namespace=place.namespace)
+        self._version = source.version
+
+    def _store(
+        self, request: Request, place: Place, before: JsonObject | None, obj: JsonObject
+    ) -> JsonObject:
+        """Keep an object, unless nothing changed or nothing is to; return it as it is then."""
+        query = dict(request.query)
+        if query.get("dryRun") or (before is not None and same_json(before, obj)):
+            return _part(obj, place.subresource)
+        stored = self.source(place.info.gvr).put(obj)
+        self._wrote(place.info.gvr, stored)
+        if request.content_type != APPLY:
+            self._ownership.changed(before, stored, manager=query.get("fieldManager", "unknown"))
+        metadata = stored["metadata"]
+        if "deletionTimestamp" in metadata and not metadata.get("finalizers"):
+            self._remove(place)
+        return _part(copy.deepcopy(stored), place.subresource)
+
+    def _wrote(self, gvr: GroupVersionResource, stored: JsonObject) -> None:
+        """Count a write, and serve what a CustomResourceDefinition defines."""
+        self._version = self._sources[gvr].version
+        if gvr != _DEFINITIONS:
+            return
+        spec = stored["spec"]
+        for version in spec["versions"]:
+            defined = GroupVersionResource(spec["group"], version["name"], spec["names"]["plural"])
+            self.resources[defined] = ResourceInfo(
+                gvr=defined,
+                kind=spec["names"]["kind"],
+                namespaced=spec["scope"] == "Namespaced",
+                verbs=frozenset({"get"}),
+                subresources=frozenset(version.get("subresources") or ()),
+            )
+
+
+def _built_in() -> list[ResourceInfo]:
+    found = []
+    for api_version, kinds in _BUILT_IN.items():
+        for entry in kinds.split():
+            kind, *subresources = entry.lstrip("*").split("/")
+            plural = kind.lower()
+            if plural.endswith("y"):
+                plural = f"{plural[:-1]}ies"
+            elif plural != "endpoints":
+                plural += "es" if plural.endswith("s") else "s"
+            found.append(
+                ResourceInfo(
+                    gvr=GroupVersionResource(*GroupVersion.parse(api_version), plural),
+                    kind=kind,
+                    namespaced=not entry.startswith("*"),
+                    verbs=frozenset({"get"}),
+                    subresources=frozenset(subresources),
+                )
+            )
+    return found
+
+
+def _refusal(code: int, reason: str, place: Place, message: str) -> ApiError:
+    info = place.info
+    about = f'{info.full_name} "{place.name}"'
+    text = f"Operation cannot be fulfilled on {about}: {message}" if reason == "Conflict" else ""
+    details = {"name": place.name, "group": info.gvr.group, "kind": info.gvr.resource}
+    return api_error(code, reason, text or f"{about} {message}", **details)
+
+
+def _part(obj: JsonObject, subresource: str) -> JsonObject:
+    """Return what is read at a path: the object, or the Scale of it."""
+    if subresource != "scale":
+        return obj
+    spec, status = obj.get("spec") or {}, obj.get("status") or {}
+    metadata = obj["metadata"]
+    kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
+    return {
+        "apiVersion": "autoscaling/v1",
+        "kind": "Scale",
+        "metadata": {name: metadata[name] for name in kept if name in metadata},
+        "spec": {"replicas": spec.get("replicas", 1)},
+        "status": {"replicas": status.get("replicas", 0)},
+    }
+
+
+def _whole(before: JsonObject, place: Place, part: JsonObject) -> JsonObject:
+    """Return the object with what was written at a path; a part is written at the version it has."""
+    if not place.subresource:
+        return part
+    metadata = {**before["metadata"], "resourceVersion": part["metadata"].get("resourceVersion")}
+    if place.subresource == "status":
+        return {**before, "metadata": metadata, "status": part.get("status")}
+    replicas = (part.get("spec") or {}).get("replicas", 0)
+    spec = {**(before.get("spec") or {}), "replicas": replicas}
+    return {**before, "metadata": metadata, "spec": spec}

@@ -1,0 +1,144 @@
+"""Fields of a fake API server's objects: who owns which, and JSON patches to them.
+
+Ownership is that of server-side apply with one simplification: a list is one field, whatever its
+kind says about merging it. A field belongs to the managers that applied it, or to the last one that
+changed it otherwise.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, TypeAlias
+
+from kubeloop.client.errors import StatusCause
+from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.patches import apply_merge_patch, same_json
+from kubeloop.testing.fake_errors import api_error
+
+Path: TypeAlias = tuple[str, ...]
+
+_OWNED_METADATA = ("labels", "annotations", "finalizers", "ownerReferences")
+
+
+class Ownership:
+    """Which manager owns which fields, by the uid of the object."""
+
+    def __init__(self) -> None:
+        self._owned: dict[str, dict[str, set[Path]]] = {}
+
+    def applied(
+        self, before: JsonObject, content: JsonObject, *, manager: str, force: bool
+    ) -> JsonObject:
+        """Return what an apply makes of an object. Raises the Conflict with other managers."""
+        conflicts = self._conflicts(before, content, manager)
+        if conflicts and not force:
+            raise _conflict(conflicts)
+        owned = self._of(before)
+        others = set().union(*(paths for other, paths in owned.items() if other != manager))
+        result: JsonObject = apply_merge_patch(before, content)
+        for path in owned.get(manager, set()) - _leaves(content).keys() - others:
+            result = _without(result, path)
+        return result
+
+    def claim(self, before: JsonObject, content: JsonObject, *, manager: str) -> None:
+        """Record an apply that was stored; what it took from others is theirs no longer."""
+        owned = self._of(before)
+        for other, path in self._conflicts(before, content, manager):
+            owned[other].discard(path)
+        owned[manager] = set(_leaves(content))
+
+    def changed(self, before: JsonObject | None, after: JsonObject, *, manager: str) -> None:
+        """Record a write that was no apply."""
+        old, new = _leaves(before or {}), _leaves(after)
+        changed = {path for path, value in new.items() if not same_json(old.get(path), value)}
+        owned = self._of(after)
+        for paths in owned.values():
+            paths.difference_update(changed, old.keys() - new.keys())
+        owned.setdefault(manager, set()).update(changed)
+
+    def _of(self, obj: JsonObject) -> dict[str, set[Path]]:
+        return self._owned.setdefault(obj["metadata"]["uid"], {})
+
+    def _conflicts(
+        self, before: JsonObject, content: JsonObject, manager: str
+    ) -> list[tuple[str, Path]]:
+        now, wanted = _leaves(before), _leaves(content)
+        return [
+            (other, path)
+            for other, paths in self._of(before).items()
+            for path in sorted(paths & wanted.keys())
+            if other != manager and not same_json(now.get(path), wanted[path])
+        ]
+
+
+def _leaves(obj: JsonObject) -> dict[Path, Any]:
+    kept = {name: value for name, value in obj.items() if name not in {"apiVersion", "kind"}}
+    metadata = kept.pop("metadata", None) or {}
+    owned = {name: metadata[name] for name in _OWNED_METADATA if name in metadata}
+    return _flat(kept | {"metadata": owned}, ())
+
+
+def _flat(value: Any, path: Path) -> dict[Path, Any]:
+    if not isinstance(value, dict) or (path and not value):
+        return {path: value}
+    found: dict[Path, Any] = {}
+    for name, inner in value.items():
+        found |= _flat(inner, (*path, name))
+    return found
+
+
+def _without(obj: JsonObject, path: Path) -> JsonObject:
+    removal: Any = None
+    for name in reversed(path):
+        removal = {name: removal}
+    result: JsonObject = apply_merge_patch(obj, removal)
+    return result
+
+
+def _conflict(conflicts: list[tuple[str, Path]]) -> Exception:
+    fields = [(manager, "." + ".".join(path)) for manager, path in conflicts]
+    listed = ", ".join(f'conflict with "{manager}": {field}' for manager, field in fields)
+    causes = tuple(
+        StatusCause("FieldManagerConflict", f'conflict with "{manager}"', field)
+        for manager, field in fields
+    )
+    count = f"{len(fields)} conflict{'s' if len(fields) > 1 else ''}"
+    return api_error(409, "Conflict", f"Apply failed with {count}: {listed}", causes=causes)
+
+
+def apply_json_patch(document: Any, operations: list[JsonObject]) -> Any:
+    """Return what `add`, `replace`, `remove` and `test` make of a document; raises Invalid."""
+    result = copy.deepcopy(document)
+    for operation in operations:
+        try:
+            _operate(result, operation)
+        except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
+            message = f"the patch failed at {operation}: {type(error).__name__}: {error}"
+            raise api_error(422, "Invalid", message) from error
+    return result
+
+
+def _operate(target: Any, operation: JsonObject) -> None:
+    *parents, last = (
+        part.replace("~1", "/").replace("~0", "~") for part in operation["path"].split("/")[1:]
+    )
+    for part in parents:
+        target = target[int(part) if isinstance(target, list) else part]
+    key: Any = last
+    if isinstance(target, list):
+        key = len(target) if last == "-" else int(last)
+    match operation["op"]:
+        case "add" if isinstance(target, list):
+            target.insert(key, operation["value"])
+        case "add":
+            target[key] = operation["value"]
+        case "replace":
+            _ = target[key]
+            target[key] = operation["value"]
+        case "remove":
+            del target[key]
+        case "test":
+            if not same_json(target[key], operation["value"]):
+                raise ValueError(f"the value is {target[key]!r}")
+        case other:
+            raise ValueError(f"a FakeClient knows no operation {other!r}")
