@@ -104,7 +104,11 @@ async def test_a_lease_is_read_created_and_replaced_whole() -> None:
     assert leases.lease["spec"] == {"a": 1, "b": 2}
 
 
-POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "namespace": "shop"}}
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "web", "namespace": "shop", "uid": "u1"},
+}
 
 
 @pytest.mark.spec("E3")
