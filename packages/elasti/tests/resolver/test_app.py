@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.resolver.cluster import FakeCluster, endpoint, fake_operator, pod
 from tests.resolver.support import HttpPod, free_port, get, held, worker
 
@@ -264,3 +265,42 @@ async def test_a_pod_that_dies_sends_its_connections_to_the_next():
             cluster.endpoints("web", endpoint("127.0.0.1", ready=True), ports={"http": alive.port})
             answers = await asyncio.gather(*asking)
     assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
+
+
+@pytest.mark.parametrize("second", [(), ({"name": "metrics", "port": 9090},)])
+async def test_a_port_may_be_renamed_while_connections_are_held_and_kept(second):
+    cluster, pod_process, number = FakeCluster(), HttpPod(), free_port()
+    # A Service with one port needs no name for it, and one with two does.
+    before = "" if second else "http"
+
+    def named(name, *more):
+        cluster.private_service("web", {"name": name, "port": 80}, *more)
+        cluster.elasti_service("web", (name, number))
+        cluster.publish("web", {name: number})
+
+    named(before)
+    async with (
+        fake_operator(lambda _: WakeOutcome.SCALING) as url,
+        worker(cluster, url) as resolver,
+        pod_process.answering(),
+    ):
+        reader, kept = await asyncio.open_connection("127.0.0.1", number)
+        asking = [asyncio.create_task(get(number)) for _ in range(5)]
+        kept.write(b"GET / HTTP/1.1\r\nHost: web\r\n\r\n")
+        await eventually(lambda: held(resolver) == 6, every=0.01)
+        named("web", *second)
+        cluster.endpoints("web", endpoint("127.0.0.1", ready=True), ports={"web": pod_process.port})
+        async with asyncio.timeout(30):
+            answers = await asyncio.gather(*asking)
+            assert all(answer.startswith(b"HTTP/1.1 200 ") for answer in answers)
+            await reader.readuntil(b"hi")
+            named("again", *second)
+            ready = endpoint("127.0.0.1", ready=True)
+            cluster.endpoints("web", ready, ports={"again": pod_process.port})
+            await eventually(
+                lambda: resolver.registry.get(ServiceKey("shop", "web")).numbers.get("again")
+            )
+            kept.write(b"GET / HTTP/1.1\r\nHost: web\r\n\r\n")
+            await reader.readuntil(b"hi")
+        kept.close()
+    assert pod_process.requests == 7

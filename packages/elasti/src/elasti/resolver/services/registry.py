@@ -223,13 +223,23 @@ class ServiceRegistry:
     def _endpoints(
         self, service: WakeableService
     ) -> dict[str, dict[UpstreamAddress, ListedEndpoint]]:
-        """Return the pods by port; a port that was asked for by number has those of its name."""
+        """Return the pods by port.
+
+        A port that was asked for by number has those of its name, and one that was renamed those of
+        the name that its number has now: connections may be held or kept under the old one.
+        """
         found = endpoints_of(self.private_slices(service.key))
         ports = self._service_ports(service.key)
+        known = {name: service.numbers.get(name, 0) for name in service.port_names}
+        service.numbers = known | {port.name: port.port for port in ports}
+        by_number = {port.port: port.name for port in ports}
         for waiting in service.port_names:
             if waiting.startswith(_PLACEHOLDER):
                 number = waiting.removeprefix(_PLACEHOLDER)
                 name = _port_name(ports, int(number) if number else None)
+                found[waiting] = {} if name is None else found.get(name, {})
+            elif waiting not in found:
+                name = by_number.get(service.numbers[waiting])
                 found[waiting] = {} if name is None else found.get(name, {})
         return found
 

@@ -94,6 +94,8 @@ class WakeableService:
         self._deps = deps
         self._responses: tuple[ProbeResponse, ...] = ()
         self._ports: dict[str, WakeablePort] = {}
+        # The number that a port's name has, or had last; a port may be renamed while it is in use.
+        self.numbers: dict[str, int] = {}
         self._closed = False
         self._endpoints: Mapping[str, Mapping[UpstreamAddress, ListedEndpoint]] = {}
         # Whether an address is its pod's own; which pods are to be read for that, and are being read.
