@@ -77,7 +77,7 @@ class FakePool(UpstreamPool):
     """Opens connections at once, to nowhere."""
 
     def open(self, address, consumer, *, fresh=False) -> None:
-        pod_pool = PodPool(address, fresh=fresh)
+        pod_pool = PodPool(address, fresh=fresh, credit=3)
         assert consumer.pod_share.take()
         connection = PodConnection(pool=self, pod_pool=pod_pool, share=consumer.pod_share)
         transport = FakeTransport(connection)

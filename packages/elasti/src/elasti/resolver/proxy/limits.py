@@ -43,8 +43,12 @@ class Limits:
     pod_idle: float = 30.0
     pod_idle_unrepeatable: float = 1.0
     max_idle_per_pod: int = 100
-    # Connections being opened to one pod at a time; its backlog may be short.
+    # Connections being opened to one pod at a time, and how many before it has answered any; its backlog
+    # may be short. One that is not accepted within `connect_again` is begun again in its turn: the pod's
+    # kernel drops what its backlog has no room for, and ours would ask again only after a second.
     connects_per_pod: int = 32
+    first_connects: int = 3
+    connect_again: float = 0.1
     # What is read of a request that waits, head and body; then TCP pushes back.
     held_bytes: int = 64 * 1024
     # What is kept of requests pipelined behind the running one, before TCP pushes back.

@@ -84,7 +84,9 @@ class PodConnection(asyncio.Protocol):
     """One connection to a pod, idle in the pool or carrying one exchange."""
 
     __slots__ = (
+        "_abandoned",
         "_body",
+        "_made",
         "_method",
         "_paused",
         "_pending",
@@ -109,6 +111,7 @@ class PodConnection(asyncio.Protocol):
         self._reusable = False
         self._pending = b""
         self._paused = False
+        self._made = self._abandoned = False
 
     @property
     def address(self) -> UpstreamAddress:
@@ -138,6 +141,18 @@ class PodConnection(asyncio.Protocol):
         self.pod_pool.idle.pop(self, None)
         if self.transport is not None:
             self.transport.abort()
+
+    def abandon(self) -> None:
+        """Give up on a connection that was not there in time.
+
+        The loop may still make it; and uvloop closes one that it has made without a notice.
+        """
+        self._abandoned, transport = True, self.transport
+        if transport is not None:
+            transport.abort()
+            self.lost()
+        elif not self._made:
+            self.share.give()
 
     def release(self) -> None:
         """Forget the exchange and go back to the pool."""
@@ -171,8 +186,13 @@ class PodConnection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport."""
         # uvloop's transports have the interface, not the base class.
-        self.transport = cast("asyncio.Transport", transport)
-        self.write = self.transport.write
+        made = cast("asyncio.Transport", transport)
+        if self._abandoned:
+            made.abort()
+            return
+        self._made = True
+        self.transport = made
+        self.write = made.write
         self.pod_pool.open += 1
 
     def data_received(self, data: bytes) -> None:
@@ -197,6 +217,8 @@ class PodConnection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone: fine when idle or when the body ends with it."""
+        if self._abandoned:
+            return
         sink = self._sink
         if sink is not None:
             if exc is None and isinstance(self._body, CloseBodyReader):

@@ -24,16 +24,35 @@ if TYPE_CHECKING:
 
 # How many are notified in one iteration of the loop that a pod does not accept.
 _PER_TURN = 64
+# For how long nothing is answered before more connections are begun.
+_PACE = 0.02
 
 
 class PodPool:
-    """What the pool knows of one pod."""
+    """What the pool knows of one pod.
 
-    __slots__ = ("address", "connecting", "failed", "fresh", "idle", "open", "waiting")
+    A pod that has just begun to serve is not connected to by a whole queue at once: many servers have a
+    backlog of 5 to 128, and what is beyond it waits for a second. `credit` is how many connections may be
+    begun. Each answer gives two more, so that they double; one more after a connection was not accepted.
+    While nothing is answered, as in streams, they double with time.
+    """
 
-    def __init__(self, address: UpstreamAddress, *, fresh: bool) -> None:
+    __slots__ = (
+        "address", "answers", "connecting", "credit", "failed", "fresh", "gain", "idle", "open", "pacing",
+        "patience", "silent_since", "step", "waiting",
+    )  # fmt: skip
+
+    def __init__(self, address: UpstreamAddress, *, fresh: bool, credit: int) -> None:
         self.address = address
         self.fresh = fresh
+        self.credit = self.step = credit
+        # Answers since they were last looked at, and what each is worth.
+        self.answers = 0
+        self.gain = 2
+        self.pacing: asyncio.TimerHandle | None = None
+        # How long a connection may take, and since when none was accepted.
+        self.patience = 0.0
+        self.silent_since: float | None = None
         self.idle: dict[PodConnection, int] = {}
         self.waiting: dict[UpstreamSearch, None] = {}
         # Those that are still to be notified that the pod does not accept.
@@ -88,8 +107,10 @@ class UpstreamPool:
     def put(self, connection: PodConnection) -> None:
         """Take back a connection whose exchange is over."""
         pod_pool = connection.pod_pool
+        pod_pool.answers += 1
         if pod_pool.waiting:
             _serve_first(pod_pool, connection)
+            self._pump(pod_pool)
         elif len(pod_pool.idle) < self._limits.max_idle_per_pod:
             pod_pool.idle[connection] = self._sweeper.tick
         else:
@@ -102,7 +123,8 @@ class UpstreamPool:
         pod_pools = self._fresh if fresh else self._pod_pools
         pod_pool = pod_pools.get(address)
         if pod_pool is None:
-            pod_pool = pod_pools[address] = PodPool(address, fresh=fresh)
+            pod_pool = PodPool(address, fresh=fresh, credit=self._limits.first_connects)
+            pod_pools[address] = pod_pool
         pod_pool.waiting[consumer] = None
         self._pump(pod_pool)
 
@@ -117,9 +139,13 @@ class UpstreamPool:
 
     def lost(self, connection: PodConnection) -> None:
         """A connection is gone: a consumer that found no descriptor may have it."""
-        connection.pod_pool.open -= 1
-        connection.pod_pool.idle.pop(connection, None)
+        pod_pool = connection.pod_pool
+        pod_pool.open -= 1
+        pod_pool.idle.pop(connection, None)
         connection.share.give()
+        pod_pool.answers += 1
+        if pod_pool.waiting:
+            self._pump(pod_pool)
         starved, self._starved = self._starved, set()
         for pod_pool in starved:
             self._pump(pod_pool)
@@ -141,6 +167,9 @@ class UpstreamPool:
         for pod_pool in self._pod_pools.values():
             for connection in list(pod_pool.idle):
                 connection.drop()
+        for pod_pool in (*self._pod_pools.values(), *self._fresh.values()):
+            if pod_pool.pacing is not None:
+                pod_pool.pacing.cancel()
         attempts = list(self._attempts)
         for attempt in attempts:
             attempt.cancel()
@@ -148,17 +177,46 @@ class UpstreamPool:
 
     def _pump(self, pod_pool: PodPool) -> None:
         """Open as many connections as there are waiting, within the limits."""
+        if pod_pool.answers:
+            pod_pool.credit += pod_pool.answers * pod_pool.gain
+            pod_pool.answers, pod_pool.step = 0, self._limits.first_connects
         wanted = min(len(pod_pool.waiting), self._limits.connects_per_pod)
         while pod_pool.connecting < wanted:
+            is_crowd = pod_pool.connecting or len(pod_pool.waiting) > self._limits.first_connects
+            if pod_pool.credit <= 0 and is_crowd:
+                if pod_pool.pacing is None:
+                    loop = asyncio.get_running_loop()
+                    pod_pool.pacing = loop.call_later(_PACE, self._more, pod_pool, pod_pool.step)
+                return
             share = next(iter(pod_pool.waiting)).pod_share
             if not share.take():
                 self._starved.add(pod_pool)
                 self._close_an_idle_one()
                 return
+            pod_pool.credit -= 1
             pod_pool.connecting += 1
             attempt = asyncio.get_running_loop().create_task(self._connect(pod_pool, share))
             self._attempts.add(attempt)
             attempt.add_done_callback(self._attempts.discard)
+
+    def _more(self, pod_pool: PodPool, step: int) -> None:
+        """Allow more connections to a pod where none was answered in the meantime."""
+        pod_pool.pacing = None
+        if pod_pool.step == step and not pod_pool.answers:
+            pod_pool.credit += step
+            pod_pool.step = step * 2
+        self._pump(pod_pool)
+
+    def _not_accepted(self, pod_pool: PodPool, since: float) -> None:
+        """Try again, and more slowly; where the pod has long accepted nothing, give up."""
+        if pod_pool.silent_since is None:
+            pod_pool.silent_since = since
+        if asyncio.get_running_loop().time() - pod_pool.silent_since >= self._limits.connect:
+            pod_pool.silent_since = None
+            self._give_up(pod_pool)
+            return
+        pod_pool.credit, pod_pool.gain, pod_pool.step = 0, 1, self._limits.first_connects
+        self._pump(pod_pool)
 
     def _close_an_idle_one(self) -> None:
         for pod_pool in self._pod_pools.values():
@@ -170,21 +228,26 @@ class UpstreamPool:
         loop = asyncio.get_running_loop()
         host, port = pod_pool.address
         connection = PodConnection(pool=self, pod_pool=pod_pool, share=share)
+        began = loop.time()
+        patience = max(pod_pool.patience, self._limits.connect_again)
         try:
-            async with asyncio.timeout(self._limits.connect):
+            async with asyncio.timeout(patience):
                 await loop.create_connection(lambda: connection, host, port)
-        except (OSError, TimeoutError):
+        except BaseException as error:
             pod_pool.connecting -= 1
-            self._failed(pod_pool, connection)
-        except BaseException:
-            pod_pool.connecting -= 1
-            if connection.transport is None:
-                share.give()
+            connection.abandon()
+            if isinstance(error, TimeoutError):
+                # Longer next time: it may be this loop that is late.
+                pod_pool.patience = min(2 * patience, self._limits.connect)
+                self._not_accepted(pod_pool, began)
+            elif isinstance(error, OSError):
+                self._give_up(pod_pool)
             else:
-                connection.drop()
-            raise
+                raise
         else:
             pod_pool.connecting -= 1
+            pod_pool.silent_since = None
+            pod_pool.patience = patience / 2
             self._connected(pod_pool, connection)
 
     def _connected(self, pod_pool: PodPool, connection: PodConnection) -> None:
@@ -195,17 +258,9 @@ class UpstreamPool:
         if pod_pool.waiting:
             _serve_first(pod_pool, connection)
             self._pump(pod_pool)
-        elif pod_pool.fresh:
-            connection.drop()
         else:
-            self.put(connection)
-
-    def _failed(self, pod_pool: PodPool, connection: PodConnection) -> None:
-        if connection.transport is None:
-            connection.share.give()
-        else:
+            # A server that serves one connection at a time would wait for its request.
             connection.drop()
-        self._give_up(pod_pool)
 
     def _give_up(self, pod_pool: PodPool) -> None:
         """Send every consumer in the queue elsewhere."""
