@@ -118,6 +118,9 @@ class RealCluster:
             kubelet=rig.kubeconfig_for(f"system:node:{node.name}", ["system:nodes"], inside=True),
             proxy=rig.kubeconfig_for("system:kube-proxy", inside=True),
             authority=rig.ca_file,
+            serving=rig.server_certificate(
+                f"kubelet-{node.name}", [network.node_address(node.files.index), node.name]
+            ),
             mode=self.options.proxy,
         )
 

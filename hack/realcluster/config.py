@@ -99,7 +99,7 @@ def pod_network(node: NodeFiles) -> str:
     return json.dumps({"cniVersion": "1.0.0", "name": "pods", "plugins": [bridge, ports]}, indent=2)
 
 
-def kubelet(node: NodeFiles, *, cgroup: str, authority: Path) -> str:
+def kubelet(node: NodeFiles, *, cgroup: str, authority: Path, serving: tuple[Path, Path]) -> str:
     """A KubeletConfiguration. Its clients are those that the cluster's authority vouches for."""
     settings = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -123,6 +123,8 @@ def kubelet(node: NodeFiles, *, cgroup: str, authority: Path) -> str:
             "x509": {"clientCAFile": str(authority)},
         },
         "authorization": {"mode": "Webhook"},
+        "tlsCertFile": str(serving[0]),
+        "tlsPrivateKeyFile": str(serving[1]),
         # Images came by hand and cannot be fetched again; the machine's disk is others' too.
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,

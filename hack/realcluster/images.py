@@ -42,7 +42,7 @@ PROJECT = "localhost/elasti:dev"
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
 PACKAGES = "ca-certificates,python3,python3-venv,python3-pip,curl,iproute2"
 SERVERS = "localhost/servers:dev"
-SERVER_PACKAGES = "postgresql,redis,python3-grpcio,python3-aiohttp,curl"
+SERVER_PACKAGES = "postgresql,redis,nginx-light,python3-grpcio,python3-aiohttp,curl"
 UNNEEDED = ("doc", "man", "locale")
 
 

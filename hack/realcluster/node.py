@@ -88,11 +88,22 @@ class Node:
         if done.returncode != 0:
             raise NodeError(f"{self.name}: {image} was not imported: {done.stdout[-500:]}")
 
-    def join(self, *, kubelet: Path, proxy: Path, authority: Path, mode: str) -> None:
-        """Start kubelet and kube-proxy, each with the kubeconfig that is its own."""
+    def join(
+        self,
+        *,
+        kubelet: Path,
+        proxy: Path,
+        authority: Path,
+        serving: tuple[Path, Path],
+        mode: str,
+    ) -> None:
+        """Start kubelet and kube-proxy, each with the kubeconfig that is its own.
+
+        `serving`: the certificate that the kubelet shows its clients, and its key.
+        """
         files = self.files
         cgroup = self._group.make(self.name)
-        settings = config.kubelet(files, cgroup=cgroup, authority=authority)
+        settings = config.kubelet(files, cgroup=cgroup, authority=authority, serving=serving)
         files.path("kubelet.json").write_text(settings)
         self._start(
             "kubelet",

@@ -67,6 +67,12 @@ MATRIX: dict[str, tuple[list[str], JsonObject]] = {
             "elastiResolver": {"proxy": {"resources": {"limits": {"cpu": "2"}}}},
         },
     ),
+    "kubelet_stats": (["--no-kubelet-stats"], {"kubeletStats": {"enabled": False}}),
+    "kubelet_insecure_tls": (
+        ["--kubelet-insecure-tls"],
+        {"kubeletStats": {"insecureTLS": True}},
+    ),
+    "default_triggers": (["--default-trigger=none"], {"defaultTriggers": []}),
     "shared_port": (["--shared-port"], {"sharedPort": {"enabled": True}}),
     "pull_secrets": (
         ["--image-pull-secret=one", "--image-pull-secret=two"],

@@ -43,6 +43,11 @@ class Keyring:
         path.write_text(kubeconfig.render(server=server, authority=authority, client=client))
         return path
 
+    def server(self, name: str, addresses: Sequence[str]) -> tuple[Path, Path]:
+        """Write `name`.crt and `name`.key, of another server of the cluster."""
+        self._write(f"{name}.crt", f"{name}.key", self._authority.server(addresses))
+        return self.directory / f"{name}.crt", self.directory / f"{name}.key"
+
     def tls(self, *, admin: bool) -> ssl.SSLContext:
         """A client's side of TLS: as the administrator, or as nobody (to bear a token)."""
         context = ssl.create_default_context(cafile=self["ca.crt"])

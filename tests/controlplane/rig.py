@@ -117,6 +117,10 @@ class ControlPlane:
     def ca_file(self) -> Path:
         return self.directory / "ca.crt"
 
+    def server_certificate(self, name: str, addresses: Sequence[str]) -> tuple[Path, Path]:
+        """A certificate of the cluster's authority for another server, and its key."""
+        return self._keys.server(name, addresses)
+
     def kubeconfig_for(
         self, user: str, groups: Sequence[str] = (), *, inside: bool = False, via: str = ""
     ) -> Path:

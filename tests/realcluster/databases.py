@@ -16,6 +16,7 @@ from kubeloop.objects.meta import JsonObject
 from tests.realcluster.nodes import NodeTrial, volume
 
 CLIENTS = 10
+NEVER = 3600
 _ROUNDS = {"short": 2, "full": 10}
 _DATA = "/data/own"
 _POSTGRES = f"""
@@ -43,16 +44,19 @@ class Server:
     probe: JsonObject
     ask: str
     """What a client runs; it prints one line."""
+    cooldown: int = NEVER
+    """With fewer seconds it sleeps by itself, by the installation's default trigger."""
+    probe_every: int = 1
 
     def objects(self, namespace: str) -> list[JsonObject]:
         """Return the workload, its Service, its ElastiService and a pod for clients."""
         labels = {"app": self.name}
         meta = {"name": self.name, "namespace": namespace}
         target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": self.name}
-        claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
+        claim = {"name": "data", "persistentVolumeClaim": {"claimName": f"data-{self.name}"}}
         server = pod(
             self.command,
-            readinessProbe={**self.probe, "periodSeconds": 1, "timeoutSeconds": 10},
+            readinessProbe={**self.probe, "periodSeconds": self.probe_every, "timeoutSeconds": 10},
             # As the guide says: nodes hear of a pod's end later than the pod.
             lifecycle={"preStop": {"sleep": {"seconds": 3}}},
             volumeMounts=[{"name": "data", "mountPath": "/data"}],
@@ -79,7 +83,13 @@ class Server:
                 "apiVersion": API_VERSION,
                 "kind": KIND,
                 "metadata": meta,
-                "spec": {"service": self.name, "scaleTargetRef": target, "cooldownPeriod": 3600},
+                "spec": {
+                    "service": self.name,
+                    "scaleTargetRef": target,
+                    "cooldownPeriod": self.cooldown,
+                    # Left out, they are the installation's.
+                    **({} if self.cooldown < NEVER else {"triggers": []}),
+                },
             },
             {
                 "apiVersion": "v1",
@@ -140,29 +150,29 @@ async def redis(trial: NodeTrial) -> None:
         probe={"exec": {"command": ["sh", "-c", "redis-cli ping | grep PONG"]}},
         ask="redis-cli -h redis incr asked",
     )
-    await _there(trial, server)
+    await there(trial, server)
     rounds = _ROUNDS[trial.length.name]
     answers = [answer for _ in range(rounds) for answer in await _cold(trial, server)]
     assert sorted(map(int, answers)) == list(range(1, rounds * CLIENTS + 1)), answers
 
 
 async def _postgresql(trial: NodeTrial, server: Server) -> None:
-    await _there(trial, server)
+    await there(trial, server)
     warm = "psql --host postgres --username app --tuples-only --no-align postgres --command"
-    assert await _client(trial, f'{warm} "create table asked (id serial)"') == "CREATE TABLE"
+    assert await client(trial, f'{warm} "create table asked (id serial)"') == "CREATE TABLE"
     rounds = _ROUNDS[trial.length.name]
     for _ in range(rounds):
         answers = await _cold(trial, server)
         assert answers == ["42"] * CLIENTS, answers
-    count = await _client(trial, f'{warm} "select count(*) from asked"')
+    count = await client(trial, f'{warm} "select count(*) from asked"')
     assert count == str(rounds * CLIENTS), count
 
 
-async def _there(trial: NodeTrial, server: Server) -> None:
-    directory = trial.directory / "data"
+async def there(trial: NodeTrial, server: Server) -> None:
+    directory = trial.directory / f"data-{server.name}"
     directory.mkdir()
     directory.chmod(0o777)
-    await trial.environment.apply(*volume(trial.namespace, "data", directory))
+    await trial.environment.apply(*volume(trial.namespace, f"data-{server.name}", directory))
     await trial.environment.apply(*server.objects(trial.namespace))
     await trial.environment.rolled_out(trial.namespace, server.name)
     await trial.kubectl("wait", "pod/clients", "--for=condition=Ready", "--timeout=60s")
@@ -173,13 +183,13 @@ async def _cold(trial: NodeTrial, server: Server) -> list[str]:
     words = ["sleep", server.name, f"--namespace={trial.namespace}", "--wait"]
     await asyncio.to_thread(trial.rig.elasti, *words)
     began = time.monotonic()
-    asking = (_client(trial, server.ask) for _ in range(CLIENTS))
+    asking = (client(trial, server.ask) for _ in range(CLIENTS))
     answers = await asyncio.gather(*asking)
     took = time.monotonic() - began
     trial.notes.append(f"{CLIENTS} cold clients of {server.name} were answered in {took:.1f} s")
     return answers
 
 
-async def _client(trial: NodeTrial, command: str) -> str:
+async def client(trial: NodeTrial, command: str) -> str:
     said = await trial.kubectl("exec", "clients", "--", "sh", "-c", f"{command} 2>&1 || true")
     return said.strip()

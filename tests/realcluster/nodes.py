@@ -91,6 +91,7 @@ def install(rig: Rig, installation: Installation) -> None:
     rig.elasti(
         "install",
         f"--image={choices.image}",
+        "--default-trigger=network",
         *(
             f"--env={program}:{name}={value}"
             for program, variables in choices.variables.items()

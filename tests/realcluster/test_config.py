@@ -80,7 +80,10 @@ def test_pods_of_a_node_have_addresses_that_the_others_have_a_route_to(
 
 
 def test_the_kubelet_finds_its_cgroup_and_the_clusters_dns(node: config.NodeFiles) -> None:
-    settings = json.loads(config.kubelet(node, cgroup="/elasti-x/node-2", authority=Path("/ca")))
+    serving = Path("/crt"), Path("/key")
+    settings = json.loads(
+        config.kubelet(node, cgroup="/elasti-x/node-2", authority=Path("/ca"), serving=serving)
+    )
     assert settings["cgroupRoot"] == "/elasti-x/node-2"
     assert settings["clusterDNS"] == [network.DNS_ADDRESS]
     assert settings["authentication"]["x509"]["clientCAFile"] == "/ca"

@@ -15,7 +15,7 @@ from hack.realcluster import programs as toolsets
 from tests.e2e.scenarios import cycles, programs
 from tests.e2e.settings import Settings
 from tests.e2e.table import Scenario
-from tests.realcluster import databases, disturbing, ingress, losing, starting, workloads
+from tests.realcluster import databases, disturbing, idle, ingress, losing, starting, workloads
 from tests.realcluster.nodes import HASTY
 from tests.realcluster.rig import Rig
 from tests.realcluster.stage import Stage, current
@@ -58,6 +58,8 @@ TOGETHER = (
     played("postgresql", databases.postgresql),
     played("postgresql-tcp-probe", databases.postgresql_with_tcp_probe),
     played("redis", databases.redis),
+    played("idle-servers", idle.idle_servers),
+    played("idle-conversations", idle.conversations),
 )
 ALONE = (
     played("rollout", programs.resolver_rollout),

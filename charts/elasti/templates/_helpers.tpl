@@ -108,6 +108,34 @@ open
 {{- end -}}
 {{- end }}
 
+{{/* Not empty where the operator reads kubelets: only a ClusterRole can grant it. */}}
+{{- define "elasti.readsKubelets" -}}
+{{- if and .Values.kubeletStats.enabled (empty .Values.global.allowedNamespaces) -}}yes{{- end -}}
+{{- end }}
+
+{{/*
+The triggers of ElastiServices that leave theirs out: as it is said, else what the installation has, and `network` for
+the first in a cluster. Where there were ElastiServices, those without triggers never slept, and must not begin to.
+*/}}
+{{- define "elasti.defaultTriggers" -}}
+{{- $found := list "network" -}}
+{{- $live := lookup "apps/v1" "Deployment" .Release.Namespace "elasti-operator" -}}
+{{- if kindIs "slice" .Values.defaultTriggers -}}
+  {{- $found = .Values.defaultTriggers -}}
+{{- else if $live -}}
+  {{- $found = list -}}
+  {{- range dig "spec" "template" "spec" "containers" list $live -}}
+    {{- range .env -}}
+      {{- if eq .name "ELASTI_DEFAULT_TRIGGERS" }}{{ $found = splitList "," .value }}{{ end -}}
+    {{- end -}}
+  {{- end -}}
+{{- else if lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "elastiservices.elasti.truefoundry.com" -}}
+  {{- $found = list -}}
+{{- end -}}
+{{- if not (include "elasti.readsKubelets" .) }}{{ $found = without $found "network" }}{{ end -}}
+{{ join "," $found }}
+{{- end }}
+
 {{/* The one that is named; else our own, which only an installation for the cluster has. */}}
 {{- define "elasti.priorityClass" -}}
 {{- .Values.priorityClassName | default (.Values.global.allowedNamespaces | empty | ternary "elasti-critical" "") -}}
@@ -160,6 +188,13 @@ open
   "pollingInterval" "POLLING_INTERVAL"
   "prometheusTriggerServerAddress" "PROMETHEUS_TRIGGER_SERVER_ADDRESS"
   "prometheusTriggerAuthorizationHeader" "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER" -}}
+{{- if eq .program "operator" -}}
+  {{- if include "elasti.readsKubelets" $root -}}
+    {{- $_ := set $settings "ELASTI_KUBELET_ACCOUNT" (print $namespace "/elasti-kubelet-stats") -}}
+    {{- if $root.Values.kubeletStats.insecureTLS }}{{ $_ := set $settings "ELASTI_KUBELET_INSECURE_TLS" "true" }}{{ end -}}
+  {{- end -}}
+  {{- with include "elasti.defaultTriggers" $root }}{{ $_ := set $settings "ELASTI_DEFAULT_TRIGGERS" . }}{{ end -}}
+{{- end -}}
 {{- if eq .program "resolver" -}}
   {{- $_ := set $settings "TMPDIR" "/run/elasti" -}}
   {{- if include "elasti.sharedPort" $root }}{{ $_ := set $settings "ELASTI_RESOLVER_PROXY_PORT" "8012" }}{{ end -}}

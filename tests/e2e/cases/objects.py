@@ -77,6 +77,7 @@ class HttpBin:
             "scaleTargetRef": ref,
             "minTargetReplicas": 1,
             "cooldownPeriod": self.cooldown,
+            "triggers": [],
             **self.spec,
         }
         return {

@@ -35,6 +35,7 @@ from devkube.auth.jwt import SigningKey
 from devkube.controllers.manager import ControllerManager
 from devkube.datadir import scratch_directory
 from devkube.faults import ClusterFaults, NodePartitions
+from devkube.kubelet.stats import ByteCounts
 from devkube.serviceproxy.proxy import PropagationDelay, ServiceProxy
 from kubeloop.aio.clock import Clock, SystemClock
 from kubeloop.aio.tasks import BackgroundTasks
@@ -226,14 +227,17 @@ class DevCluster:
             controllers, clock=self._clock, root_ca=self.server.ca_pem
         )
         recorder = EventRecorder(Reporter("service-proxy"), ApiEventSink(proxy), clock=self._clock)
-        self.proxy = ServiceProxy(proxy, propagation=self.propagation, recorder=recorder)
+        counts = ByteCounts()
+        self.proxy = ServiceProxy(
+            proxy, propagation=self.propagation, recorder=recorder, counts=counts
+        )
         ClusterFaults(
             controllers=self.controllers,
             partitions=self.partitions,
             nodes=self.node_names,
             propagation=self.propagation,
         ).serve(self.server.core.paths)
-        self.kubelets = await self._make_kubelets(stack)
+        self.kubelets = await self._make_kubelets(stack, counts)
         tasks = await stack.enter_async_context(BackgroundTasks(on_error=self._component_failed))
         for kubelet in self.kubelets:
             tasks.start(_endless(kubelet.run), name=f"kubelet of {kubelet.node_name}")
@@ -241,7 +245,9 @@ class DevCluster:
         tasks.start(_endless(recorder.run), name="events of the service proxy")
         tasks.start(_endless(self.proxy.run), name="service proxy")
 
-    async def _make_kubelets(self, stack: contextlib.AsyncExitStack) -> list[Kubelet]:
+    async def _make_kubelets(
+        self, stack: contextlib.AsyncExitStack, counts: ByteCounts
+    ) -> list[Kubelet]:
         if not self.node_names:
             return []
         # An API server without nodes starts sooner without them.
@@ -254,6 +260,7 @@ class DevCluster:
             environment=self._environment,
             entrypoints=self._programs,
             clock=self._clock,
+            counts=counts,
         )
         kubelets = await nodes.make_kubelets(stack, self.node_names, options)
         nodes.serve_logs(self.server.core, kubelets, self._clock)

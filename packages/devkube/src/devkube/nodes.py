@@ -13,6 +13,7 @@ from devkube.apiserver.server import ApiServer
 from devkube.auth.gate import NODE_PREFIX, NODES
 from devkube.kubelet.kubelet import Kubelet, KubeletSettings
 from devkube.kubelet.logs.server import PodLogs
+from devkube.kubelet.stats import ByteCounts, StatsServer
 from kubeloop.aio.clock import Clock
 from kubeloop.client.client import Client
 from kubeloop.objects.meta import JsonObject
@@ -28,6 +29,7 @@ class NodeOptions:
     environment: Mapping[str, str]
     entrypoints: Mapping[str, tuple[str, ...]]
     clock: Clock
+    counts: ByteCounts
 
 
 def serve_logs(core: Core, kubelets: Sequence[Kubelet], clock: Clock) -> None:
@@ -60,11 +62,22 @@ async def _kubelet(
     )
     if options.environment:
         settings = dataclasses.replace(settings, environment=options.environment)
-    return Kubelet(
+    kubelet = Kubelet(
         client,
         node_name=name,
         ip_pool=AddressPool(options.ranges.pods(number)),
         root_dir=options.directory / name,
         settings=settings,
         clock=options.clock,
+        counts=options.counts,
     )
+    stats = StatsServer(
+        name,
+        kubelet.pods,
+        counts=options.counts,
+        gate=options.server.core.gate,
+        clock=options.clock,
+    )
+    tls = options.server.server_tls([settings.node_address, name])
+    await stack.enter_async_context(stats.serving(settings.node_address, tls))
+    return kubelet

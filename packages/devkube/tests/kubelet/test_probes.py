@@ -14,6 +14,7 @@ from devkube.kubelet.probes import (
     ProbeLoop,
     ProbeThresholds,
 )
+from devkube.kubelet.stats import ByteCounts
 from kubeloop.aio.tasks import finish
 from kubeloop.objects.core import Probe
 from kubeloop.probes.checks import ProbeOutcome
@@ -45,7 +46,13 @@ async def test_a_probe_of_an_unknown_port_cannot_be_made():
         return 0, ""
 
     made = msgspec.convert({"name": "c"}, ContainerSpec)
-    checks = ContainerChecks(container=made, address="127.0.0.1", execute=execute, version="1.36")
+    checks = ContainerChecks(
+        container=made,
+        address="127.0.0.1",
+        execute=execute,
+        version="1.36",
+        counts=ByteCounts(),
+    )
     with pytest.raises(ProbeError, match="invalid port number: nope"):
         await checks.probe(msgspec.convert({"tcpSocket": {"port": "nope"}}, Probe))
 

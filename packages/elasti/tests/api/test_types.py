@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import msgspec
 import pytest
 import yaml
 
-from elasti.api.types import ElastiService
+from elasti.api.types import ElastiService, ScaleTrigger
 from elasti.api.validation import problems_of
 from kubeloop.objects.codec import codec_for
 
@@ -113,6 +114,33 @@ def test_of_a_hopeless_object_only_its_name_is_kept():
     assert found.unreadable
     assert (found.metadata.name, found.spec.service) == ("web", "")
     assert found.status.resolver_ports == ()
+
+
+def without_triggers(status: dict[str, Any] | None = None, **spec: Any) -> ElastiService:
+    ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    fields = {"spec": {"service": "web", "scaleTargetRef": ref, **spec}, "status": status or {}}
+    return msgspec.convert(fields, ElastiService)
+
+
+def test_triggers_left_out_are_the_installations():
+    new = without_triggers().with_default_triggers(("network",))
+    assert new.spec.triggers == (ScaleTrigger("network"),)
+    known = without_triggers({"observedGeneration": 1, "triggers": [{"type": "network"}]})
+    assert known.with_default_triggers(("network",)).spec.triggers == new.spec.triggers
+    assert known.with_default_triggers(()).spec.triggers == ()
+
+
+@pytest.mark.parametrize(
+    ("status", "spec"),
+    [
+        ({}, {"triggers": []}),
+        ({"mode": "serve"}, {}),
+        ({"phase": "Awake", "observedGeneration": 3}, {}),
+    ],
+)
+def test_no_object_that_was_there_before_begins_to_sleep(status, spec):
+    es = without_triggers(status, **spec)
+    assert es.with_default_triggers(("network",)) is es
 
 
 def test_what_can_be_read_is_not_salvaged():

@@ -94,5 +94,6 @@ def test_the_demo_is_an_ordinary_installation_with_authentication():
     assert not choices().namespaced
     kinds = [obj["kind"] for obj in samples()]
     assert kinds == ["Deployment", "Service", "ElastiService"] * 2
-    triggers = [obj["spec"]["triggers"] for obj in samples() if obj["kind"] == "ElastiService"]
-    assert all(trigger["type"] == "pods" for listed in triggers for trigger in listed)
+    # They sleep by the installation's default.
+    assert not any("triggers" in obj["spec"] for obj in samples())
+    assert choices().usable_default_triggers == ("network",)

@@ -76,7 +76,7 @@ def described(state: str = "Serve", **changes: Any) -> Description:
     spec = ElastiServiceSpec(
         ScaleTargetRef("apps/v1", "Deployment", "web"),
         "web",
-        triggers=(
+        given_triggers=(
             ScaleTrigger("prometheus", {"query": "up", "threshold": 1, "authorization": "s3cret"}),
         ),
         autoscaler=AutoscalerSpec("keda", "web"),

@@ -74,7 +74,7 @@ async def round_(prometheus: FakePrometheus) -> AsyncIterator[Round]:
         spec=ElastiServiceSpec(
             scale_target_ref=ScaleTargetRef("apps/v1", "Deployment", "web"),
             service="web",
-            triggers=(trigger,),
+            given_triggers=(trigger,),
         ),
     )
     directory, states, store = Directory(), StateStore(), Store()
@@ -154,7 +154,7 @@ async def test_one_that_is_in_use_is_woken_before_the_slowest_trigger_has_answer
     slow = msgspec.structs.replace(
         web,
         metadata=ObjectMeta(name="slow", namespace="shop", uid="s"),
-        spec=msgspec.structs.replace(web.spec, triggers=(trigger,)),
+        spec=msgspec.structs.replace(web.spec, given_triggers=(trigger,)),
     )
     round_.store.objects.insert(0, slow)
     polling = asyncio.create_task(round_.poller.poll())
@@ -180,7 +180,7 @@ async def test_one_that_is_gone_is_forgotten(round_: Round):
     [
         {"scale_target_ref": ScaleTargetRef("apps/v1", "Deployment", "other")},
         {"service": "other"},
-        {"triggers": (ScaleTrigger("prometheus", {"query": "other", "threshold": "1"}),)},
+        {"given_triggers": (ScaleTrigger("prometheus", {"query": "other", "threshold": "1"}),)},
     ],
 )
 async def test_what_was_shown_of_one_target_says_nothing_of_another(

@@ -189,7 +189,8 @@ class ApiServer:
             )
             await runner.setup()
             stack.push_async_callback(runner.cleanup)
-            site = web.TCPSite(runner, self.host, self.port, ssl_context=self._tls())
+            hosts = [self.host, *self._hosts, *server_names(self._service_network)]
+            site = web.TCPSite(runner, self.host, self.port, ssl_context=self.server_tls(hosts))
             await site.start()
             self.port = _bound_port(runner)
             populate(
@@ -240,8 +241,8 @@ class ApiServer:
         """Return a kubeconfig (YAML) whose user may do everything."""
         return yaml.safe_dump(self.access(user).document())
 
-    def _tls(self) -> ssl.SSLContext:
-        hosts = [self.host, *self._hosts, *server_names(self._service_network)]
+    def server_tls(self, hosts: Sequence[str]) -> ssl.SSLContext:
+        """Return the context of a server with a certificate of the cluster's CA."""
         pair = self.authority.issue_server(hosts, now=self._clock.now())
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.set_alpn_protocols(["http/1.1"])

@@ -15,7 +15,7 @@ import contextlib
 import dataclasses
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from devkube.addresses import AddressPool
@@ -25,6 +25,7 @@ from devkube.kubelet.pod_types import PODS, KubeletPod
 from devkube.kubelet.pods.plan import RestartPolicy
 from devkube.kubelet.pods.sandbox import NodeContext
 from devkube.kubelet.pods.worker import PodWorker
+from devkube.kubelet.stats import ByteCounts
 from devkube.kubelet.supervisor.processes import Processes
 from devkube.kubelet.supervisor.spec import Isolation
 from devkube.kubelet.volume_sources import ObjectCache
@@ -80,7 +81,9 @@ class Kubelet:
         root_dir: Path,
         settings: KubeletSettings | None = None,
         clock: Clock | None = None,
+        counts: ByteCounts | None = None,
     ) -> None:
+        self._counts = counts or ByteCounts()
         self.node_name = node_name
         self.settings = settings = settings or KubeletSettings()
         self._client = client
@@ -110,6 +113,10 @@ class Kubelet:
         key = f"{namespace}/{name}"
         found = [worker for worker in self._workers.values() if worker.pod.key == key]
         return found[-1] if found else None
+
+    def pods(self) -> Iterable[KubeletPod]:
+        """Return the pods of this node, as they were last seen."""
+        return self._pods.store.list()
 
     async def run(self) -> None:
         """Run until cancelled. When it returns, no process of a pod is left."""
@@ -161,6 +168,7 @@ class Kubelet:
             recorder=self._recorder,
             clock=self._clock,
             api_server=(endpoint.host, endpoint.port),
+            counts=self._counts,
         )
 
     def _see(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from devkube.kubelet.container_types import ContainerSpec, LifecycleHandler
 from devkube.kubelet.pods.state import ProbeKind
+from devkube.kubelet.stats import ByteCounts
 from kubeloop.objects.core import HttpGetAction, Probe
 from kubeloop.probes.checks import ProbeOutcome, http_get, tcp_connect
 from kubeloop.probes.grpc_health import grpc_check
@@ -122,9 +123,11 @@ class ContainerChecks:
     address: str
     execute: Execute
     version: str
+    counts: ByteCounts
 
     async def probe(self, spec: Probe) -> ProbeOutcome:
         """Probe once. Raises ProbeError for a probe that cannot be made."""
+        self.counts.probed(self.address, spec)
         timeout = float(spec.timeout_seconds)
         agent = f"kube-probe/{self.version}"
         if spec.http_get is not None:

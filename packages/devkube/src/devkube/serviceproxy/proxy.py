@@ -22,6 +22,7 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from devkube.kubelet.stats import CONNECTION, ByteCounts
 from devkube.serviceproxy.routing import Backend, Frontend, backends, frontends
 from kubeloop.aio.relay import RelayEnd
 from kubeloop.controller.events.recorder import EventRecorder
@@ -83,8 +84,10 @@ class PortListener:
         *,
         complain: Callable[[str], None] = _log.warning,
         choose: Callable[[Sequence[Backend]], Backend] = random.choice,
+        counts: ByteCounts | None = None,
     ) -> None:
         self.frontend = frontend
+        self._counts = counts or ByteCounts()
         self._complain = complain
         self._choose = choose
         self._backends: list[Backend] = []
@@ -143,8 +146,11 @@ class PortListener:
 
     async def _join(self, client: RelayEnd, backend: Backend) -> None:
         loop = asyncio.get_running_loop()
+        count = functools.partial(self._counts.add, backend.host)
         try:
-            _, pod = await loop.create_connection(RelayEnd, backend.host, backend.port)
+            _, pod = await loop.create_connection(
+                lambda: _PodEnd(count), backend.host, backend.port
+            )
         except OSError:
             # The kernel's NAT would have let the client see the pod's own refusal.
             client.abort()
@@ -176,6 +182,28 @@ class _ClientEnd(RelayEnd):
         self._accepted(self)
 
 
+class _PodEnd(RelayEnd):
+    """A pod's end, whose bytes are counted."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self, count: Callable[[int], None]) -> None:
+        super().__init__()
+        self._count = count
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._count(CONNECTION)
+
+    def write(self, data: bytes) -> None:
+        self._count(len(data))
+        super().write(data)
+
+    def data_received(self, data: bytes) -> None:
+        self._count(len(data))
+        super().data_received(data)
+
+
 class ServiceProxy:
     """Makes cluster IPs lead somewhere; runs until cancelled."""
 
@@ -185,7 +213,9 @@ class ServiceProxy:
         *,
         propagation: PropagationDelay | None = None,
         recorder: EventRecorder | None = None,
+        counts: ByteCounts | None = None,
     ) -> None:
+        self._counts = counts
         self._factory = SharedInformerFactory(client, name="service proxy")
         self._services = self._factory.informer(SERVICES, Service)
         self._slices = self._factory.informer(SLICES, EndpointSlice)
@@ -254,7 +284,9 @@ class ServiceProxy:
         for frontend, port in wanted.items():
             if frontend not in listeners:
                 listeners[frontend] = PortListener(
-                    frontend, complain=functools.partial(self._complain, service)
+                    frontend,
+                    complain=functools.partial(self._complain, service),
+                    counts=self._counts,
                 )
             await listeners[frontend].route_to(backends(port, slices))
 

@@ -23,6 +23,8 @@ FIELD_MANAGER = OPERATOR
 CLI_FIELD_MANAGER = "elasti-cli"
 NAMESPACE = "elasti"
 """Where an installation is unless another namespace is named."""
+KUBELET_ACCOUNT = "elasti-kubelet-stats"
+"""The ServiceAccount whose token kubelets see, and its ClusterRole."""
 OPERATOR_SERVICE = "elasti-operator-controller-service"
 RESOLVER_SERVICE = "elasti-resolver-service"
 

@@ -6,7 +6,7 @@ annotations: the CRD is generated from them, and decoding checks them again.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -15,6 +15,9 @@ from elasti.api.conditions import WakeCause
 from elasti.api.defaults import COOLDOWN
 from elasti.triggers.registry import Role, trigger_types
 from kubeloop.objects.meta import ObjectMeta
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -180,13 +183,14 @@ class ElastiServiceSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaul
     cooldown_period: Annotated[
         int, Meta(ge=0, le=604_800, description="Seconds without use before it sleeps; 0: 900.")
     ] = COOLDOWN
-    triggers: Annotated[
-        tuple[ScaleTrigger, ...],
+    given_triggers: Annotated[
+        tuple[ScaleTrigger, ...] | None,
         Meta(
             description="What shows that it is used: all must be quiet to sleep, and one of them a"
-            " Signal; any one Signal wakes."
+            " Signal; any one Signal wakes. Left out: the installation's default. Empty: nothing, so it"
+            " never sleeps by itself."
         ),
-    ] = ()
+    ] = msgspec.field(name="triggers", default=None)
     autoscaler: AutoscalerSpec | None = None
     enabled_period: EnabledPeriod | None = None
     probe_response: Annotated[
@@ -205,6 +209,11 @@ class ElastiServiceSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaul
             " both alone until this is false."
         ),
     ] = False
+
+    @property
+    def triggers(self) -> tuple[ScaleTrigger, ...]:
+        """The triggers that are written; none where they are left out."""
+        return self.given_triggers or ()
 
 
 class StatusCondition(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -360,6 +369,20 @@ class ElastiService(msgspec.Struct, rename="camel", frozen=True, omit_defaults=T
     api_version: str = ""
     kind: str = ""
     unreadable: str = ""
+
+    def with_default_triggers(self, defaults: Sequence[str]) -> ElastiService:
+        """Return the object with the installation's triggers, by type, where it leaves them out.
+
+        One that an operator had in hand before without any is left without: it must not begin to sleep.
+        """
+        seen = self.status.observed_generation or self.status.mode or self.status.phase
+        known_without = seen and not self.status.triggers
+        if not defaults or self.spec.given_triggers is not None or known_without:
+            return self
+        triggers = tuple(ScaleTrigger(name) for name in defaults)
+        return msgspec.structs.replace(
+            self, spec=msgspec.structs.replace(self.spec, given_triggers=triggers)
+        )
 
     @classmethod
     def salvaged(cls, data: bytes, error: str) -> ElastiService:

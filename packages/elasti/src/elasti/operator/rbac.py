@@ -6,7 +6,13 @@ Targets of other kinds than these come through an aggregated ClusterRole, labell
 
 from __future__ import annotations
 
-from elasti.api.names import GROUP, LEASE_NAME, PLURAL, QUARANTINE_CONFIG_MAP
+from elasti.api.names import (
+    GROUP,
+    KUBELET_ACCOUNT,
+    LEASE_NAME,
+    PLURAL,
+    QUARANTINE_CONFIG_MAP,
+)
 from elasti.api.rbac import READ, PolicyRule
 from elasti.operator.autoscalers import AUTOSCALERS
 
@@ -80,6 +86,16 @@ PORT_RULES = (
     ),
 )
 """In the operator's own namespace: so that no restart gives a port away too early."""
+
+KUBELET_RULES = (PolicyRule("", ("nodes/stats",), ("get",), "the bytes of pods"),)
+"""All that the account may do whose token kubelets see."""
+
+KUBELET_TOKEN_RULES = (
+    PolicyRule(
+        "", ("serviceaccounts/token",), ("create",), "to read kubelets with", (KUBELET_ACCOUNT,)
+    ),
+)
+"""In the operator's own namespace, where it reads kubelets."""
 
 OWN_RULES = (*LEASE_RULES, *PORT_RULES)
 """All that it needs in its own namespace."""

@@ -29,7 +29,7 @@ from elasti.api.parsing import (
     read_variables,
 )
 from elasti.authn.settings import AUTHN_VARIABLES, AuthnSettings
-from elasti.triggers.registry import trigger_types
+from elasti.triggers.registry import read_metadata, trigger_types
 
 
 class OnResolverLoss(enum.Enum):
@@ -47,6 +47,7 @@ class OperatorSettings(AuthnSettings):
     than endpoints need to reach the slowest node. release_settle: how long an endpoint must have been
     ready before the resolver steps aside. watch_namespaces: empty for the whole cluster.
     trigger_variables: the environment variables that triggers need; they may hold credentials.
+    default_triggers: the types that an ElastiService has which leaves its triggers out.
     """
 
     operator_namespace: str = NAMESPACE
@@ -57,6 +58,7 @@ class OperatorSettings(AuthnSettings):
 
     polling_interval: float = POLLING_INTERVAL
     trigger_variables: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False)
+    default_triggers: tuple[str, ...] = ()
 
     engage_settle: float = ENGAGE_SETTLE
     release_settle: float = 2.0
@@ -109,6 +111,17 @@ def _parse_polling_interval(text: str) -> float:
         return POLLING_INTERVAL
 
 
+def parse_default_triggers(text: str) -> tuple[str, ...]:
+    """Read the types of triggers, of those that need no metadata. Raises ValueError."""
+    names = parse_list(text)
+    for name in names:
+        try:
+            read_metadata(name, {})
+        except ValueError as error:
+            raise ValueError(f"{text!r} is no default for triggers: {error}") from None
+    return names
+
+
 def _parse_on_resolver_loss(text: str) -> OnResolverLoss:
     try:
         return OnResolverLoss(text)
@@ -126,6 +139,7 @@ VARIABLES: Variables = {
     "ELASTI_RESOLVER_PORT": ("resolver_admin_port", parse_port),
     "WATCH_NAMESPACES": ("watch_namespaces", parse_list),
     "POLLING_INTERVAL": ("polling_interval", _parse_polling_interval),
+    "ELASTI_DEFAULT_TRIGGERS": ("default_triggers", parse_default_triggers),
     "ELASTI_ENGAGE_SETTLE": ("engage_settle", parse_seconds),
     "ELASTI_RELEASE_SETTLE": ("release_settle", parse_seconds),
     "ELASTI_FINALIZE_WAIT": ("finalize_wait", parse_seconds),

@@ -232,6 +232,48 @@ def test_reset_begins_from_the_defaults(cluster: Cluster):
     assert "ELASTI_AUTHENTICATE" not in variables
 
 
+def default_triggers(cluster: Cluster) -> str:
+    return state_of(cluster)["elasti-operator"][2].get("ELASTI_DEFAULT_TRIGGERS", "")
+
+
+def test_a_new_installation_lets_targets_without_triggers_sleep(cluster: Cluster):
+    installed(cluster)
+    assert default_triggers(cluster) == "network"
+    installed(cluster, "--image", "elasti:2")
+    assert default_triggers(cluster) == "network"
+    installed(cluster, "--default-trigger", "none")
+    installed(cluster, "--image", "elasti:3")
+    installed(cluster, "--reset")
+    assert default_triggers(cluster) == ""
+
+
+def test_an_earlier_installation_has_no_default_triggers(cluster: Cluster):
+    installed(cluster, "--default-trigger", "none")
+    note = MergePatch({"metadata": {"annotations": {OPTIONS_ANNOTATION: "{}"}}})
+    deployments = cluster.client.resource(DEPLOYMENTS, namespace="elasti")
+    cluster.call(deployments.patch("elasti-operator", note))
+    assert "--default-trigger none" in installed(cluster)
+    assert default_triggers(cluster) == ""
+
+
+def test_where_elastiservices_were_before_there_are_no_default_triggers(cluster: Cluster):
+    cluster.apply(bundle(Choices(with_namespace=False))[0].obj)
+    ref = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    meta = {"name": "web", "namespace": "default"}
+    spec = {"service": "web", "scaleTargetRef": ref}
+    cluster.apply({"apiVersion": API_VERSION, "kind": KIND, "metadata": meta, "spec": spec})
+    installed(cluster)
+    assert default_triggers(cluster) == ""
+
+
+def test_a_namespaced_installation_reads_no_kubelets_and_says_so(cluster: Cluster):
+    cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
+    said = installed(cluster, "--namespaced", "--watch-namespace", "shop")
+    assert "Kubelets are not read" in said
+    assert default_triggers(cluster) == ""
+    assert not [line for line in said.splitlines() if "kubelet-stats" in line]
+
+
 def test_namespaces_and_flags_are_kept_too(cluster: Cluster):
     cluster.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
     installed(cluster, "--namespaced", "--watch-namespace", "shop", "--no-authentication")

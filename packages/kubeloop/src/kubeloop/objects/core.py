@@ -207,6 +207,7 @@ class Container(msgspec.Struct, rename="camel", frozen=True, gc=False):
     ports: tuple[ContainerPort, ...] | None = None
     startup_probe: Probe | None = None
     readiness_probe: Probe | None = None
+    liveness_probe: Probe | None = None
     restart_policy: str = ""
 
     @property
@@ -236,6 +237,7 @@ class PodSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
     node_name: str = ""
     hostname: str = ""
     subdomain: str = ""
+    host_network: bool = False
     readiness_gates: tuple[ReadinessGate, ...] | None = None
 
 
@@ -267,6 +269,7 @@ class PodStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
     phase: str = ""
     pod_ip: str = msgspec.field(default="", name="podIP")
     pod_ips: tuple[PodIP, ...] | None = msgspec.field(default=None, name="podIPs")
+    host_ip: str = msgspec.field(default="", name="hostIP")
     conditions: tuple[PodCondition, ...] | None = None
 
 

@@ -37,6 +37,7 @@ from devkube.kubelet.pods.state import (
     StopReason,
 )
 from devkube.kubelet.probes import ContainerChecks, ProbeLoop
+from devkube.kubelet.stats import ByteCounts
 from devkube.kubelet.supervisor import linux
 from devkube.kubelet.supervisor.processes import Process, Processes, StartError
 from devkube.kubelet.supervisor.spec import ProcessSpec
@@ -178,6 +179,7 @@ class RunContext:
     now: Callable[[], Moment]
     address: str
     version: str
+    counts: ByteCounts
     is_ending: Callable[[], bool]
     """Whether the whole pod is being stopped."""
 
@@ -276,6 +278,7 @@ class ContainerRunner:
             address=self._context.address,
             execute=self.execute,
             version=self._context.version,
+            counts=self._context.counts,
         )
 
     def _decided(self, kind: ProbeKind, healthy: bool) -> None:  # noqa: FBT001 -- a verdict

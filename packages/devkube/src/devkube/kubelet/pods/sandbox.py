@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from devkube.kubelet.kubelet import KubeletSettings
     from devkube.kubelet.pod_types import KubeletPod
     from devkube.kubelet.pods.reporting import PodEvents
+    from devkube.kubelet.stats import ByteCounts
     from devkube.kubelet.supervisor.processes import Processes
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
@@ -177,3 +178,4 @@ class NodeContext:
     recorder: EventRecorder
     clock: Clock
     api_server: tuple[str, int]
+    counts: ByteCounts

@@ -150,6 +150,7 @@ class PodWorker:
             now=self._now,
             address=self._state.address,
             version=self._node.settings.short_version,
+            counts=self._node.counts,
             is_ending=lambda: self._state.ending is not None,
         )
         return ContainerRunner(

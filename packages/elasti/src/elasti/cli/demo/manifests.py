@@ -29,8 +29,6 @@ def choices() -> Choices:
 
 def samples() -> list[JsonObject]:
     """Return the two apps, their Services and their ElastiServices."""
-    http = {"metric": "http_requests_total", "threshold": 0.1}
-    tcp = {"metric": "tcp_connections_total", "threshold": 0.1, "port": 7001}
     healthy = {"httpGet": {"path": "/healthz", "port": 8080}, "periodSeconds": 1}
     # Not the echo port: each probe would count as a connection, and it would never seem idle.
     listening = {"tcpSocket": {"port": 7001}, "periodSeconds": 1}
@@ -38,10 +36,10 @@ def samples() -> list[JsonObject]:
         _deployment("web", "http", healthy),
         # A Service of an ordinary user's dev cluster listens on an ordinary user's port.
         _service("web", {"name": "http", "port": 8080}),
-        _elasti_service("web", http),
+        _elasti_service("web"),
         _deployment("echo", "tcp", listening),
         _service("echo", {"name": "echo", "port": 7000}),
-        _elasti_service("echo", tcp),
+        _elasti_service("echo"),
     ]
 
 
@@ -50,12 +48,11 @@ def _object(api_version: str, kind: str, name: str, spec: JsonObject) -> JsonObj
     return {"apiVersion": api_version, "kind": kind, "metadata": meta, "spec": spec}
 
 
-def _elasti_service(name: str, metadata: JsonObject) -> JsonObject:
+def _elasti_service(name: str) -> JsonObject:
     spec = {
         "service": name,
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
         "cooldownPeriod": DEMO_COOLDOWN,
-        "triggers": [{"type": "pods", "metadata": metadata}],
     }
     return _object(API_VERSION, KIND, name, spec)
 

@@ -57,7 +57,7 @@ def _summary(found: Description) -> Iterator[tuple[str, str]]:
     yield "Namespace", es.metadata.namespace
     yield "Service", spec.service
     yield "Target", f"{ref.kind}/{ref.name} ({ref.api_version}): {_replicas(found.target)}"
-    yield from _wanted(spec)
+    yield from _wanted(spec, status)
     yield "State", f"{status.state or NOTHING} (mode {status.mode or NOTHING})"
     yield "Held", str(found.held) if found.held is not None else f"not known: {found.held_why}"
     yield from _seen(status, found)
@@ -102,10 +102,14 @@ def _shown(trigger: TriggerStatus, found: Description) -> str:
     return f"below {trigger.threshold or NOTHING} for {ago(quiet, found.now)}"
 
 
-def _wanted(spec: ElastiServiceSpec) -> Iterator[tuple[str, str]]:
+NO_TRIGGERS = "none: it is never put to sleep by itself"
+
+
+def _wanted(spec: ElastiServiceSpec, status: ElastiServiceStatus) -> Iterator[tuple[str, str]]:
     yield "Cooldown", duration(cooldown_of(spec))
     if not spec.triggers:
-        yield "Triggers", "none: it is never put to sleep by itself"
+        found = ", ".join(trigger.type for trigger in status.triggers)
+        yield "Triggers", f"{found} (the installation's default)" if found else NO_TRIGGERS
     for index, trigger in enumerate(spec.triggers):
         yield f"Trigger {index}", _trigger(trigger)
     if spec.autoscaler is not None:

@@ -51,7 +51,11 @@ def command(
     import asyncio
 
     from elasti.cli.install.installer import Installer
-    from elasti.cli.install.inventory import installed_operator, replaces_kubeelasti
+    from elasti.cli.install.inventory import (
+        installed_operator,
+        keeps_without_triggers,
+        replaces_kubeelasti,
+    )
     from elasti.cli.progress import Progress
     from elasti.cli.running import connected, run_to_end
 
@@ -59,16 +63,21 @@ def command(
 
     async def job() -> None:
         async with connected(access) as client:
-            previous = None if reset else await installed_operator(client, namespace)
-            wanted = merged(previous.options, options) if previous else options
+            previous = await installed_operator(client, namespace)
+            wanted = merged(previous.options, options) if previous and not reset else options
             given = written(options)
             if "shared_port" not in wanted and await replaces_kubeelasti(client, namespace):
                 progress.say(
                     "KubeElasti is here: its shared port stays open (--no-shared-port closes it)."
                 )
                 wanted = {**wanted, "shared_port": True}
+            if "default_triggers" not in wanted and await keeps_without_triggers(client, previous):
+                # Here an object without triggers never slept by itself, and must not begin to.
+                wanted = {**wanted, "default_triggers": ()}
             if kept := [text for text in written(wanted) if text not in given]:
                 progress.say(f"Options kept, without --reset: {' '.join(kept)}")
+            if wanted.get("namespaced"):
+                progress.say("Kubelets are not read: the trigger network needs a ClusterRole.")
             installing = Installer(
                 client, choices_of(namespace, wanted), progress, from_helm=from_helm
             )

@@ -22,6 +22,7 @@ from elasti.api.names import (
     AGGREGATE_LABEL,
     GROUP,
     KEEP_AWAKE_ANNOTATION,
+    KUBELET_ACCOUNT,
     OPERATOR,
     OPERATOR_SERVICE,
     PLURAL,
@@ -76,6 +77,10 @@ def accounts(choices: Choices) -> Iterator[Manifest]:
     for program in Program:
         obj = program_object("v1", "ServiceAccount", program, choices)
         yield Manifest(f"Who the {program.value} is.", obj)
+    if choices.reads_kubelets:
+        where = choices.namespace
+        found = cluster_object("v1", "ServiceAccount", KUBELET_ACCOUNT, choices, namespace=where)
+        yield Manifest("Whose token the operator shows to kubelets, and no other.", found)
 
 
 def roles(choices: Choices) -> Iterator[Manifest]:
@@ -101,6 +106,12 @@ def _clusterwide(choices: Choices) -> Iterator[Manifest]:
         _collecting(choices),
     )
     yield Manifest("The operator may do it.", _bound(TARGETS, Program.OPERATOR, choices))
+    if choices.reads_kubelets:
+        stats = [rule.to_json() for rule in operator.KUBELET_RULES]
+        role = cluster_object(_VERSION, "ClusterRole", KUBELET_ACCOUNT, choices, rules=stats)
+        yield Manifest("How many bytes pods receive and send.", role)
+        bound = _bound(KUBELET_ACCOUNT, None, choices, subject=KUBELET_ACCOUNT)
+        yield Manifest("The account may read it.", bound)
     for name, verbs, roles in _AGGREGATED:
         why = f"ElastiServices for those who have the ClusterRole {' or '.join(roles)}."
         yield Manifest(why, _aggregated(name, verbs, roles, choices))
@@ -200,7 +211,9 @@ def _namespaced(choices: Choices) -> Iterator[Manifest]:
 
 
 def _leader(choices: Choices) -> Iterator[Manifest]:
-    rules = (*operator.OWN_RULES, *operator.RESOLVER_NAMESPACE_RULES)
+    rules: tuple[PolicyRule, ...] = (*operator.OWN_RULES, *operator.RESOLVER_NAMESPACE_RULES)
+    if choices.reads_kubelets:
+        rules = (*rules, *operator.KUBELET_TOKEN_RULES)
     role = _role(LEADER, rules, Program.OPERATOR, choices, choices.namespace)
     yield Manifest("The lease of the replica that leads, and where the resolvers are.", role)
     bound = _bound(LEADER, Program.OPERATOR, choices, choices.namespace)
@@ -239,12 +252,16 @@ def _collecting(choices: Choices) -> JsonObject:
     )
 
 
-def _bound(name: str, program: Program, choices: Choices, namespace: str = "") -> JsonObject:
-    subject = {
-        "kind": "ServiceAccount",
-        "name": account(program),
-        "namespace": choices.namespace,
-    }
+def _bound(
+    name: str,
+    program: Program | None,
+    choices: Choices,
+    namespace: str = "",
+    *,
+    subject: str = "",
+) -> JsonObject:
+    who = subject or account(program or Program.OPERATOR)
+    bound = {"kind": "ServiceAccount", "name": who, "namespace": choices.namespace}
     role = "Role" if namespace else "ClusterRole"
     return cluster_object(
         _VERSION,
@@ -254,7 +271,7 @@ def _bound(name: str, program: Program, choices: Choices, namespace: str = "") -
         program=program,
         namespace=namespace,
         roleRef={"apiGroup": _GROUP, "kind": role, "name": name},
-        subjects=[subject],
+        subjects=[bound],
     )
 
 

@@ -23,6 +23,7 @@ from elasti.api.defaults import (
     RESOLVER_ADMIN_PORT,
     RESOLVER_SHARED_PORT,
 )
+from elasti.api.names import KUBELET_ACCOUNT
 from elasti.api.wire import OPERATOR_AUDIENCE, RESOLVER_AUDIENCE
 from elasti.cli.install.access import (
     PRIORITY_CLASS,
@@ -36,6 +37,7 @@ from elasti.cli.install.access import (
     wake_policy,
 )
 from elasti.cli.install.choices import (
+    DEFAULT_TRIGGERS,
     DEFINITION_LABELS,
     OPTIONS_ANNOTATION,
     Manifest,
@@ -245,7 +247,14 @@ def _settings(program: Program, choices: Choices) -> dict[str, str]:
         "ELASTI_OPERATOR_NAMESPACE": choices.namespace,
         "ELASTI_RESOLVER_NAMESPACE": choices.namespace,
     }
-    if program is Program.RESOLVER:
+    if program is Program.OPERATOR:
+        if choices.reads_kubelets:
+            settings["ELASTI_KUBELET_ACCOUNT"] = f"{choices.namespace}/{KUBELET_ACCOUNT}"
+            if choices.kubelet_insecure_tls:
+                settings["ELASTI_KUBELET_INSECURE_TLS"] = "true"
+        if triggers := choices.usable_default_triggers:
+            settings[DEFAULT_TRIGGERS] = ",".join(triggers)
+    else:
         settings["TMPDIR"] = SCRATCH
         if choices.shared_port:
             settings["ELASTI_RESOLVER_PROXY_PORT"] = str(RESOLVER_SHARED_PORT)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 
 IMAGE = f"elasti:{__version__}"
+DEFAULT_TRIGGERS = "ELASTI_DEFAULT_TRIGGERS"
+_NETWORK = "network"
 OPTIONS_ANNOTATION = f"{GROUP}/install-options"
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
@@ -82,6 +84,8 @@ class Choices:
     key, by program and variable. tolerations: as taints are written, KEY[=VALUE][:EFFECT].
     autoscaling: of the resolvers, in the place of `resolver_replicas`.
     shared_port: whether the resolvers listen on the port that finds Services by the Host header.
+    kubelet_stats: whether the operator reads kubelets, never where it is namespaced. kubelet_insecure_tls: also
+    those whose certificate is not the cluster's. default_triggers: of ElastiServices that leave theirs out.
     operator_url: where a cluster has no DNS; read from the cluster, not chosen.
     """
 
@@ -95,6 +99,9 @@ class Choices:
     with_namespace: bool = True
     with_definition: bool = True
     shared_port: bool = False
+    kubelet_stats: bool = True
+    kubelet_insecure_tls: bool = False
+    default_triggers: tuple[str, ...] = (_NETWORK,)
     variables: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     secret_variables: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     resources: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
@@ -151,6 +158,18 @@ class Choices:
             found.setdefault(kind, {})[resource] = text
         return found
 
+    @property
+    def reads_kubelets(self) -> bool:
+        """Whether the operator may read kubelets: only a ClusterRole can grant it."""
+        return self.kubelet_stats and not self.namespaced
+
+    @property
+    def usable_default_triggers(self) -> tuple[str, ...]:
+        """The default triggers that this installation has the rights for."""
+        return tuple(
+            name for name in self.default_triggers if name != _NETWORK or self.reads_kubelets
+        )
+
     def options(self) -> InstallOptions:
         """Return what differs from the defaults, for a later call to keep."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
@@ -173,6 +192,9 @@ class InstallOptions(TypedDict, total=False):
     with_namespace: bool
     with_definition: bool
     shared_port: bool
+    kubelet_stats: bool
+    kubelet_insecure_tls: bool
+    default_triggers: tuple[str, ...]
     variables: dict[str, dict[str, str]]
     secret_variables: dict[str, dict[str, str]]
     resources: dict[str, dict[str, str]]

@@ -49,6 +49,8 @@ _FLAGS = {
     "variables": "--env",
     "secret_variables": "--env-secret",
     "autoscaling": "--resolver-autoscaling",
+    "kubelet_stats": "--no-kubelet-stats",
+    "default_triggers": "--default-trigger",
 }
 
 
@@ -83,7 +85,7 @@ def written(options: InstallOptions) -> list[str]:
         elif isinstance(value, bool):
             found.append(flag)
         elif isinstance(value, tuple):
-            found += [f"{flag} {item}" for item in value]
+            found += [f"{flag} {item}" for item in value or ("none",)]
         elif name in BY_PROGRAM:
             found += [
                 f"{flag} {program}:{key}={text}"
@@ -149,6 +151,18 @@ def _read_tolerations(given: Iterable[str]) -> tuple[str, ...]:
     for text in given:
         read_toleration(text)
     return _distinct(given)
+
+
+def _read_default_triggers(given: Iterable[str]) -> tuple[str, ...]:
+    from elasti.operator.settings import parse_default_triggers
+
+    names = _distinct(given)
+    if names == ("none",):
+        return ()
+    try:
+        return parse_default_triggers(",".join(names))
+    except ValueError as error:
+        raise ChoiceError(f"--default-trigger {error}") from None
 
 
 def _distinct(given: Iterable[str]) -> tuple[str, ...]:
@@ -279,6 +293,17 @@ _OPTIONS = (
         default=None,
         help=f"Port {RESOLVER_SHARED_PORT}, where the Host header names the Service: clients that reach it"
         " reach every Service with an ElastiService. Off, unless KubeElasti is in the namespace.",
+    ),
+    _switch("kubelet_stats", "Do not read kubelets, which the trigger `network` needs."),
+    _switch(
+        "kubelet_insecure_tls", "Read also kubelets whose certificate is not of the cluster's CA."
+    ),
+    _repeated(
+        "default_triggers",
+        _read_default_triggers,
+        "TYPE",
+        "The trigger of ElastiServices that leave theirs out; may be repeated, or `none`. It is `network`"
+        " unless an earlier installation or KubeElasti is, or was, in the cluster.",
     ),
     _repeated(
         "variables",

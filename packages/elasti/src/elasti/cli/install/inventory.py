@@ -15,6 +15,7 @@ import msgspec
 from elasti.api.names import API_VERSION, FINALIZER, PLURAL
 from elasti.api.parsing import parse_list
 from elasti.cli.install.choices import (
+    DEFAULT_TRIGGERS,
     OPTIONS_ANNOTATION,
     InstallOptions,
     Program,
@@ -128,6 +129,19 @@ async def replaces_kubeelasti(client: Client, namespace: str) -> bool:
     except Forbidden:
         return False
     return any(_is_operator(item) and not _read(item).is_ours for item in found)
+
+
+async def keeps_without_triggers(client: Client, previous: InstalledOperator | None) -> bool:
+    """Whether ElastiServices that leave their triggers out stay without any, as they were.
+
+    So it is over an installation without default triggers, and where there are ElastiServices of another.
+    """
+    if previous is not None:
+        return DEFAULT_TRIGGERS not in previous.variables
+    if await installed_operators(client):
+        return True
+    found = await list_elastiservices(client, ())
+    return found is None or bool(found)
 
 
 async def objects_of(

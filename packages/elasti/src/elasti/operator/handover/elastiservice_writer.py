@@ -24,10 +24,9 @@ from kubeloop.objects.patches import JsonPatch, MergePatch, Patch, pointer
 from kubeloop.objects.times import unix_seconds
 
 if TYPE_CHECKING:
+    from elasti.operator.dependencies import Dependencies
     from elasti.operator.handover.observe import Facts
     from elasti.operator.handover.state import ServiceState
-    from kubeloop.aio.clock import Clock
-    from kubeloop.client.client import Client
     from kubeloop.client.resource import Resource
     from kubeloop.client.subresource import Subresource
 
@@ -37,10 +36,11 @@ _log = structlog.get_logger(__name__)
 class ElastiServiceWriter:
     """Every write is safe to repeat, and gives way to one that came meanwhile."""
 
-    def __init__(self, client: Client, clock: Clock) -> None:
+    def __init__(self, deps: Dependencies) -> None:
+        client, self._clock = deps.client, deps.clock
+        self._default_triggers = deps.settings.default_triggers
         self._objects = client.resource(ELASTISERVICES, ElastiService)
         self._status = self._objects.subresource("status", ElastiService)
-        self._clock = clock
 
     async def has_finalizer(self, es: ElastiService) -> bool:
         """Put our finalizer on before anything is made that it has to clean up."""
@@ -125,6 +125,8 @@ class ElastiServiceWriter:
         patch: Patch,
     ) -> ElastiService:
         meta = es.metadata
-        return await resource.patch(
+        found = await resource.patch(
             meta.name, patch, namespace=meta.namespace, field_manager=FIELD_MANAGER
         )
+        # As the cache has it.
+        return found.with_default_triggers(self._default_triggers)

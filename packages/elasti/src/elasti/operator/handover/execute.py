@@ -80,7 +80,7 @@ class HandoverExecutor:
     ) -> None:
         self._deps = deps
         self._services = deps.client.resource(SERVICES, Service)
-        self._writer = ElastiServiceWriter(deps.client, deps.clock)
+        self._writer = ElastiServiceWriter(deps)
         self._publisher = publisher
         self._conflicts = conflicts
 

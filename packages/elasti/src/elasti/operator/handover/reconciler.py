@@ -51,7 +51,7 @@ class ElastiServiceReconciler:
         self._directory = deps.directory
         self._states = deps.states
         self._ports = deps.ports
-        self._writer = ElastiServiceWriter(deps.client, deps.clock)
+        self._writer = ElastiServiceWriter(deps)
         self._publisher = SlicePublisher(deps)
         self._conflicts = ScaleConflicts(deps)
         self._executor = HandoverExecutor(deps, self._publisher, self._conflicts)

@@ -38,6 +38,10 @@ if TYPE_CHECKING:
     from elasti.triggers.registry import TriggerReading
 
 
+NO_TRIGGERS = (
+    "spec.triggers is empty, so nothing can show that the target is idle; add one, such as"
+    " {type: network}"
+)
 CALM_AFTER = 60.0
 """Seconds of quiet before status says so: what begins and ends sooner costs no write."""
 
@@ -191,7 +195,7 @@ def _obstacles(seen: Situation) -> Iterator[Obstacle]:
     if not seen.triggers:
         yield Obstacle(
             Reason.NO_TRIGGERS,
-            "spec.triggers is empty, so nothing can show that the target is idle",
+            NO_TRIGGERS,
         )
     elif all(trigger.veto for trigger in seen.triggers):
         yield Obstacle(

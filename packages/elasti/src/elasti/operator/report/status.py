@@ -33,7 +33,12 @@ from elasti.api.usage import counted, with_cause
 from elasti.api.view import phase_of
 from elasti.operator.handover.children import uncovered
 from elasti.operator.handover.machine import HOLDS, State
-from elasti.operator.idleness.decide import Evidence, format_moment, obstacle_of
+from elasti.operator.idleness.decide import (
+    NO_TRIGGERS,
+    Evidence,
+    format_moment,
+    obstacle_of,
+)
 from elasti.operator.report import conditions
 from elasti.operator.report.events import contested_text
 from kubeloop.objects.times import format_time, unix_seconds
@@ -307,7 +312,7 @@ def _triggers_healthy(facts: Facts, evidence: Sequence[Evidence]) -> StatusCondi
             TRIGGERS_HEALTHY,
             holds=False,
             reason=Reason.NO_TRIGGERS,
-            message="spec.triggers is empty, so nothing can show that the target is idle",
+            message=NO_TRIGGERS,
         )
     if not _all_read(evidence):
         return conditions.condition(TRIGGERS_HEALTHY, holds=None, reason=Reason.NOT_READ_YET)

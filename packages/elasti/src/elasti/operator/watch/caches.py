@@ -59,7 +59,11 @@ class OperatorCaches:
         )
         caches = cls(
             manager,
-            manager.scope(ELASTISERVICES, ElastiService),
+            manager.scope(
+                ELASTISERVICES,
+                ElastiService,
+                transform=lambda es: es.with_default_triggers(settings.default_triggers),
+            ),
             manager.scope(SERVICES, Service),
             manager.scope(SLICES, EndpointSlice, label_selector=f"{PRIVATE_LABEL}=true"),
             manager.scope(SLICES, EndpointSlice, label_selector=f"{MANAGED_BY_LABEL}={MANAGED_BY}"),

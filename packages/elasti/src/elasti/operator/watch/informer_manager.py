@@ -25,7 +25,13 @@ from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import MetaAccess, make_key
 
 if TYPE_CHECKING:
-    from kubeloop.informer import Handle, IndexFunction, MetricsProvider, SharedInformer
+    from kubeloop.informer import (
+        Handle,
+        IndexFunction,
+        MetricsProvider,
+        SharedInformer,
+        Transform,
+    )
     from kubeloop.informer.factory import ResourceClient
     from kubeloop.informer.handlers import Notification, OnEvent
 
@@ -200,6 +206,7 @@ class Manager:
         *,
         label_selector: str = "",
         namespace: str | None = None,
+        transform: Transform | None = None,
     ) -> Scope[T]:
         """Return a kind's objects in the watched namespaces, or in the one given.
 
@@ -210,7 +217,11 @@ class Manager:
         made = Scope(
             {
                 place: self._factory.informer(
-                    gvr, kind, namespace=place, label_selector=label_selector
+                    gvr,
+                    kind,
+                    namespace=place,
+                    label_selector=label_selector,
+                    transform=transform,
                 )
                 for place in namespaces
             },

@@ -1,0 +1,244 @@
+"""What kubelets count for their pods: `/stats/summary`, read once for all who ask.
+
+A node is read again only when what is known is older than its reader can use, so thousands of targets
+cost one read a node and interval. A node that does not answer concerns its own pods: others are read
+meanwhile, and it is not asked again in the same round.
+
+The token is of a ServiceAccount that may `get` `nodes/stats` and nothing else, asked for by TokenRequest: no
+kubelet ever sees the operator's own. Kubelets must have a certificate of the cluster's CA.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+import msgspec
+
+from elasti.triggers.responses import ResponseTooLong, whole_body
+from kubeloop.client.errors import Forbidden, KubeError, NotFound
+from kubeloop.objects.times import unix_seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from kubeloop.client.client import Client
+
+ACCOUNT = "ELASTI_KUBELET_ACCOUNT"
+INSECURE_TLS = "ELASTI_KUBELET_INSECURE_TLS"
+PORT = "ELASTI_KUBELET_PORT"
+
+_DEFAULT_PORT = 10250
+_TIMEOUT = 5.0
+_AT_ONCE = 16
+_MAX_BYTES = 32 << 20
+_TOKEN_SECONDS = 3600
+_FORGET_AFTER = 600.0
+
+
+class KubeletUnreadable(Exception):
+    """A node's statistics cannot be had; the message says why, and what to do."""
+
+
+class PodCounters(msgspec.Struct, frozen=True, gc=False):
+    """Bytes received and sent by a pod since its network was made, at a time of its node's clock."""
+
+    at: float
+    total: int
+
+
+class _Network(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    time: str = ""
+    rx_bytes: int | None = None
+    tx_bytes: int | None = None
+
+
+class _Reference(msgspec.Struct, frozen=True, gc=False):
+    uid: str = ""
+
+
+class _PodStats(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    pod_ref: _Reference = _Reference()
+    network: _Network | None = None
+
+
+class _Summary(msgspec.Struct, frozen=True, gc=False):
+    pods: tuple[_PodStats, ...] | None = None
+
+
+def read_summary(data: bytes) -> dict[str, PodCounters]:
+    """Return the counters of the pods that have any, by uid. Raises KubeletUnreadable."""
+    try:
+        found = msgspec.json.decode(data, type=_Summary)
+    except msgspec.DecodeError:
+        raise KubeletUnreadable("what it answers at /stats/summary is no summary") from None
+    counters = {}
+    for pod in found.pods or ():
+        seen = pod.network
+        if seen is not None and seen.rx_bytes is not None and seen.tx_bytes is not None:
+            total = seen.rx_bytes + seen.tx_bytes
+            counters[pod.pod_ref.uid] = PodCounters(unix_seconds(seen.time), total)
+    return counters
+
+
+class KubeletAccess:
+    """The token and the trust with which kubelets are asked, renewed in time.
+
+    `account`: the ServiceAccount, as namespace/name; empty where the installation reads no kubelet.
+    """
+
+    def __init__(self, client: Client | None, account: str, *, insecure: bool = False) -> None:
+        self._client = client
+        self._namespace, _, self._name = account.partition("/")
+        self._insecure = insecure
+        self._made: tuple[str, ssl.SSLContext] | None = None
+        self._until = 0.0
+        self._renewal = asyncio.Lock()
+
+    async def get(self) -> tuple[str, ssl.SSLContext]:
+        """Return token and TLS context. Raises KubeletUnreadable."""
+        if self._client is None or not self._name:
+            raise KubeletUnreadable(
+                "this installation may not read kubelets: install it for the whole cluster and without"
+                " --no-kubelet-stats, or use another trigger"
+            )
+        async with self._renewal:
+            if self._made is None or asyncio.get_running_loop().time() >= self._until:
+                self._made = await self._token(self._client), await self._trust(self._client)
+                self._until = asyncio.get_running_loop().time() + 0.75 * _TOKEN_SECONDS
+            return self._made
+
+    def forget(self) -> None:
+        """Ask for another token the next time: this one was refused."""
+        self._made = None
+
+    async def _token(self, client: Client) -> str:
+        accounts = client.resource("v1/serviceaccounts", namespace=self._namespace)
+        asked = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "metadata": {"name": self._name},
+            "spec": {"expirationSeconds": _TOKEN_SECONDS},
+        }
+        try:
+            found = await accounts.subresource("token").create(self._name, asked)
+        except (NotFound, Forbidden) as error:
+            raise KubeletUnreadable(
+                f"there is no token of ServiceAccount {self._namespace}/{self._name} to be had"
+                f" ({type(error).__name__}): elasti install makes the account and the right"
+            ) from None
+        except KubeError as error:
+            raise KubeletUnreadable(
+                f"the API server gives no token ({type(error).__name__})"
+            ) from None
+        return str(found["status"]["token"])
+
+    async def _trust(self, client: Client) -> ssl.SSLContext:
+        """Return a context with the CA of our own, and without any certificate that it may present."""
+        ours = await client.config.credentials.ssl_context()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        if self._insecure:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        elif ours is not None and (authorities := ours.get_ca_certs(binary_form=True)):
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+            context.load_verify_locations(cadata=b"".join(authorities))
+        return context
+
+
+class Kubelets:
+    """Reads nodes by address. Close it."""
+
+    def __init__(
+        self, access: KubeletAccess, *, port: int = _DEFAULT_PORT, timeout: float = _TIMEOUT
+    ) -> None:
+        self._access = access
+        self._port = port
+        self._timeout = aiohttp.ClientTimeout(total=timeout)
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+        )
+        self._gate = asyncio.Semaphore(_AT_ONCE)
+        self._known: dict[str, tuple[float, asyncio.Future[Mapping[str, PodCounters]]]] = {}
+        self.reads = 0
+
+    async def counters(self, address: str, *, max_age: float) -> Mapping[str, PodCounters]:
+        """Return a node's counters by pod, no older than `max_age` seconds. Raises KubeletUnreadable."""
+        now = asyncio.get_running_loop().time()
+        at, asked = self._known.get(address, (-max_age, None))
+        if asked is None or asked.cancelled() or (asked.done() and now - at >= max_age):
+            asked = self._start(lambda: self._read(address))
+            self._known[address] = now, asked
+        return await asyncio.shield(asked)
+
+    def _start(
+        self, make: Callable[[], Coroutine[Any, Any, Mapping[str, PodCounters]]]
+    ) -> asyncio.Future[Mapping[str, PodCounters]]:
+        task = asyncio.ensure_future(make())
+        # Who asked may be gone by the time that it fails.
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return task
+
+    async def _read(self, address: str) -> Mapping[str, PodCounters]:
+        token, context = await self._access.get()
+        host = f"[{address}]" if ":" in address else address
+        where = f"the kubelet at {host}:{self._port}"
+        async with self._gate:
+            self.reads += 1
+            try:
+                async with self._session.get(
+                    f"https://{host}:{self._port}/stats/summary",
+                    headers={"Authorization": f"Bearer {token}"},
+                    ssl=context,
+                    timeout=self._timeout,
+                    allow_redirects=False,
+                ) as response:
+                    if response.status != 200:
+                        raise KubeletUnreadable(f"{where} {self._refusal(response.status)}")
+                    return read_summary(await whole_body(response, limit=_MAX_BYTES))
+            except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientSSLError):
+                raise KubeletUnreadable(
+                    f"{where} has no certificate of the cluster's CA for its address: have kubelets"
+                    " ask for one (serverTLSBootstrap: true), or trust any with elasti install"
+                    f" --kubelet-insecure-tls ({INSECURE_TLS}=true)"
+                ) from None
+            except (aiohttp.ClientError, OSError, ResponseTooLong) as error:
+                why = (
+                    "did not answer in time"
+                    if isinstance(error, TimeoutError)
+                    else "cannot be asked"
+                )
+                raise KubeletUnreadable(
+                    f"{where} {why} ({type(error).__name__}): let the operator's pods reach port"
+                    f" {self._port} of every node"
+                ) from None
+
+    def _refusal(self, status: int) -> str:
+        if status == 401:
+            self._access.forget()
+        if status in (401, 403):
+            return (
+                f"refuses ({status}): it must take ServiceAccount tokens (authentication.webhook) and"
+                " ask the API server (authorization.mode: Webhook), and the account needs get on"
+                " nodes/stats"
+            )
+        return f"answered {status} at /stats/summary: this node has no statistics to read"
+
+    def end_round(self) -> None:
+        """Ask again what failed, and forget nodes that no reader asks for."""
+        now = asyncio.get_running_loop().time()
+        for address, (at, asked) in list(self._known.items()):
+            failed = asked.done() and (asked.cancelled() or asked.exception() is not None)
+            if failed or now - at > _FORGET_AFTER:
+                del self._known[address]
+
+    async def close(self) -> None:
+        """Cancel reads, and close connections."""
+        pending = [asked for _, asked in self._known.values() if not asked.done()]
+        for asked in pending:
+            asked.cancel()
+        await asyncio.gather(*pending, return_exceptions=True)
+        await self._session.close()

@@ -1,0 +1,407 @@
+"""Bytes that pods receive and send: the arithmetic, and what a kubelet may answer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+import itertools
+import random
+import ssl
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from devkube.certificates import CertificateAuthority
+from elasti.operator.idleness.decide import Evidence
+from elasti.triggers.kubelets import KubeletAccess, Kubelets, PodCounters, read_summary
+from elasti.triggers.network import (
+    GRPC_PROBE,
+    HTTP_PROBE,
+    HTTPS_PROBE,
+    TCP_PROBE,
+    THRESHOLD,
+    Floor,
+    NetworkMetadata,
+    NetworkReader,
+    TrafficMeter,
+    floor,
+    http_probe_size,
+)
+from elasti.triggers.registry import ReadContext, ScrapeTarget, TriggerReading, read_metadata
+from kubeloop.objects.core import Pod
+from kubeloop.testing.fake_errors import api_error
+
+# The arithmetic
+
+HOUR = 3600.0
+COOLDOWN = 900.0
+INTERVAL = 30.0
+HTTP = http_probe_size(None)
+REQUEST = 1600.0
+MESSAGE = 245.0
+QUERY = 450.0
+DOCS = Path(__file__).parents[4] / "docs" / "guide" / "triggers.md"
+
+# What the guide says: probes (size, period), use (bytes, period), whether it keeps a target awake.
+TABLE: tuple[tuple[str, str, list[tuple[float, float]], tuple[float, float], bool], ...] = (
+    ("none", "one request of 1.6 kB every 10 minutes", [], (REQUEST, 600), True),
+    ("HTTP every 10 s", "one request of 1.6 kB a minute", [(HTTP, 10)], (REQUEST, 60), True),
+    (
+        "HTTP every 10 s",
+        "one request of 1.6 kB every 10 minutes",
+        [(HTTP, 10)],
+        (REQUEST, 600),
+        False,
+    ),
+    ("HTTP every 10 s", "a WebSocket message every 5 s", [(HTTP, 10)], (MESSAGE, 5), True),
+    ("HTTP every second", "a WebSocket message every 5 s", [(HTTP, 1)], (MESSAGE, 5), False),
+    ("HTTP every second", "a request of 1.6 kB every 5 s", [(HTTP, 1)], (REQUEST, 5), True),
+    ("TCP every 10 s", "a database query every 10 s", [(TCP_PROBE, 10)], (QUERY, 10), True),
+    ("TCP every second", "a database query every 10 s", [(TCP_PROBE, 1)], (QUERY, 10), False),
+    ("any", "an open connection on which nothing is sent", [(HTTP, 10)], (132, 60), False),
+    ("any", "nothing", [(HTTP, 10), (TCP_PROBE, 5)], (0, 60), False),
+)
+
+
+def arrived(size: float, period: float, phase: float, at: float) -> float:
+    """Bytes of something that happens every period, from its phase on, until a time."""
+    return max(0.0, (at - phase) // period + 1) * size
+
+
+def simulate(
+    probes: Sequence[tuple[float, float]], use: tuple[float, float], *, hours: float, seed: int = 1
+) -> int:
+    """Return how often a target would be parked, read as the poller does with counters of some age."""
+    rand = random.Random(seed)
+    sources = [(*source, rand.uniform(0, source[1])) for source in (*probes, use)]
+    cost, meter, evidence, parks = floor(probes), TrafficMeter(), Evidence(THRESHOLD), 0
+    now = 0.0
+    while now < hours * HOUR:
+        now += rand.uniform(0.9, 1.1) * INTERVAL
+        at = now - rand.uniform(5, 15)
+        counters = PodCounters(at, int(sum(arrived(*source, at) for source in sources)))
+        reading = meter.feed({"a": (counters, cost)}, THRESHOLD)
+        evidence = evidence.after(reading, now, stale_after=120)
+        if evidence.quiet_for(now, stale_after=120) >= COOLDOWN:
+            parks += 1
+            meter, evidence = TrafficMeter(), Evidence(THRESHOLD)
+    return parks
+
+
+@pytest.mark.parametrize(("probes", "use", "sizes", "bytes_", "seen"), TABLE)
+def test_the_guide_says_what_is_told_apart(probes, use, sizes, bytes_, seen):
+    row = f"| {probes} | {use} | {'stays awake' if seen else 'sleeps'} |"
+    assert row in DOCS.read_text()
+    for seed in range(5):
+        assert (simulate(sizes, bytes_, hours=8, seed=seed) == 0) is seen
+
+
+def test_a_request_a_minute_never_parks_in_a_thousand_hours():
+    assert simulate([(HTTP, 10)], (REQUEST, 60), hours=1000) == 0
+
+
+def test_an_idle_target_sleeps_whatever_its_probes_and_their_phase():
+    for seed, period in itertools.product(range(8), (1, 3, 10, 60)):
+        probes = [(HTTP, period), (TCP_PROBE, 2 * period)]
+        assert simulate(probes, (0, 1), hours=1, seed=seed) >= 2
+
+
+def feed(meter: TrafficMeter, at: float, **totals: int) -> TriggerReading:
+    pods = {uid: (PodCounters(at, total), Floor(0.0, 0.0)) for uid, total in totals.items()}
+    return meter.feed(pods, THRESHOLD)
+
+
+def test_counters_that_begin_again_count_for_what_they_have():
+    meter = TrafficMeter()
+    assert feed(meter, 0, a=10_000_000).pending
+    assert feed(meter, 30, a=10_000_000) == TriggerReading(0.0, span=30)
+    assert feed(meter, 60, a=100).value == 0
+    assert feed(meter, 90, a=60_100).value >= THRESHOLD
+
+
+def test_a_pod_that_went_took_what_it_knew():
+    meter = TrafficMeter()
+    feed(meter, 0, a=0, b=0)
+    assert feed(meter, 30, a=0).pending
+    assert feed(meter, 60, a=0) == TriggerReading(0.0, span=30)
+
+
+def test_the_same_statistics_twice_show_nothing_new():
+    meter = TrafficMeter()
+    feed(meter, 0, a=0)
+    feed(meter, 30, a=40_000)
+    assert feed(meter, 30, a=40_000) == TriggerReading(0.0, span=0)
+
+
+def test_a_threshold_may_be_left_out():
+    assert read_metadata("network", {}).limit() == THRESHOLD
+    with pytest.raises(ValueError, match="did you mean 'threshold'"):
+        read_metadata("network", {"treshold": 3})
+
+
+# Kubelets
+
+
+def summary(**pods: int | None) -> bytes:
+    now = dt.datetime.now(dt.UTC).isoformat()
+    found = [
+        {"podRef": {"name": uid, "uid": uid}, **({} if total is None else _network(now, total))}
+        for uid, total in pods.items()
+    ]
+    return msgspec.json.encode({"node": {"nodeName": "n"}, "pods": found})
+
+
+def _network(now: str, total: int) -> dict[str, Any]:
+    return {"network": {"time": now, "name": "eth0", "rxBytes": total, "txBytes": 0}}
+
+
+def pod_object(name: str, node: str, **spec: Any) -> Pod:
+    return msgspec.convert(
+        {
+            "metadata": {"name": name, "uid": name},
+            "spec": {"nodeName": node, "containers": [{"name": "c"}], **spec},
+            "status": {"hostIP": node, "podIP": "127.0.0.1"},
+        },
+        Pod,
+    )
+
+
+class Api:
+    """The API server, as the reader sees it: pods, and tokens of one account."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self.pods: dict[str, Pod] = {}
+        self.asked: list[str] = []
+        self.tokens = 0
+        self.config = SimpleNamespace(credentials=self)
+        self._context = context
+
+    async def ssl_context(self) -> ssl.SSLContext:
+        return self._context
+
+    def resource(self, _resource: str, _kind: Any = None, *, namespace: str = "") -> Api:
+        del namespace
+        return self
+
+    def subresource(self, _name: str) -> Api:
+        return self
+
+    async def create(self, name: str, _obj: Any) -> dict[str, Any]:
+        assert name == "stats"
+        self.tokens += 1
+        return {"status": {"token": "stats-token"}}
+
+    async def get(self, name: str, *, namespace: str = "") -> Pod:
+        del namespace
+        self.asked.append(name)
+        if name not in self.pods:
+            raise api_error(404)
+        return self.pods[name]
+
+
+class Nodes:
+    """Scripted kubelets, each at an address of its own, and a reader of them."""
+
+    def __init__(self, authority: CertificateAuthority, port: int) -> None:
+        self.authority = authority
+        self.port = port
+        self.answers: dict[str, Callable[[], bytes | int]] = {}
+        self.requests: list[tuple[str, str]] = []
+        self.delays: dict[str, float] = {}
+
+    async def serve(self, request: web.Request) -> web.Response:
+        address = request.url.host or ""
+        self.requests.append((address, request.headers["Authorization"]))
+        await asyncio.sleep(self.delays.get(address, 0.0))
+        found = self.answers[address]()
+        if isinstance(found, int):
+            return web.Response(status=found)
+        return web.Response(body=found, content_type="application/json")
+
+
+@contextlib.asynccontextmanager
+async def serving(
+    tmp_path: Path, *addresses: str, authority: CertificateAuthority, signer: Any = None
+) -> AsyncIterator[Nodes]:
+    now = dt.datetime.now(dt.UTC)
+    pair = (signer or authority).issue_server(addresses, now=now)
+    (tmp_path / "pair.pem").write_bytes(pair.key + pair.certificate)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "pair.pem")
+    nodes = Nodes(authority, 0)
+    app = web.Application()
+    app.router.add_get("/stats/summary", nodes.serve)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        for address in addresses:
+            site = web.TCPSite(runner, address, nodes.port, ssl_context=context)
+            await site.start()
+            nodes.port = nodes.port or site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
+        yield nodes
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture(scope="module")
+def authority() -> CertificateAuthority:
+    return CertificateAuthority.create(now=dt.datetime.now(dt.UTC))
+
+
+def api_of(authority: CertificateAuthority) -> Api:
+    context = ssl.create_default_context(cadata=authority.pem.decode())
+    return Api(context)
+
+
+@contextlib.asynccontextmanager
+async def reading(
+    api: Api, port: int, *, account: str = "elasti/stats", insecure: bool = False
+) -> AsyncIterator[NetworkReader]:
+    access = KubeletAccess(api, account, insecure=insecure)  # type: ignore[arg-type]
+    reader = NetworkReader(api, Kubelets(access, port=port, timeout=0.4))  # type: ignore[arg-type]
+    try:
+        yield reader
+    finally:
+        await reader.close()
+
+
+def asked(*pods: str, key: str = "k", cooldown: float = 12.0, asleep: bool = False) -> ReadContext:
+    found = [ScrapeTarget(name, "127.0.0.1", (), name) for name in pods]
+    return ReadContext(
+        key=key, cooldown=cooldown, namespace="shop", pods=lambda: found, asleep=asleep
+    )
+
+
+READ = NetworkMetadata()
+
+
+async def test_two_targets_of_a_node_cost_one_read_with_the_accounts_token(tmp_path, authority):
+    api = api_of(authority)
+    async with serving(tmp_path, "127.0.0.1", authority=authority) as nodes:
+        nodes.answers["127.0.0.1"] = lambda: summary(a=1000, b=2000)
+        api.pods = {name: pod_object(name, "127.0.0.1") for name in "ab"}
+        async with reading(api, nodes.port) as reader:
+            found = await asyncio.gather(
+                reader.read(READ, asked("a", key="one")), reader.read(READ, asked("b", key="two"))
+            )
+            await reader.end_round()
+            assert all(one.pending for one in found)
+            assert (await reader.read(READ, asked("a", key="one"))).value == 0
+    assert nodes.requests == [("127.0.0.1", "Bearer stats-token")]
+    assert (api.tokens, sorted(api.asked)) == (1, ["a", "b"])
+
+
+async def test_an_unreachable_node_harms_its_own_pods_only(tmp_path, authority):
+    api = api_of(authority)
+    async with serving(tmp_path, "127.0.0.1", "127.0.0.2", authority=authority) as nodes:
+        nodes.answers = {node: lambda: summary(a=1, b=1) for node in ("127.0.0.1", "127.0.0.2")}
+        nodes.delays["127.0.0.2"] = 0.8
+        api.pods = {"a": pod_object("a", "127.0.0.1"), "b": pod_object("b", "127.0.0.2")}
+        async with reading(api, nodes.port) as reader:
+            well, *lost = await asyncio.gather(
+                reader.read(READ, asked("a", key="well")),
+                *(reader.read(READ, asked("b", key=str(index))) for index in range(3)),
+            )
+    assert well.pending
+    assert all("did not answer in time" in one.error and "port" in one.error for one in lost)
+    assert len([node for node, _ in nodes.requests if node == "127.0.0.2"]) == 1
+
+
+BAD: tuple[tuple[Callable[[], bytes | int], str], ...] = (
+    (lambda: 403, "get on nodes/stats"),
+    (lambda: 401, "get on nodes/stats"),
+    (lambda: 404, "this node has no statistics to read"),
+    (lambda: b"<html>", "is no summary"),
+    (lambda: summary(), "no network statistics of pod a yet"),
+    (lambda: summary(a=None), "no network statistics of pod a yet"),
+)
+
+
+@pytest.mark.parametrize(("answer", "words"), BAD)
+async def test_what_a_kubelet_may_answer(tmp_path, authority, answer, words):
+    api = api_of(authority)
+    api.pods = {"a": pod_object("a", "127.0.0.1")}
+    async with serving(tmp_path, "127.0.0.1", authority=authority) as nodes:
+        nodes.answers["127.0.0.1"] = answer
+        async with reading(api, nodes.port) as reader:
+            found = await reader.read(READ, asked("a"))
+    assert not found.usable
+    assert words in found.error
+
+
+async def test_a_self_signed_kubelet_is_refused_with_the_options_name(tmp_path, authority):
+    stranger = CertificateAuthority.create(now=dt.datetime.now(dt.UTC))
+    api = api_of(authority)
+    api.pods = {"a": pod_object("a", "127.0.0.1")}
+    async with serving(tmp_path, "127.0.0.1", authority=authority, signer=stranger) as nodes:
+        nodes.answers["127.0.0.1"] = lambda: summary(a=1)
+        async with reading(api, nodes.port) as reader:
+            found = await reader.read(READ, asked("a"))
+        assert "--kubelet-insecure-tls" in found.error
+        assert not nodes.requests
+        async with reading(api, nodes.port, insecure=True) as reader:
+            assert (await reader.read(READ, asked("a"))).pending
+
+
+async def test_pods_that_cannot_be_counted(authority):
+    api = api_of(authority)
+    api.pods = {"host": pod_object("host", "127.0.0.1", hostNetwork=True)}
+    async with reading(api, 1) as reader:
+        assert "hostNetwork" in (await reader.read(READ, asked("host"))).error
+        assert "is gone" in (await reader.read(READ, asked("gone"))).error
+        assert (await reader.read(READ, asked())).pending
+        assert (await reader.read(READ, asked(asleep=True))).value == 0
+    async with reading(api, 1, account="") as reader:
+        api.pods["a"] = pod_object("a", "127.0.0.1")
+        assert "may not read kubelets" in (await reader.read(READ, asked("a"))).error
+
+
+async def test_the_floor_is_of_the_pods_own_probes(tmp_path, authority):
+    page = b"HTTP/1.0 200 OK\r\n\r\n" + b"x" * 5000
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(page)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    probes = {
+        "readinessProbe": {"httpGet": {"path": "/", "port": "web"}, "periodSeconds": 10},
+        "livenessProbe": {"tcpSocket": {"port": "web"}, "periodSeconds": 5},
+        "ports": [{"name": "web", "containerPort": port}],
+    }
+    others = [
+        {"readinessProbe": {"exec": {"command": ["true"]}}, "livenessProbe": {"grpc": {"port": 1}}},
+        {"readinessProbe": {"httpGet": {"scheme": "HTTPS", "port": 1}}},
+        {"readinessProbe": {"httpGet": {"port": 1}}, "startupProbe": {"tcpSocket": {"port": 1}}},
+        {"livenessProbe": {"tcpSocket": {"port": 1, "host": "10.9.9.9"}}},
+    ]
+    api = api_of(authority)
+    api.pods = {"a": pod_object("a", "127.0.0.1", containers=[probes, *others])}
+    async with server, serving(tmp_path, "127.0.0.1", authority=authority) as nodes:
+        nodes.answers["127.0.0.1"] = lambda: summary(a=1)
+        async with reading(api, nodes.port) as reader:
+            await reader.read(READ, asked("a"))
+            (target,) = reader._targets.values()
+    cost = target.pods["a"].cost
+    measured = cost.once - TCP_PROBE - GRPC_PROBE - HTTPS_PROBE - HTTP
+    assert HTTP_PROBE + len(page) < measured < HTTP_PROBE + len(page) + 500
+    expected = (measured + GRPC_PROBE + HTTPS_PROBE + HTTP) / 10 + TCP_PROBE / 5
+    assert cost.rate == pytest.approx(expected)
+
+
+def test_a_summary_of_a_big_node_is_read_quickly():
+    pods = {f"pod-{number}": number for number in range(250)}
+    data = summary(**pods)
+    began = time.process_time()
+    for _ in range(20):
+        assert len(read_summary(data)) == 250
+    assert (time.process_time() - began) / 20 < 0.02
