@@ -73,7 +73,9 @@ def service(*conditions: StatusCondition, created: str = "", **status: Any) -> E
         ),
         (
             service(
-                READY, StatusCondition("TriggersHealthy", "False", "Failing", "503"), state="Serve"
+                READY,
+                StatusCondition("TriggersHealthy", "False", "Failing", "503", ago(minutes=2)),
+                state="Serve",
             ),
             "awake",
             "503",
@@ -85,6 +87,15 @@ def service(*conditions: StatusCondition, created: str = "", **status: Any) -> E
             "awake",
             "",
         ),
+        (
+            service(
+                READY,
+                StatusCondition("TriggersHealthy", "False", "Failing", "503", ago(seconds=9)),
+                state="Waking",
+            ),
+            "waking",
+            "",
+        ),
         (service(READY, state="Waking", phase="Waking", since=ago(seconds=20)), "waking", ""),
     ],
 )
@@ -94,7 +105,7 @@ def test_trouble_is_what_does_not_pass_by_itself(es: ElastiService, state: str, 
 
 def test_a_wake_up_that_takes_too_long_is_trouble():
     es = service(READY, state="Waking", phase="Waking", since=ago(minutes=5))
-    assert "no pod is ready; look at the pods of Deployment web" in trouble_of(es, NOW)
+    assert "see why no pod of Deployment web is ready" in trouble_of(es, NOW)
 
 
 def sleeping() -> ElastiService:

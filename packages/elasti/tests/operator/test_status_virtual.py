@@ -82,6 +82,24 @@ async def test_an_annotation_says_whether_a_person_or_a_resolver_wrote_it(
         assert env.status["lastWake"]["cause"] == cause
 
 
+async def test_a_wake_up_soon_after_another_is_its_own(env: Environment):
+    env.web(cooldownPeriod=5)
+    async with env.operator() as operator:
+        await env.becomes("Proxy")
+        await operator.waker.wake(NAMESPACE, "web", CLIENT)
+        await env.becomes("Serve")
+        first = unix_seconds(env.status["lastWake"]["time"])
+        await env.becomes("Proxy")
+        asked = {WAKE_ANNOTATION: format_time(env.clock.now())}
+        env.change("elastiservices", metadata={"annotations": asked})
+        await env.becomes("Serve")
+        wake = env.status["lastWake"]
+        assert 0 < unix_seconds(wake["time"]) - first < 30, "within the time of a late note"
+        assert wake["cause"] == "Manual"
+        assert wake["seconds"] < 6
+        assert [sleep["cause"] for sleep in env.status["recent"]] == ["Request", "Manual"]
+
+
 async def test_another_writer_is_named_by_its_field_manager(env: Environment):
     env.web()
     async with env.operator():

@@ -67,8 +67,8 @@ def with_cause(recent: tuple[SleepRecord, ...], wake: LastWake | None) -> tuple[
     """Return the sleeps with what ended the last of them, once that wake-up is over."""
     if not recent or wake is None or wake.seconds is None:
         return recent
-    last = recent[-1]
-    if abs(unix_seconds(wake.time) - unix_seconds(last.until)) > _SAME_WAKE:
+    last, woken = recent[-1], unix_seconds(wake.time)
+    if woken < unix_seconds(last.since) or abs(woken - unix_seconds(last.until)) > _SAME_WAKE:
         return recent
     return (*recent[:-1], SleepRecord(last.since, last.until, wake.cause, wake.seconds))
 

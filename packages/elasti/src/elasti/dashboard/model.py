@@ -28,14 +28,12 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 _WEEK = dt.timedelta(days=7)
-_NEW = 30.0
-_LEAST_PATIENCE = 60.0
+_PATIENCE = 60.0
 # What is wrong and does not pass by itself: the condition and the status that says so.
 _TROUBLES = (
     (READY, "False"),
     (RESOLVER_AVAILABLE, "False"),
     (SCALE_CONTESTED, "True"),
-    (TRIGGERS_HEALTHY, "False"),
 )
 
 
@@ -93,27 +91,24 @@ def trouble_of(es: ElastiService, now: dt.datetime) -> str:
         return ""
     found = {entry.type: entry for entry in es.status.conditions}
     if not found:
-        created = moment(es.metadata.creation_timestamp)
-        is_new = created is not None and (now - created).total_seconds() < _NEW
-        return "" if is_new else why_of(es).message
+        return why_of(es).message if _lasts(es.metadata.creation_timestamp, now) else ""
     for kind, bad in _TROUBLES:
         entry = found.get(kind)
-        # Without triggers it is put to sleep by hand, as its user wants it.
-        if entry is not None and entry.status == bad and entry.reason != Reason.NO_TRIGGERS:
+        if entry is not None and entry.status == bad:
             return entry.message or entry.reason
-    return _wakes_too_long(es, now)
+    # Triggers fail while pods start; without any, it is put to sleep by hand, as its user wants it.
+    triggers = found.get(TRIGGERS_HEALTHY)
+    if triggers is not None and triggers.reason == Reason.FAILING:
+        return triggers.message if _lasts(triggers.last_transition_time, now) else ""
+    if es.status.phase == "Waking" and _lasts(es.status.since, now):
+        ref = es.spec.scale_target_ref
+        return f"waking since {es.status.since}; see why no pod of {ref.kind} {ref.name} is ready"
+    return ""
 
 
-def _wakes_too_long(es: ElastiService, now: dt.datetime) -> str:
-    since = moment(es.status.since)
-    patience = max(_LEAST_PATIENCE, float(es.spec.wake.timeout_seconds) / 10)
-    if es.status.phase != "Waking" or since is None or (now - since).total_seconds() < patience:
-        return ""
-    ref = es.spec.scale_target_ref
-    return (
-        f"waking since {es.status.since}, and no pod is ready; look at the pods of"
-        f" {ref.kind} {ref.name}"
-    )
+def _lasts(since: str | None, now: dt.datetime) -> bool:
+    began = moment(since)
+    return began is not None and (now - began).total_seconds() >= _PATIENCE
 
 
 def wakes_since(es: ElastiService, start: dt.datetime) -> str:

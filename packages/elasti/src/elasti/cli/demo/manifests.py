@@ -86,6 +86,7 @@ def _container(name: str, protocol: str, probe: JsonObject) -> JsonObject:
             _from_pod("POD_IP", "status.podIP"),
         ],
         "readinessProbe": probe,
+        "resources": {"requests": {"cpu": "250m", "memory": "128Mi"}},
     }
 
 

@@ -36,15 +36,19 @@ const cores = (milli) => `${+(milli / 1000).toFixed(milli < 10000 ? 2 : 0)} core
 const gib = (bytes) => `${+(bytes / 2 ** 30).toFixed(bytes < 10 * 2 ** 30 ? 2 : 0)} GiB`;
 const stateClass = (state) => `state ${state.replaceAll(" ", "-")}`;
 
+// Messages name times as Kubernetes writes them; people read their own clock.
+const local = (text) => text.replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ/g, (time) => new Date(time).toLocaleTimeString());
+
 function outlook(row) {
-  if (row.trouble) return row.trouble;
+  if (row.trouble) return local(row.trouble);
   if (row.suspended) return "suspended: left alone until it is resumed";
   if (row.state === "asleep") return "";
+  if (row.state === "going to sleep") return "now; a last check that nothing arrives";
   if (row.sleepsAt) {
     const left = (Date.parse(row.sleepsAt) - Date.now()) / 1000;
     return left > 0 ? `in ${span(left)}, if it is used no more` : "soon";
   }
-  return row.why.message || row.why.reason;
+  return local(row.why.message || row.why.reason);
 }
 
 function set(node, text) {
@@ -168,7 +172,7 @@ function showTrouble() {
     element("h2", { text: `${bad.length} in trouble` }),
     element("ul", {}, ...bad.map((row) => element("li", {},
       element("button", { text: row.key, onclick: () => { location.hash = `/${row.key}`; } }),
-      element("span", { text: row.trouble })))));
+      element("span", { text: local(row.trouble) })))));
 }
 
 function refilter() {
@@ -293,7 +297,7 @@ function detail(key, found) {
       ["Target", row.target], ["Held", row.held === null ? `not known: ${found.heldWhy}` : String(row.held)],
       ["Last wake", row.lastWake && `${clock(row.lastWake.time)}: ${row.lastWake.cause}${row.lastWake.client ? ` (${row.lastWake.client})` : ""}`],
       ["Kept awake until", row.keptUntil && clock(row.keptUntil)],
-      ...found.triggers.map((one, index) => [`Trigger ${one.type}`, live(index) + one.text]),
+      ...found.triggers.map((one, index) => [`Trigger ${one.type}`, live(index) + local(one.text)]),
       ["Released", row.released ? `${cores(row.released.cpu)}, ${gib(row.released.memory)} now` : row.counted ? "" : "not counted: its pods have no requests"],
     ]),
     element("h3", { text: "Conditions" }),

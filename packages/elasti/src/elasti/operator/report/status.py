@@ -172,7 +172,12 @@ def _last_wake(old: ElastiServiceStatus, state: ServiceState, now: float) -> Las
     asked, woken_at, last = state.requests, state.requests.woken_at, old.last_wake
     if woken_at is None:
         return last
-    noted = last is not None and unix_seconds(last.time) >= woken_at - _NOTED_WITHIN
+    # One that is over is no note of this one, however short the sleep between them was.
+    noted = (
+        last is not None
+        and last.seconds is None
+        and unix_seconds(last.time) >= woken_at - _NOTED_WITHIN
+    )
     over = state.current is not State.WAKING
     if not noted and not over and asked.cause in (None, WakeCause.REQUEST):
         return last
