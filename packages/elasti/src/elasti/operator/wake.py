@@ -85,6 +85,7 @@ class TargetWaker:
         self._under_way: dict[Request, asyncio.Task[IncomingReply]] = {}
         self._before: Callable[[Request, str], None] | None = None
         self._after: Callable[[Request], None] | None = None
+        self._scaled: Callable[[Request], bool] | None = None
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -99,9 +100,14 @@ class TargetWaker:
         *,
         before: Callable[[Request, str], None] | None,
         after: Callable[[Request], None] | None,
+        scaled: Callable[[Request], bool] | None = None,
     ) -> None:
-        """Tell the leader's reconciler, where it runs here, of every wake-up, twice."""
-        self._before, self._after = before, after
+        """Tell the leader's reconciler, where it runs here, of every wake-up.
+
+        `scaled`: a target was scaled up; says whether the leader reports that with what follows from it,
+        so that no note of ours has to be written before.
+        """
+        self._before, self._after, self._scaled = before, after, scaled
 
     async def wait_calm(self) -> None:
         """Let a crowd that is being woken go first, for a moment at most.
@@ -175,7 +181,8 @@ class TargetWaker:
             self._metrics.cold_start("scale", took)
             why = f"a request of {client or 'a client'}"
             self._reporter.woken(details.reference(), view.replicas, why)
-        self._deferred.add(lambda: self._note_time(details, client, scaled=scaled))
+        if not (scaled and self._scaled is not None and self._scaled(details.request)):
+            self._deferred.add(lambda: self._note_time(details, client, scaled=scaled))
         return IncomingReply(
             WakeOutcome.SCALING if scaled else WakeOutcome.ALREADY_UP,
             f"{target} has spec.replicas {view.replicas}",

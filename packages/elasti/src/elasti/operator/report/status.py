@@ -179,7 +179,8 @@ def _last_wake(old: ElastiServiceStatus, state: ServiceState, now: float) -> Las
         and unix_seconds(last.time) >= woken_at - _NOTED_WITHIN
     )
     over = state.current is not State.WAKING
-    if not noted and not over and asked.cause in (None, WakeCause.REQUEST):
+    awaits_note = asked.scaled_at is None and asked.cause in (None, WakeCause.REQUEST)
+    if not noted and not over and awaits_note:
         return last
     if last is None or not noted:
         cause = asked.cause or WakeCause.SCALED

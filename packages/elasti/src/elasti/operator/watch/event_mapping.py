@@ -86,7 +86,9 @@ class EventMapping:
         """Hear of slices that go, of resolvers, and of wake-ups (`before_wake` as they begin)."""
         handles = self._caches.our_slices.add_handler(self._slice_changed, name="leader")
         self._caches.resolvers.listen(self._resolvers_changed)
-        self._deps.waker.listen(before=before_wake, after=self._deps.enqueue)
+        self._deps.waker.listen(
+            before=before_wake, after=self._deps.enqueue, scaled=self._scaled_up
+        )
         try:
             yield
         finally:
@@ -94,6 +96,13 @@ class EventMapping:
             self._caches.resolvers.listen(None)
             for informer, handle in handles:
                 await informer.remove_handler(handle)
+
+    def _scaled_up(self, request: Request) -> bool:
+        state = self._deps.states.find(request)
+        if state is None or state.current is None:
+            return False
+        state.requests.note_scale_written(self._deps.wall())
+        return True
 
     def _slice_changed(self, event: Notification[EndpointSlice]) -> None:
         if not isinstance(event, Deleted):
