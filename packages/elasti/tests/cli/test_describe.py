@@ -138,13 +138,13 @@ def test_wakes_sleep_and_triggers_are_shown():
     assert "7 wake-ups and 60m asleep in 10m" in text
 
 
-def test_the_values_of_one_elastiservice_are_read_from_an_operators_metrics():
+def test_the_values_of_triggers_are_read_from_an_operators_metrics():
     metrics = """elasti_trigger_value{crd_name="shop/web",trigger="0"} 0.02
 elasti_trigger_value{crd_name="shop/web",trigger="1"} 3
 elasti_trigger_value{crd_name="shop/other",trigger="0"} 9
 """
-    assert trigger_values(metrics, "shop/web") == {0: 0.02, 1: 3.0}
-    assert trigger_values("", "shop/web") == {}
+    assert trigger_values(metrics) == {"shop/web": {0: 0.02, 1: 3.0}, "shop/other": {0: 9.0}}
+    assert trigger_values("") == {}
 
 
 # Advice

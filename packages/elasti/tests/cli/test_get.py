@@ -86,7 +86,7 @@ def test_a_row_has_every_column_in_its_place():
         replicas=2,
         last_scaled_up_time="2030-01-01T00:07:00Z",
     )
-    row = row_of(es, {("blue", "web-svc"): 3})
+    row = row_of(es, {("blue", "web-svc"): 3}, {"blue/web": {1: 7.0, 0: 0.25}})
     shown = dict(
         zip(
             heads(wide=True, everywhere=True),
@@ -105,6 +105,7 @@ def test_a_row_has_every_column_in_its_place():
         "LAST WAKE": "3m",
         "READY": "True",
         "COOLDOWN": "15m",
+        "TRIGGERS": "0.25, 7",
         "WHY NOT ASLEEP": "Cooldown: it lasts until 2030-01-01T00:15:00Z (5m left)",
     }
     narrow = cells(row, NOW, wide=False, everywhere=False)

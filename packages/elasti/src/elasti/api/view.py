@@ -56,6 +56,8 @@ def state_word(state: str) -> str:
 class ElastiServiceRow:
     """One ElastiService. `held` is None where no resolver could be asked.
 
+    `values`: what triggers show now, by their place in the spec, where an operator could be asked.
+
     `since`: when the condition that `why` is from began to hold; of a target that sleeps, since when
     nothing has been in the way.
     """
@@ -73,6 +75,7 @@ class ElastiServiceRow:
     cooldown: int
     why: Obstacle
     since: dt.datetime | None
+    values: Mapping[int, float]
 
     def to_json(self) -> JsonObject:
         """Return it for scripts; the names of these fields stay."""
@@ -90,10 +93,15 @@ class ElastiServiceRow:
             "cooldownSeconds": self.cooldown,
             "whyNotAsleep": {"reason": self.why.reason, "message": self.why.message},
             "since": format_time(self.since) if self.since else None,
+            "triggerValues": {str(index): value for index, value in self.values.items()},
         }
 
 
-def row_of(es: ElastiService, held: Mapping[tuple[str, str], int] | None) -> ElastiServiceRow:
+def row_of(
+    es: ElastiService,
+    held: Mapping[tuple[str, str], int] | None,
+    values: Mapping[str, Mapping[int, float]] | None = None,
+) -> ElastiServiceRow:
     """Return what to show of an ElastiService."""
     meta, status, ref = es.metadata, es.status, es.spec.scale_target_ref
     ready = condition(es, READY)
@@ -112,6 +120,7 @@ def row_of(es: ElastiService, held: Mapping[tuple[str, str], int] | None) -> Ela
         cooldown=int(cooldown_of(es.spec)),
         why=why_of(es),
         since=moment(telling.last_transition_time) if telling else None,
+        values=(values or {}).get(f"{meta.namespace}/{meta.name}", {}),
     )
 
 

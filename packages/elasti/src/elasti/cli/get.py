@@ -44,7 +44,8 @@ def command(*, watch: bool, access: AccessOptions, **options: Any) -> None:
 
     HELD is asked of the resolvers through the API server's proxy to pods, which needs the right `get
     pods/proxy` in Elasti's namespace; where one of them cannot be reached it is `-`, and a line on
-    standard error says why. Everything else is what the operator reports in status.
+    standard error says why. So are what triggers show now (-o wide, json, yaml), of the operator that leads.
+    Everything else is what the operator reports in status.
 
     \b
     Examples:
@@ -88,12 +89,15 @@ async def show(access: AccessOptions, query: GetQuery) -> None:
     from elasti.api.view import row_of
     from elasti.cli.elastiservices import ElastiServices
     from elasti.cli.running import connected
+    from elasti.dashboard.live import read_trigger_values
 
     async with connected(access) as client:
         place = query.place(client)
         found, missing = await ElastiServices(client, place).named(query.names)
         held = await _held(client, query) if found else None
-    rows = [row_of(es, held.counts if held else None) for es in found]
+        is_short = query.output in ("table", "name")
+        values = {} if is_short else await read_trigger_values(client, query.elasti_namespace)
+    rows = [row_of(es, held.counts if held else None, values) for es in found]
     if rows or query.output not in _TABLES:
         echo(listed(rows, query, _now()), nl=False)
     elif not missing:

@@ -150,13 +150,13 @@ class UsageReport:
     def _json(self) -> dict[str, Any]:
         import msgspec
 
-        own = self._own_hours()
+        own = self._own_hours() or (None, None)
         return {
             "services": [msgspec.to_builtins(row) for row in self.rows],
             "cpu_core_hours": sum(row.cpu_core_hours for row in self.rows),
             "memory_gib_hours": sum(row.memory_gib_hours for row in self.rows),
-            "own_cpu_core_hours": own and own[0],
-            "own_memory_gib_hours": own and own[1],
+            "own_cpu_core_hours": own[0],
+            "own_memory_gib_hours": own[1],
             "not_seen": self.unseen,
         }
 

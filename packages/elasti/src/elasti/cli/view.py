@@ -11,7 +11,7 @@ from elasti.api.view import ElastiServiceRow, moment
 from elasti.cli.rendering import NOTHING, ago, duration
 
 HEADS = ("NAME", "SERVICE", "STATE", "TARGET", "REPLICAS", "HELD", "LAST WAKE", "WHY NOT ASLEEP")
-WIDE = ("READY", "COOLDOWN")
+WIDE = ("READY", "COOLDOWN", "TRIGGERS")
 _UNTIL = re.compile(r"(?:until|at) (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)")
 
 
@@ -25,7 +25,8 @@ def cells(
     row: ElastiServiceRow, now: dt.datetime, *, wide: bool, everywhere: bool
 ) -> tuple[str, ...]:
     """Return one row of the table."""
-    more = (row.ready or NOTHING, duration(row.cooldown))
+    values = ", ".join(f"{row.values[index]:g}" for index in sorted(row.values))
+    more = (row.ready or NOTHING, duration(row.cooldown), values or NOTHING)
     why = str(row.why) or NOTHING
     shown = (
         row.name,

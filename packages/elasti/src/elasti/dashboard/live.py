@@ -14,7 +14,7 @@ import asyncio
 import dataclasses
 import ipaddress
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import aiohttp
 import msgspec
@@ -26,7 +26,6 @@ from elasti.api.usage import RequestingPod, pod_request
 from kubeloop.client.errors import Forbidden, KubeError, NotFound
 from kubeloop.client.request import get
 from kubeloop.metrics.reader import samples
-from kubeloop.objects.meta import ObjectMeta
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -35,19 +34,8 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 
-class _OwnTemplate(msgspec.Struct):
-    spec: RequestingPod = msgspec.field(default_factory=RequestingPod)
-
-
-class _OwnSpec(msgspec.Struct):
-    replicas: int = 1
-    template: _OwnTemplate = msgspec.field(default_factory=_OwnTemplate)
-
-
-class _OwnDeployment(msgspec.Struct):
-    metadata: ObjectMeta
-    spec: _OwnSpec
-
+TriggerValues: TypeAlias = dict[str, dict[int, float]]
+"""By ElastiService, `namespace/name`, and by the trigger's place in its spec."""
 
 _SLICES = "discovery.k8s.io/v1/endpointslices"
 _METRIC = "elasti_resolver_queued_count"
@@ -91,17 +79,17 @@ async def read_held(client: Client, namespace: str) -> HeldCounts:
     return sum_of(pods, await asyncio.gather(*map(ask, pods)))
 
 
-async def read_trigger_values(client: Client, namespace: str, name: str) -> dict[int, float]:
-    """Ask operators what the triggers of an ElastiService show now; nothing where none tells.
+async def read_trigger_values(client: Client, namespace: str) -> TriggerValues:
+    """Ask operators what triggers show now; nothing where none tells.
 
     Only the one that leads reads triggers.
     """
-    found: dict[int, float] = {}
+    found: TriggerValues = {}
     try:
         pods = await _pods_behind(client, namespace, OPERATOR_SERVICE)
         for answer in await asyncio.gather(*(_metrics(client, namespace, pod) for pod in pods)):
             if isinstance(answer, str):
-                found |= trigger_values(answer, name)
+                found |= trigger_values(answer)
     except (KubeError, ValueError):
         return {}
     return found
@@ -115,26 +103,26 @@ async def _pods_behind(client: Client, namespace: str, service: str) -> list[Res
 
 async def own_requests(client: Client, namespace: str) -> CapacityStatus | None:
     """Return what operator and resolver request, all replicas together; None where nothing tells."""
-    deployments = client.resource("apps/v1/deployments", _OwnDeployment, namespace=namespace)
+    deployments = client.resource("apps/v1/deployments", namespace=namespace)
     cpu = memory = 0
     try:
         for name in (OPERATOR, RESOLVER):
-            spec = (await deployments.get(name, timeout=_TIMEOUT)).spec
-            each = pod_request(spec.template.spec) or CapacityStatus()
-            cpu += spec.replicas * each.cpu_millicores
-            memory += spec.replicas * each.memory_bytes
+            spec = (await deployments.get(name, timeout=_TIMEOUT))["spec"]
+            pod = msgspec.convert(spec["template"]["spec"], RequestingPod)
+            each = pod_request(pod) or CapacityStatus()
+            cpu += spec["replicas"] * each.cpu_millicores
+            memory += spec["replicas"] * each.memory_bytes
     except KubeError:
         return None
     return CapacityStatus(cpu, memory)
 
 
-def trigger_values(metrics: str, name: str) -> dict[int, float]:
+def trigger_values(metrics: str) -> TriggerValues:
     """Read what triggers show from an operator's metrics. Raises ValueError."""
-    return {
-        int(labels["trigger"]): value
-        for labels, value in samples(metrics, TRIGGER_VALUE_METRIC)
-        if labels.get("crd_name") == name
-    }
+    found: TriggerValues = {}
+    for labels, value in samples(metrics, TRIGGER_VALUE_METRIC):
+        found.setdefault(labels["crd_name"], {})[int(labels["trigger"])] = value
+    return found
 
 
 def resolver_pods(slices: Iterable[JsonObject]) -> list[ResolverPod]:

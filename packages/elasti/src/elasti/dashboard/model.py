@@ -9,6 +9,8 @@ import dataclasses
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from elasti.api.conditions import (
     READY,
     RESOLVER_AVAILABLE,
@@ -24,7 +26,7 @@ from kubeloop.objects.times import format_time
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from elasti.api.types import CapacityStatus, ElastiService, TriggerStatus
+    from elasti.api.types import CapacityStatus, ElastiService
     from kubeloop.objects.meta import JsonObject
 
 _WEEK = dt.timedelta(days=7)
@@ -70,7 +72,7 @@ def service_row(es: ElastiService, around: Surroundings) -> JsonObject:
         "held": row.held,
         "coldStart": wake.seconds if wake else None,
         "wakesToday": wakes_since(es, around.midnight),
-        "lastWake": wake and {"time": wake.time, "cause": wake.cause, "client": wake.client},
+        "lastWake": msgspec.to_builtins(wake),
         "released": status.capacity and status.released_since and _amounts(status.capacity),
         "counted": status.capacity is not None,
         "suspended": es.spec.suspend,
@@ -144,26 +146,9 @@ def service_detail(es: ElastiService, around: Surroundings) -> JsonObject:
     return {
         "row": service_row(es, around),
         "history": history(es, around.now),
-        "conditions": [
-            {
-                "type": entry.type,
-                "status": entry.status,
-                "since": entry.last_transition_time,
-                "reason": entry.reason,
-                "message": entry.message,
-            }
-            for entry in es.status.conditions
-        ],
-        "triggers": [{"type": item.type, "text": _shown(item)} for item in es.status.triggers],
+        "conditions": msgspec.to_builtins(es.status.conditions),
+        "triggers": msgspec.to_builtins(es.status.triggers),
     }
-
-
-def _shown(trigger: TriggerStatus) -> str:
-    if trigger.last_error:
-        return f"failing: {trigger.last_error}"
-    if trigger.quiet_since is None:
-        return f"in use, or below {trigger.threshold or '?'} for under a minute"
-    return f"below {trigger.threshold or '?'} since {trigger.quiet_since}"
 
 
 def history(es: ElastiService, now: dt.datetime) -> JsonObject:
@@ -174,29 +159,14 @@ def history(es: ElastiService, now: dt.datetime) -> JsonObject:
     else:
         began = max(start, moment(status.usage.since) or now)
         known, asleep, wakes = recorded_sleeps(status, now, began)
-    sleeps = [
-        {"since": one.since, "until": one.until, "cause": one.cause, "seconds": one.seconds}
-        for one in status.recent
-    ]
+    sleeps = list(msgspec.to_builtins(status.recent))
     if status.asleep_since is not None:
-        sleeps.append({"since": status.asleep_since, "until": None, "cause": "", "seconds": None})
+        sleeps.append({"since": status.asleep_since})
     share = asleep / max((now - known).total_seconds(), 1.0)
     return {
         "knownSince": format_time(known),
         "sleeps": sleeps,
         "text": f"asleep {min(share, 1.0):.0%}, {wakes} wake-ups",
-    }
-
-
-def event_row(obj: JsonObject) -> JsonObject:
-    """Return an event, of either generation."""
-    series = obj.get("series") or {}
-    last = series.get("lastObservedTime") or obj.get("lastTimestamp")
-    return {
-        "time": last or obj.get("eventTime") or obj["metadata"].get("creationTimestamp"),
-        "type": obj.get("type", ""),
-        "reason": obj.get("reason", ""),
-        "message": (obj.get("message") or "").strip(),
     }
 
 

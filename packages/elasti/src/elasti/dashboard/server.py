@@ -26,7 +26,7 @@ from elasti.api.names import CLI_FIELD_MANAGER, ELASTISERVICES, GROUP, KIND, PLU
 from elasti.api.types import ElastiService
 from elasti.api.wire import Ask
 from elasti.dashboard.live import read_trigger_values
-from elasti.dashboard.model import cold_start_stages, event_row, service_detail
+from elasti.dashboard.model import cold_start_stages, service_detail
 from kubeloop.client.errors import ApiError, KubeError
 from kubeloop.http.server import ConnectionLimits, HardenedServer
 from kubeloop.objects.patches import MergePatch
@@ -54,7 +54,6 @@ _HEADERS = {
 }
 _ASSETS = {"dashboard.css": "text/css", "dashboard.js": "text/javascript"}
 _FRAMES = frozenset({"iframe", "frame", "embed", "object", "fencedframe"})
-_MOST_EVENTS = 20
 _ACTIONS = {
     "wake": (Ask.WAKE, 0, "asked to wake"),
     "keep-1h": (Ask.WAKE, 1, "kept awake for an hour"),
@@ -185,9 +184,7 @@ class DashboardServer:
         found = service_detail(es, self._feed.around())
         events, why = await self._events_of(es)
         actions = [one for one in self._sensible(es) if await self._allowed(namespace, one)]
-        values = await read_trigger_values(
-            self._client, self._elasti_namespace, f"{namespace}/{name}"
-        )
+        values = await read_trigger_values(self._client, self._elasti_namespace)
         found |= {
             "actions": actions,
             "actionsWhy": "" if actions else "You may look at it, and not change it.",
@@ -195,7 +192,7 @@ class DashboardServer:
             "eventsWhy": why,
             "heldWhy": self._feed.held.why,
             "stages": cold_start_stages(es, await self._pods_of(es)),
-            "values": {str(index): value for index, value in values.items()},
+            "values": values.get(f"{namespace}/{name}", {}),
             "yaml": yaml.safe_dump(raw, sort_keys=False, allow_unicode=True),
         }
         return _json(200, found)
@@ -204,10 +201,9 @@ class DashboardServer:
         events = self._client.resource("v1/events", namespace=es.metadata.namespace)
         selector = f"involvedObject.name={es.metadata.name},involvedObject.kind={KIND}"
         try:
-            found = [event_row(one) async for one in events.items(field_selector=selector)]
+            return await events.items(field_selector=selector).to_list(), ""
         except KubeError as error:
             return [], f"Events cannot be read: {error}"
-        return sorted(found, key=lambda one: one["time"] or "", reverse=True)[:_MOST_EVENTS], ""
 
     async def _pods_of(self, es: ElastiService) -> list[JsonObject]:
         """Return the target's pods; none where they cannot be read, which only leaves stages out."""

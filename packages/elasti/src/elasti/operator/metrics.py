@@ -39,6 +39,15 @@ _PARK_OUTCOMES = {
     "not parked, and no endpoint is ready": "Refused",
 }
 _UNOWNED = None
+# By the field of status that has it. Kubernetes counts CPU in thousandths of a core, Prometheus in cores.
+_RELEASED: Mapping[str, tuple[MetricKind, str, str]] = {
+    "cpu_millicores": ("gauge", "cpu_cores", "CPU that a sleeping target releases."),
+    "memory_bytes": ("gauge", "memory_bytes", "Memory that a sleeping target releases."),
+    "cpu_millicore_seconds": ("counter", "cpu_core_seconds_total", "CPU that sleep has released."),
+    "memory_byte_seconds": (
+        "counter", "memory_byte_seconds_total", "Memory that sleep has released.",
+    ),
+}  # fmt: skip
 
 
 class OperatorMetrics:
@@ -104,18 +113,8 @@ class OperatorMetrics:
             ["crd_name", "trigger"],
         )
         self._released = {
-            "cpu_millicores": _released(
-                "gauge", "cpu_cores", "CPU that a sleeping target releases."
-            ),
-            "memory_bytes": _released(
-                "gauge", "memory_bytes", "Memory that a sleeping target releases."
-            ),
-            "cpu_millicore_seconds": _released(
-                "counter", "cpu_core_seconds_total", "CPU that sleep has released, in core seconds."
-            ),
-            "memory_byte_seconds": _released(
-                "counter", "memory_byte_seconds_total", "Memory that sleep has released."
-            ),
+            field: OwnedSeries(kind, f"elasti_released_{name}", about, ["crd_name"])
+            for field, (kind, name, about) in _RELEASED.items()
         }
         self._answers = OwnedSeries(
             "counter",
@@ -213,7 +212,6 @@ class OperatorMetrics:
             capacity = status.capacity if status.released_since else None
             for field, series in self._released.items():
                 source = usage if field.endswith("_seconds") else capacity or CapacityStatus()
-                # Kubernetes counts CPU in thousandths of a core, Prometheus in cores.
                 unit = 1000 if field.startswith("cpu_milli") else 1
                 series.put(request, str(request), value=getattr(source, field) / unit)
 
@@ -261,10 +259,6 @@ class OperatorMetrics:
 
 def _counter(name: str, about: str, *labels: str) -> OwnedSeries:
     return OwnedSeries("counter", f"elasti_operator_{name}", about, [*labels, "error"])
-
-
-def _released(kind: MetricKind, name: str, about: str) -> OwnedSeries:
-    return OwnedSeries(kind, f"elasti_released_{name}", about, ["crd_name"])
 
 
 def _class(error: BaseException | None) -> str:

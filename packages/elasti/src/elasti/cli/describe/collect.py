@@ -60,9 +60,7 @@ async def _around(client: Client, es: ElastiService, elasti_namespace: str) -> D
         _readable(_slices(client, es)),
         _readable(_events(client, es)),
         read_held(client, elasti_namespace),
-        read_trigger_values(
-            client, elasti_namespace, f"{es.metadata.namespace}/{es.metadata.name}"
-        ),
+        read_trigger_values(client, elasti_namespace),
     )
     key = (es.metadata.namespace, es.spec.service)
     return Description(
@@ -77,7 +75,7 @@ async def _around(client: Client, es: ElastiService, elasti_namespace: str) -> D
         events=events,
         held=None if held.counts is None else held.counts.get(key, 0),
         held_why=held.why,
-        values=values,
+        values=values.get(f"{es.metadata.namespace}/{es.metadata.name}", {}),
     )
 
 

@@ -260,6 +260,12 @@ function table(heads, lines) {
     element("tbody", {}, ...lines.map((line) => element("tr", {}, ...line.map((text) => element("td", { text }))))));
 }
 
+function shown(trigger) {
+  if (trigger.lastError) return `failing: ${trigger.lastError}`;
+  const threshold = trigger.threshold || "?";
+  return trigger.quietSince ? `below ${threshold} for ${ago(trigger.quietSince)}` : `in use, or below ${threshold} for under a minute`;
+}
+
 const LABELS = { wake: "Wake", "keep-1h": "Keep awake 1 h", "keep-3h": "Keep awake 3 h", sleep: "Sleep", suspend: "Suspend", resume: "Resume" };
 
 async function act(key, action) {
@@ -277,6 +283,8 @@ async function act(key, action) {
 function detail(key, found) {
   const row = found.row;
   const cold = found.history.sleeps.filter((one) => one.seconds).slice(-5).reverse();
+  const events = found.events.map((e) => [e.series?.lastObservedTime || e.lastTimestamp || e.eventTime || e.metadata.creationTimestamp, e])
+    .sort(([a], [b]) => (a < b ? 1 : -1)).slice(0, 20);
   const live = (index) => (found.values[index] === undefined ? "" : `${found.values[index]} now, `);
   return [
     element("button", { class: "close", text: "Close", onclick: () => { location.hash = ""; } }),
@@ -297,13 +305,13 @@ function detail(key, found) {
       ["Target", row.target], ["Held", row.held === null ? `not known: ${found.heldWhy}` : String(row.held)],
       ["Last wake", row.lastWake && `${clock(row.lastWake.time)}: ${row.lastWake.cause}${row.lastWake.client ? ` (${row.lastWake.client})` : ""}`],
       ["Kept awake until", row.keptUntil && clock(row.keptUntil)],
-      ...found.triggers.map((one, index) => [`Trigger ${one.type}`, live(index) + local(one.text)]),
+      ...found.triggers.map((one, index) => [`Trigger ${one.type}`, live(index) + shown(one)]),
       ["Released", row.released ? `${cores(row.released.cpu)}, ${gib(row.released.memory)} now` : row.counted ? "" : "not counted: its pods have no requests"],
     ]),
     element("h3", { text: "Conditions" }),
-    table(["Type", "Status", "For", "Reason", "Message"], found.conditions.map((c) => [c.type, c.status, ago(c.since), c.reason, c.message])),
+    table(["Type", "Status", "For", "Reason", "Message"], found.conditions.map((c) => [c.type, c.status, ago(c.lastTransitionTime), c.reason, local(c.message || "")])),
     element("h3", { text: "Events" }),
-    found.events.length ? table(["Ago", "Reason", "Message"], found.events.map((e) => [ago(e.time), e.reason, e.message]))
+    events.length ? table(["Ago", "Reason", "Message"], events.map(([time, e]) => [ago(time), e.reason, e.message]))
       : element("p", { class: "place", text: found.eventsWhy || "None; a cluster keeps them for about an hour." }),
     element("h3", { text: "YAML" }), element("pre", { text: found.yaml, tabindex: "0" }),
   ];
