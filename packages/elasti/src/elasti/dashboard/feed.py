@@ -67,7 +67,8 @@ class Feed:
         self._factory = SharedInformerFactory(client, namespace=namespace)
         self._informer = self._factory.informer(ELASTISERVICES, ElastiService)
         self._informer.add_handler(on_event=self._on_event)
-        self._informer.set_error_handler(self._on_error)
+        # What lasts is in `doubt`; it is shown, and not logged beside the address.
+        self._informer.set_error_handler(lambda _error: None)
         self._services: dict[str, ElastiService] = {}
         self._rows: dict[str, JsonObject] = {}
         self._listeners: set[Listener] = set()
@@ -119,7 +120,6 @@ class Feed:
     # What happens
 
     def _on_event(self, note: Notification[ElastiService]) -> None:
-        self._tell_problem("")
         es = note.new if isinstance(note, Updated) else note.obj
         key = key_of(es)
         if isinstance(note, Deleted):
@@ -129,14 +129,6 @@ class Feed:
             self._services[key] = es
             self._rows[key] = service_row(es, self.around())
         self._tell(key)
-
-    def _on_error(self, error: Exception) -> None:
-        self._tell_problem(f"The cluster does not answer, and what is shown may be old: {error}")
-
-    def _tell_problem(self, text: str) -> None:
-        if text != self._problem:
-            self._problem = text
-            self._tell()
 
     def _tell(self, *keys: str) -> None:
         for listener in self._listeners:
@@ -153,11 +145,15 @@ class Feed:
                     asked = now
                     self._own = await own_requests(self._client, self._elasti_namespace)
                     self._tell()
-            self._refresh()
+            self.refresh(self._informer.doubt)
             await asyncio.sleep(_LIVE_PERIOD)
 
-    def _refresh(self) -> None:
-        """Make the rows again that change without an event: by what is held, and by the time."""
+    def refresh(self, doubt: str) -> None:
+        """Make again what changes without an event: by what is held, by the time, by a broken watch."""
+        problem = f"No word from the cluster; what is shown may be old: {doubt}" if doubt else ""
+        if problem != self._problem:
+            self._problem = problem
+            self._tell()
         around = self.around()
         held = around.held or {}
         for key, es in self._services.items():
