@@ -154,7 +154,7 @@ function showSummary(summary) {
     }, element("b", { text: String(summary.counts[word] || 0) }), ` ${word === "trouble" ? "in trouble" : word}`));
   $("counts").replaceChildren(...made);
   const { cpu, memory, ownCpu, ownMemory, uncounted } = summary.released;
-  const own = ownCpu === null ? "" : ` (Elasti itself requests ${cores(ownCpu)}, ${gib(ownMemory)})`;
+  const own = ownCpu === null ? "" : `; less Elasti's own requests ${cores(cpu - ownCpu)}, ${gib(memory - ownMemory)}`;
   const rest = uncounted ? `; ${uncounted} without requests not counted` : "";
   $("released").replaceChildren("Released now ", element("b", { text: `${cores(cpu)}, ${gib(memory)}` }), own + rest);
   $("released").title = "What sleeping targets would request with their minimum of replicas";
