@@ -78,13 +78,14 @@ def _api_page(path: Path) -> str:
 def exported(tree: ast.Module) -> list[str]:
     """Return the names that a package shows (`from m import X as X`), by where each is defined."""
     shown = [
-        (alias.name.lower(), f"{node.module}.{alias.name}")
+        # Classes first, functions after them.
+        (alias.name.islower(), alias.name.lower(), f"{node.module}.{alias.name}")
         for node in ast.walk(tree)
         if isinstance(node, ast.ImportFrom)
         for alias in node.names
         if alias.asname == alias.name
     ]
-    return [place for _, place in sorted(shown)]
+    return [place for *_, place in sorted(shown)]
 
 
 def foreign() -> list[str]:
