@@ -52,7 +52,7 @@ conformance: $(READY) ## Run one suite on devkube and on a real control plane, a
 e2e: $(READY) ## Run operator and resolver end to end; build/e2e/report.md accounts for each request
 	$(BIN)/pytest tests/e2e $(E2E_ARGS)
 
-browser: $(READY) ## Look at what people see in a real Chromium; build/browser has the pictures
+browser: $(READY) docs ## Look at what people see in a real Chromium, the site too; build/browser has the pictures
 	$(BIN)/pip install --quiet --require-hashes --requirement tests/browser/requirements.lock
 	$(BIN)/pytest tests/browser $(BROWSER_ARGS)
 
