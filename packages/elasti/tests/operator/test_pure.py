@@ -300,7 +300,9 @@ def test_the_writer_of_replicas_is_found_in_managed_fields():
 
 
 def test_sleeping_needs_all_and_waking_any():
-    sleep, stay, wake = (Decision(verdict, verdict.value) for verdict in Verdict)
+    sleep, look, stay, wake = (Decision(verdict, verdict.value) for verdict in Verdict)
+    assert combined_decision([sleep, look]) is look
+    assert combined_decision([look, stay]) is stay
     assert combined_decision([sleep, sleep]).verdict is Verdict.SLEEP
     assert combined_decision([sleep, stay]).verdict is Verdict.STAY
     assert combined_decision([sleep, stay, wake]).verdict is Verdict.WAKE

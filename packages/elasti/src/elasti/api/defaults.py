@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from elasti.triggers.registry import read_metadata
+
 if TYPE_CHECKING:
-    from elasti.api.types import ElastiServiceSpec
+    from elasti.api.types import ElastiServiceSpec, ScaleTrigger
 
 COOLDOWN = 900
 """Seconds without use before a target sleeps."""
@@ -40,6 +42,18 @@ _MIN_STALE_AFTER = 120.0
 def cooldown_of(spec: ElastiServiceSpec) -> float:
     """Return the cooldown in seconds; zero means the default, as in KubeElasti."""
     return float(spec.cooldown_period or COOLDOWN)
+
+
+def look_of(spec: ElastiServiceSpec) -> float:
+    """Return for how many seconds the resolver looks for arrivals before a sleep; 0: as it always does."""
+    return min(max(map(_look, spec.triggers), default=0.0), cooldown_of(spec))
+
+
+def _look(trigger: ScaleTrigger) -> float:
+    try:
+        return read_metadata(trigger.type, trigger.metadata).look_seconds
+    except ValueError:
+        return 0.0  # and the spec is refused
 
 
 def stale_after(polling_interval: float) -> float:

@@ -88,6 +88,7 @@ class ReadContext:
     """What a reader may know of a trigger's target.
 
     `key` is the trigger's own, from round to round. `asleep`: the target has no pods, and should not.
+    `last_arrival`: when traffic last reached a resolver, as far as the leader knows, in seconds since 1970.
     """
 
     key: Hashable
@@ -95,6 +96,7 @@ class ReadContext:
     namespace: str = ""
     pods: Callable[[], Sequence[ScrapeTarget]] = tuple
     asleep: bool = False
+    last_arrival: float = -math.inf
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +138,11 @@ class TriggerMetadata(msgspec.Struct, rename="camel", frozen=True, gc=False, kw_
     """What every trigger has."""
 
     threshold: Threshold
+
+    @property
+    def look_seconds(self) -> float:
+        """For how long the resolver must look for arrivals before the target sleeps; 0: as it always does."""
+        return 0.0
 
     def limit(self) -> float:
         """Return the threshold as a number, written as number or string. Raises ValueError."""

@@ -118,15 +118,17 @@ class HandoverExecutor:
         """Ask the resolvers, where the next step hangs on the answer."""
         handover, settle = state.handover, self._deps.settings.engage_settle
         match state.current:
-            case State.ENGAGING if handover.settled_engaging(facts.now, settle):
-                if not facts.partners_settled:
+            case State.ENGAGING if handover.engaged_at is not None:
+                due = state.ask_due(settle)
+                at_end = state.settled_engaging(facts.now, settle) and facts.partners_settled
+                if not at_end and (due is None or facts.now < due):
                     return
-                since = facts.now - (handover.engaged_at or facts.now)
+                since = facts.now - handover.engaged_at
             case State.WAKING if not facts.ready and facts.decision.verdict is Verdict.SLEEP:
                 since = settle if is_in_force(state) else cooldown_of(facts.es.spec)
             case _:
                 return
-        handover.note_activity(await self._activity(facts.request, since))
+        handover.note_activity(await self._activity(facts.request, since), facts.now)
         if handover.activity is Activity.BUSY:
             state.requests.note_traffic(self._deps.wall())
 

@@ -154,8 +154,7 @@ def partners_settled(partners: Iterable[ServiceState | None], now: float, settle
     return all(
         partner is not None
         and (
-            partner.handover.settled_engaging(now, settle)
-            or partner.current in (State.PROXY, State.PARKING)
+            partner.settled_engaging(now, settle) or partner.current in (State.PROXY, State.PARKING)
         )
         for partner in partners
     )
@@ -166,6 +165,7 @@ def observation_of(facts: Facts, state: ServiceState, settings: OperatorSettings
     handover, settle = state.handover, settings.engage_settle
     holding = state.current in (State.ENGAGING, State.PARKING, State.WAKING)
     calm = facts.decision.verdict is Verdict.SLEEP
+    nearly = calm or facts.decision.verdict is Verdict.LOOK
     ready = {endpoint.place for endpoint in facts.resolvers}
     standing = [endpoint for endpoint in state.listing.listed if endpoint.place in ready]
     settled = [one for one in standing if state.listing.long_listed(one, facts.now, settle)]
@@ -174,11 +174,12 @@ def observation_of(facts: Facts, state: ServiceState, settings: OperatorSettings
         ready=bool(facts.ready),
         ready_settled=handover.settled_ready(facts.now, settings.release_settle),
         slice=bool(facts.slices),
-        engage_settled=handover.settled_engaging(facts.now, settle)
+        engage_settled=state.settled_engaging(facts.now, settle)
+        and calm
         and facts.partners_settled
         and _covers(facts.service, settled),
         resolver=_covers(facts.service, standing if holding else facts.resolvers),
-        may_sleep=calm and not handover.refused,
+        may_sleep=nearly and not handover.refused,
         wake_wanted=state.requests.wake
         or handover.refused
         or facts.lost_wake

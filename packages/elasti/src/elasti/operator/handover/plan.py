@@ -131,8 +131,11 @@ def requeue_after(
     handover = state.handover
     match state.current:
         case State.ENGAGING if handover.engaged_at is not None:
-            left = handover.engaged_at + settings.engage_settle - now
+            settle = settings.engage_settle
+            left = handover.engaged_at + state.look(settle) - now
             pauses.append(left if left > 0 else _PARTNER_PAUSE)
+            if (due := state.ask_due(settle)) is not None:
+                pauses.append(due - now)
         case State.WAKING | State.RELEASING if handover.ready_since:
             first = min(handover.ready_since.values())
             pauses.append(max(first + settings.release_settle - now, 0.05))

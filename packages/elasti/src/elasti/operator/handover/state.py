@@ -16,11 +16,12 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
+from elasti.api.defaults import look_of
 from elasti.operator.autoscalers.base import AutoscalerState
 from elasti.operator.handover.listing import ListingState
 from elasti.operator.handover.machine import Activity, Park, State
 from elasti.operator.handover.own_writes import OwnWrites
-from elasti.operator.handover.requests import RequestState
+from elasti.operator.handover.requests import RequestState, is_in_force
 from elasti.operator.handover.scale_conflicts import ScaleConflict
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ class HandoverState:
     """Where the hand-over is. Written here alone.
 
     `refused`: the Service or the spec cannot be handed over at all, or is suspended. `engaged_at`: since when our
-    slice is beside the pods'. `parked_here`: this leader parked the target, and has not seen it up
+    slice is beside the pods'. `look`: for how long it must be there, if that is longer than the engage settle;
+    `asked_at`: when resolvers were last asked meanwhile. `parked_here`: this leader parked the target, and has not seen it up
     since. `decided_on`: the scale that the decision to park was made about. `loss_slot`: when it is
     this target's turn to be woken for want of a resolver. `sliced_at`: when a slice of ours was last
     seen. `reported`, `judged`: what the last reconcile reported.
@@ -51,6 +53,8 @@ class HandoverState:
     why: str = ""
     refused: bool = False
     engaged_at: float | None = None
+    look: float = 0.0
+    asked_at: float | None = None
     ready_since: Mapping[str, float] = dataclasses.field(default_factory=dict)
     activity: Activity = Activity.UNKNOWN
     park: Park = Park.NOT_TRIED
@@ -69,7 +73,7 @@ class HandoverState:
         """Begin a state."""
         self.current, self.why = current, why
         self.park = Park.NOT_TRIED
-        self.activity = Activity.UNKNOWN
+        self.activity, self.asked_at = Activity.UNKNOWN, None
         if current is not State.PARKING:
             self.engaged_at = None
 
@@ -93,6 +97,7 @@ class HandoverState:
         """Keep since when things are as they are."""
         self.kind_failures = self.kind_failures + 1 if snapshot.kind_unusable else 0
         self.refused = snapshot.is_refused
+        self.look = look_of(snapshot.es.spec)
         if snapshot.slices:
             self.sliced_at = snapshot.now
         if not snapshot.resolvers_lost_for:
@@ -102,9 +107,9 @@ class HandoverState:
                 name: self.ready_since.get(name, snapshot.now) for name in snapshot.ready
             }
 
-    def note_activity(self, activity: Activity) -> None:
+    def note_activity(self, activity: Activity, now: float) -> None:
         """The resolvers answered."""
-        self.activity = activity
+        self.activity, self.asked_at = activity, now
 
     # What was done
 
@@ -149,10 +154,6 @@ class HandoverState:
 
     # What follows
 
-    def settled_engaging(self, now: float, settle: float) -> bool:
-        """Whether our slice has been beside the pods' for the whole engage settle."""
-        return self.engaged_at is not None and now - self.engaged_at >= settle
-
     def settled_ready(self, now: float, settle: float) -> bool:
         """Whether one endpoint has been ready for the whole release settle."""
         return any(now - since >= settle for since in self.ready_since.values())
@@ -183,6 +184,23 @@ class ServiceState:
             self.listing.forget_queries()
         if current is State.PROXY:
             self.requests.note_asleep()
+
+    def look(self, settle: float) -> float:
+        """Return for how long our slice must be beside the pods' before a park, in seconds.
+
+        A request to sleep stands for what triggers say, and so for their look.
+        """
+        return settle if is_in_force(self) else max(settle, self.handover.look)
+
+    def settled_engaging(self, now: float, settle: float) -> bool:
+        """Whether our slice has been beside the pods' for so long."""
+        since = self.handover.engaged_at
+        return since is not None and now - since >= self.look(settle)
+
+    def ask_due(self, settle: float) -> float | None:
+        """Return when resolvers are to be asked during a look, on the loop's clock; None: at its end alone."""
+        since = self.handover.asked_at or self.handover.engaged_at
+        return since + settle if since is not None and self.look(settle) > settle else None
 
     def aim_at(self, target: ScaleTarget) -> None:
         """Be about this target."""

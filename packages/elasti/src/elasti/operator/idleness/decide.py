@@ -47,9 +47,10 @@ CALM_AFTER = 60.0
 
 
 class Verdict(enum.Enum):
-    """What follows from the evidence."""
+    """What follows from the evidence. LOOK: it may sleep soon, and the resolver looks for arrivals until then."""
 
     SLEEP = "sleep"
+    LOOK = "look"
     STAY = "stay"
     WAKE = "wake"
 
@@ -129,6 +130,7 @@ class Situation:
 
     `attempt_ended`: why the last attempt to park it ended. `asked`: a person asked for the
     target to sleep now, which stands for the cooldown and for the triggers, and for nothing else.
+    `look`: how long before the end of the cooldown the resolver looks for arrivals; `looking`: it does.
     `suspended`, `keep_awake_until`: a person asked for it to be left alone, or awake until then.
     """
 
@@ -145,6 +147,8 @@ class Situation:
     enabled: bool = True
     triggers: Sequence[Evidence] = ()
     stale_after: float = 120.0
+    look: float = 0.0
+    looking: bool = False
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -172,7 +176,25 @@ def decide(seen: Situation) -> Decision:
         return Decision(Verdict.SLEEP, f"idle for {seen.cooldown:.0f} s")
     if any(trigger.is_active() and not trigger.veto for trigger in seen.triggers):
         return Decision(Verdict.WAKE, "a trigger is at or above its threshold", found)
+    if seen.look and _may_look(seen):
+        return Decision(Verdict.LOOK, "idle for the cooldown but the last look", found)
     return Decision(Verdict.STAY, found.message, found)
+
+
+def _may_look(seen: Situation) -> bool:
+    """Whether nothing but the time of the look is missing for a sleep.
+
+    A reading that failed does not end a look, as it does not end the cooldown: it only stops the clock.
+    """
+    until = seen.cooldown - seen.look
+    quiet = [
+        trigger.quiet_since is not None
+        and (seen.looking or trigger.quiet_for(seen.now, stale_after=seen.stale_after) >= until)
+        for trigger in seen.triggers
+    ]
+    cooling = next(_cooldowns(dataclasses.replace(seen, cooldown=until)), None)
+    signals = any(not trigger.veto for trigger in seen.triggers)
+    return cooling is None and signals and all(quiet)
 
 
 def _override(seen: Situation) -> Decision | None:

@@ -10,7 +10,8 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from elasti.api.conditions import Obstacle, Reason
-from elasti.api.defaults import cooldown_of, stale_after
+from elasti.api.defaults import cooldown_of, look_of, stale_after
+from elasti.operator.handover.machine import State
 from elasti.operator.handover.requests import is_in_force
 from elasti.operator.idleness.decide import (
     Decision,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 def combined_decision(decisions: Iterable[Decision]) -> Decision:
     """Return what several deciders of one target decide together."""
     known = list(decisions)
-    for verdict in (Verdict.WAKE, Verdict.STAY):
+    for verdict in (Verdict.WAKE, Verdict.STAY, Verdict.LOOK):
         for decision in known:
             if decision.verdict is verdict:
                 return decision
@@ -160,6 +161,8 @@ class Decisions:
             enabled=is_enabled(details.spec.enabled_period, now),
             triggers=self._evidence(details.request) or _unread(details.spec),
             stale_after=self._stale_after,
+            look=look_of(details.spec),
+            looking=state.current is State.ENGAGING,
         )
 
 

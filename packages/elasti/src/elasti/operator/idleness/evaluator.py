@@ -66,6 +66,7 @@ class Subject:
     tenant: str = ""
     pods: Callable[[], Sequence[ScrapeTarget]] = tuple
     asleep: bool = False
+    last_arrival: float = -math.inf
     inherited: Sequence[float | None] = ()
 
 
@@ -225,6 +226,7 @@ class Evaluator:
             namespace=subject.tenant,
             pods=subject.pods,
             asleep=subject.asleep,
+            last_arrival=subject.last_arrival,
         )
         return await self._readers[kind].read(metadata, context)
 

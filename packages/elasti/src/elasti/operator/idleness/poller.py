@@ -170,6 +170,7 @@ class Poller:
         follows = (
             state.requests.sleep is not None
             or (found.decision.verdict is Verdict.SLEEP and state.current in _CALMED)
+            or (found.decision.verdict is Verdict.LOOK and state.current is State.SERVE)
             or (found.decision.verdict is Verdict.WAKE and state.current is State.PROXY)
         )
         if follows or _is_news(found, state):
@@ -199,6 +200,7 @@ class Poller:
             tenant=es.metadata.namespace,
             pods=lambda: tuple(self._pods(es)),
             asleep=state is not None and state.current is State.PROXY,
+            last_arrival=state.requests.last_traffic if state is not None else -math.inf,
             inherited=_inherited(es),
         )
 

@@ -36,6 +36,7 @@ from elasti.operator.handover.machine import HOLDS, State
 from elasti.operator.idleness.decide import (
     NO_TRIGGERS,
     Evidence,
+    Verdict,
     format_moment,
     obstacle_of,
 )
@@ -83,7 +84,8 @@ def status_of(
     all_quiet = max(quiet) if quiet and len(quiet) == len(triggers) else None
     phase = phase_of(current.value) if current else ""
     asleep = current is State.PROXY
-    counts_down = all_quiet is not None and current is State.SERVE
+    looking = facts.decision.verdict is Verdict.LOOK
+    counts_down = all_quiet is not None and (current is State.SERVE or looking)
     last_wake = _last_wake(es.status, state, now.timestamp())
     usage = counted(
         es.status,
