@@ -90,6 +90,11 @@ MATRIX: dict[str, tuple[list[str], JsonObject]] = {
         ),
     ),
     "affinity": (["--affinity={affinity}"], both(affinity=AFFINITY)),
+    "egress_policies": (["--no-egress-policies"], {"networkPolicy": {"egress": False}}),
+    "egress_ports": (
+        ["--egress-port=16443", "--egress-port=80"],
+        {"networkPolicy": {"egressPorts": [16443, 80]}},
+    ),
     "autoscaling": (
         ["--resolver-autoscaling=2-6@60"],
         {
@@ -104,8 +109,8 @@ MATRIX: dict[str, tuple[list[str], JsonObject]] = {
         },
     ),
 }
-# Helm makes namespaces itself, on demand; and the address is read from a cluster without DNS.
-NOT_THE_CHARTS = {"namespace", "with_namespace", "operator_url"}
+# Helm makes namespaces itself, on demand; and what is read from a cluster is no option.
+NOT_THE_CHARTS = {"namespace", "with_namespace", "operator_url", "api_ports"}
 
 
 def manifests(namespace: str, options: list[str], tmp_path: Path) -> list[JsonObject]:

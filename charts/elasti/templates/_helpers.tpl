@@ -136,6 +136,35 @@ the first in a cluster. Where there were ElastiServices, those without triggers 
 {{ join "," $found }}
 {{- end }}
 
+{{/*
+What a program calls: pods at any port, and a few ports of everything else. To any address: which ones API servers,
+kubelets and DNS have no policy knows, and engines differ in whether a range of addresses has nodes in it. The API
+server's own port is read where the release is for the whole cluster, so by an account that may.
+*/}}
+{{- define "elasti.egress" -}}
+{{- if .root.Values.networkPolicy.egress -}}
+{{- $ports := list 53 443 6443 -}}
+{{- if not .root.Values.global.allowedNamespaces -}}
+  {{- range (lookup "discovery.k8s.io/v1" "EndpointSlice" "default" "kubernetes").ports }}{{ $ports = append $ports (int .port) }}{{ end -}}
+{{- end -}}
+{{- if eq .program "operator" -}}
+  {{- $ports = append $ports 9090 -}}
+  {{- if include "elasti.readsKubelets" .root }}{{ $ports = append $ports 10250 }}{{ end -}}
+{{- end -}}
+{{- range .root.Values.networkPolicy.egressPorts }}{{ $ports = append $ports (int .) }}{{ end -}}
+policyTypes: [Ingress, Egress]
+egress:
+  - to: [{namespaceSelector: {}}]
+  - ports:
+      - {protocol: UDP, port: 53}
+      {{- range uniq $ports }}
+      - {protocol: TCP, port: {{ . }}}
+      {{- end }}
+{{- else -}}
+policyTypes: [Ingress]
+{{- end -}}
+{{- end }}
+
 {{/* The one that is named; else our own, which only an installation for the cluster has. */}}
 {{- define "elasti.priorityClass" -}}
 {{- .Values.priorityClassName | default (.Values.global.allowedNamespaces | empty | ternary "elasti-critical" "") -}}

@@ -254,6 +254,41 @@ def test_data_ports_are_open_and_admin_ports_are_not():
     assert wake["from"][0] == {"podSelector": {"matchLabels": {"app": "elasti-resolver"}}}
 
 
+def lets_out(choices: Choices, program: Program, port: int, *, to_pod: bool = False) -> bool:
+    """Whether a program may open a TCP connection, as NetworkPolicies are read."""
+    (spec,) = (
+        obj["spec"]
+        for obj in objects(choices, "NetworkPolicy")
+        if obj["metadata"]["name"] == f"elasti-{program}"
+    )
+    if "Egress" not in spec["policyTypes"]:
+        return True
+    return any(
+        (to_pod or "to" not in rule)
+        and any(
+            allowed["protocol"] == "TCP" and allowed["port"] == port
+            for allowed in rule.get("ports", [{"protocol": "TCP", "port": port}])
+        )
+        for rule in spec["egress"]
+    )
+
+
+def test_programs_may_call_what_they_need_and_nothing_else():
+    chosen = Choices(egress_ports=(8428,))
+    for program in Program:
+        # Pods that wake or are read, each other, a Prometheus in the cluster: at any port.
+        assert all(lets_out(chosen, program, port, to_pod=True) for port in (1, 8013, 9090, 65535))
+        # DNS, the API server behind a Service and by itself, and what was chosen.
+        assert all(lets_out(chosen, program, port) for port in (53, 443, 6443, 8428))
+        # Such as a cloud's metadata server, and databases outside.
+        assert not any(lets_out(chosen, program, port) for port in (22, 80, 5432, 8080, 10255))
+        assert lets_out(Choices(egress_policies=False), program, 80)
+    for port in (9090, 10250):
+        assert lets_out(chosen, Program.OPERATOR, port)
+        assert not lets_out(chosen, Program.RESOLVER, port)
+    assert not lets_out(Choices(kubelet_stats=False), Program.OPERATOR, 10250)
+
+
 def test_the_shared_port_is_open_where_it_was_asked_for_only():
     for choices, expected in ((Choices(), False), (Choices(shared_port=True), True)):
         for kind in ("Service", "NetworkPolicy", "Deployment"):

@@ -118,6 +118,18 @@ def _named(obj: dict[str, Any]) -> dict[str, Any]:
     return {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": kept}
 
 
+def test_the_policies_let_the_api_server_of_the_cluster_through(cluster: Cluster):
+    installed(cluster)
+    endpoints = cluster.get("discovery.k8s.io/v1/endpointslices", "kubernetes", "default")
+    assert endpoints is not None
+    (server,) = (port["port"] for port in endpoints["ports"])
+    assert server not in (443, 6443)
+    for name in ("elasti-operator", "elasti-resolver"):
+        policy = cluster.get("networking.k8s.io/v1/networkpolicies", name, "elasti")
+        assert policy is not None
+        assert {"protocol": "TCP", "port": server} in policy["spec"]["egress"][1]["ports"]
+
+
 def test_without_dns_the_resolver_is_told_the_operators_address(cluster: Cluster):
     def url() -> str:
         found = cluster.get(DEPLOYMENTS, "elasti-resolver", "elasti")

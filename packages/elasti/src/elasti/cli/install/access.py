@@ -57,6 +57,7 @@ OPERATORS = f"{RESOLVER}-operators"
 PRIORITY_CLASS = "elasti-critical"
 MAY_WAKE = "elasti-may-wake"
 _ADMISSION = "admissionregistration.k8s.io/v1"
+_DNS_PORT, _KUBELET_PORT, _PROMETHEUS_PORT = 53, 10250, 9090
 _WRITE = ("create", "update", "patch", "delete", "deletecollection")
 _AGGREGATED = (
     ("elasti-view", READ, ("view", "edit", "admin")),
@@ -300,16 +301,20 @@ def services(choices: Choices) -> Iterator[Manifest]:
 
 
 def policies(choices: Choices) -> Iterator[Manifest]:
-    """Yield who may reach which port. The kubelet's probes are let in by every policy engine."""
+    """Yield who may reach which port, and what the programs may reach.
+
+    The kubelet's probes are let in by every policy engine.
+    """
     first, last = FIRST_RESOLVER_PORT, LAST_RESOLVER_PORT
     data = [_allowed(first, last)]
     shared = f", {RESOLVER_SHARED_PORT}" if choices.shared_port else ""
     if shared:
         data.append(_allowed(RESOLVER_SHARED_PORT))
     scrapers: JsonObject = {"namespaceSelector": {"matchLabels": SCRAPERS}}
+    out = " Out: pods, DNS, the API server{}." if choices.egress_policies else ""
     yield Manifest(
         f"Wake-ups and metrics ({OPERATOR_PORT}): the resolvers, and pods of namespaces labelled"
-        " metrics: enabled.",
+        f" metrics: enabled.{out.format(', kubelets, Prometheus')}",
         _policy(
             Program.OPERATOR,
             [{"from": [_pods(Program.RESOLVER), scrapers], "ports": [_allowed(OPERATOR_PORT)]}],
@@ -319,7 +324,7 @@ def policies(choices: Choices) -> Iterator[Manifest]:
     yield Manifest(
         f"Data ports ({first}-{last}{shared}): every client, since they stand for Services that"
         f" sleep. Admin port ({RESOLVER_ADMIN_PORT}): the operator, and pods of namespaces labelled"
-        " metrics: enabled.",
+        f" metrics: enabled.{out.format('')}",
         _policy(
             Program.RESOLVER,
             [
@@ -406,7 +411,23 @@ def _port(name: str, number: int) -> JsonObject:
 
 def _policy(program: Program, ingress: list[JsonObject], choices: Choices) -> JsonObject:
     spec = _pods(program) | {"policyTypes": ["Ingress"], "ingress": ingress}
+    if choices.egress_policies:
+        spec |= {"policyTypes": ["Ingress", "Egress"], "egress": _egress(program, choices)}
     return program_object("networking.k8s.io/v1", "NetworkPolicy", program, choices, spec=spec)
+
+
+def _egress(program: Program, choices: Choices) -> list[JsonObject]:
+    """Return what a program calls: pods at any port, and a few ports of everything else."""
+    # To any address: which ones API servers, kubelets and DNS have no policy knows, and engines differ in whether a
+    # range of addresses has nodes in it.
+    ports = [_DNS_PORT, *choices.api_ports]
+    if program is Program.OPERATOR:
+        ports += [_PROMETHEUS_PORT, *((_KUBELET_PORT,) if choices.reads_kubelets else ())]
+    ports += choices.egress_ports
+    return [
+        {"to": [{"namespaceSelector": {}}]},
+        {"ports": [{"protocol": "UDP", "port": _DNS_PORT}, *map(_allowed, dict.fromkeys(ports))]},
+    ]
 
 
 def _pods(program: Program) -> JsonObject:

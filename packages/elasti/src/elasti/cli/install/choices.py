@@ -86,7 +86,8 @@ class Choices:
     shared_port: whether the resolvers listen on the port that finds Services by the Host header.
     kubelet_stats: whether the operator reads kubelets, never where it is namespaced. kubelet_insecure_tls: also
     those whose certificate is not the cluster's. default_triggers: of ElastiServices that leave theirs out.
-    operator_url: where a cluster has no DNS; read from the cluster, not chosen.
+    egress_policies: whether policies say what the programs may call; egress_ports: more ports outside of pods.
+    operator_url: where a cluster has no DNS; api_ports: the API server's. Both are read from the cluster.
     """
 
     namespace: str = NAMESPACE
@@ -111,7 +112,10 @@ class Choices:
     tolerations: tuple[str, ...] = ()
     affinity: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     autoscaling: Autoscaling | None = None
+    egress_policies: bool = True
+    egress_ports: tuple[int, ...] = ()
     operator_url: str = ""
+    api_ports: tuple[int, ...] = (443, 6443)
 
     def __post_init__(self) -> None:
         for option, name in (
@@ -204,6 +208,8 @@ class InstallOptions(TypedDict, total=False):
     tolerations: tuple[str, ...]
     affinity: dict[str, Any]
     autoscaling: Autoscaling
+    egress_policies: bool
+    egress_ports: tuple[int, ...]
 
 
 BY_PROGRAM = ("variables", "secret_variables", "resources")

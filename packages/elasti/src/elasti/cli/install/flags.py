@@ -51,6 +51,8 @@ _FLAGS = {
     "autoscaling": "--resolver-autoscaling",
     "kubelet_stats": "--no-kubelet-stats",
     "default_triggers": "--default-trigger",
+    "egress_policies": "--no-egress-policies",
+    "egress_ports": "--egress-port",
 }
 
 
@@ -356,6 +358,16 @@ _OPTIONS = (
         metavar="FILE",
         type=click.Path(dir_okay=False, path_type=Path),
         help="A pod's `affinity`, as YAML, for both programs.",
+    ),
+    _switch("egress_policies", "NetworkPolicies do not say what operator and resolver may call."),
+    _option(
+        "egress_ports",
+        _distinct,
+        metavar="PORT",
+        multiple=True,
+        type=click.IntRange(1, 65535),
+        help="A port outside of the cluster's pods that they may call, besides the usual ones of the API"
+        " server and Prometheus; may be repeated.",
     ),
 )
 

@@ -27,6 +27,7 @@ from elasti.cli.install.inventory import (
 )
 from elasti.cli.install.rollout import definition_served, programs_available
 from kubeloop.client.errors import Forbidden, NoMatch, NotFound
+from kubeloop.objects.core import SLICES, EndpointSlice
 
 if TYPE_CHECKING:
     from elasti.cli.install.choices import Manifest
@@ -85,7 +86,18 @@ class Installer:
             raise _of_helm(previous)
         await self._refuse_other_operators()
         await self._refuse_to_abandon(previous)
+        self._choices = await self._reaching_server()
         return previous
+
+    async def _reaching_server(self) -> Choices:
+        """Return the choices with the API server's own port, which policies must let through."""
+        slices = self._client.resource(SLICES, EndpointSlice, namespace="default")
+        try:
+            found = (await slices.get("kubernetes")).ports or ()
+        except (Forbidden, NotFound):
+            found = ()
+        ports = dict.fromkeys((*self._choices.api_ports, *(p.port for p in found if p.port)))
+        return dataclasses.replace(self._choices, api_ports=tuple(ports))
 
     async def _dry_run(self) -> list[AppliedObject]:
         """Ask the server for everything, so that a refusal comes before the first change."""
