@@ -14,7 +14,7 @@ _APP = "exec python3 -m tests.e2e.app"
 
 
 async def slow_start(trial: NodeTrial) -> None:
-    """The app takes long to start, and everybody waits."""
+    """The app takes long to start, and all clients wait."""
     app = await trial.sleeping_app(trial.new_app(start=min(trial.length.load, 20)))
     await trial.load(app)
     await trial.awake(app)

@@ -25,7 +25,7 @@ async def wake(trial: Trial) -> None:
 
 
 async def cycle(trial: Trial) -> None:
-    """Asleep, traffic, a pod, direct traffic, nobody, asleep again."""
+    """Asleep, traffic, a pod, direct traffic, idle, asleep again."""
     app = await trial.sleeping_app()
     probe = await trial.load(app)
     await trial.awake(app)
