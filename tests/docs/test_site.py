@@ -45,11 +45,14 @@ def test_the_api_reference_has_what_a_package_shows():
     assert "::: kubeloop.objects.selectors\n" in pages["kubeloop/api/objects.md"]
 
 
-def test_links_that_leave_the_pages_are_named_by_their_path(tmp_path: Path):
-    page = ROOT / "docs" / "guide" / "controllers.md"
-    text = inside(page)
+def test_links_that_leave_the_pages_are_named_by_their_path():
+    text = inside(ROOT / "docs" / "guide" / "controllers.md")
     assert "[Informers](informers.md)" in text
     assert "`examples/websites.py`, 170 lines" in text
+
+
+def test_a_bar_in_code_of_a_table_is_shown_as_it_is():
+    assert "[table|wide|json|yaml|name]" in inside(ROOT / "docs" / "reference" / "cli.md")
 
 
 ITEM = re.compile(r" *(- |\d+\. )")
