@@ -10,6 +10,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,7 +101,10 @@ def test_a_manifest_fits_its_schema(block: Block):
         if block.text.startswith("# values.yaml"):
             check_values(document)
         elif block.text.startswith("# prometheus.yml"):
-            assert list(document) == ["scrape_configs"]
+            for scraped in document["scrape_configs"]:
+                # Debian's Prometheus is built without discovery by Kubernetes.
+                assert scraped.pop("kubernetes_sd_configs")[0]["role"] == "pod"
+            promtool("config", "--syntax-only", text=json.dumps(document))
         elif "kind" in document:
             check_object(document)
         else:
@@ -280,6 +284,37 @@ def check_helm(arguments: list[str]) -> None:
 
 
 # Configurations of others
+
+
+def promtool(what: str, *options: str, text: str) -> None:
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("promtool is not here")
+    with tempfile.NamedTemporaryFile("w", suffix=".yml") as file:
+        file.write(text)
+        file.flush()
+        asked = subprocess.run(
+            [program, "check", what, *options, file.name],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+    assert asked.returncode == 0, asked.stdout + asked.stderr
+
+
+def test_queries_are_promql():
+    texts = [page.read_text() for page in ROOT.glob("docs/**/*.md")]
+    queries = [
+        found for text in texts for found in re.findall(r"^ *query: (.+)$", text, re.MULTILINE)
+    ]
+    asked = (
+        (ROOT / "docs" / "howto" / "prometheus.md")
+        .read_text()
+        .split("## Questions and their queries")[1]
+    )
+    queries += re.findall(r"^\| [^|]+ \| `([^`]+)` \|", asked, re.MULTILINE)
+    rules = [{"record": f"query{number}", "expr": query} for number, query in enumerate(queries)]
+    assert len(rules) > 5
+    promtool("rules", text=json.dumps({"groups": [{"name": "docs", "rules": rules}]}))
+
 
 CADDY = {
     "health_headers", "health_uri", "lb_try_duration", "response_header_timeout", "reverse_proxy",
