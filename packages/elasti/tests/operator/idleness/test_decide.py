@@ -160,6 +160,18 @@ def test_failures_for_too_long_set_the_clock_back():
     assert watched(readings).quiet_since == 61.0
 
 
+def test_a_clock_that_is_set_back_keeps_what_was_counted():
+    before = [(at, QUIET) for at in range(5000, 5091, 30)]
+    after = [(at, QUIET) for at in range(1000, 1031, 30)]
+    found = watched([*before, *after])
+    assert found.quiet_for(1030.0, stale_after=60) == 120.0, "all but the time between two readings"
+    noted = {"last_scaled_up": 4900.0, "last_traffic": 4900.0, "last_attempt": 4800.0}
+    assert decide(situation(now=1030.0, triggers=(found,), **noted)).verdict is Verdict.SLEEP
+    # Another server's clock may be a little ahead.
+    ahead = decide(situation(now=1030.0, triggers=(found,), last_scaled_up=1035.0))
+    assert ahead.verdict is Verdict.STAY
+
+
 def test_a_gap_between_readings_starts_the_cooldown_again():
     readings = [(0.0, QUIET), (30.0, QUIET), (990.0, QUIET)]
     assert watched(readings).quiet_since == 990.0

@@ -270,6 +270,19 @@ async def test_a_body_that_never_ends_meets_the_same_timeout():
     assert isinstance(error, RequestTimeout)
 
 
+async def test_a_body_without_an_end_is_read_up_to_a_bound():
+    async def flood(exchange):
+        await exchange.start()
+        with contextlib.suppress(ConnectionError):
+            while True:
+                await exchange.chunk(b" " * 65536)
+
+    async with ScriptedServer() as server:
+        server.expect("GET", "/api/v1/pods", flood)
+        error = await failure(server.url, max_body=1_000_000)
+    assert "longer than 1000000 bytes" in str(error)
+
+
 @pytest.mark.virtual_time
 async def test_server_that_does_not_shake_hands_meets_timeout_for_connecting():
     async def mute(reader, writer):

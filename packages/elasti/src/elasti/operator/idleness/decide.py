@@ -44,6 +44,8 @@ NO_TRIGGERS = (
 )
 CALM_AFTER = 60.0
 """Seconds of quiet before status says so: what begins and ends sooner costs no write."""
+_SKEW = 60.0
+"""Seconds by which clocks of servers may differ; what is further ahead was noted before the clock was set back."""
 
 
 class Verdict(enum.Enum):
@@ -76,6 +78,13 @@ class Evidence:
         self, reading: TriggerReading, now: float, *, stale_after: float, asleep: bool = False
     ) -> Evidence:
         """Return the evidence with one more reading; a gap of `stale_after`, or waking, breaks the quiet."""
+        if (back := self.read_at - now) > 0 and math.isfinite(back):
+            # The clock was set back since: what was counted is kept.
+            since = None if self.quiet_since is None else self.quiet_since - back
+            moved = dataclasses.replace(
+                self, read_at=now, known_at=self.known_at - back, quiet_since=since
+            )
+            return moved.after(reading, now, stale_after=stale_after, asleep=asleep)
         # That nothing used a target without pods does not show that nothing uses it now.
         woken = self.asleep and not asleep
         recent = now - self.known_at < stale_after
@@ -149,6 +158,12 @@ class Situation:
     stale_after: float = 120.0
     look: float = 0.0
     looking: bool = False
+
+    def __post_init__(self) -> None:
+        # With the clock set back, what was noted before would keep the target awake until it has caught up.
+        for name in ("created_at", "last_scaled_up", "last_traffic", "last_attempt"):
+            if getattr(self, name) > self.now + _SKEW:
+                object.__setattr__(self, name, -math.inf)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 # request seldom meets a connection that the other side is just closing.
 _KEEP_ALIVE = 30.0
 _MAX_CONNECTIONS = 100
+# No list of a cluster is larger; an answer without an end is.
+_MAX_BODY = 1 << 30
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,8 +80,10 @@ class HttpTransport:
         *,
         connect_timeout: float = 10.0,
         compression: bool = False,
+        max_body: int = _MAX_BODY,
     ) -> None:
         self._endpoint = endpoint
+        self._max_body = max_body
         self._connect_timeout = connect_timeout
         self._encoding = "gzip" if compression else "identity"
         self._session: aiohttp.ClientSession | None = None
@@ -97,11 +101,22 @@ class HttpTransport:
         try:
             async with self._open(request, auth, url, exchange.limits) as answer:
                 exchange.answer_begun = True
-                body = await answer.read()
+                body = await self._read_body(answer, url)
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise exchange.translate(error) from error
         headers = lower_names(answer.headers.items())
         return Response(status=answer.status, headers=headers, body=body, url=url)
+
+    async def _read_body(self, answer: aiohttp.ClientResponse, url: str) -> bytes:
+        pieces, left = [], self._max_body
+        async for piece in answer.content.iter_any():
+            left -= len(piece)
+            if left < 0:
+                raise ProtocolError(
+                    f"{url}: the answer is longer than {self._max_body} bytes; ask for fewer objects at once"
+                )
+            pieces.append(piece)
+        return b"".join(pieces)
 
     async def aclose(self) -> None:
         """Close every connection. Safe to repeat."""
