@@ -156,6 +156,12 @@ SIDECAR = {"restartPolicy": "Always"}
             (1500, 0),
         ),
         ({"containers": [{"resources": {"limits": {"cpu": "2"}}}]}, (2000, 0)),
+        (
+            {"containers": [{"resources": {"requests": {"cpu": "0"}, "limits": {"cpu": "2"}}}]},
+            None,
+        ),
+        ({"containers": [{"resources": {"requests": {"nvidia.com/gpu": "1"}}}]}, None),
+        ({"containers": [{"resources": None}, {"resources": {"requests": {"cpu": "?"}}}]}, None),
         ({"containers": [container("1")], "overhead": {"cpu": "250m"}}, (1250, 0)),
         ({"containers": [container("1")], "resources": {"requests": {"cpu": 3}}}, (3000, 0)),
     ],

@@ -41,10 +41,11 @@ class FakeResource:
 
     def __init__(self, may: set[str]) -> None:
         self.may = may
+        self.spec: JsonObject = ES["spec"]
         self.patches: list[Any] = []
 
     async def get(self, _name: str, **_options: Any) -> JsonObject:
-        return {key: dict(value) for key, value in ES.items()}
+        return {"metadata": dict(ES["metadata"]), "spec": self.spec}
 
     async def create(self, body: JsonObject) -> JsonObject:
         verb = body["spec"]["resourceAttributes"]["verb"]
@@ -245,3 +246,12 @@ async def test_buttons_are_those_that_the_user_may_press(may: tuple[str, ...], a
             status, text, _ = await visitor.post(WAKE, X_CSRF_Token=csrf)
             assert status == 403
             assert "not you" in text
+
+
+async def test_an_object_that_cannot_be_read_is_shown_as_far_as_it_can(visitor: Visitor):
+    await visitor.enter()
+    visitor.client.objects.spec = ES["spec"] | {"cooldownPeriod": "soon"}
+    status, text, _ = await visitor.get("/api/services/shop/web")
+    assert status == 200
+    assert "cooldownPeriod: soon" in text
+    assert '"target":"Deployment/web"' in text

@@ -3,13 +3,14 @@
 Released is what the target's minimum of replicas requests, for as long as none of its pods is left. It
 begins when the last pod is gone and ends when the scale is written up again. `status` keeps what is over
 (`usage`), the present period (`releasedSince`) and its rate (`capacity`): a crash loses no more than the
-time until the next leader looks, and nothing is ever counted that was not released.
+time until the next leader looks. Nothing is counted that was not released, unless another writer scales a
+target up while no operator leads.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -108,23 +109,38 @@ def _added(
 # What pods request
 
 
-class ContainerResources(msgspec.Struct, frozen=True, gc=False):
-    """Requests by resource, and limits, which are requests where there are no others."""
+class ResourceAmounts(msgspec.Struct, frozen=True, gc=False):
+    """Quantities of the resources that are counted; of custom kinds nothing checks what they are."""
 
-    requests: dict[str, str | float] | None = None
-    limits: dict[str, str | float] | None = None
+    cpu: Any = None
+    memory: Any = None
+
+
+class ContainerResources(msgspec.Struct, frozen=True, gc=False):
+    """Requests, and limits, which are requests where there are no others."""
+
+    requests: ResourceAmounts | None = None
+    limits: ResourceAmounts | None = None
 
     def amount(self, resource: str) -> int:
         """Return what is requested, in thousandths."""
-        text = {**(self.limits or {}), **(self.requests or {})}.get(resource, 0)
-        return -(-Quantity.parse(text).nanos // 1_000_000)
+        found = getattr(self.requests, resource, None)
+        text = getattr(self.limits, resource, None) if found is None else found
+        try:
+            return -(-Quantity.parse(text or 0).nanos // 1_000_000)
+        except ValueError:
+            return 0
 
 
 class RequestingContainer(msgspec.Struct, rename="camel", gc=False):
     """What of a container decides about a pod's request."""
 
-    resources: ContainerResources = ContainerResources()
-    restart_policy: str = ""
+    resources: ContainerResources | None = None
+    restart_policy: str | None = None
+
+    def amount(self, resource: str) -> int:
+        """Return what it requests, in thousandths."""
+        return self.resources.amount(resource) if self.resources is not None else 0
 
 
 class RequestingPod(msgspec.Struct, rename="camel", gc=False):
@@ -132,7 +148,7 @@ class RequestingPod(msgspec.Struct, rename="camel", gc=False):
 
     containers: tuple[RequestingContainer, ...] = ()
     init_containers: tuple[RequestingContainer, ...] | None = None
-    overhead: dict[str, str | float] | None = None
+    overhead: ResourceAmounts | None = None
     resources: ContainerResources | None = None
 
 
@@ -143,11 +159,11 @@ def pod_request(pod: RequestingPod) -> CapacityStatus | None:
 
 
 def _requested(pod: RequestingPod, resource: str) -> int:
-    together = sum(container.resources.amount(resource) for container in pod.containers)
+    together = sum(container.amount(resource) for container in pod.containers)
     beside = starting = 0
     # Init containers run one after the other, beside the sidecars that were started before.
     for container in pod.init_containers or ():
-        amount = container.resources.amount(resource)
+        amount = container.amount(resource)
         if container.restart_policy == "Always":
             beside += amount
             amount = 0

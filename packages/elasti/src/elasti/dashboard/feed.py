@@ -94,10 +94,6 @@ class Feed:
         finally:
             self._listeners.discard(listener)
 
-    def find(self, key: str) -> ElastiService | None:
-        """Return one as it is known."""
-        return self._services.get(key)
-
     def around(self) -> Surroundings:
         """Return what is known beside the objects."""
         local = dt.datetime.now().astimezone()

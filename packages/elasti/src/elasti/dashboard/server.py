@@ -179,8 +179,11 @@ class DashboardServer:
             raw = await self._client.resource(ELASTISERVICES).get(name, namespace=namespace)
         except KubeError as error:
             return _failure(error)
-        es = msgspec.convert(raw, ElastiService)
         raw["metadata"].pop("managedFields", None)
+        try:
+            es = msgspec.convert(raw, ElastiService)
+        except msgspec.ValidationError as error:
+            es = ElastiService.salvaged(msgspec.json.encode(raw), str(error))
         found = service_detail(es, self._feed.around())
         events, why = await self._events_of(es)
         actions = [one for one in self._sensible(es) if await self._allowed(namespace, one)]
