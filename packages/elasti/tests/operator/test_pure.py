@@ -316,7 +316,7 @@ def test_a_cooldown_of_zero_is_kubeelastis_default():
 
 def test_triggers_that_nobody_has_read_yet_are_not_taken_for_none():
     directory, states = Directory(), StateStore()
-    es = elastiservice(triggers=(ScaleTrigger("pods", {"metric": "m", "threshold": "1"}),))
+    es = elastiservice(given_triggers=(ScaleTrigger("pods", {"metric": "m", "threshold": "1"}),))
     directory.put(msgspec.convert(msgspec.to_builtins(es), ElastiService))
     request = Request("shop", "web")
     states.of(request, "", "web")
@@ -395,7 +395,7 @@ def test_ready_says_what_is_wrong(changes, reason):
 
 
 def test_failing_triggers_are_named():
-    es = elastiservice(triggers=(ScaleTrigger("prometheus"),))
+    es = elastiservice(given_triggers=(ScaleTrigger("prometheus"),))
     broken = Evidence(1.0, TriggerReading(error="no answer"), 0.0)
     status = status_of(facts_of(es=es), service_state(), (broken,), NOW)
     (found,) = [c for c in status.conditions if c.type == "TriggersHealthy"]
@@ -404,7 +404,7 @@ def test_failing_triggers_are_named():
 
 def _known_to_a_former_leader(**changes) -> ElastiService:
     """An ElastiService whose triggers were read by a leader that is gone."""
-    es = elastiservice(triggers=(ScaleTrigger("prometheus"),))
+    es = elastiservice(given_triggers=(ScaleTrigger("prometheus"),))
     quiet = Evidence(1.0, TriggerReading(0.0), 0.0, 0.0)
     known = service_state(State.SERVE)
     in_use = Obstacle("InUse", "triggers[0] was seen at work")
@@ -436,7 +436,9 @@ def test_what_a_former_leader_said_of_something_else_is_not_left(state):
 
 @pytest.mark.parametrize(("threshold", "warned"), [("0", True), (0, True), ("0.5", False)])
 def test_a_threshold_of_zero_is_warned_of(threshold, warned):
-    es = elastiservice(triggers=(ScaleTrigger("pods", {"metric": "m", "threshold": threshold}),))
+    es = elastiservice(
+        given_triggers=(ScaleTrigger("pods", {"metric": "m", "threshold": threshold}),)
+    )
     found = findings_of(
         facts_of(es=es), problems=(), owner="", outdated=None, keep_awake="", shared_with=()
     )
