@@ -473,6 +473,20 @@ def test_a_conditions_time_moves_with_its_status_only():
     assert [c.last_transition_time for c in (first, same, other)] == ["t1", "t1", "t3"]
 
 
+def test_policies_that_drop_or_hide_traffic_are_told():
+    local = msgspec.structs.replace(
+        WEB, spec=msgspec.structs.replace(WEB.spec, external_traffic_policy="Local")
+    )
+    found = refusal(service_findings(local))
+    assert found is not None
+    assert found.reason == "ExternalTrafficPolicyLocal"
+    affine = msgspec.structs.replace(
+        WEB, spec=msgspec.structs.replace(WEB.spec, session_affinity="ClientIP")
+    )
+    assert refusal(service_findings(affine)) is None
+    assert "SessionAffinity" in {finding.reason for finding in service_findings(affine)}
+
+
 def test_udp_beside_tcp_is_a_warning_and_alone_a_refusal():
     assert refusal(service_findings(WEB)) is None
     assert "53/UDP" in service_findings(WEB)[0].message

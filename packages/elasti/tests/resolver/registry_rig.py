@@ -31,7 +31,7 @@ class BelievedPods(Unused):
 
 
 class Rig:
-    def __init__(self, cluster, settle, bounds=None):
+    def __init__(self, cluster, settle, bounds=None, workers=1):
         self.factory = SharedInformerFactory(cluster)
         self.path = DataPath()
         claims = PortClaims(settle=settle)
@@ -41,6 +41,7 @@ class Rig:
             deps=ServiceDeps(checks=unused, pods=BelievedPods(), operator=unused, durable=unused),
             claims=claims,
             bounds=bounds,
+            workers=workers,
         )
         self.listeners = ServicePortListeners(
             path=self.path,
@@ -60,8 +61,8 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def rig(cluster, *, settle=0.2, bounds=None):
-    made = Rig(cluster, settle, bounds)
+async def rig(cluster, *, settle=0.2, bounds=None, workers=1):
+    made = Rig(cluster, settle, bounds, workers)
     made.path.start()
     running = asyncio.create_task(made.listeners.run())
     try:

@@ -7,7 +7,8 @@ import contextlib
 
 import pytest
 
-from kubeloop.aio.relay import RelayEnd, reset
+from kubeloop.aio.relay import RelayEnd, is_reset, reset
+from tests.waiting import eventually
 
 
 async def end(writer: asyncio.StreamWriter) -> None:
@@ -114,3 +115,18 @@ async def test_a_slow_reader_stops_the_writer():
                 await asyncio.sleep(0.2)
         assert sent < 50_000_000
         writer.transport.abort()
+
+
+async def test_a_client_that_closed_is_noticed_by_what_it_is_sent():
+    lost = asyncio.Event()
+
+    async def pokes(reader, writer):
+        assert await reader.read() == b""
+        writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        # Nothing more is sent: only a reset tells that the client is gone.
+        await eventually(lambda: is_reset(writer.transport))
+        lost.set()
+
+    async with relayed(pokes) as (_, writer, _, _):
+        writer.close()
+        await asyncio.wait_for(lost.wait(), 10)

@@ -153,7 +153,7 @@ class WakeSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, 
     max_held: Annotated[
         int,
         Meta(
-            ge=1, le=1_000_000, description="How many a resolver process may hold; beyond it 503."
+            ge=1, le=1_000_000, description="How many a resolver replica may hold; beyond it 503."
         ),
     ] = 10_000
     probe: Annotated[

@@ -91,6 +91,7 @@ class Worker:
             deps=self._deps,
             claims=claims,
             bounds=_wake_bounds(settings),
+            workers=settings.workers,
         )
         self._cache_check = CacheCheck(client, self.registry)
         reuse = settings.workers > 1

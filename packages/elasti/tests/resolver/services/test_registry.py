@@ -45,6 +45,16 @@ async def test_what_a_port_speaks_comes_from_the_private_service_and_may_change(
         assert made.listeners._open[port] is listener
 
 
+async def test_what_a_replica_may_hold_is_divided_among_its_workers():
+    cluster = FakeCluster()
+    cluster.elasti_service("web", ("http", free_port()), wake={"maxHeld": 100})
+    cluster.elasti_service("few", ("http", free_port()), wake={"maxHeld": 2})
+    async with rig(cluster, workers=4) as made:
+        await eventually(lambda: made.service("web") and made.service("few"))
+        assert made.service("web").capacity.limit == 25
+        assert made.service("few").capacity.limit == 1
+
+
 async def test_pods_and_spec_reach_the_service():
     cluster = FakeCluster()
     cluster.elasti_service(

@@ -14,6 +14,9 @@ from collections.abc import Callable
 from typing import cast
 
 _NO_GOODBYE = struct.pack("ii", 1, 0)
+_TCP_CLOSED = 7
+# By then a peer that has closed has answered what it was sent with a reset.
+_RESET_AFTER = 0.2
 
 
 def reset(transport: asyncio.Transport) -> None:
@@ -33,13 +36,28 @@ def end_writing(transport: asyncio.Transport) -> None:
             transport.write_eof()
 
 
+def tcp_state(transport: asyncio.Transport) -> int:
+    """Return the kernel's state of a connection; 0 where it is not known."""
+    sock = transport.get_extra_info("socket")
+    try:
+        state: int = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0] if sock else 0
+    except OSError:
+        return 0
+    return state
+
+
+def is_reset(transport: asyncio.Transport) -> bool:
+    """Whether the peer has broken the connection; a connection that is not read does not notice."""
+    return tcp_state(transport) == _TCP_CLOSED
+
+
 class RelayEnd(asyncio.Protocol):
     """One end of a relay; bytes that come before `join` are kept for the other end.
 
     `on_lost` hears of the end of this connection, once.
     """
 
-    __slots__ = ("_early", "_eof", "_on_lost", "_other", "_transport")
+    __slots__ = ("_asking", "_early", "_eof", "_on_lost", "_other", "_transport")
 
     def __init__(self, on_lost: Callable[[], None] | None = None) -> None:
         self._on_lost = on_lost
@@ -47,6 +65,7 @@ class RelayEnd(asyncio.Protocol):
         self._other: RelayEnd | None = None
         self._early: list[bytes] = []
         self._eof = False
+        self._asking: asyncio.TimerHandle | None = None
 
     def join(self, other: RelayEnd) -> None:
         """Carry each other's bytes from now on. A side that is gone already ends the other."""
@@ -66,6 +85,17 @@ class RelayEnd(asyncio.Protocol):
         """Send bytes to this end's peer."""
         if self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
+            if self._eof and self._asking is None:
+                # A peer that has closed looks like one that only sends no more, until it is sent something.
+                loop = asyncio.get_running_loop()
+                self._asking = loop.call_later(_RESET_AFTER, self._notice_reset)
+
+    def _notice_reset(self) -> None:
+        self._asking = None
+        if self._transport is not None and is_reset(self._transport):
+            if self._other is not None:
+                self._other.abort()
+            self.abort()
 
     def _flush_to(self, other: RelayEnd) -> None:
         for data in self._early:
@@ -129,6 +159,8 @@ class RelayEnd(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone: so is the other, after what is still on its way."""
         self._transport = None
+        if self._asking is not None:
+            self._asking.cancel()
         other = self._other
         if other is not None and other._transport is not None:
             if exc is None:

@@ -44,6 +44,8 @@ class ServiceSpec(msgspec.Struct, rename="camel", omit_defaults=True, frozen=Tru
     ports: tuple[ServicePort, ...] | None = None
     ip_families: tuple[str, ...] | None = None
     internal_traffic_policy: str = ""
+    external_traffic_policy: str = ""
+    session_affinity: str = ""
     publish_not_ready_addresses: bool = False
 
 

@@ -37,6 +37,8 @@ _SERVICE_PROBLEMS = {
     " listens on; use a Service with a cluster IP",
     Reason.INTERNAL_TRAFFIC_POLICY_LOCAL: "has internalTrafficPolicy: Local, so nodes without a resolver"
     " would drop its traffic; set it to Cluster",
+    Reason.EXTERNAL_TRAFFIC_POLICY_LOCAL: "has externalTrafficPolicy: Local, so nodes without a resolver"
+    " would drop its traffic from outside; set it to Cluster",
     Reason.PUBLISH_NOT_READY_ADDRESSES: "has publishNotReadyAddresses: true, so traffic would reach pods"
     " that are not ready; remove it",
     Reason.NO_SELECTOR: "has no selector, so its pods cannot be found; give it one that matches the"
@@ -53,6 +55,7 @@ def service_findings(service: Service) -> list[Finding]:
         Reason.EXTERNAL_NAME_SERVICE: is_external,
         Reason.HEADLESS_SERVICE: spec.cluster_ip == "None" and not is_external,
         Reason.INTERNAL_TRAFFIC_POLICY_LOCAL: spec.internal_traffic_policy == "Local",
+        Reason.EXTERNAL_TRAFFIC_POLICY_LOCAL: spec.external_traffic_policy == "Local",
         Reason.PUBLISH_NOT_READY_ADDRESSES: spec.publish_not_ready_addresses,
         Reason.NO_SELECTOR: not spec.selector and not is_external,
         Reason.NO_TCP_PORT: not service.tcp_ports,
@@ -62,6 +65,12 @@ def service_findings(service: Service) -> list[Finding]:
         for reason, is_wrong in wrong.items()
         if is_wrong
     ]
+    if spec.session_affinity == "ClientIP":
+        message = (
+            f"Service {name} has sessionAffinity: ClientIP: before a park its clients stay with their"
+            " pods, so the resolver does not see them; give it a trigger that does"
+        )
+        found.append(Finding(Reason.SESSION_AFFINITY, message, refuses=False))
     others = [f"{port.port}/{port.protocol}" for port in spec.ports or () if port.protocol != "TCP"]
     if others and service.tcp_ports:
         message = f"{', '.join(others)} cannot be held while the target sleeps; its TCP ports can"

@@ -19,13 +19,12 @@ from elasti.resolver.proxy.http1.connection import ClientConnection
 from elasti.resolver.proxy.statistics import REFUSED_TCP, SERVED_TCP
 from elasti.resolver.proxy.transport import (
     BufferedClientProtocol,
-    is_reset,
     shorten_keepalive,
     tunnel,
 )
 from elasti.resolver.proxy.upstream.interface import PortProtocol, Refusal, UpstreamAddress
 from elasti.resolver.proxy.upstream.search import UpstreamSearch
-from kubeloop.aio.relay import reset
+from kubeloop.aio.relay import is_reset, reset
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ import contextlib
 import socket
 from typing import TYPE_CHECKING
 
-from kubeloop.aio.relay import RelayEnd
+from kubeloop.aio.relay import RelayEnd, tcp_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,7 +71,7 @@ def pause_buffered_reading(transport: asyncio.Transport) -> None:
         transport.pause_reading()
 
 
-_TCP_ESTABLISHED, _TCP_CLOSED = 1, 7
+_TCP_ESTABLISHED = 1
 # A peer that vanished is noticed after a minute, also while nothing is sent.
 _KEEPALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -107,25 +107,9 @@ def shorten_keepalive(transport: asyncio.Transport) -> None:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 5)
 
 
-def is_reset(transport: asyncio.Transport) -> bool:
-    """Whether the peer has broken the connection; a connection that is not read does not notice."""
-    return _state(transport) == _TCP_CLOSED
-
-
 def is_open(transport: asyncio.Transport) -> bool:
     """Whether the peer has neither closed nor broken the connection, as far as the kernel knows."""
-    return _state(transport) == _TCP_ESTABLISHED
-
-
-def _state(transport: asyncio.Transport) -> int:
-    sock = transport.get_extra_info("socket")
-    if sock is None:
-        return 0
-    try:
-        state: int = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 1)[0]
-    except OSError:
-        return 0
-    return state
+    return tcp_state(transport) == _TCP_ESTABLISHED
 
 
 class _TunnelClientEnd(RelayEnd):

@@ -50,7 +50,10 @@ _PLACEHOLDER = "?"
 
 
 class ServiceRegistry:
-    """Every Service that has an ElastiService. `bounds` limits what any of them may ask for."""
+    """Every Service that has an ElastiService. `bounds` limits what any of them may ask for.
+
+    What a replica may hold is divided among its `workers`.
+    """
 
     def __init__(
         self,
@@ -59,8 +62,10 @@ class ServiceRegistry:
         deps: ServiceDeps,
         claims: PortClaims,
         bounds: WakeSpec | None = None,
+        workers: int = 1,
     ) -> None:
         self._bounds = bounds
+        self._workers = workers
         self._deps = deps
         self._claims = claims
         self._listeners: ServicePortListeners | None = None
@@ -244,12 +249,12 @@ class ServiceRegistry:
         return found
 
     def _bounded(self, wake: WakeSpec) -> WakeSpec:
-        if self._bounds is None:
-            return wake
+        bounds = self._bounds or wake
+        most = min(wake.max_held, bounds.max_held)
         return msgspec.structs.replace(
             wake,
-            timeout_seconds=min(wake.timeout_seconds, self._bounds.timeout_seconds),
-            max_held=min(wake.max_held, self._bounds.max_held),
+            timeout_seconds=min(wake.timeout_seconds, bounds.timeout_seconds),
+            max_held=max(most // self._workers, 1),
         )
 
     def _remove(self, key: ServiceKey) -> None:

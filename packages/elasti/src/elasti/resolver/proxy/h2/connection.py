@@ -29,10 +29,10 @@ from elasti.resolver.proxy.h2.frames import (
 )
 from elasti.resolver.proxy.h2.held import H2Request, HeldFrames
 from elasti.resolver.proxy.h2.joined import FrameRelay, H2PodSide, H2Streams
-from elasti.resolver.proxy.transport import BufferedClientProtocol, is_reset
+from elasti.resolver.proxy.transport import BufferedClientProtocol
 from elasti.resolver.proxy.upstream.interface import Refusal
 from elasti.resolver.proxy.upstream.search import UpstreamSearch
-from kubeloop.aio.relay import end_writing, reset
+from kubeloop.aio.relay import end_writing, is_reset, reset
 
 if TYPE_CHECKING:
     import asyncio

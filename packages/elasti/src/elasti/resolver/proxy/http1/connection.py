@@ -25,9 +25,10 @@ from elasti.resolver.proxy.http1.heads import (
     refuse_or_wait,
 )
 from elasti.resolver.proxy.http1.writer import HeadForwarder, plain_response
-from elasti.resolver.proxy.transport import BufferedClientProtocol, is_reset
+from elasti.resolver.proxy.transport import BufferedClientProtocol
 from elasti.resolver.proxy.upstream.interface import LocalAnswer, Refusal
 from elasti.resolver.proxy.upstream.pod_connection import body_of
+from kubeloop.aio.relay import is_reset
 
 if TYPE_CHECKING:
     import asyncio
@@ -85,6 +86,8 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
                     self._begin(head, data)
                     if self._head is None:
                         self._next()
+                    return
+                if _is_blank(data):
                     return
                 self._idle = False
                 self._tick = handler.sweeper.tick
@@ -246,7 +249,10 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
             ):
                 head = parse_request(self._buffer)
                 if head is None:
-                    return
+                    if not _is_blank(self._buffer):
+                        return
+                    self._buffer = b""
+                    break
                 data, self._buffer = self._buffer, b""
                 if self._pages:
                     self.has_memory_for(0)
@@ -360,3 +366,8 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
                 self._break()
         elif self._pod is not None and not self._answered and age > limits.answer:
             self.refuse(Refusal.SILENT)
+
+
+def _is_blank(data: bytes) -> bool:
+    """Whether there is nothing but empty lines, as some clients send after a body."""
+    return data.count(b"\r\n") * 2 == len(data)

@@ -76,6 +76,7 @@ _KEEP_ALIVE = frozenset((b"keep-alive",))
 _BODILESS = frozenset((b"HEAD", b"CONNECT"))
 _HOP_BY_HOP = frozenset((b"keep-alive", b"proxy-connection", b"te", b"upgrade"))
 _LENGTH = re.compile(rb"[0-9]{1,18}\Z")
+_LENGTH_LINE = re.compile(rb"(?<=\r\n)(?i:content-length):[^\r]*\r\n")
 _HOST = re.compile(_HOST_VALUE + rb"\Z")
 _BAD_BYTE = re.compile(rb"\x00|(?<!\r)\n")
 
@@ -194,6 +195,9 @@ def parse_request(data: bytes, start: int = 0) -> Http1RequestHead | None:
     plain = _PLAIN_REQUEST.match(data, start)
     if plain is not None and plain.end() - start <= MAX_HEAD:
         return PlainRequestHead(plain)
+    # RFC 9112, 2.2: empty lines before a request are ignored.
+    while data.startswith(b"\r\n", start):
+        start += 2
     match = _REQUEST.match(data, start)
     if match is None:
         refuse_or_wait(data, start)
@@ -250,13 +254,33 @@ def _read_request(head: Http1RequestHead, found: Found) -> None:
 
 
 def _read_response(head: Http1ResponseHead, found: Found, method: bytes) -> None:
+    is_mended = _mend_length(head, found)
     head.framing, head.length = _response_framing(found, head.status, method)
     head.connection = _tokens(found.get(b"connection", ()))
     keep = _keep_alive(head.connection, head.minor)
-    head.keep_alive = keep and head.framing is not _CLOSE
+    head.keep_alive = keep and head.framing is not _CLOSE and not is_mended
     if head.status == 101 and b"upgrade" in found:
         head.upgrade = b", ".join(found[b"upgrade"])
-    head.edited = head.minor == 0 or _edited(head.connection, found)
+    head.edited = is_mended or head.minor == 0 or _edited(head.connection, found)
+
+
+def _mend_length(head: Http1ResponseHead, found: Found) -> bool:
+    """Leave one length where a pod says the same twice, and none beside chunks; returns whether it had to.
+
+    The request has been executed, so an answer that can be read in one way only is passed on. RFC 9112,
+    6.3 says how; the pod's connection is not used again.
+    """
+    lengths = found.get(b"content-length", [])
+    is_chunked = b"transfer-encoding" in found
+    if not lengths or len(set(lengths)) > 1 or (len(lengths) == 1 and not is_chunked):
+        return False
+    head.raw = _LENGTH_LINE.sub(b"", head.raw)
+    if is_chunked:
+        del found[b"content-length"]
+    else:
+        found[b"content-length"] = lengths[:1]
+        head.raw = head.raw[:-2] + b"Content-Length: %b\r\n\r\n" % lengths[0]
+    return True
 
 
 def _check_target(head: Http1RequestHead) -> None:
@@ -324,8 +348,6 @@ def _request_framing(found: Found, minor: int) -> tuple[Framing, int]:
 
 def _response_framing(found: Found, status: int, method: bytes) -> tuple[Framing, int]:
     length = _length(found) if b"content-length" in found else None
-    if length is not None and b"transfer-encoding" in found:
-        raise HeadError("the response has both Transfer-Encoding and Content-Length", 502)
     if status < 200 or status in (204, 304) or method == b"HEAD":
         return Framing.NONE, 0
     if method == b"CONNECT" and status < 300:

@@ -8,6 +8,8 @@ nonsense, or speaks without being asked, is closed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 from typing import TYPE_CHECKING, Protocol, cast
 
 from elasti.resolver.proxy.http1.bodies import (
@@ -24,6 +26,7 @@ from elasti.resolver.proxy.http1.heads import (
     parse_response,
     refuse_or_wait,
 )
+from elasti.resolver.proxy.transport import READ_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,6 +89,7 @@ class PodConnection(asyncio.Protocol):
     __slots__ = (
         "_abandoned",
         "_body",
+        "_ended",
         "_made",
         "_method",
         "_paused",
@@ -111,7 +115,7 @@ class PodConnection(asyncio.Protocol):
         self._reusable = False
         self._pending = b""
         self._paused = False
-        self._made = self._abandoned = False
+        self._made = self._abandoned = self._ended = False
 
     @property
     def address(self) -> UpstreamAddress:
@@ -157,6 +161,8 @@ class PodConnection(asyncio.Protocol):
     def release(self) -> None:
         """Forget the exchange and go back to the pool."""
         self._sink = self._body = None
+        if self._ended:
+            return
         if self._paused:
             self.resume()
         self._pool.put(self)
@@ -219,6 +225,8 @@ class PodConnection(asyncio.Protocol):
         """The connection is gone: fine when idle or when the body ends with it."""
         if self._abandoned:
             return
+        if exc is not None and self._sink is not None:
+            self._read_rest()
         sink = self._sink
         if sink is not None:
             if exc is None and isinstance(self._body, CloseBodyReader):
@@ -239,6 +247,19 @@ class PodConnection(asyncio.Protocol):
             self._sink.pod_writable(writable=True)
 
     # the response
+
+    def _read_rest(self) -> None:
+        """Take the answer that a pod gave before it closed, of which a failed write told first.
+
+        So does a server that refuses an upload: what it wrote is in the socket, behind it a reset.
+        """
+        self._ended = True
+        sock = self.transport.get_extra_info("socket") if self.transport is not None else None
+        with contextlib.suppress(OSError):
+            while sock is not None and self._sink is not None:
+                if not (data := os.read(sock.fileno(), READ_SIZE)):
+                    return
+                self.data_received(data)
 
     def _unsolicited(self, data: bytes) -> None:
         """Keep the bytes of a pod that speaks first for `detach`; elsewhere close."""
