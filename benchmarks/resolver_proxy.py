@@ -29,6 +29,7 @@ from elasti.resolver.proxy.upstream.interface import (
     Refusal,
     RequestFacts,
     UpstreamAddress,
+    WaitingPage,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class OnePod:
         self.address = address
         self.asleep = asleep
         self.stepping_aside = False
+        self.page: WaitingPage | None = None
         self.statistics = TrafficStatistics()
         self.waiting: dict[HeldConnection, None] = {}
 

@@ -74,6 +74,7 @@ MATRIX: dict[str, tuple[list[str], JsonObject]] = {
     ),
     "default_triggers": (["--default-trigger=none"], {"defaultTriggers": []}),
     "shared_port": (["--shared-port"], {"sharedPort": {"enabled": True}}),
+    "waiting_page": (["--waiting-page"], {"waitingPage": {"enabled": True}}),
     "pull_secrets": (
         ["--image-pull-secret=one", "--image-pull-secret=two"],
         {"global": {"imagePullSecrets": [{"name": "one"}, "two"]}},

@@ -227,6 +227,7 @@ policyTypes: [Ingress]
 {{- if eq .program "resolver" -}}
   {{- $_ := set $settings "TMPDIR" "/run/elasti" -}}
   {{- if include "elasti.sharedPort" $root }}{{ $_ := set $settings "ELASTI_RESOLVER_PROXY_PORT" "8012" }}{{ end -}}
+  {{- if $root.Values.waitingPage.enabled }}{{ $_ := set $settings "ELASTI_WAITING_PAGE" "Auto" }}{{ end -}}
   {{- if ne $root.Values.global.kubernetesClusterDomain "cluster.local" -}}
     {{- $_ := set $settings "KUBERNETES_CLUSTER_DOMAIN" $root.Values.global.kubernetesClusterDomain -}}
   {{- end -}}

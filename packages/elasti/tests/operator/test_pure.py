@@ -440,7 +440,13 @@ def test_a_threshold_of_zero_is_warned_of(threshold, warned):
         given_triggers=(ScaleTrigger("pods", {"metric": "m", "threshold": threshold}),)
     )
     found = findings_of(
-        facts_of(es=es), problems=(), owner="", outdated=None, keep_awake="", shared_with=()
+        facts_of(es=es),
+        problems=(),
+        owner="",
+        outdated=None,
+        keep_awake="",
+        page="",
+        shared_with=(),
     )
     assert ("ThresholdZero" in {finding.reason for finding in found}) is warned
     assert not any(finding.refuses for finding in found)

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 from tests.operator.environment import NAMESPACE, Environment, FakeTrigger, Operator
 
+from elasti.api.defaults import MAX_PAGE_BYTES
 from elasti.api.names import WAKE_ANNOTATION
 from kubeloop.objects.times import format_time, unix_seconds
 from tests.waiting import eventually
@@ -258,3 +259,32 @@ async def test_a_new_leader_believes_no_status_of_triggers_that_were_changed(env
     env.change("elastiservices", spec={"triggers": [changed]})
     async with env.operator(former_at=former):
         assert await env.becomes("Engaging", within=2000.0) >= 895
+
+
+# A waiting page of the user's own
+
+
+async def test_a_waiting_page_that_cannot_be_shown_is_reported_until_it_can(env: Environment):
+    env.web(wake={"page": {"mode": "Auto", "template": {"configMap": {"name": "elasti-page"}}}})
+    async with env.operator():
+        await env.becomes("Proxy")
+        assert "PageInvalid" in [reason for reason, _ in env.recorder.told]
+        assert "there is no ConfigMap elasti-page; the built-in page" in ready(env)["message"]
+        assert ready(env)["status"] == "True", "it sleeps all the same"
+        meta = {"name": "elasti-page", "namespace": NAMESPACE}
+        page = {"metadata": meta, "data": {"index.html": "x" * (MAX_PAGE_BYTES + 1)}}
+        env.api.create("configmaps", page)
+        await eventually(lambda: "write at most 61440" in ready(env)["message"], timeout=600)
+        env.api.update("configmaps", {"metadata": meta, "data": {"index.html": "<h1>Shop</h1>"}})
+        await eventually(lambda: "page" not in ready(env)["message"], timeout=600)
+
+
+async def test_a_page_that_is_off_is_not_looked_for(env: Environment):
+    env.web(wake={"page": {"mode": "Off", "template": {"configMap": {"name": "other"}}}})
+    async with env.operator():
+        await env.becomes("Proxy")
+        assert "page" not in ready(env)["message"]
+
+
+def ready(env: Environment) -> dict[str, str]:
+    return next(entry for entry in env.status["conditions"] if entry["type"] == "Ready")

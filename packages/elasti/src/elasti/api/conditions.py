@@ -40,6 +40,7 @@ class Reason(enum.StrEnum):
     THRESHOLD_ZERO = "ThresholdZero"
     DEFINITION_OUTDATED = "DefinitionOutdated"
     KEEP_AWAKE_IGNORED = "KeepAwakeIgnored"
+    PAGE_INVALID = "PageInvalid"
     # TargetFound, ServiceFound
     FOUND = "Found"
     NOT_FOUND = "NotFound"

@@ -32,6 +32,9 @@ LAST_RESOLVER_PORT = 29999
 COLD_START_BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 """The buckets of a cold start's stages, some of which each program measures."""
 
+MAX_PAGE_BYTES = 60 * 1024
+"""How large a waiting page of a user's own may be: it is kept for every browser that is slow to read."""
+
 TRIGGER_VALUE_METRIC = "elasti_trigger_value"
 """Where the operator shows what triggers show now; `elasti describe` reads it."""
 

@@ -6,13 +6,15 @@ annotations: the CRD is generated from them, and decoding checks them again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
 
 from elasti.api.conditions import WakeCause
-from elasti.api.defaults import COOLDOWN
+from elasti.api.defaults import COOLDOWN, MAX_PAGE_BYTES
+from elasti.api.names import PAGE_CONFIG_MAP
 from elasti.triggers.registry import Role, trigger_types
 from kubeloop.objects.meta import ObjectMeta
 
@@ -144,6 +146,65 @@ class ProbeResponse(msgspec.Struct, rename="camel", frozen=True, omit_defaults=T
     response: LocalResponse = LocalResponse()
 
 
+class PageConfigMap(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """A page in a ConfigMap of the same namespace."""
+
+    name: Annotated[
+        ObjectName,
+        Meta(description="Its name. Others than elasti-page need a Role for the resolver: get it."),
+    ] = PAGE_CONFIG_MAP
+    key: Annotated[
+        str, Meta(min_length=1, max_length=253, description="The key that has the HTML.")
+    ] = "index.html"
+
+    def text_in(self, data: Mapping[str, str] | None) -> str:
+        """Return the HTML in a ConfigMap's data. Raises ValueError, with what to do, where there is none."""
+        text = (data or {}).get(self.key, "")
+        if not text.strip():
+            raise ValueError(f"ConfigMap {self.name} has nothing under the key {self.key}")
+        if (size := len(text.encode())) > MAX_PAGE_BYTES:
+            raise ValueError(
+                f"ConfigMap {self.name} has {size} bytes under {self.key}; write at most {MAX_PAGE_BYTES}"
+            )
+        return text
+
+
+class PageTemplate(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """Where HTML of your own is."""
+
+    config_map: PageConfigMap = PageConfigMap()
+
+
+class PageSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
+    """The page that a browser shows while the target wakes."""
+
+    mode: Annotated[
+        Literal["Off", "Auto"] | None,
+        Meta(
+            description="Auto: a top-level navigation of a browser gets the page; every other request is"
+            " held. Left out: as the installation says, which is Off unless it was changed."
+        ),
+    ] = None
+    after: Annotated[
+        str,
+        Meta(
+            max_length=16,
+            pattern=r"^([0-9]+(ms|s|m))+\Z",
+            extra_json_schema={"pattern": "^([0-9]+(ms|s|m))+$"},
+            description="How long a navigation is held first, such as 3s: a faster wake shows no page.",
+        ),
+    ] = "3s"
+    title: Annotated[
+        str, Meta(max_length=100, description="What people call it; the Service's name by default.")
+    ] = ""
+    status: Annotated[Literal[200, 202, 503], Meta(description="The page's HTTP status.")] = 503
+    require_click: Annotated[
+        bool,
+        Meta(description="A navigation does not wake the target: the page has a button that does."),
+    ] = False
+    template: PageTemplate | None = None
+
+
 class WakeSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
     """How connections are held while the target wakes."""
 
@@ -170,6 +231,7 @@ class WakeSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, 
             " slept. A target with spec.autoscaler always wakes with the minimum."
         ),
     ] = "Minimum"
+    page: PageSpec = PageSpec()
 
 
 class ElastiServiceSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):

@@ -10,6 +10,7 @@ from elasti.api.names import (
     GROUP,
     KUBELET_ACCOUNT,
     LEASE_NAME,
+    PAGE_CONFIG_MAP,
     PLURAL,
     QUARANTINE_CONFIG_MAP,
 )
@@ -49,6 +50,9 @@ NAMESPACED_RULES = (
     # A Role may grant it for the namespace that it is in.
     PolicyRule("", ("namespaces",), ("get",), "do not wait where a namespace goes"),
     PolicyRule("", ("events",), ("create", "patch"), "tell people"),
+    PolicyRule(
+        "", ("configmaps",), ("get",), "say that a waiting page is missing", (PAGE_CONFIG_MAP,)
+    ),
 )
 """In every watched namespace, or in the whole cluster."""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import structlog
 
-from elasti.api.types import WakeSpec
+from elasti.api.types import PageSpec, WakeSpec
 from elasti.api.wire import RESOLVER_AUDIENCE
 from elasti.authn.authenticator import CallerAuthenticator, authenticator_for
 from elasti.resolver.admin import AdminServer
@@ -32,6 +32,7 @@ from elasti.resolver.readiness.checks import NetworkChecks
 from elasti.resolver.readiness.pods import KubePods
 from elasti.resolver.services.cache_check import CacheCheck
 from elasti.resolver.services.operators import OperatorClient, OperatorReplicas
+from elasti.resolver.services.page import PageSource
 from elasti.resolver.services.registry import ServiceRegistry
 from elasti.resolver.services.service import ServiceDeps
 from elasti.resolver.services.wake import WakeAnnotation
@@ -80,7 +81,9 @@ class Worker:
             token_file=settings.operator_token_file,
         )
         claims = PortClaims(settle=settings.engage_settle)
+        self._pages = PageSource(client)
         self._deps = ServiceDeps(
+            pages=self._pages,
             checks=NetworkChecks(),
             pods=KubePods(client),
             operator=self.operator,
@@ -196,6 +199,7 @@ class Worker:
         self.shared.close()
         self.shared.break_all()
         await self.registry.aclose()
+        await self._pages.aclose()
         await self.path.aclose()
 
     def _object_name(self, key: ServiceKey) -> str | None:
@@ -223,7 +227,9 @@ def _limits(settings: ResolverSettings) -> Limits:
 def _wake_bounds(settings: ResolverSettings) -> WakeSpec:
     """Return the bounds that the installation sets on what an ElastiService may ask for."""
     return WakeSpec(
-        timeout_seconds=settings.hold_timeout or 86400, max_held=settings.max_held or 1_000_000
+        timeout_seconds=settings.hold_timeout or 86400,
+        max_held=settings.max_held or 1_000_000,
+        page=PageSpec(mode=settings.waiting_page),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from elasti.api.names import GROUP, PLURAL
+from elasti.api.names import GROUP, PAGE_CONFIG_MAP, PLURAL
 from elasti.api.rbac import PolicyRule
 
 _FOLLOW = ("list", "watch")
@@ -15,6 +15,8 @@ NAMESPACED_RULES = (
         "discovery.k8s.io", ("endpointslices",), _FOLLOW, "pods, and its own place in rotations"
     ),
     PolicyRule("", ("pods",), ("get",), "the probes of a pod that starts"),
+    # By its name only: what an ElastiService names is shown to every visitor of its Service.
+    PolicyRule("", ("configmaps",), ("get",), "a waiting page of a user's own", (PAGE_CONFIG_MAP,)),
 )
 """In every watched namespace, or in the whole cluster."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from elasti.api.defaults import (
     ENGAGE_SETTLE,
@@ -35,6 +35,7 @@ class ResolverSettings(AuthnSettings):
     engage_settle: how long after it left every slice traffic may still come; as the operator's.
     drain_timeout: after it, a draining resolver gives up on connections that do not end.
     pod_address: how slices name this resolver. watch_namespaces: empty for the whole cluster.
+    waiting_page: what `wake.page.mode` is where an ElastiService leaves it out.
     """
 
     operator_namespace: str = NAMESPACE
@@ -53,6 +54,7 @@ class ResolverSettings(AuthnSettings):
 
     hold_timeout: int | None = None
     max_held: int | None = None
+    waiting_page: Literal["Off", "Auto"] = "Off"
     idle_per_pod: int = 100
     engage_settle: float = ENGAGE_SETTLE
     drain_timeout: float = 600.0
@@ -91,6 +93,12 @@ def _parse_shared_port(text: str) -> int:
     return 0 if text == "0" else parse_port(text)
 
 
+def _parse_page_mode(text: str) -> str:
+    if text not in ("Off", "Auto"):
+        raise ValueError(f"{text!r} is neither 'Off' nor 'Auto'")
+    return text
+
+
 VARIABLES: Variables = {
     "ELASTI_OPERATOR_NAMESPACE": ("operator_namespace", str),
     "ELASTI_OPERATOR_SERVICE_NAME": ("operator_service", str),
@@ -107,6 +115,7 @@ VARIABLES: Variables = {
     "HEADER_FOR_HOST": ("header_for_host", str),
     "REQ_TIMEOUT": ("hold_timeout", _whole_seconds),
     "QUEUE_SIZE": ("max_held", parse_count),
+    "ELASTI_WAITING_PAGE": ("waiting_page", _parse_page_mode),
     "MAX_IDLE_PROXY_CONNS_PER_HOST": ("idle_per_pod", parse_count),
     "ELASTI_ENGAGE_SETTLE": ("engage_settle", parse_seconds),
     "ELASTI_DRAIN_TIMEOUT": ("drain_timeout", parse_seconds),

@@ -11,6 +11,7 @@ from elasti.resolver.proxy.upstream.interface import (
     Refusal,
     RequestFacts,
     UpstreamAddress,
+    WaitingPage,
 )
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ class MemoryUpstream:
         self.arrivals = 0
         self.refusals: list[UpstreamAddress] = []
         self.stepping_aside = False
+        self.page: WaitingPage | None = None
         self.statistics = TrafficStatistics()
         self.rule: Callable[[RequestFacts], LocalAnswer | None] = lambda _: None
 

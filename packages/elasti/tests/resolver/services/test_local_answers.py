@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from elasti.api.types import ProbeResponse
+from elasti.resolver.proxy.upstream.interface import LocalAnswer
 from elasti.resolver.services.local_answers import LocalAnswerRules
 
 
@@ -92,8 +93,8 @@ def test_the_first_rule_that_matches_answers():
         {"path": {"value": "/a"}, "response": {"status": 204}},
         {"path": {"value": "/"}, "response": {"status": 503, "body": "asleep"}},
     )
-    assert found.answer(Asked("/a")) == (204, b"")
-    assert found.answer(Asked("/b")) == (503, b"asleep")
+    assert found.answer(Asked("/a")) == LocalAnswer(204)
+    assert found.answer(Asked("/b")) == LocalAnswer(503, b"asleep")
 
 
 def test_without_rules_nothing_is_answered():

@@ -258,6 +258,8 @@ def _settings(program: Program, choices: Choices) -> dict[str, str]:
         settings["TMPDIR"] = SCRATCH
         if choices.shared_port:
             settings["ELASTI_RESOLVER_PROXY_PORT"] = str(RESOLVER_SHARED_PORT)
+        if choices.waiting_page:
+            settings["ELASTI_WAITING_PAGE"] = "Auto"
         if choices.operator_url:
             settings["ELASTI_OPERATOR_URL"] = choices.operator_url
     if choices.watch_namespaces:

@@ -86,6 +86,7 @@ class Choices:
     shared_port: whether the resolvers listen on the port that finds Services by the Host header.
     kubelet_stats: whether the operator reads kubelets, never where it is namespaced. kubelet_insecure_tls: also
     those whose certificate is not the cluster's. default_triggers: of ElastiServices that leave theirs out.
+    waiting_page: whether browsers get a page where an ElastiService does not say.
     egress_policies: whether policies say what the programs may call; egress_ports: more ports outside of pods.
     operator_url: where a cluster has no DNS; api_ports: the API server's. Both are read from the cluster.
     """
@@ -103,6 +104,7 @@ class Choices:
     kubelet_stats: bool = True
     kubelet_insecure_tls: bool = False
     default_triggers: tuple[str, ...] = (_NETWORK,)
+    waiting_page: bool = False
     variables: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     secret_variables: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     resources: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
@@ -199,6 +201,7 @@ class InstallOptions(TypedDict, total=False):
     kubelet_stats: bool
     kubelet_insecure_tls: bool
     default_triggers: tuple[str, ...]
+    waiting_page: bool
     variables: dict[str, dict[str, str]]
     secret_variables: dict[str, dict[str, str]]
     resources: dict[str, dict[str, str]]

@@ -82,8 +82,8 @@ def written(options: InstallOptions) -> list[str]:
             found.append("{} {}-{}@{}".format(flag, *value))
         elif name == "affinity":
             found.append(f"{flag} (as it is)")
-        elif name == "shared_port":
-            found.append(flag if value else "--no-shared-port")
+        elif name in ("shared_port", "waiting_page"):
+            found.append(flag if value else flag.replace("--", "--no-"))
         elif isinstance(value, bool):
             found.append(flag)
         elif isinstance(value, tuple):
@@ -306,6 +306,13 @@ _OPTIONS = (
         "TYPE",
         "The trigger of ElastiServices that leave theirs out; may be repeated, or `none`. It is `network`"
         " unless an earlier installation or KubeElasti is, or was, in the cluster.",
+    ),
+    _option(
+        "waiting_page",
+        flag="--waiting-page/--no-waiting-page",
+        default=None,
+        help="Browsers get a page while a target wakes, where its ElastiService does not say"
+        " (wake.page.mode). Off by default.",
     ),
     _repeated(
         "variables",

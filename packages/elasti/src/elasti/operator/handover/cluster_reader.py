@@ -3,7 +3,7 @@
 It reads mostly from caches, and changes nothing. Two things are asked of the server
 itself, and only where a decision depends on them: the public Service's own slices, with the pods
 that they name, which alone tell whether traffic can go to pods, and a slice of KubeElasti's that
-carries no label.
+carries no label. And a waiting page of the user's own, where there is one: ConfigMaps are not watched.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
-from elasti.api.names import MANAGED_BY, private_service_name
+from elasti.api.names import MANAGED_BY, PAGE_CONFIG_MAP, private_service_name
 from elasti.api.types import CapacityStatus
 from elasti.operator.handover.children import FAMILIES, families, slice_names
 from elasti.operator.handover.machine import State
@@ -47,6 +47,7 @@ class ClusterReader:
         self._caches = deps.caches
         self._targets = targets
         self._slices = deps.client.resource(SLICES, EndpointSlice)
+        self._config_maps = deps.client.resource("v1/configmaps")
         self._pod_liveness = PodLiveness(deps.client)
 
     async def read(
@@ -212,6 +213,7 @@ class ClusterReader:
 
     async def _with_findings(self, found: ClusterSnapshot, state: ServiceState) -> ClusterSnapshot:
         warnings: tuple[Finding, ...] = ()
+        page = await self._page_complaint(found)
         if found.service is not None:
             with contextlib.suppress(KubeError):
                 warnings = await self._deps.autoscalers.warnings(found.namespace, found.es.spec)
@@ -227,6 +229,7 @@ class ClusterReader:
             keep_awake=keep_awake_complaint(
                 found.es.metadata.annotations, state, self._deps.wall()
             ),
+            page=page,
         )
         return dataclasses.replace(
             found,
@@ -236,6 +239,29 @@ class ClusterReader:
             owned=owner is None or _is_of(owner, found.es),
             findings=(*findings, *warnings),
         )
+
+    async def _page_complaint(self, found: ClusterSnapshot) -> str:
+        """Return why a waiting page of the user's own cannot be shown; empty where it can, or there is none."""
+        page = found.es.spec.wake.page
+        if page.mode == "Off" or page.template is None:
+            return ""
+        place = page.template.config_map
+        remedy = "the built-in page is shown instead"
+        try:
+            config_map = await self._config_maps.get(place.name, namespace=found.namespace)
+            place.text_in(config_map.get("data"))
+        except ValueError as error:
+            return f"{error}; {remedy}"
+        except NotFound:
+            return f"there is no ConfigMap {place.name}; {remedy}"
+        except Forbidden:
+            return (
+                f"ConfigMap {place.name} may not be read; name it {PAGE_CONFIG_MAP}, or let the accounts of"
+                f" operator and resolver get it; {remedy}"
+            )
+        except KubeError:
+            return ""  # no hand-over waits for a page
+        return ""
 
     def _services_on_same_pods(self, found: ClusterSnapshot) -> list[str]:
         if found.target is None:

@@ -65,11 +65,12 @@ def findings_of(
     outdated: Finding | None,
     shared_with: Sequence[str],
     keep_awake: str,
+    page: str,
 ) -> tuple[Finding, ...]:
     """Return what is wrong with an ElastiService and what it names, refusals and warnings.
 
     `owner` is the ElastiService that owns its Service, where that is another; `keep_awake` says why the
-    time to keep it awake until has no effect.
+    time to keep it awake until has no effect; `page` why a waiting page of its own cannot be shown.
     """
     es, found = snapshot.es, []
     if problems:
@@ -86,6 +87,8 @@ def findings_of(
         found.append(outdated)
     if keep_awake:
         found.append(Finding(Reason.KEEP_AWAKE_IGNORED, keep_awake, refuses=False))
+    if page:
+        found.append(Finding(Reason.PAGE_INVALID, page, refuses=False))
     found += _threshold_findings(es)
     if snapshot.service is None:
         return tuple(found)

@@ -15,7 +15,7 @@ from kubeloop.metrics.text import Histogram
 ANSWER_BOUNDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 HOLD_BOUNDS = (0.1, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 # What became of a held connection, where it is no HTTP status.
-SERVED_TCP, REFUSED_TCP, LEFT = "tcp", "refused", "left"
+SERVED_TCP, REFUSED_TCP, LEFT, SHOWN_PAGE = "tcp", "refused", "left", "page"
 
 Kind = TypeVar("Kind")
 

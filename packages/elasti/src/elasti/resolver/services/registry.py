@@ -255,6 +255,7 @@ class ServiceRegistry:
             wake,
             timeout_seconds=min(wake.timeout_seconds, bounds.timeout_seconds),
             max_held=max(most // self._workers, 1),
+            page=msgspec.structs.replace(wake.page, mode=wake.page.mode or bounds.page.mode),
         )
 
     def _remove(self, key: ServiceKey) -> None:

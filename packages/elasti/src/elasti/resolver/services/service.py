@@ -32,6 +32,7 @@ from elasti.resolver.proxy.upstream.interface import LocalAnswer, Refusal
 from elasti.resolver.readiness.prober import MOST_AT_ONCE, PodReader, Prober, ProbeTarget
 from elasti.resolver.services.hold import Hold, HoldCapacity
 from elasti.resolver.services.local_answers import LocalAnswerRules
+from elasti.resolver.services.page import PageSource, PortPage
 from elasti.resolver.services.wake import DurableWakeRequest, WakeClient, WakeLoop
 from kubeloop.aio.tasks import finish
 
@@ -61,7 +62,8 @@ _log = structlog.get_logger(__name__)
 class ServiceDeps:
     """What services need of the world; and whether this worker is `leaving` it.
 
-    `cold_starts`: how long the stages of cold starts took, of all Services together.
+    `cold_starts`: how long the stages of cold starts took, of all Services together. `pages`: without it
+    waiting pages are the built-in one.
     """
 
     checks: PodChecks
@@ -69,6 +71,7 @@ class ServiceDeps:
     operator: WakeClient
     durable: DurableWakeRequest
     leaving: bool = False
+    pages: PageSource | None = None
     cold_starts: LatencyHistograms[str] = dataclasses.field(
         default_factory=lambda: LatencyHistograms(COLD_START_BOUNDS)
     )
@@ -238,6 +241,7 @@ class WakeablePort:
         self._refused: dict[UpstreamAddress, asyncio.TimerHandle] = {}
         self._turn = 0
         self._unserved = False
+        self._page = PortPage(service, self, deps.pages)
         # Whether pods were listed when last looked at: the first one ends the wait for the scheduler.
         self._awaited = True
         self._closed = False
@@ -292,6 +296,16 @@ class WakeablePort:
         # Also while pods serve: a health check that were passed on then would be use, and the
         # workload would never sleep.
         return self._service.rules.answer(request)
+
+    @property
+    def page(self) -> PortPage | None:
+        """What browsers are shown while they wait; None where they wait as all others."""
+        return self._page if self._service.wake.page.mode == "Auto" else None
+
+    @property
+    def listed(self) -> Mapping[UpstreamAddress, ListedEndpoint]:
+        """The pods that have an address."""
+        return self._endpoints
 
     def arrived(self, now: float) -> None:
         """Note that the Service is in use."""

@@ -86,6 +86,10 @@ class WakeLoop:
         self._note_asked = asked
         # When an operator last answered, for the connections that wait now.
         self.answered_at: float | None = None
+        # When one last did, for whatever connections.
+        self.last_answer: float | None = None
+        # Since when no operator could act, or none was to be reached.
+        self.unavailable_since: float | None = None
         self._again = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._durable_at: float | None = None
@@ -126,7 +130,7 @@ class WakeLoop:
         answered, failed = _AFTER_ANSWER.start(), _AFTER_FAILURE.start()
         loop = asyncio.get_running_loop()
         first = loop.time()
-        self.answered_at = None
+        self.answered_at = self.unavailable_since = None
         while count := self._waiting():
             self._again.clear()
             began = asyncio.get_running_loop().time()
@@ -137,6 +141,7 @@ class WakeLoop:
                 is_answered = False
             if is_answered:
                 failed.reset()
+                self.last_answer = loop.time()
                 if self.answered_at is None and self._note_asked is not None:
                     self._note_asked(loop.time() - first)
                 self.answered_at = self.answered_at or loop.time()
@@ -148,11 +153,19 @@ class WakeLoop:
             outcome = await self._operator.wake(self._key, count=count, client=self._client())
         except OperatorUnreachable as error:
             _log.warning("operator unreachable", service=str(self._key), error=str(error))
+            self._note_unavailable()
             await self._make_durable()
             return False
         if outcome is WakeOutcome.UNAVAILABLE:
+            self._note_unavailable()
             await self._make_durable()
+        else:
+            self.unavailable_since = None
         return True
+
+    def _note_unavailable(self) -> None:
+        if self.unavailable_since is None:
+            self.unavailable_since = asyncio.get_running_loop().time()
 
     async def _pause(self, pause: float, began: float) -> None:
         """Wait for the pause to end, or to be ended; never ask in quick succession."""

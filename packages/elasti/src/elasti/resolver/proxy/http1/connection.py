@@ -106,7 +106,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
         if self._head is None:
             # Requests that were sent before may wait for a client that is slow to read.
             return self._write_paused and self._buffer != b""
-        if self._body is not None:
+        if self._body is not None or self._watched is not None:
             return False
         if self._head.minor and not self._answered:
             self._write(_POKE)
@@ -168,6 +168,9 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
             self._stop_when_full()
         elif head.end < len(data):
             self._keep_pipelined(data[head.end :])
+        if head.watches and (page := upstream.page) is not None:
+            self._watch(page)
+            return
         address = upstream.pick()
         if address is None:
             self._wait(first=False)
@@ -320,7 +323,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
         self._head = self._wire = None
         self.handler.statistics.active -= 1
         if self.held_since is not None or self._tries:
-            self.held_since, self._tries = None, 0
+            self.held_since, self._tries, self._waiting_page = None, 0, None
         self._tick = self.handler.sweeper.tick
         if self._finished or self._body is not None:
             self._close(linger=self._body is not None)
@@ -338,7 +341,12 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
         """Act where a deadline has passed."""
         limits, age = self.handler.limits, tick - self._tick
         if self._head is not None:
-            if not self.gave_up_search(tick):
+            page = self._waiting_page
+            if self._watched is not None and not self._write_paused:
+                self._sweep_watch(age)
+            elif page is not None and self._waiting and self._held_longer(page.after):
+                self._show_page(page)
+            elif not self.gave_up_search(tick):
                 self._sweep_exchange(age)
         elif self._lingering:
             if age > limits.linger:
@@ -351,6 +359,9 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
                 self._refuse(408, "the request's head did not come in time", retry=False)
         elif age > (limits.idle if self._used else limits.first_byte):
             self._close(linger=False)
+
+    def _held_longer(self, seconds: float) -> bool:
+        return self.held_since is not None and self.handler.now() - self.held_since >= seconds
 
     def _sweep_exchange(self, age: int) -> None:
         limits, transport = self.handler.limits, self._transport

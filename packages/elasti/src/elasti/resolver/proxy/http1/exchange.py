@@ -4,6 +4,10 @@ Nothing is sent twice: a request that reached a pod is repeated only when nothin
 seen, its method is idempotent, and all of it is still here. A response goes to the client as it comes;
 one that breaks off makes the client's connection break off, too.
 
+A navigation of a browser that waits for long gets the waiting page, and was never sent to a pod. The page
+then asks with a field of its own how far the wake-up is: that request waits in the queue like any other, and
+its answer is a line for each stage.
+
 `ClientConnection` (connection.py) inherits from it: the two are one object, since a request that finds a
 kept connection to a pod should allocate nothing but its head.
 """
@@ -14,9 +18,15 @@ import abc
 from typing import TYPE_CHECKING, ClassVar
 
 from elasti.resolver.proxy.http1.heads import Framing, Http1RequestHead, Http1ResponseHead
-from elasti.resolver.proxy.http1.writer import HeadForwarder, refusal_response, response_head
+from elasti.resolver.proxy.http1.writer import (
+    HeadForwarder,
+    plain_response,
+    refusal_response,
+    response_head,
+)
+from elasti.resolver.proxy.statistics import SHOWN_PAGE
 from elasti.resolver.proxy.transport import tunnel
-from elasti.resolver.proxy.upstream.interface import Refusal, UpstreamAddress
+from elasti.resolver.proxy.upstream.interface import Refusal, Stage, UpstreamAddress, WaitingPage
 from elasti.resolver.proxy.upstream.search import UpstreamSearch
 from kubeloop.aio.relay import end_writing, reset
 
@@ -34,6 +44,14 @@ _IDEMPOTENT = frozenset((b"GET", b"HEAD", b"OPTIONS", b"PUT", b"DELETE", b"TRACE
 _MAX_REPEATS = 2
 # Why the client is not read: its pod is slow, or enough of its bytes wait here.
 POD_SLOW, FULL = 1, 2
+# Proxies end responses that are silent for a minute.
+_HEARTBEAT = 15
+_STAGES = {Refusal.OVERFLOW: Stage.BUSY, Refusal.TIMEOUT: Stage.FAILED}
+# Ends with the connection. No proxy may keep a line back to have more of them.
+_STREAM_HEAD = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\nCache-Control: no-store, no-transform\r\n"
+    b"X-Accel-Buffering: no\r\nX-Elasti-State: waiting\r\nConnection: close\r\n\r\n"
+)
 
 
 class Http1Exchange(UpstreamSearch):
@@ -56,6 +74,8 @@ class Http1Exchange(UpstreamSearch):
         "_tick",
         "_transport",
         "_used",
+        "_waiting_page",
+        "_watched",
         "_wire",
         "_write",
         "_write_paused",
@@ -89,6 +109,9 @@ class Http1Exchange(UpstreamSearch):
         self._lingering = False
         self._pauses = 0
         self._tick = handler.sweeper.tick
+        # The page that the running request gets if it waits too long; the last line that an open page got.
+        self._waiting_page: WaitingPage | None = None
+        self._watched: bytes | None = None
 
     @abc.abstractmethod
     def sweep(self, tick: int) -> None:
@@ -118,7 +141,81 @@ class Http1Exchange(UpstreamSearch):
 
     def refuse(self, refusal: Refusal) -> None:
         """Answer the client with the reason, and when to come back."""
-        self._refuse(refusal.status, refusal.message, retry=True)
+        if self._watched is not None:
+            self._end_watch(_STAGES.get(refusal, Stage.READY))
+        elif refusal is Refusal.OVERFLOW and self._waiting_page is not None:
+            self._show_page(self._waiting_page)
+        else:
+            self._refuse(refusal.status, refusal.message, retry=True)
+
+    def admit(self, address: UpstreamAddress) -> None:
+        """A pod answers: go there, or let an open page do so."""
+        if self._watched is None:
+            super().admit(address)
+        elif self._waiting:
+            self._ends_waiting()
+            self._end_watch(Stage.READY)
+
+    def _wait(self, *, first: bool) -> None:
+        # What a pod may have seen gets an answer of a pod, or an error.
+        page, head = self.handler.upstream.page, self._head
+        may_be_shown = page is not None and self._watched is None and not self._repeats
+        if may_be_shown and page is not None and head is not None and page.offers(head):
+            self._waiting_page = page
+            if not page.after:
+                self._show_page(page)
+                return
+        super()._wait(first=first)
+
+    def _show_page(self, page: WaitingPage) -> None:
+        """Answer with the page; the request was sent to no pod, and will not be."""
+        head, handler = self._head, self.handler
+        assert head is not None
+        # Before it leaves the queue: a page that nothing waits for would say that it is asleep.
+        answer = page.answer()
+        self.leave_queue()
+        self.has_memory_for(len(self._buffer))
+        keeps = head.keep_alive and head.minor and not handler.upstream.stepping_aside
+        # No browser pipelines, and a thousand pages must not be written in one go.
+        if self._eof or self._buffer or not keeps:
+            self._finished = True
+        wire = plain_response(
+            answer.status, answer.body, close=self._finished, head_only=False, fields=answer.fields
+        )
+        handler.statistics.sent += len(wire)
+        handler.statistics.answers[answer.status // 100].add(handler.now() - self._began)
+        handler.statistics.holds[SHOWN_PAGE].add(self.held_for)
+        self._write(wire)
+        self._done()
+
+    def _watch(self, page: WaitingPage) -> None:
+        """Tell an open page how far the wake-up is; it waits as the navigation would."""
+        self._answered = self._finished = True
+        self._watched = b""
+        self._count(200)
+        self._write(_STREAM_HEAD)
+        self._wait(first=False)
+        if self._watched is not None:
+            # Now that it waits: before, nothing may have.
+            self._watched = page.line()
+            self._write(self._watched)
+
+    def _sweep_watch(self, age: int) -> None:
+        upstream = self.handler.upstream
+        if upstream.stepping_aside or upstream.page is None:
+            # It asks again, and finds a pod or another resolver.
+            self._end_watch(None)
+        elif (line := upstream.page.line()) != self._watched or age >= _HEARTBEAT:
+            self._write(b"\n" if line == self._watched else line)
+            self._watched, self._tick = line, self.handler.sweeper.tick
+
+    def _end_watch(self, stage: Stage | None) -> None:
+        page = self.handler.upstream.page
+        if page is not None and stage is not None:
+            self._write(page.line(stage))
+        self._watched = None
+        self.leave_queue()
+        self._done()
 
     def kept(self) -> int:
         """Return how much of the request, and of what was pipelined behind it, is kept."""

@@ -33,13 +33,13 @@ _RESPONSE = re.compile(
 _MATTERS = re.compile(
     rb"\r\n(?=[cCtTuUeEhHkKpPxXfF])(?i:(content-length|transfer-encoding|connection|upgrade|expect"
     rb"|host|te|trailer|keep-alive|proxy-connection|x[-_]forwarded[-_](?:for|proto|host)"
-    rb"|forwarded)):[ \t]*([^\r]*)"
+    rb"|forwarded|x-elasti-wait)):[ \t]*([^\r]*)"
 )
 # A field that decides nothing; the look at the first letter keeps common lines from trying every name.
 _IDLE_KEEP_ALIVE = rb"|[Cc]onnection: ?[Kk]eep-[Aa]live\r\n"
 _BORING_IN_REQUEST = (
     rb"(?:(?![cCtTuUeEhHkKpPxXfF](?i:ontent-length|ransfer-encoding|onnection|pgrade|xpect|ost|e"
-    rb"|eep-alive|roxy-connection|[-_]forwarded[-_](?:for|proto|host)|orwarded):)"
+    rb"|eep-alive|roxy-connection|[-_]forwarded[-_](?:for|proto|host)|orwarded|-elasti-wait):)"
     + _TOKEN + rb":[\t\x20-\x7e\x80-\xff]*+\r\n" + _IDLE_KEEP_ALIVE + rb")*+"
 )  # fmt: skip
 _BORING_IN_RESPONSE = (
@@ -108,12 +108,12 @@ class Http1RequestHead:
     """A request up to and with its empty line; `end` is where the body starts in the bytes read.
 
     `edited` tells that fields must be dropped on the way to a pod; `Connection: keep-alive` alone
-    says to the pod what it says to us and may stay.
+    says to the pod what it says to us and may stay. `watches`: a waiting page asks how far the wake-up is.
     """
 
     __slots__ = (
         "connection", "edited", "end", "expects_continue", "forwarded", "framing", "host",
-        "keep_alive", "length", "method", "minor", "raw", "target", "upgrade",
+        "keep_alive", "length", "method", "minor", "raw", "target", "upgrade", "watches",
     )  # fmt: skip
 
     def __init__(self, match: re.Match[bytes]) -> None:
@@ -125,7 +125,7 @@ class Http1RequestHead:
         self.upgrade: bytes | None = None
         self.connection = self.forwarded = _NO_TOKENS
         self.keep_alive = True
-        self.expects_continue = self.edited = False
+        self.expects_continue = self.edited = self.watches = False
 
     def field(self, name: bytes) -> bytes | None:
         """Return a field's value by its lower-case name, None where it is absent; not for the hot path."""
@@ -142,7 +142,7 @@ class PlainRequestHead(Http1RequestHead):
     upgrade = None
     connection = forwarded = _NO_TOKENS
     keep_alive = True
-    expects_continue = edited = False
+    expects_continue = edited = watches = False
 
     def __init__(self, match: re.Match[bytes]) -> None:  # the rest is the class's
         self.raw, self.method, self.target, self.host = match.group(0, 1, 2, 3)
@@ -249,6 +249,7 @@ def _read_request(head: Http1RequestHead, found: Found) -> None:
     head.expects_continue = b"expect" in found and _expects_continue(found)
     head.edited = _edited(head.connection, found)
     head.forwarded = _FORWARDED.intersection(found)
+    head.watches = b"x-elasti-wait" in found and head.method == b"GET"
     if head.target[0] != _SLASH:
         _check_target(head)
 

@@ -140,11 +140,14 @@ def content_type(body: bytes) -> bytes:
     return b"application/json" if body[:1] in (b"{", b"[") else b"text/plain"
 
 
-def plain_response(status: int, body: bytes, *, close: bool, head_only: bool) -> bytes:
-    """Return a whole response with a body as given."""
+def plain_response(
+    status: int, body: bytes, *, close: bool, head_only: bool, fields: bytes = b""
+) -> bytes:
+    """Return a whole response with a body as given; `fields` say of what type it is, and more."""
     connection = b"Connection: close\r\n" if close else b""
     first = f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\n".encode()
     if status in (http.HTTPStatus.NO_CONTENT, http.HTTPStatus.NOT_MODIFIED):
         return first + connection + b"\r\n"
-    fields = b"Content-Type: %b\r\nContent-Length: %d\r\n" % (content_type(body), len(body))
+    fields = fields or b"Content-Type: %b\r\n" % content_type(body)
+    fields += b"Content-Length: %d\r\n" % len(body)
     return first + fields + connection + b"\r\n" + (b"" if head_only else body)

@@ -66,10 +66,41 @@ class RequestFacts(Protocol):
 
 
 class LocalAnswer(NamedTuple):
-    """A response that needs no pod."""
+    """A response that needs no pod; `fields` are whole lines, in the place of a guessed content type."""
 
     status: int
     body: bytes = b""
+    fields: bytes = b""
+
+
+class Stage(enum.StrEnum):
+    """How far a wake-up is, as a page shows it."""
+
+    ASLEEP = "asleep"
+    ASKED = "asked"
+    PLACED = "placed"
+    STARTING = "starting"
+    READY = "ready"
+    FAILED = "failed"
+    # Too many wait already.
+    BUSY = "busy"
+
+
+class WaitingPage(Protocol):
+    """What a person sees while a pod starts."""
+
+    @property
+    def after(self) -> float:
+        """How many seconds a navigation is held before it gets the page; 0 for no hold at all."""
+
+    def offers(self, request: RequestFacts) -> bool:
+        """Whether a request may get the page: a top-level navigation of a browser, and nothing else."""
+
+    def answer(self) -> LocalAnswer:
+        """Return the page."""
+
+    def line(self, stage: Stage | None = None) -> bytes:
+        """Return a line for an open page: this stage, or the present one."""
 
 
 class HeldConnection(Protocol):
@@ -121,6 +152,10 @@ class Upstream(Protocol):
 
     def answer_locally(self, request: RequestFacts) -> LocalAnswer | None:
         """Return the response to a request that must not wake the workload; None for all others."""
+
+    @property
+    def page(self) -> WaitingPage | None:
+        """What browsers are shown while they wait; None where they wait as all others."""
 
     def arrived(self, now: float) -> None:
         """A request or connection came that counts as use, at this time of the loop."""
