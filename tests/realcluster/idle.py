@@ -73,10 +73,9 @@ async def idle_servers(trial: NodeTrial) -> None:
     servers = _servers()
     for server in servers:
         await there(trial, server)
-    for server in servers:
-        trial.notes.append(
-            f"{server.name} slept by itself after {await _asleep(trial, server):.0f} s"
-        )
+    slept = await asyncio.gather(*(_asleep(trial, server) for server in servers))
+    for server, seconds in zip(servers, slept, strict=True):
+        trial.notes.append(f"{server.name} slept {seconds:.0f} s after all three were there")
     for server in servers:
         said = await client(trial, server.ask)
         assert "42" in said or "hello" in said, (server.name, said)

@@ -40,6 +40,7 @@ NAMESPACED_RULES = (
     PolicyRule(
         "discovery.k8s.io", ("endpointslices/restricted",), ("create",), "OpenShift asks for it"
     ),
+    PolicyRule("metrics.k8s.io", ("pods",), ("list",), "how much CPU pods use"),
     PolicyRule("apps", ("deployments", "statefulsets"), READ, "targets"),
     PolicyRule(
         "apps", ("deployments/scale", "statefulsets/scale"), ("get", "update"), "sleep and wake"
