@@ -30,7 +30,7 @@ from kubeloop.objects.times import format_time
 from tests.browser.conftest import PICTURES, Browser, Context, Page, Shot
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="session")]
 
 COUNT = 1000
 NAMESPACE = "shop"
@@ -307,6 +307,8 @@ async def test_a_thousand_are_painted_and_a_change_arrives_within_a_second(
 
 
 async def test_trouble_comes_first_and_leads_to_its_service(page: Page, rig: Rig, shot: Shot):
+    # A wake-up that takes a minute is trouble, too, and this one may have begun long ago.
+    await rig.write("search", waking())
     async with rig.dashboard(page):
         trouble = page.get_by_label("In trouble")
         assert "2 in trouble" in await trouble.inner_text()
@@ -315,6 +317,8 @@ async def test_trouble_comes_first_and_leads_to_its_service(page: Page, rig: Rig
         detail = page.get_by_label("One service")
         await detail.get_by_role("heading", name="shop/mail").wait_for()
         assert "flux keeps scaling" in await detail.inner_text()
+        await rig.write("search", waking(90))
+        await trouble.get_by_role("button", name="shop/search").wait_for()
         await shot(page, "dashboard-trouble")
 
 
