@@ -258,7 +258,7 @@ class PortPage:
             texts["nonce"] = nonce
         policy = (
             f"default-src 'none'; script-src 'nonce-{nonce}'; style-src {style}; img-src {images};"
-            " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+            " connect-src 'self'; base-uri 'none'; form-action 'none'"
         )
         fields = (
             "Content-Type: text/html; charset=utf-8\r\n"

@@ -10,6 +10,7 @@ from elasti.resolver.proxy.upstream.interface import LocalAnswer, Refusal, Stage
 
 NAVIGATION = b"GET /cart HTTP/1.1\r\nHost: a\r\nSec-Fetch-Mode: navigate\r\n\r\n"
 FETCH = b"GET /cart HTTP/1.1\r\nHost: a\r\nSec-Fetch-Mode: cors\r\n\r\n"
+POST = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody"
 WATCH = b"GET /cart HTTP/1.1\r\nHost: a\r\nX-Elasti-Wait: 1\r\n\r\n"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
@@ -118,6 +119,20 @@ def test_a_page_that_asks_for_a_click_comes_at_once_and_wakes_nothing():
     rig.client.feed(NAVIGATION)
     assert b"<p>" in rig.taken()
     assert rig.upstream.waiting == []
+    rig.end()
+
+
+def test_a_request_after_a_page_is_held_although_the_page_came_at_once():
+    rig = PageRig()
+    rig.page.after = 0.0
+    rig.client.feed(NAVIGATION)
+    rig.taken()
+    rig.page.after = 3.0
+    rig.client.feed(POST)
+    rig.pass_seconds(60)
+    assert rig.taken() == b""
+    rig.upstream.release(POD)
+    assert rig.pods[0].written.endswith(b"body")
     rig.end()
 
 

@@ -159,13 +159,15 @@ class Http1Exchange(UpstreamSearch):
     def _wait(self, *, first: bool) -> None:
         # What a pod may have seen gets an answer of a pod, or an error.
         page, head = self.handler.upstream.page, self._head
-        may_be_shown = page is not None and self._watched is None and not self._repeats
+        may_be_shown = self._watched is None and not self._repeats
+        # Set each time: the page of an earlier request on this connection is not this one's.
+        self._waiting_page = None
         if may_be_shown and page is not None and head is not None and page.offers(head):
             self._waiting_page = page
-            if not page.after:
-                self._show_page(page)
-                return
-        super()._wait(first=first)
+        if self._waiting_page is not None and not self._waiting_page.after:
+            self._show_page(self._waiting_page)
+        else:
+            super()._wait(first=first)
 
     def _show_page(self, page: WaitingPage) -> None:
         """Answer with the page; the request was sent to no pod, and will not be."""
