@@ -1,4 +1,7 @@
-"""Forwarding while pods answer: rate, latency and processor time, beside other proxies.
+"""Forwarding by `elasti resolver`: rate, latency and processor time, beside other proxies.
+
+In rotation it keeps clients' connections, as nginx does; after the release every connection carries one
+request, as with nginx's `keepalive_timeout 0`.
 
 Backend and client share a core; the proxy that is measured has the other. Rounds alternate.
 """
@@ -17,7 +20,7 @@ import time
 from typing import TYPE_CHECKING
 
 from benchmarks.report import Figure, Report, at_most, times_at_least, times_at_most
-from benchmarks.resolver_servers import GIB, PROXIES, Server, available, backend
+from benchmarks.resolver_servers import CLOSING, GIB, PROXIES, Server, available, backend
 from benchmarks.rounds import alternate, values
 
 if TYPE_CHECKING:
@@ -36,11 +39,17 @@ def run(settings: Settings) -> list[Figure]:
             name: stack.enter_context(PROXIES[name](settings.cores.measured, pod.port))
             for name in available()
         }
+        closing = {
+            name: stack.enter_context(CLOSING[name](settings.cores.measured, pod.port))
+            for name in proxies
+            if name in CLOSING
+        }
         figures = _latency(pod, proxies, settings)
         if shutil.which("wrk") is None:
             print("rates are left out: wrk is not installed", file=sys.stderr)
         else:
             figures += _rates(proxies, settings)
+            figures += _rates(closing, settings, ends="one request a connection")
         figures += _streams(proxies, settings)
     return figures
 
@@ -48,10 +57,12 @@ def run(settings: Settings) -> list[Figure]:
 # rates
 
 
-def _rates(proxies: dict[str, Server], settings: Settings) -> list[Figure]:
+def _rates(proxies: dict[str, Server], settings: Settings, ends: str = "") -> list[Figure]:
     seconds = 2 if settings.quick else 4
     variants = {
-        name: functools.partial(_wrk, server, settings.cores.serving, seconds)
+        name: functools.partial(
+            _wrk, server, settings.cores.serving, seconds, closes=bool(ends) and name == "go"
+        )
         for name, server in proxies.items()
     }
     for variant in variants.values():
@@ -60,13 +71,14 @@ def _rates(proxies: dict[str, Server], settings: Settings) -> list[Figure]:
     cpu = {name: values(samples[name], "cpu") for name in samples}
     rate = {name: values(samples[name], "rate") for name in samples}
     figures = []
+    mode = f", {ends}" if ends else ""
     for name in samples:
         p50, p99 = (statistics.median(values(samples[name], key)) for key in ("p50", "p99"))
         note = f"p50 {p50:.2f} ms, p99 {p99:.2f} ms"
         is_ours = name == "ours"
         figures += [
             Figure(
-                name=f"resolver: {name}, requests at {_CONNECTIONS} connections",
+                name=f"resolver: {name}, requests at {_CONNECTIONS} connections{mode}",
                 samples=rate[name],
                 unit="/s",
                 reference=statistics.median(rate["go"]) if is_ours and "go" in rate else None,
@@ -74,7 +86,7 @@ def _rates(proxies: dict[str, Server], settings: Settings) -> list[Figure]:
                 note=note + (", to Go's" if is_ours else ""),
             ),
             Figure(
-                name=f"resolver: {name}, CPU a request",
+                name=f"resolver: {name}, CPU a request{mode}",
                 samples=cpu[name],
                 unit="us",
                 reference=statistics.median(cpu["nginx"]) if is_ours and "nginx" in cpu else None,
@@ -85,11 +97,13 @@ def _rates(proxies: dict[str, Server], settings: Settings) -> list[Figure]:
     return figures
 
 
-def _wrk(server: Server, core: int, seconds: int) -> Sample:
+def _wrk(server: Server, core: int, seconds: int, *, closes: bool) -> Sample:
     before = server.cpu()
+    # Go's proxy keeps connections unless it is asked not to.
+    asks = ["-H", "Connection: close"] if closes else []
     command = [
         "taskset", "-c", str(core), "wrk", "-t1", f"-c{_CONNECTIONS}", f"-d{seconds}s", "--latency",
-        f"http://127.0.0.1:{server.port}/some/path?with=query",
+        *asks, f"http://127.0.0.1:{server.port}/some/path?with=query",
     ]  # fmt: skip
     output = subprocess.run(command, check=True, capture_output=True, timeout=120).stdout.decode()
     used = server.cpu() - before

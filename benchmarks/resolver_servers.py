@@ -7,8 +7,8 @@ cache outside of the tree. What is missing is left out with a line that says so.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
-import json
 import os
 import shutil
 import socket
@@ -16,11 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from benchmarks.processes import ROOT
+from tests.resolver.installation import installation
+
+from tests.side_loop import SideLoop
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,17 +37,7 @@ class Server:
     """A running server, and the process of it that does the work."""
 
     port: int
-    process: subprocess.Popen[bytes]
-    pid: int = field(default=0)
-
-    def ask(self, command: str) -> dict[str, Any]:
-        """Send a command to our own program and return its answer."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(command.encode() + b"\n")
-        self.process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self.process.stdout.readline())
-        return answer
+    pid: int
 
     def cpu(self) -> float:
         """Return the processor seconds used so far."""
@@ -87,8 +79,8 @@ def backend(core: int) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def nginx_proxy(core: int, backend_port: int) -> Iterator[Server]:
-    """Nginx as a reverse proxy with kept connections."""
+def nginx_proxy(core: int, backend_port: int, *, keeps: bool = True) -> Iterator[Server]:
+    """Nginx as a reverse proxy with kept connections to its pod, and to clients where it `keeps` them."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)  # noqa: PTH101 -- as above
         port = free_port()
@@ -97,7 +89,8 @@ def nginx_proxy(core: int, backend_port: int) -> Iterator[Server]:
             " keepalive_requests 1000000000; }"
         )
         server = (
-            f"listen 127.0.0.1:{port} backlog=4096; location / {{ proxy_pass http://pod;"
+            f"listen 127.0.0.1:{port} backlog=4096; {'' if keeps else 'keepalive_timeout 0;'}"
+            " location / { proxy_pass http://pod;"
             ' proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $host;'
             " proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;"
             " proxy_set_header X-Forwarded-Proto $scheme; proxy_max_temp_file_size 0; }"
@@ -134,28 +127,44 @@ def go_proxy(core: int, backend_port: int) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def ours(core: int, backend_port: int, *arguments: str) -> Iterator[Server]:
-    """The resolver's data path, every check on."""
-    command = [
-        sys.executable, "-m", "benchmarks.resolver_proxy",
-        "--backend", f"127.0.0.1:{backend_port}", *arguments,
-    ]  # fmt: skip
-    process = subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
-    os.sched_setaffinity(process.pid, {core})
-    assert process.stdin is not None
-    assert process.stdout is not None
+def ours(core: int, backend_port: int, *, released: bool = False) -> Iterator[Server]:
+    """`elasti resolver` before an API server, with rules, limits and metrics, and a pod that is Ready.
+
+    It is in rotation and keeps connections, as in Engaging and Waking; where it was `released` its slice
+    is gone, and every connection ends with its answer.
+    """
+    port = free_port()
+    pids: list[int] = []
+
+    async def main(side: SideLoop) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            async with installation(Path(folder)) as made, made.resolver() as running:
+                await made.service("web", port)
+                await made.endpoint("web", backend_port)
+                if not released:
+                    await made.publish("web", {"http": port}, "127.0.0.1")
+                pids.append(running.process.pid)
+                side.ready()
+                await side.until_stopped()
+
+    side = SideLoop("elasti resolver", main, start_seconds=60)
+    side.start()
     try:
-        url = json.loads(process.stdout.readline())["url"]
-        yield Server(int(url.rpartition(":")[2]), process, process.pid)
+        (pid,) = pids
+        os.sched_setaffinity(pid, {core})
+        _wait_for(port)
+        yield Server(port, pid)
     finally:
-        process.stdin.close()
-        process.wait(timeout=30)
+        side.stop()
 
 
 PROXIES = {"nginx": nginx_proxy, "haproxy": haproxy, "go": go_proxy, "ours": ours}
+# After the release: one request a connection.
+CLOSING = {
+    "nginx": functools.partial(nginx_proxy, keeps=False),
+    "go": functools.partial(go_proxy),
+    "ours": functools.partial(ours, released=True),
+}
 
 
 def available() -> list[str]:
@@ -200,8 +209,10 @@ def _nginx(folder: str, core: int, port: int, server: str, upstream: str = "") -
     )
     with _running(["nginx", "-c", str(path)], core, port) as running:
         # The master only watches; its one child works.
-        children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
-        running.pid = int(children[0])
+        children = Path(f"/proc/{running.pid}/task/{running.pid}/children")
+        while not (found := children.read_text().split()):
+            time.sleep(0.01)
+        running.pid = int(found[0])
         yield running
 
 
@@ -213,7 +224,7 @@ def _running(command: list[str], core: int, port: int) -> Iterator[Server]:
     )  # fmt: skip
     try:
         _wait_for(port)
-        yield Server(port, process, process.pid)
+        yield Server(port, process.pid)
     finally:
         process.terminate()
         process.wait(timeout=30)

@@ -23,10 +23,9 @@ from typing import TYPE_CHECKING
 import uvloop
 
 from benchmarks.processes import ROOT, environment
-from benchmarks.resolver_proxy import OnePod
 from benchmarks.resolver_soak_account import Account, left_open, rss, sockets
 from benchmarks.resolver_soak_clients import Clients
-from benchmarks.resolver_soak_pods import Pods
+from benchmarks.resolver_soak_pods import OnePod, Pods
 from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.proxy.port_handler import DataPath
 from elasti.resolver.proxy.upstream.interface import PortProtocol, Refusal, UpstreamAddress

@@ -6,10 +6,20 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+from elasti.resolver.proxy.statistics import TrafficStatistics
+
 if TYPE_CHECKING:
     import random
 
     from benchmarks.resolver_soak_account import Account
+    from elasti.resolver.proxy.upstream.interface import (
+        HeldConnection,
+        LocalAnswer,
+        Refusal,
+        RequestFacts,
+        UpstreamAddress,
+        WaitingPage,
+    )
 
 _UPGRADED = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n"
 
@@ -79,3 +89,42 @@ class Pods:
             writer.write(data)
             await writer.drain()
         return False
+
+
+class OnePod:
+    """A target with one pod, asleep until it is released."""
+
+    def __init__(self, address: UpstreamAddress, *, asleep: bool) -> None:
+        self.address = address
+        self.asleep = asleep
+        self.stepping_aside = False
+        self.page: WaitingPage | None = None
+        self.statistics = TrafficStatistics()
+        self.waiting: dict[HeldConnection, None] = {}
+
+    def pick(self) -> UpstreamAddress | None:
+        return None if self.asleep else self.address
+
+    def wait(self, waiter: HeldConnection, *, first: bool = False) -> Refusal | None:
+        del first
+        self.waiting[waiter] = None
+        return None
+
+    def leave(self, waiter: HeldConnection) -> None:
+        self.waiting.pop(waiter, None)
+
+    def refused(self, address: UpstreamAddress) -> None:
+        del address
+
+    def answer_locally(self, asked: RequestFacts) -> LocalAnswer | None:
+        del asked
+        return None
+
+    def arrived(self, now: float) -> None:
+        del now
+
+    def release(self) -> None:
+        self.asleep = False
+        waiting, self.waiting = self.waiting, {}
+        for waiter in waiting:
+            waiter.admit(self.address)

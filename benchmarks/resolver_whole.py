@@ -76,6 +76,15 @@ class Whole:
         self._made, self._running, self._pod, self._cores = made, running, pod, cores
         self._rounds = 0
 
+    @property
+    def pid(self) -> int:
+        """The resolver's process."""
+        return self._running.process.pid
+
+    async def ready(self, name: str, port: int) -> None:
+        """Let Kubernetes say that a Service has a pod."""
+        await self._made.endpoint(name, port)
+
     async def sleeping(self, name: str) -> int:
         """Make a Service that sleeps, with room for any crowd; returns its resolver port."""
         port = free_port()

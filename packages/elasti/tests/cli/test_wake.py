@@ -7,18 +7,38 @@ import subprocess
 import sys
 from typing import Any
 
+import msgspec
 import pytest
 from tests.cli.environment import CommandEnvironment
 
 from elasti.api.names import KEEP_AWAKE_ANNOTATION, SLEEP_ANNOTATION, WAKE_ANNOTATION
-from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef, StatusCondition
+from elasti.api.types import (
+    ElastiService,
+    ElastiServiceSpec,
+    ScaleTargetRef,
+    StatusCondition,
+    TriggerStatus,
+)
 from elasti.api.types import ElastiServiceStatus as Status
 from elasti.api.wire import ActivityReport
-from elasti.cli.wake import RequestKind, RequestProgress, progress_of
+from elasti.cli.wake import RequestKind, RequestProgress, _warn_of_cuts, progress_of
 from kubeloop.objects.meta import JsonObject, ObjectMeta
 from kubeloop.objects.patches import MergePatch
 
 # The judgement
+
+
+@pytest.mark.parametrize(
+    ("state", "quiet_since", "is_told"),
+    [("Serve", None, True), ("Serve", "2026-01-01T00:00:00Z", False), ("Proxy", None, False)],
+)
+def test_sleep_says_what_it_will_cut(
+    state: str, quiet_since: str | None, is_told: bool, capsys: pytest.CaptureFixture[str]
+):
+    es = elastiservice(state)
+    triggers = (TriggerStatus("prometheus", quiet_since=quiet_since),)
+    _warn_of_cuts(msgspec.structs.replace(es, status=Status(state=state, triggers=triggers)))
+    assert ("triggers[0] (prometheus)" in capsys.readouterr().err) is is_told
 
 
 def elastiservice(state: str, *asked: str, why: str = "", ready: str = "True") -> ElastiService:

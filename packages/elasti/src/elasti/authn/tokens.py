@@ -17,13 +17,13 @@ import dataclasses
 import math
 import re
 from collections.abc import Collection
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-import jwt
 import msgspec
-from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
-from jwt.algorithms import ECAlgorithm, RSAAlgorithm
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -59,7 +59,6 @@ MAX_TOKEN_BYTES = 16 * 1024
 _ACCOUNT = "system:serviceaccount:"
 # Three parts in base64url without padding, and nothing else: one token has one spelling.
 _SHAPE = re.compile(r"[\w-]+\.[\w-]+\.[\w-]*", re.ASCII)
-_SIGNATURES = jwt.PyJWS()
 
 
 class InvalidToken(Exception):
@@ -97,7 +96,7 @@ _MIN_RSA_BITS = 2048
 _CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
 _KEY_FIELDS = ("kty", "n", "e", "crv", "x", "y")
 
-RawKey: TypeAlias = RSAPublicKey | EllipticCurvePublicKey
+RawKey: TypeAlias = "RSAPublicKey | EllipticCurvePublicKey"
 
 
 class KeySetError(ValueError):
@@ -116,8 +115,10 @@ def key_id(token: str) -> str:
     """Return the name of the key that a token says it is signed with. Raises InvalidToken."""
     if len(token) > MAX_TOKEN_BYTES or not _SHAPE.fullmatch(token):
         raise InvalidToken("it is no ServiceAccount token")
+    import jwt  # noqa: PLC0415 -- 7 MiB, which a program that asks the API server does without
+
     try:
-        header = _SIGNATURES.get_unverified_header(token)
+        header = jwt.PyJWS().get_unverified_header(token)
     except (jwt.PyJWTError, RecursionError) as error:
         raise InvalidToken("its header or encoding cannot be read") from error
     if "crit" in header:
@@ -133,8 +134,10 @@ def verified_claims(token: str, key: PublicKey) -> TokenClaims:
 
     Raises InvalidToken. The token went through `key_id` before.
     """
+    import jwt  # noqa: PLC0415 -- as above
+
     try:
-        payload = _SIGNATURES.decode(token, key.key, algorithms=[key.algorithm])
+        payload = jwt.PyJWS().decode(token, key.key, algorithms=[key.algorithm])
     except jwt.InvalidAlgorithmError as error:
         raise InvalidToken("it is signed in another way than the cluster signs") from error
     except jwt.PyJWTError as error:
@@ -188,6 +191,9 @@ def read_keys(document: bytes) -> dict[str, PublicKey]:
 def _public_key(jwk: dict[str, Any]) -> PublicKey | None:
     if jwk.get("use", "sig") != "sig":
         return None
+    import jwt  # noqa: PLC0415 -- as above
+    from jwt.algorithms import ECAlgorithm, RSAAlgorithm  # noqa: PLC0415 -- as above
+
     # Only what makes up a public key: with `d`, PyJWT would read a private one.
     fields = {name: jwk[name] for name in _KEY_FIELDS if isinstance(jwk.get(name), str)}
     try:

@@ -265,6 +265,9 @@ async def _request(
     async with connected(access) as client:
         objects = ElastiServices(client, namespace or client.namespace)
         names = await objects.chosen(choice)
+        if kind is RequestKind.SLEEP:
+            for name in names:
+                _warn_of_cuts(await objects.get(name))
         asked = [await _ask(kind, objects, name, kept_until) for name in names]
         if not wait:
             for es in asked:
@@ -273,6 +276,21 @@ async def _request(
         until = asyncio.get_running_loop().time() + timeout
         for es in asked:
             await _RequestWait(kind, es).until_over(client, until)
+
+
+def _warn_of_cuts(es: ElastiService) -> None:
+    """Say what will be cut, as far as a trigger knows of it."""
+    shown = [
+        f"triggers[{index}] ({trigger.type})"
+        for index, trigger in enumerate(es.status.triggers)
+        if trigger.quiet_since is None and not trigger.last_error
+    ]
+    if shown and es.status.state in _AWAKE:
+        echo(
+            f"{es.metadata.name}: by {', '.join(shown)} it was used within the last minute;"
+            " connections that were opened to its pods meanwhile will be cut",
+            err=True,
+        )
 
 
 async def _ask(
