@@ -9,7 +9,11 @@ import pytest
 from tests.operator.environment import NAMESPACE, TRIGGER, Environment, FakeTrigger
 
 from elasti.api.names import SLEEP_ANNOTATION
+from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef, ScaleTrigger
 from elasti.api.wire import ActivityReport
+from elasti.operator.settings import OperatorSettings
+from elasti.triggers.kubelets import ACCOUNT
+from elasti.triggers.registry import Role
 
 pytestmark = pytest.mark.virtual_time
 
@@ -142,3 +146,25 @@ async def test_a_wake_up_begins_the_cooldown_again():
         await operator.waker.wake(NAMESPACE, "web")
         await env.becomes("Serve", within=30)
         assert await env.becomes("Engaging", within=COOLDOWN) >= COOLDOWN - WINDOW - 5
+
+
+@pytest.mark.parametrize(
+    ("metadata", "account", "expected"),
+    [
+        ({}, True, ["traffic", "network"]),
+        ({"network": False}, True, ["traffic"]),
+        ({}, False, ["traffic"]),
+    ],
+)
+def test_network_stands_beside_it_where_kubelets_may_be_read(
+    metadata: dict[str, Any], account: bool, expected: list[str]
+):
+    settings = OperatorSettings(trigger_variables={ACCOUNT: "elasti/kubelets"} if account else {})
+    spec = ElastiServiceSpec(
+        ScaleTargetRef("apps/v1", "Deployment", "web"),
+        "web",
+        given_triggers=(ScaleTrigger("traffic", metadata),),
+    )
+    found = ElastiService(spec).with_default_triggers((), settings.vetoes).spec.triggers
+    assert [trigger.type for trigger in found] == expected
+    assert all(trigger.role is Role.VETO for trigger in found[1:])

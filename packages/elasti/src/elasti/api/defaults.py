@@ -7,10 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from elasti.triggers.registry import read_metadata
-
 if TYPE_CHECKING:
-    from elasti.api.types import ElastiServiceSpec, ScaleTrigger
+    from elasti.api.types import ElastiServiceSpec
 
 COOLDOWN = 900
 """Seconds without use before a target sleeps."""
@@ -49,14 +47,8 @@ def cooldown_of(spec: ElastiServiceSpec) -> float:
 
 def look_of(spec: ElastiServiceSpec) -> float:
     """Return for how many seconds the resolver looks for arrivals before a sleep; 0: as it always does."""
-    return min(max(map(_look, spec.triggers), default=0.0), cooldown_of(spec))
-
-
-def _look(trigger: ScaleTrigger) -> float:
-    try:
-        return read_metadata(trigger.type, trigger.metadata).look_seconds
-    except ValueError:
-        return 0.0  # and the spec is refused
+    longest = max((trigger.look_seconds for trigger in spec.triggers), default=0.0)
+    return min(longest, cooldown_of(spec))
 
 
 def stale_after(polling_interval: float) -> float:

@@ -15,11 +15,13 @@ from msgspec import Meta
 from elasti.api.conditions import WakeCause
 from elasti.api.defaults import COOLDOWN, MAX_PAGE_BYTES
 from elasti.api.names import PAGE_CONFIG_MAP
-from elasti.triggers.registry import Role, trigger_types
+from elasti.triggers.registry import Role, read_metadata, trigger_types
 from kubeloop.objects.meta import ObjectMeta
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from elasti.triggers.registry import TriggerMetadata
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
@@ -75,6 +77,25 @@ class ScaleTrigger(msgspec.Struct, rename="camel", frozen=True, omit_defaults=Tr
         """The role that is written, or the type's own."""
         known = trigger_types().get(self.type)
         return self.role or (known.role if known else Role.SIGNAL)
+
+    @property
+    def vetoes(self) -> tuple[str, ...]:
+        """Types that keep the target awake beside it, where the installation can read them."""
+        found = self._read()
+        return found.vetoes if found else ()
+
+    @property
+    def look_seconds(self) -> float:
+        """For how long the resolver must look for arrivals before the target sleeps."""
+        found = self._read()
+        return found.look_seconds if found else 0.0
+
+    def _read(self) -> TriggerMetadata | None:
+        """Return its metadata; None where the spec is refused because of it."""
+        try:
+            return read_metadata(self.type, self.metadata)
+        except ValueError:
+            return None
 
 
 class AutoscalerSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -432,16 +453,26 @@ class ElastiService(msgspec.Struct, rename="camel", frozen=True, omit_defaults=T
     kind: str = ""
     unreadable: str = ""
 
-    def with_default_triggers(self, defaults: Sequence[str]) -> ElastiService:
+    def with_default_triggers(
+        self, defaults: Sequence[str], vetoes: Sequence[str] = ()
+    ) -> ElastiService:
         """Return the object with the installation's triggers, by type, where it leaves them out.
 
         One that an operator had in hand before without any is left without: it must not begin to sleep.
+        Of `vetoes`, those that a trigger wants beside it are added.
         """
         seen = self.status.observed_generation or self.status.mode or self.status.phase
         known_without = seen and not self.status.triggers
-        if not defaults or self.spec.given_triggers is not None or known_without:
+        triggers = self.spec.given_triggers
+        if triggers is None and not known_without:
+            triggers = tuple(ScaleTrigger(name) for name in defaults)
+        wanted = {name for trigger in triggers or () for name in trigger.vetoes}
+        missing = wanted.intersection(vetoes) - {trigger.type for trigger in triggers or ()}
+        if not missing and (triggers or ()) == self.spec.triggers:
             return self
-        triggers = tuple(ScaleTrigger(name) for name in defaults)
+        triggers = (triggers or ()) + tuple(
+            ScaleTrigger(name, role=Role.VETO) for name in sorted(missing)
+        )
         return msgspec.structs.replace(
             self, spec=msgspec.structs.replace(self.spec, given_triggers=triggers)
         )

@@ -40,6 +40,7 @@ class _Entry(NamedTuple):
 # The help texts stand here, so that `elasti --help` loads no command at all.
 _SECTIONS = {
     "ElastiServices": {
+        "enable": _Entry("enable", "Let a Deployment or StatefulSet sleep."),
         "get": _Entry("get", "Show ElastiServices, and why they are not asleep."),
         "describe": _Entry("describe", "Describe one ElastiService, with advice."),
         "dashboard": _Entry("dashboard", "Show them in a browser, with buttons."),

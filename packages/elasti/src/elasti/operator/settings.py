@@ -97,6 +97,12 @@ class OperatorSettings(AuthnSettings):
         return cls.with_overrides(values, overrides)
 
     @property
+    def vetoes(self) -> tuple[str, ...]:
+        """The types that can stand beside a trigger which wants them."""
+        known = trigger_types().values()
+        return tuple(kind.name for kind in known if self.trigger_variables.get(kind.needs))
+
+    @property
     def callers(self) -> tuple[str, ...]:
         """Who may ask for wake-ups: by default every ServiceAccount of the resolver's namespace."""
         account = f"system:serviceaccount:{self.resolver_namespace}:*"

@@ -342,4 +342,5 @@ TRIGGER = TriggerType(
     metadata=NetworkMetadata,
     reader=_make_reader,
     variables={ACCOUNT: _parse_account, INSECURE_TLS: _parse_insecure, PORT: _parse_port},
+    needs=ACCOUNT,
 )

@@ -144,6 +144,11 @@ class TriggerMetadata(msgspec.Struct, rename="camel", frozen=True, gc=False, kw_
         """For how long the resolver must look for arrivals before the target sleeps; 0: as it always does."""
         return 0.0
 
+    @property
+    def vetoes(self) -> tuple[str, ...]:
+        """Types that keep the target awake beside this one, where the installation can read them."""
+        return ()
+
     def limit(self) -> float:
         """Return the threshold as a number, written as number or string. Raises ValueError."""
         try:
@@ -162,7 +167,7 @@ class TriggerType:
     `variables`: the operator's environment variables that its reader needs, and what reads each (it
     raises ValueError). `redactions`: how
     metadata that may hold credentials is shown to others; the rest is shown as it is. `role`: where a
-    trigger names none.
+    trigger names none. `needs`: the variable without which it cannot be read.
     """
 
     name: str
@@ -171,6 +176,7 @@ class TriggerType:
     variables: Mapping[str, Callable[[str], Any]] = dataclasses.field(default_factory=dict)
     redactions: Mapping[str, Callable[[Any], Any]] = dataclasses.field(default_factory=dict)
     role: Role = Role.SIGNAL
+    needs: str = ""
 
     @property
     def keys(self) -> tuple[str, ...]:

@@ -39,12 +39,24 @@ class TrafficMetadata(TriggerMetadata, frozen=True):
             " engage settle; of type traffic.",
         ),
     ] = 300
+    network: Annotated[
+        bool,
+        Meta(
+            description="Whether bytes of its pods keep the target awake, too: a network trigger as a Veto,"
+            " where the operator may read kubelets; of type traffic."
+        ),
+    ] = True
     threshold: Threshold = 1
 
     @property
     def look_seconds(self) -> float:
         """The window."""
         return float(self.window_seconds)
+
+    @property
+    def vetoes(self) -> tuple[str, ...]:
+        """What sees connections that were there before."""
+        return ("network",) if self.network else ()
 
 
 class TrafficReader(TriggerReader):

@@ -38,7 +38,7 @@ class ElastiServiceWriter:
 
     def __init__(self, deps: Dependencies) -> None:
         client, self._clock = deps.client, deps.clock
-        self._default_triggers = deps.settings.default_triggers
+        self._settings = deps.settings
         self._objects = client.resource(ELASTISERVICES, ElastiService)
         self._status = self._objects.subresource("status", ElastiService)
 
@@ -129,4 +129,4 @@ class ElastiServiceWriter:
             meta.name, patch, namespace=meta.namespace, field_manager=FIELD_MANAGER
         )
         # As the cache has it.
-        return found.with_default_triggers(self._default_triggers)
+        return found.with_default_triggers(self._settings.default_triggers, self._settings.vetoes)

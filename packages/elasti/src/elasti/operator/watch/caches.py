@@ -62,7 +62,9 @@ class OperatorCaches:
             manager.scope(
                 ELASTISERVICES,
                 ElastiService,
-                transform=lambda es: es.with_default_triggers(settings.default_triggers),
+                transform=lambda es: es.with_default_triggers(
+                    settings.default_triggers, settings.vetoes
+                ),
             ),
             manager.scope(SERVICES, Service),
             manager.scope(SLICES, EndpointSlice, label_selector=f"{PRIVATE_LABEL}=true"),
