@@ -161,7 +161,8 @@ class _ServiceFamilies:
         self.holds = _family(
             "histogram",
             "hold_seconds",
-            "Seconds that connections waited for a pod, by the class of the status that they got.",
+            "Seconds that connections waited for a pod, by the class of the status that they got; `page`: a"
+            " browser got the waiting page.",
             "status",
         )
 
