@@ -207,7 +207,7 @@ async def test_it_is_shown_in_no_frame_and_loads_nothing_from_elsewhere(visitor:
         assert "frame-ancestors 'none'" in policy
         assert "unsafe" not in policy
         assert "https://" not in text
-    assert "&lt;b>here" in (await visitor.get())[1], "what a kubeconfig says is text"
+    assert "&lt;b&gt;here" in (await visitor.get())[1], "what a kubeconfig says is text"
 
 
 async def test_what_is_asked_for_is_asked_of_the_cluster(visitor: Visitor):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import datetime as dt
 import hmac
+import html
 import importlib.resources
 import secrets
 from typing import TYPE_CHECKING
@@ -62,6 +63,7 @@ _ACTIONS = {
     "suspend": (Ask.SUSPEND, 0, "suspended: left alone until it is resumed"),
     "resume": (Ask.RESUME, 0, "resumed: it may sleep again"),
 }
+_KEEP = ("keep-1h", "keep-3h")
 
 
 class DashboardServer:
@@ -153,11 +155,8 @@ class DashboardServer:
     async def _page(self, request: web.Request) -> web.Response:
         if "token" in request.query:
             return self._enter(request.query["token"])
-        text = (
-            _file("index.html")
-            .replace("{csrf}", self._csrf)
-            .replace("{place}", _escaped(self._place))
-        )
+        text = _file("index.html").replace("{csrf}", self._csrf)
+        text = text.replace("{place}", html.escape(self._place))
         return web.Response(text=text, content_type="text/html")
 
     async def _asset(self, request: web.Request) -> web.Response:
@@ -215,10 +214,8 @@ class DashboardServer:
             targets = await self._client.resource_for(ref.api_version, ref.kind)
             scale = await targets.subresource("scale").get(ref.name, namespace=namespace)
             selector = (scale.get("status") or {}).get("selector")
-            if not selector:
-                return []
             pods = self._client.resource("v1/pods", namespace=namespace)
-            return [pod async for pod in pods.items(selector=selector)]
+            return await pods.items(selector=selector).to_list() if selector else []
         except KubeError:
             return []
 
@@ -229,13 +226,7 @@ class DashboardServer:
         if es.spec.suspend:
             return ["resume"]
         asleep = es.status.state == "Proxy"
-        return [
-            *(["wake"] if asleep else []),
-            "keep-1h",
-            "keep-3h",
-            *([] if asleep else ["sleep"]),
-            "suspend",
-        ]
+        return ["wake", *_KEEP, "suspend"] if asleep else [*_KEEP, "sleep", "suspend"]
 
     async def _allowed(self, namespace: str, action: str) -> bool:
         """Ask the API server whether the user may; it is asked again by the act itself."""
@@ -273,10 +264,6 @@ def _same(given: str, wanted: str) -> bool:
 
 def _file(name: str) -> str:
     return (importlib.resources.files("elasti.dashboard") / "assets" / name).read_text("utf-8")
-
-
-def _escaped(text: str) -> str:
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace('"', "&quot;")
 
 
 def _failure(error: KubeError) -> web.Response:
