@@ -72,6 +72,33 @@ async def test_who_left_hears_nothing_more():
 
 
 @pytest.mark.virtual_time
+async def test_the_watch_of_a_kind_is_closed_when_nobody_uses_it():
+    client = FakeClient()
+    manager = Manager(client)
+    heard: list[str] = []
+    running = asyncio.create_task(manager.run())
+    scope = manager.add(watch("web", heard, "a"))
+    # A standby keeps the cache warm and hears nothing.
+    manager.add(watch("", heard, ""))
+    await scope.wait_synced()
+    await manager.close_unused([(DEPLOYMENTS, "")])
+    await manager.close_unused([])
+    assert manager.counts() == {str(DEPLOYMENTS): 1}
+    manager.remove(watch("web", heard, "a").key)
+    await manager.close_unused([(DEPLOYMENTS, "")])
+    assert manager.counts() == {str(DEPLOYMENTS): 1}
+    await manager.close_unused([])
+    assert manager.counts() == {}
+    assert not manager.follows(DEPLOYMENTS, "default")
+    again = manager.add(watch("web", heard, "b"))
+    await again.wait_synced()
+    client.sources[str(DEPLOYMENTS), ""].create("web", namespace="default")
+    await asyncio.sleep(1)
+    assert heard == ["b:default/web"]
+    await finish([running])
+
+
+@pytest.mark.virtual_time
 async def test_a_kind_may_come_while_the_manager_runs():
     client = FakeClient()
     manager = Manager(client)

@@ -102,6 +102,10 @@ async def test_what_may_surprise_is_warned_of_and_sleeps_all_the_same(rig: Rig):
     http = {"name": "http", "port": 80, "targetPort": 8080}
     await rig.service(ports=[http, UDP])
     await rig.service("backdoor", selector={"app": "web"})
+    # One with an ElastiService of its own wakes the target, too.
+    await rig.service("side", selector={"app": "web"})
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    await rig.elastiservice("side", scaleTargetRef=target)
     hpas = rig.client.resource("autoscaling/v2/horizontalpodautoscalers", namespace=rig.namespace)
     await hpas.create(_hpa("web", minimum=0))
     await rig.elastiservice(autoscaler={"type": "hpa", "name": "web"})

@@ -275,7 +275,9 @@ class ClusterReader:
             )
             if (service.spec.selector or {}).items() <= labels.items()
         }
-        return sorted(names - {found.es.spec.service})
+        names.discard(found.es.spec.service)
+        owner = self._deps.directory.owner
+        return sorted(name for name in names if owner(found.namespace, name) is None)
 
 
 def _is_of(owner: CRDDetails, es: ElastiService) -> bool:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 from kubeloop.aio.wait import until
@@ -138,6 +138,11 @@ class _Dispatch:
         if not handlers:
             self._by_object.pop(name, None)
 
+    @property
+    def is_used(self) -> bool:
+        """Whether an ElastiService hears of an object; to keep a cache warm is no use."""
+        return any(key.crd_name for handlers in self._by_object.values() for key in handlers)
+
     def _on_event(self, event: Notification[Any]) -> None:
         if isinstance(event, Updated) and not is_news(event, self.scope.access):
             return
@@ -258,10 +263,19 @@ class Manager:
         return namespace if self._namespaces != ("",) else ""
 
     def remove(self, key: KeyParams) -> None:
-        """Hear no more of an object; the kind's watch stays, others may need it soon."""
+        """Hear no more of an object; the kind's watch stays until `close_unused`."""
         dispatch = self._dispatch.get((key.resource, self.place(key.namespace)))
         if dispatch is not None:
             dispatch.remove(key)
+
+    async def close_unused(self, used: Collection[tuple[GroupVersionResource, str]]) -> None:
+        """Close the watches for single handlers that are not among those in use, by kind and place."""
+        for key, dispatch in list(self._dispatch.items()):
+            if key not in used and not dispatch.is_used:
+                del self._dispatch[key]
+                self._scopes.remove(dispatch.scope)
+                for informer in dispatch.scope.informers:
+                    await self._factory.release(informer)
 
     # Life
 

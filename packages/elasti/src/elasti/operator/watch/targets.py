@@ -290,7 +290,7 @@ _log = structlog.get_logger(__name__)
 
 
 class KindWarmer:
-    """Opens the watch of every target kind in use. A runnable for `Group.OTHERS`."""
+    """Opens the watch of every target kind in use, and closes the others. A runnable for `Group.OTHERS`."""
 
     def __init__(
         self, *, client: Client, manager: Manager, directory: Directory, scales: ScaleHandler
@@ -301,10 +301,12 @@ class KindWarmer:
         self._scales = scales
 
     async def run(self) -> None:
-        """Open watches for new kinds until cancelled."""
+        """Open and close watches as kinds come and go, until cancelled."""
         while True:
-            for target in self._wanted():
-                await self._warm(target)
+            used = {await self._warm(target) for target in self._wanted()}
+            # A kind that could not be looked up may be one that is watched.
+            if None not in used:
+                await self._manager.close_unused({key for key in used if key is not None})
             await asyncio.sleep(_WARM_PERIOD)
 
     def _wanted(self) -> list[ScaleTarget]:
@@ -315,14 +317,16 @@ class KindWarmer:
         }
         return list(found.values())
 
-    async def _warm(self, target: ScaleTarget) -> None:
+    async def _warm(self, target: ScaleTarget) -> tuple[GroupVersionResource, str] | None:
+        """Open a kind's watch where there is none; returns which it is, None where that is not known."""
         try:
             info = await self._scales.resource(target)
             if self._manager.follows(info.gvr, target.namespace):
-                return
+                return info.gvr, self._manager.place(target.namespace)
             await check_listing(self._client, self._manager, info.gvr, target.namespace)
         except (KubeError, NotScalable) as error:
             _log.debug("kind cannot be watched", kind=target.kind, error=str(error))
-            return
+            return None
         key = KeyParams(target.namespace, "", info.gvr, "")
         self._manager.add(RequestWatch(key, kind_for(info.gvr), lambda _event: None))
+        return info.gvr, self._manager.place(target.namespace)
