@@ -143,6 +143,11 @@ bench: $(READY) ## Run the benchmarks: a table, and build/bench.json
 	$(BIN)/pip install --quiet --requirement benchmarks/requirements.txt
 	$(BIN)/python -m benchmarks
 
+numbers: $(READY) ## Compare kubeloop with other libraries on the same streams, ten minutes; writes docs/kubeloop/numbers.md
+	$(PYTHON) -m venv build/bench-venv
+	build/bench-venv/bin/pip install --quiet --requirement benchmarks/requirements.txt
+	PYTHONPATH=packages/kubeloop/src build/bench-venv/bin/python -m benchmarks.compare --write
+
 # The three packages are on no index yet: their own wheels say what each needs of the others. A lock has the hashes
 # of every file of a version, so it fits every platform and Python. UPGRADE= keeps the versions.
 UPGRADE ?= --upgrade

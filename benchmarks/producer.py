@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
 
 from benchmarks.certificate import make_certificate, server_context
-from benchmarks.streams import chunked, initial_stream, list_body, tally, watch_lines
+from benchmarks.streams import DISCOVERY, chunked, initial_stream, list_body, tally, watch_lines
 
 if TYPE_CHECKING:
     import ssl
@@ -34,28 +34,35 @@ class Bodies:
 
     pages: dict[str, bytes]
     initial: bytes
+    present: bytes
     events: bytes
     tally: dict[str, int]
 
     @classmethod
-    def make(cls, *, listed: int, events: int, page: int) -> Bodies:
+    def make(cls, *, listed: int, events: int, page: int, bookmarks: bool = True) -> Bodies:
         """Render everything; all that is listed is modified before anything else happens."""
         initial = list(initial_stream(listed, _LIST_VERSION))
-        lines = list(watch_lines(events, alive=listed))
+        lines = list(watch_lines(events, alive=listed, bookmarks=bookmarks))
         return cls(
             pages=_pages(listed, page or max(listed, 1)),
             initial=chunked(b"".join(initial), seed=3),
+            present=chunked(b"".join(initial[:-1]), seed=3),
             events=chunked(b"".join(lines)),
             tally={"listed": listed, **tally(initial + lines)},
         )
 
     def answer(self, query: dict[str, str]) -> tuple[bytes, ...]:
-        """Choose the answer to a request for pods; in parts, because joining them takes long."""
+        """Choose the answer to a request; in parts, because joining them takes long."""
+        if query[""] in DISCOVERY:
+            body = json.dumps(DISCOVERY[query[""]]).encode()
+            return (_WHOLE % len(body), body)
         if query.get("watch") not in {"true", "1", "True"}:
             body = self.pages[query.get("continue", "")]
             return (_WHOLE % len(body), body)
         if query.get("sendInitialEvents") == "true":
             return (_STREAM, self.initial, self.events)
+        if query.get("resourceVersion", "0") == "0":
+            return (_STREAM, self.present, self.events)  # what there is comes first, as ADDED
         return (_STREAM, self.events)
 
 
@@ -98,7 +105,10 @@ def _read_request(connection: socket.socket) -> dict[str, str] | None:
             return None
         data += received
     target = urlsplit(data.split(b" ", 2)[1].decode())
-    return {"": target.path, **{key: value[0] for key, value in parse_qs(target.query).items()}}
+    return {
+        "": target.path.rstrip("/"),
+        **{key: value[0] for key, value in parse_qs(target.query).items()},
+    }
 
 
 def main() -> None:
@@ -108,8 +118,14 @@ def main() -> None:
     parser.add_argument("--listed", type=int, default=0)
     parser.add_argument("--page", type=int, default=0)
     parser.add_argument("--tls", action="store_true")
+    parser.add_argument("--no-bookmarks", action="store_true")
     arguments = parser.parse_args()
-    bodies = Bodies.make(listed=arguments.listed, events=arguments.events, page=arguments.page)
+    bodies = Bodies.make(
+        listed=arguments.listed,
+        events=arguments.events,
+        page=arguments.page,
+        bookmarks=not arguments.no_bookmarks,
+    )
     certificate, key = make_certificate() if arguments.tls else (b"", b"")
     context = server_context(certificate, key) if arguments.tls else None
     listener = socket.create_server(("127.0.0.1", 0), backlog=64)

@@ -14,11 +14,51 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _KEYS = 5000
+
+
+def _offered(group_version: str, *resources: tuple[str, str, bool]) -> Json:
+    verbs = ["create", "delete", "get", "list", "patch", "update", "watch"]
+    listed = [
+        {
+            "name": name,
+            "singularName": kind.lower(),
+            "kind": kind,
+            "namespaced": namespaced,
+            "verbs": verbs,
+        }
+        for name, kind, namespaced in resources
+    ]
+    return {"kind": "APIResourceList", "groupVersion": group_version, "resources": listed}
+
+
+_EXTENSIONS = {"groupVersion": "apiextensions.k8s.io/v1", "version": "v1"}
+DISCOVERY: dict[str, Json] = {
+    "/version": {"major": "1", "minor": "35", "gitVersion": "v1.35.0"},
+    "/api": {"kind": "APIVersions", "versions": ["v1"]},
+    "/apis": {
+        "kind": "APIGroupList",
+        "apiVersion": "v1",
+        "groups": [
+            {
+                "name": "apiextensions.k8s.io",
+                "versions": [_EXTENSIONS],
+                "preferredVersion": _EXTENSIONS,
+            }
+        ],
+    },
+    "/api/v1": _offered("v1", ("pods", "Pod", True), ("namespaces", "Namespace", False)),
+    "/apis/apiextensions.k8s.io/v1": _offered(
+        "apiextensions.k8s.io/v1", ("customresourcedefinitions", "CustomResourceDefinition", False)
+    ),
+}
+"""What a client may ask before it asks for pods, by path; the older documents, which all understand."""
 # Makes the 5 kB pods of events into the 6 kB ones of lists.
 LIST_PADDING = 900
 
 
-def watch_lines(count: int, *, alive: int = 0, keys: int = _KEYS, seed: int = 1) -> Iterator[bytes]:
+def watch_lines(
+    count: int, *, alive: int = 0, keys: int = _KEYS, seed: int = 1, bookmarks: bool = True
+) -> Iterator[bytes]:
     """Yield the lines of a watch over pods of which the first `alive` exist; 1 % are bookmarks.
 
     Each change is of a random pod: added where it is absent, else modified, or deleted one time in
@@ -27,11 +67,18 @@ def watch_lines(count: int, *, alive: int = 0, keys: int = _KEYS, seed: int = 1)
     rng = random.Random(seed)
     present = set(range(alive))
     for number in range(1, count + 1):
-        yield _encode(_next_event(rng, alive + number, present, max(keys, alive))) + b"\n"
+        yield (
+            _encode(
+                _next_event(rng, alive + number, present, max(keys, alive), bookmarks=bookmarks)
+            )
+            + b"\n"
+        )
 
 
-def _next_event(rng: random.Random, version: int, present: set[int], keys: int) -> Json:
-    if rng.random() < 0.01:
+def _next_event(
+    rng: random.Random, version: int, present: set[int], keys: int, *, bookmarks: bool
+) -> Json:
+    if bookmarks and rng.random() < 0.01:
         return make_bookmark(version)
     index = rng.randrange(keys)
     if index not in present:
@@ -45,7 +92,7 @@ def _next_event(rng: random.Random, version: int, present: set[int], keys: int) 
 
 def tally(lines: Iterable[bytes]) -> dict[str, int]:
     """Count what a complete reader of a stream must have seen, and what must be left."""
-    changes = 0
+    changes = last = 0
     alive: set[tuple[str, str]] = set()
     for line in lines:
         event = _decode_event(line)
@@ -53,9 +100,10 @@ def tally(lines: Iterable[bytes]) -> dict[str, int]:
             continue
         changes += 1
         meta = event.object.metadata
+        last = int(meta.resource_version)
         key = (meta.namespace, meta.name)
         (alive.discard if event.type == "DELETED" else alive.add)(key)
-    return {"changes": changes, "live": len(alive)}
+    return {"changes": changes, "live": len(alive), "last": last}
 
 
 def initial_stream(count: int, version: int) -> Iterator[bytes]:

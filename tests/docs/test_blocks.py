@@ -37,8 +37,8 @@ from tests.controlplane.binaries import cache_directory
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")]
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
-# Pictures and outputs, and what other tests read (test_guides, test_examples).
-UNCHECKED = {"", "text", "python"}
+# Pictures and outputs, and what other tests read (test_guides, test_examples, test_kubeloop_guides).
+UNCHECKED = {"", "text", "python", "toml"}
 
 
 class Block(NamedTuple):

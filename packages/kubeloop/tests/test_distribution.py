@@ -33,7 +33,7 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment with kubeloop's wheel and what that asks for."""
+    """The interpreter of an environment with kubeloop's wheel, what that asks for, and pytest."""
     directory = tmp_path_factory.mktemp("distribution")
     pip = (sys.executable, "-m", "pip")
     run(*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", directory, PACKAGE)
@@ -41,7 +41,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(directory / "env", with_pip=True)
     python = directory / "env" / "bin" / "python"
     installed = subprocess.run(
-        (python, "-m", "pip", "install", "--quiet", wheel), capture_output=True, text=True
+        (python, "-m", "pip", "install", "--quiet", wheel, "pytest"), capture_output=True, text=True
     )
     if "No matching distribution found for" in installed.stderr:
         pytest.skip(f"no package index within reach: {installed.stderr.splitlines()[-1]}")
@@ -71,11 +71,18 @@ def test_every_module_can_be_imported(python, tmp_path):
 
 @pytest.fixture
 def programs(tmp_path) -> Path:
-    """What a user writes: the README's programs, in a directory of their own."""
-    blocks = re.findall(r"```python\n(.*?)```", (PACKAGE / "README.md").read_text(), re.DOTALL)
-    assert len(blocks) == 2
-    for number, block in enumerate(blocks):
-        (tmp_path / f"readme_{number}.py").write_text(block)
+    """What a user writes: the programs of the README and the guides, in a directory of their own."""
+    pages = [PACKAGE / "README.md", *(REPOSITORY / "docs" / "kubeloop").glob("*.md")]
+    found = {}
+    for page in pages:
+        blocks = re.findall(r'```python(?: title="(.*?)")?\n(.*?)```', page.read_text(), re.DOTALL)
+        for number, (title, block) in enumerate(blocks):
+            # devkube is a distribution of its own, and not there.
+            if "from devkube" not in block:
+                found[title or f"{page.stem.lower()}_{number}.py"] = block
+    assert {"readme_1.py", "client_3.py", "test_greeter.py"} <= found.keys()
+    for name, block in found.items():
+        (tmp_path / name).write_text(block)
     return tmp_path
 
 

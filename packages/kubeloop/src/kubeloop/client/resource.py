@@ -11,7 +11,7 @@ failure. With keywords, as people call them, `list` reads everything and `watch`
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import AsyncIterator, Coroutine, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 import msgspec
@@ -154,7 +154,7 @@ class Resource(Generic[T]):
         ).to_list()
 
     @overload
-    def watch(self, options: WatchOptions) -> Coroutine[Any, Any, WireWatch[T]]: ...
+    async def watch(self, options: WatchOptions) -> WireWatch[T]: ...
 
     @overload
     def watch(
@@ -177,7 +177,7 @@ class Resource(Generic[T]):
         namespace: str | None = None,
         resource_version: str = "",
         timeout_seconds: int = 0,
-    ) -> Coroutine[Any, Any, WireWatch[T]] | AsyncIterator[WatchEvent[T]]:
+    ) -> Any:
         """Iterate over what happens: first the objects that are there, as ADDED.
 
         With a `resource_version` only what came after it. It ends when the server ends it, and
