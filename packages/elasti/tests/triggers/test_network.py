@@ -331,6 +331,7 @@ BAD: tuple[tuple[Callable[[], bytes | int], str], ...] = (
     (lambda: 404, "this node has no statistics to read"),
     (lambda: b"<html>", "is no summary"),
     (lambda: summary(), "no network statistics of pod a yet"),
+    (lambda: summary(a=1).replace(b"time", b"when"), "no network statistics of pod a yet"),
     (lambda: summary(a=None), "no network statistics of pod a yet"),
 )
 

@@ -462,7 +462,7 @@ class ElastiService(msgspec.Struct, rename="camel", frozen=True, omit_defaults=T
         Of `vetoes`, those that a trigger wants beside it are added.
         """
         seen = self.status.observed_generation or self.status.mode or self.status.phase
-        known_without = seen and not self.status.triggers
+        known_without = self.unreadable or (seen and not self.status.triggers)
         triggers = self.spec.given_triggers
         if triggers is None and not known_without:
             triggers = tuple(ScaleTrigger(name) for name in defaults)

@@ -11,6 +11,7 @@ kubelet ever sees the operator's own. Kubelets must have a certificate of the cl
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ PORT = "ELASTI_KUBELET_PORT"
 
 _DEFAULT_PORT = 10250
 _TIMEOUT = 5.0
-_AT_ONCE = 16
+_AT_ONCE = 64
 _MAX_BYTES = 32 << 20
 _TOKEN_SECONDS = 3600
 _FORGET_AFTER = 600.0
@@ -77,9 +78,11 @@ def read_summary(data: bytes) -> dict[str, PodCounters]:
     counters = {}
     for pod in found.pods or ():
         seen = pod.network
-        if seen is not None and seen.rx_bytes is not None and seen.tx_bytes is not None:
-            total = seen.rx_bytes + seen.tx_bytes
-            counters[pod.pod_ref.uid] = PodCounters(unix_seconds(seen.time), total)
+        if seen is None or seen.rx_bytes is None or seen.tx_bytes is None:
+            continue
+        # Counters without a time have no rate, and must not pass for quiet.
+        if math.isfinite(at := unix_seconds(seen.time)):
+            counters[pod.pod_ref.uid] = PodCounters(at, seen.rx_bytes + seen.tx_bytes)
     return counters
 
 
