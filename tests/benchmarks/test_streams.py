@@ -39,16 +39,17 @@ def test_versions_grow() -> None:
 def test_the_tally_is_what_a_reader_must_end_with() -> None:
     lines = [*initial_stream(30, 1), *watch_lines(500, alive=30, keys=60)]
     alive: set[str] = set()
-    changes = 0
+    changes = last = 0
     for line in lines:
         event = json.loads(line)
         if event["type"] == "BOOKMARK":
             continue
         changes += 1
+        last = int(event["object"]["metadata"]["resourceVersion"])
         name = event["object"]["metadata"]["name"]
         alive = alive - {name} if event["type"] == "DELETED" else alive | {name}
 
-    assert tally(lines) == {"changes": changes, "live": len(alive)}
+    assert tally(lines) == {"changes": changes, "live": len(alive), "last": last}
 
 
 def test_sizes_are_what_the_figures_say() -> None:
