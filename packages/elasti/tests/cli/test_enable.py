@@ -78,6 +78,7 @@ def test_no_service_is_answered_with_what_there_is_and_how_to_make_one():
     assert found.value.code is ExitCode.NOT_FOUND
     assert "kubectl expose deployment/web -n shop" in found.value.remedy
     assert "Service other selects app=other" in found.value.remedy
+    assert "Service all" not in found.value.remedy
 
 
 def test_a_named_service_must_lead_to_the_pods():
@@ -153,6 +154,10 @@ def test_one_command_from_a_deployment_to_an_elastiservice(environment: CommandE
     assert "kubectl patch elastiservice one" in said, "this installation has no default triggers"
     assert "already" in environment.ok("enable", "deployments.apps/one")
     assert environment.run("enable", "deployment/one", "--after", "5m").exit_code == ExitCode.FAILED
+    ports = [{"name": "http", "port": 81}]
+    second = {"metadata": {"name": "second"}, "spec": {"selector": {"app": "one"}, "ports": ports}}
+    environment.call(rig.cluster.services.create(second))
+    assert "already" in environment.ok("enable", "deployment/one"), "which Service it is, is known"
     found = environment.call(rig.elastiservices.get("one"))
     assert found["spec"]["cooldownPeriod"] == 3600
 

@@ -137,8 +137,11 @@ async def _enable(
         found = await client.resource(workload.resource).get(workload.name, namespace=where)
         labels = found["spec"]["template"]["metadata"].get("labels") or {}
         listed = client.resource(SERVICES, Service).items(namespace=where)
+        refs = ((es.spec.scale_target_ref, es.spec.service) for es in present)
+        known = (of for ref, of in refs if (ref.kind, ref.name) == workload)
+        named = service or next(known, None)
         chosen, why = choose_service(
-            workload, labels, [item async for item in listed], service, namespace=where
+            workload, labels, [item async for item in listed], named, namespace=where
         )
         if there := already_there(workload, chosen, present, after, namespace=where):
             echo(there)
@@ -206,7 +209,9 @@ def choose_service(
         f"no Service in namespace {namespace} selects the pods of {workload} ({_pairs(labels)})",
         remedy=f"Make one: kubectl expose {workload} -n {namespace} --port=80 --target-port=<the pods' port>"
         + "".join(
-            f"\n  Service {s.metadata.name} selects {_pairs(s.spec.selector or {})}" for s in public
+            f"\n  Service {s.metadata.name} selects {_pairs(s.spec.selector)}"
+            for s in public
+            if s.spec.selector
         ),
     )
 
