@@ -24,7 +24,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.faults import FAULTS
-from benchmarks.processes import ROOT, Cores, RunFailed, environment, run_measured, serving
+from benchmarks.processes import LONGEST, ROOT, Cores, RunFailed, environment, run_measured, serving
 from benchmarks.rounds import Sample, alternate
 from benchmarks.runners.peers import PEERS
 
@@ -48,9 +48,12 @@ def measure(peers: Sequence[str], *, quick: bool, rounds: int) -> dict[str, list
 
         def run(peer: str) -> Sample:
             print(f"... {peer}", file=sys.stderr, flush=True)
-            sample = run_measured(
-                "benchmarks.runners.peers", "--peer", peer, *options, core=cores.measured
-            )
+            try:
+                sample = run_measured(
+                    "benchmarks.runners.peers", "--peer", peer, *options, core=cores.measured
+                )
+            except subprocess.TimeoutExpired:
+                return {}
             if sample["live"] != server["live"]:
                 raise RunFailed(f"{peer} knows {sample['live']} pods, not {server['live']}")
             return sample | {"rate": events / sample["wall"], "us": sample["cpu"] / events * 1e6}
@@ -123,13 +126,16 @@ def page(samples: dict[str, list[Sample]], faults: dict[tuple[str, str], str], l
     """Return the page; in brackets, how many times the first row's figure."""
     first = next(iter(samples))
     median = {
-        peer: {key: statistics.median(sample[key] for sample in found) for key in found[0]}
+        peer: {
+            key: statistics.median(sample[key] for sample in found if sample)
+            for key in max(found, key=len)
+        }
         for peer, found in samples.items()
     }
 
     def row(peer: str) -> str:
-        cells = []
-        for key, shown, scale in _COLUMNS:
+        cells = [] if median[peer] else [f"not within {LONGEST:.0f} s", *[""] * 4]
+        for key, shown, scale in _COLUMNS if median[peer] else ():
             value = median[peer][key]
             times = value / median[first][key]
             ratio = (

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 _OTHER_PYTHON = ROOT / "build" / "bench-venv" / "bin" / "python"
-_LONGEST = 600.0
+LONGEST = 600.0
 
 
 class RunFailed(RuntimeError):
@@ -42,7 +42,7 @@ def run_measured(
     *arguments: str,
     core: int,
     python: str = sys.executable,
-    longest: float = _LONGEST,
+    longest: float = LONGEST,
 ) -> dict[str, Any]:
     """Run a module to its end on one core; return the JSON object it printed last."""
     with _start(python, module, arguments, core) as process:

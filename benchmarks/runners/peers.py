@@ -57,17 +57,6 @@ class View:
         else:
             self._print()
 
-    @property
-    def is_measured(self) -> bool:
-        """Whether it is about speed."""
-        return bool(self._last)
-
-    def know(self, keys: set[str]) -> None:
-        """Take what a library's own cache has."""
-        if keys != self.objects.keys():
-            self.objects = dict.fromkeys(keys)
-            self._print()
-
     def take(self, kind: str, namespace: Any, name: Any, version: Any, obj: Any) -> None:
         """Take an event of a watch."""
         if kind == "DELETED":
@@ -194,10 +183,7 @@ async def kopf(url: str, view: View) -> None:
         return {(namespace, name): body}
 
     @framework.on.event("pods", registry=registry)
-    async def changed(event: Any, pods: Any, **_: Any) -> None:
-        if not view.is_measured:
-            view.know({f"{namespace}/{name}" for namespace, name in pods})
-            return
+    async def changed(event: Any, **_: Any) -> None:
         meta = event["object"]["metadata"]
         kind = event["type"] or "ADDED"  # None for what was listed
         view.take(kind, meta["namespace"], meta["name"], meta["resourceVersion"], None)
