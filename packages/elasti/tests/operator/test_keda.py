@@ -210,11 +210,10 @@ async def test_a_wake_during_the_pause_leaves_nothing_paused(
 
 
 async def test_a_scaled_objects_condition_lets_its_target_sleep(rig: Rig):
+    await define(rig.client, kinds.scaled_object())
     await rig.web(triggers=[{"type": "keda", "metadata": {"scaledObject": "web"}}])
     async with rig.operator():
-        await rig.says("TriggersHealthy", "install KEDA")
         await rig.becomes("Serve")
-        await define(rig.client, kinds.scaled_object())
         await rig.says("TriggersHealthy", "there is no ScaledObject web in namespace")
         async with keda_on(rig) as keda:
             await rig.says("TriggersHealthy", "does not say whether ScaledObject web is active")
