@@ -97,7 +97,9 @@ def workers_of(running: Running) -> list[int]:
 
 def is_gone(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        # Its sockets are open until its last thread has ended, and the first may be a zombie before.
+        return state in "ZX" and len(list(Path(f"/proc/{pid}/task").iterdir())) == 1
     except FileNotFoundError:
         return True
 
