@@ -16,7 +16,7 @@ import structlog
 from cronsim import CronSim, CronSimError
 
 from elasti.api.parsing import parse_duration
-from elasti.api.safe_regex import ExpressionCompiler
+from elasti.safe_regex import ExpressionCompiler
 from elasti.triggers.registry import read_metadata, trigger_type
 
 if TYPE_CHECKING:

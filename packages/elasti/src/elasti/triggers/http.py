@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from elasti.api.safe_regex import compile_safely
+from elasti.safe_regex import compile_safely
 from elasti.triggers.registry import (
     ReadContext,
     ReaderSettings,

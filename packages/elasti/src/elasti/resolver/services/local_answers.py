@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
-from elasti.api.safe_regex import ExpressionCompiler
 from elasti.resolver.proxy.upstream.interface import LocalAnswer, RequestFacts
+from elasti.safe_regex import ExpressionCompiler
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasti.api import safe_regex
-from elasti.api.safe_regex import ExpressionCompiler, compile_safely
+from elasti import safe_regex
+from elasti.safe_regex import ExpressionCompiler, compile_safely
 
 
 @pytest.mark.parametrize(
