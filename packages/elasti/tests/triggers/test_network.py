@@ -46,7 +46,7 @@ from elasti.triggers.registry import (
     trigger_types,
 )
 from kubeloop.aio.clock import SystemClock
-from kubeloop.objects.core import Pod
+from kubeloop.objects.core import Pod, PodStatus
 from kubeloop.testing.fake_errors import api_error
 
 # The arithmetic
@@ -368,6 +368,11 @@ async def test_pods_that_cannot_be_counted(authority):
     async with reading(api, 1) as reader:
         assert "hostNetwork" in (await reader.read(READ, asked("host"))).error
         assert "is gone" in (await reader.read(READ, asked("gone"))).error
+        api.pods["moved"] = msgspec.structs.replace(
+            pod_object("moved", "127.0.0.1"), status=PodStatus(pod_ip="10.9.9.9")
+        )
+        found = await reader.read(READ, asked("moved"))
+        assert "does not have the address 127.0.0.1" in found.error
         assert (await reader.read(READ, asked())).pending
         assert (await reader.read(READ, asked(asleep=True))).value == 0
     async with reading(api, 1, account="") as reader:
@@ -455,7 +460,7 @@ async def test_five_thousand_targets_cost_one_read_a_node_and_little_time(author
             triggers=(ScaleTrigger("network"),),
             cooldown=COOLDOWN,
             tenant=f"team-{number % 40}",
-            pods=lambda name=name: [ScrapeTarget(name, "10.1.1.1", (), name)],  # type: ignore[misc]
+            pods=lambda name=name: [ScrapeTarget(name, "127.0.0.1", (), name)],  # type: ignore[misc]
         )
         for number, name in enumerate(api.pods)
     ]

@@ -237,6 +237,9 @@ class NetworkReader(TriggerReader):
                 f"pod {pod.name} has hostNetwork, and what its node counts is all of the node's"
                 " traffic: use another trigger",
             )
+        # It is probed at that address, which whoever writes slices may have chosen.
+        if pod.address not in found.addresses:
+            raise KubeletUnreadable(f"pod {pod.name} does not have the address {pod.address}")
         if not found.status.host_ip:
             raise KubeletUnreadable(f"pod {pod.name} has no node yet")
         sizes = [
