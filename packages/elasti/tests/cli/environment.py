@@ -163,7 +163,9 @@ def in_background(make: Callable[[], AbstractAsyncContextManager[T]]) -> Iterato
             ready.set_exception(error)
 
     # The operator would speak on the standard output that commands are judged by.
-    structlog.configure(logger_factory=structlog.ReturnLoggerFactory())
+    # Whatever a test before has configured, a program's own logging for instance, does not hold here.
+    structlog.reset_defaults()
+    structlog.configure(processors=[], logger_factory=structlog.ReturnLoggerFactory())
     thread = threading.Thread(target=lambda: asyncio.run(play()), name="environment")
     thread.start()
     try:

@@ -15,6 +15,7 @@ from elasti.operator.handover.execute import ask_resolvers
 from elasti.operator.handover.listing import SlicePublisher
 from elasti.operator.handover.machine import Activity, State
 from elasti.operator.handover.observe import Facts, observation_of
+from elasti.operator.idleness.decide import Decision, Verdict
 from elasti.operator.settings import OperatorSettings
 from kubeloop.objects.core import (
     EndpointConditions,
@@ -91,6 +92,7 @@ class ListingRig:
             service=SERVICE,
             resolvers=ready,
             ports={80: 20000},
+            decision=Decision(Verdict.SLEEP, "idle"),
         )
         await self.publisher.publish(facts, self.state)
         return facts
