@@ -82,8 +82,9 @@ async def test_force_is_for_applies(kube: Kube) -> None:
 
 @behaviour("apply.kind-required", "An applied object must name its apiVersion and kind")
 async def test_apply_needs_a_type(kube: Kube) -> None:
-    obj = {"metadata": {"name": "a"}, "data": {}}
-    await refused(kube.maps.apply(obj, field_manager="one"), 400, "BadRequest")
+    # The library's own `apply` would not send it.
+    patch = ApplyPatch({"metadata": {"name": "a"}, "data": {}})
+    await refused(kube.maps.patch("a", patch, field_manager="one"), 400, "BadRequest")
 
 
 @behaviour("apply.no-op", "Applying the same again changes nothing")
