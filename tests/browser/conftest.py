@@ -35,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.allow_leaks)
 
 
-def _missing(what: str) -> NoReturn:
+def missing(what: str) -> NoReturn:
     message = f"no browser to test with: {what}"
     if os.environ.get("CI") == "true":
         pytest.fail(message, pytrace=False)
@@ -47,11 +47,11 @@ async def browser() -> AsyncIterator[Browser]:
     """The one Chromium of the session."""
     executable = next(filter(None, map(shutil.which, CHROMIUM)), None)
     if executable is None:
-        _missing("apt-get install chromium")
+        missing("apt-get install chromium")
     try:
         from playwright.async_api import async_playwright  # noqa: PLC0415
     except ImportError:
-        _missing(f"pip install -r {HERE.relative_to(HERE.parents[1])}/requirements.txt")
+        missing(f"pip install -r {HERE.relative_to(HERE.parents[1])}/requirements.txt")
     async with async_playwright() as playwright:
         # Without a sandbox of its own: it needs rights that a container, or root, does not have.
         started = await playwright.chromium.launch(

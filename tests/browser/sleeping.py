@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import os
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 from aiohttp import web
 from tests.resolver.installation import Installation, Running, installation
 from tests.resolver.support import free_port
 
 from elasti.api.names import PAGE_CONFIG_MAP
 from kubeloop.client.errors import NotFound
+from tests.browser.conftest import missing
 
 NAMESPACE = "default"
 
@@ -146,32 +148,25 @@ async def bed(folder: Path) -> AsyncIterator[Bed]:
 
 
 @contextlib.asynccontextmanager
-async def prefixed(target: str, prefix: str) -> AsyncIterator[str]:
-    """A reverse proxy as ingresses are: it takes a prefix away, and passes bytes on as they come."""
-
-    async def passed(request: web.Request) -> web.StreamResponse:
-        path = request.path_qs.removeprefix(prefix) or "/"
-        headers = {n: v for n, v in request.headers.items() if n.lower() != "connection"}
-        async with session.request(
-            request.method, target + path, headers=headers, data=await request.read()
-        ) as found:
-            dropped = {"connection", "transfer-encoding", "content-length", "date", "server"}
-            kept = {n: v for n, v in found.headers.items() if n.lower() not in dropped}
-            answer = web.StreamResponse(status=found.status, headers=kept)
-            await answer.prepare(request)
-            async for piece in found.content.iter_any():
-                await answer.write(piece)
-            await answer.write_eof()
-            return answer
-
-    app = web.Application()
-    app.router.add_route("*", prefix + "{path:.*}", passed)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
-    timeout = aiohttp.ClientTimeout(total=None)
-    async with aiohttp.ClientSession(timeout=timeout, auto_decompress=False) as session:
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        try:
-            yield f"http://127.0.0.1:{runner.addresses[0][1]}{prefix}"
-        finally:
-            await runner.cleanup()
+async def prefixed(target: str, folder: Path) -> AsyncIterator[str]:
+    """An nginx as ingresses are, with its defaults: it takes the prefix /shop away."""
+    nginx = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
+    if nginx is None:
+        missing("apt-get install nginx-light")
+    port, own = free_port(), folder / "nginx"
+    own.mkdir(exist_ok=True)
+    kinds = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
+    temporary = " ".join(f"{kind}_temp_path {own};" for kind in kinds)
+    (own / "nginx.conf").write_text(
+        f"daemon off; master_process off; pid {own}/pid; error_log stderr; events {{}}"
+        f" http {{ access_log off; {temporary} server {{ listen 127.0.0.1:{port};"
+        f" location /shop/ {{ proxy_pass {target}/; }} }} }}"
+    )
+    command = (nginx, "-p", str(own), "-c", "nginx.conf", "-e", "stderr")
+    process = await asyncio.create_subprocess_exec(*command)
+    try:
+        await _listening(port)
+        yield f"http://127.0.0.1:{port}/shop"
+    finally:
+        process.terminate()
+        await process.wait()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -139,9 +140,9 @@ async def test_back_leads_to_where_the_visitor_came_from(beds: Bed, page: Page):
     await page.get_by_text("GET /item").wait_for()
 
 
-async def test_under_a_path_prefix(beds: Bed, page: Page):
+async def test_under_a_path_prefix_behind_nginx(beds: Bed, page: Page, tmp_path: Path):
     sleeper = await beds.sleeper()
-    async with prefixed(sleeper.url, "/shop") as url:
+    async with prefixed(sleeper.url, tmp_path) as url:
         await page.goto(f"{url}/cart")
         await until_stage(page, "Finding")
         await sleeper.place()
