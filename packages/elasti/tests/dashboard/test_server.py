@@ -76,6 +76,7 @@ class FakeClient:
 
 class FakeFeed(Feed):
     def __init__(self) -> None:
+        self.asks_pods = False
         self._rows = {}
         self._listeners = set()
         self._own = None

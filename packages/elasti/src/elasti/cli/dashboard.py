@@ -30,10 +30,24 @@ if TYPE_CHECKING:
     help="The port on 127.0.0.1.  [default: a free one]",
 )
 @click.option("--no-open", is_flag=True, help="Print the address, and open no browser.")
+@click.option(
+    "--host",
+    "hosts",
+    metavar="HOST",
+    multiple=True,
+    help="In a pod: serve visitors of this host name, at every address, each with the bearer token that the"
+    " proxy in front sends; may be repeated.",
+)
 @elasti_namespace_option
 @cluster_options
 def command(
-    *, access: AccessOptions, namespace: str | None, port: int, no_open: bool, elasti_namespace: str
+    *,
+    access: AccessOptions,
+    namespace: str | None,
+    port: int,
+    no_open: bool,
+    hosts: tuple[str, ...],
+    elasti_namespace: str,
 ) -> None:
     """Show ElastiServices in a browser: what is wrong first, then all of them, with buttons.
 
@@ -52,6 +66,8 @@ def command(
 
         from elasti.cli.running import connected
 
+        if hosts:
+            await _serve_visitors(hosts, namespace or "", elasti_namespace, port)
         async with (
             connected(access) as client,
             serving(client, namespace or "", elasti_namespace, port) as url,
@@ -92,5 +108,26 @@ async def serving(
         try:
             await server.open(port)
             yield server.url
+        finally:
+            await server.close()
+
+
+async def _serve_visitors(
+    hosts: tuple[str, ...], namespace: str, elasti_namespace: str, port: int
+) -> None:
+    """Serve those whom a proxy sends, until cancelled. Raises ConfigError outside a pod."""
+    import asyncio
+
+    from elasti.dashboard.visitors import VisitorServer, visits_in_cluster
+    from kubeloop.client.config.client_config import ClientSettings
+
+    async with visits_in_cluster(elasti_namespace, ClientSettings.read()) as visits:
+        server = VisitorServer(
+            visits, hosts=hosts, namespace=namespace, elasti_namespace=elasti_namespace
+        )
+        try:
+            await server.open(port, address=None)
+            echo(f"The dashboard listens on port {server.port} for {', '.join(hosts)}")
+            await asyncio.Event().wait()
         finally:
             await server.close()

@@ -59,9 +59,15 @@ class Listener:
 
 
 class Feed:
-    """Follows the ElastiServices of a namespace, or of all. Used as an `async with` block by `running`."""
+    """Follows the ElastiServices of a namespace, or of all. Used as an `async with` block by `running`.
 
-    def __init__(self, client: Client, namespace: str, elasti_namespace: str) -> None:
+    asks_pods: whether pods on this machine are asked themselves, as in a development cluster.
+    """
+
+    def __init__(
+        self, client: Client, namespace: str, elasti_namespace: str, *, asks_pods: bool = True
+    ) -> None:
+        self.asks_pods = asks_pods
         self._client = client
         self._elasti_namespace = elasti_namespace
         self._factory = SharedInformerFactory(client, namespace=namespace)
@@ -135,7 +141,9 @@ class Feed:
         asked = -_OWN_PERIOD
         while True:
             if self._listeners:
-                self.held = await read_held(self._client, self._elasti_namespace)
+                self.held = await read_held(
+                    self._client, self._elasti_namespace, asks_pods=self.asks_pods
+                )
                 now = asyncio.get_running_loop().time()
                 if now - asked >= _OWN_PERIOD:
                     asked = now

@@ -1,6 +1,6 @@
 // The page: rows come over EventSource as JSON and are written with textContent, never as markup.
 const $ = (id) => document.getElementById(id);
-const csrf = document.querySelector("meta[name=csrf]").content;
+let csrf = document.querySelector("meta[name=csrf]").content;
 const rows = new Map();
 const nodes = new Map();
 let keys = [];
@@ -203,11 +203,19 @@ function take(message) {
 }
 
 function listen() {
-  const source = new EventSource("/api/events");
-  source.onmessage = (event) => take(JSON.parse(event.data));
-  source.onerror = () => banner(source.readyState === EventSource.CLOSED
-    ? "This page's session has ended. Start elasti dashboard again."
-    : "No connection to elasti dashboard; trying again. What is shown may be old.");
+  // A server in a cluster shows the namespace that the address names.
+  const source = new EventSource(`/api/events${location.search}`);
+  let problem = "";
+  source.onmessage = (event) => { problem = ""; take(JSON.parse(event.data)); };
+  source.addEventListener("csrf", (event) => { csrf = event.data; });
+  source.addEventListener("problem", (event) => { problem = JSON.parse(event.data); banner(problem); });
+  // Streams end now and then, and begin again at once: that is no trouble.
+  source.onerror = () => setTimeout(() => {
+    if (problem || source.readyState === EventSource.OPEN) return;
+    banner(source.readyState === EventSource.CLOSED
+      ? "This page's session has ended. Load it again; on your own machine, start elasti dashboard again."
+      : "No connection to elasti dashboard; trying again. What is shown may be old.");
+  }, 1500);
 }
 
 // One service
@@ -271,7 +279,7 @@ const LABELS = { wake: "Wake", "keep-1h": "Keep awake 1 h", "keep-3h": "Keep awa
 async function act(key, action) {
   set($("said"), `${LABELS[action]}: asking …`);
   try {
-    const answer = await fetch(`/api/services/${key}/${action}`, { method: "POST", headers: { "X-CSRF-Token": csrf } });
+    const answer = await fetch(`/api/services/${key}/${action}${location.search}`, { method: "POST", headers: { "X-CSRF-Token": csrf } });
     const body = await answer.json();
     set($("said"), answer.ok ? `${key}: ${body.message}` : `Not done: ${body.message}`);
     if (answer.ok) open(key);
@@ -324,7 +332,7 @@ async function open(key) {
   const panel = $("detail");
   let made;
   try {
-    const answer = await fetch(`/api/services/${key}`);
+    const answer = await fetch(`/api/services/${key}${location.search}`);
     const body = await answer.json();
     made = answer.ok ? detail(key, body) : [element("h2", { text: key }), element("p", { class: "bad", text: body.message })];
   } catch {
