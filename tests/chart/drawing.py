@@ -80,7 +80,8 @@ def _of(schema: JsonObject) -> st.SearchStrategy[Any]:
             return _object(schema)
         case "array":
             items = _of(schema["items"])
-            return st.lists(items, max_size=2, unique=schema.get("uniqueItems", False))
+            least, unique = schema.get("minItems", 0), schema.get("uniqueItems", False)
+            return st.lists(items, min_size=least, max_size=2, unique=unique)
         case "string":
             return _matching(schema["pattern"]) if "pattern" in schema else _TEXT
         case "integer":

@@ -26,7 +26,7 @@ AFFINITY = {
 
 
 def both(**values: Any) -> JsonObject:
-    return {"elastiController": values, "elastiResolver": values}
+    return {"elastiController": values, "elastiResolver": values, "dashboard": values}
 
 
 # What is written on a command line, and in values.
@@ -75,6 +75,20 @@ MATRIX: dict[str, tuple[list[str], JsonObject]] = {
     "default_triggers": (["--default-trigger=none"], {"defaultTriggers": []}),
     "shared_port": (["--shared-port"], {"sharedPort": {"enabled": True}}),
     "waiting_page": (["--waiting-page"], {"waitingPage": {"enabled": True}}),
+    "dashboard_hosts": (
+        [
+            "--dashboard=elasti.example.com",
+            "--dashboard=localhost:8443",
+            "--resources=dashboard:limits.memory=1Gi",
+        ],
+        {
+            "dashboard": {
+                "enabled": True,
+                "hosts": ["elasti.example.com", "localhost:8443"],
+                "resources": {"limits": {"memory": "1Gi"}},
+            }
+        },
+    ),
     "pull_secrets": (
         ["--image-pull-secret=one", "--image-pull-secret=two"],
         {"global": {"imagePullSecrets": [{"name": "one"}, "two"]}},

@@ -78,6 +78,7 @@ def test_the_notes_name_what_means_something_else_here():
         {"elastiResolver": {"envFromSecrets": {"A": "login/password"}}},
         {"global": {"allowedNamespaces": ["Shop"]}},
         {"metrics": {"serviceMonitor": True}},
+        {"dashboard": {"enabled": True}},
     ],
     ids=json.dumps,
 )

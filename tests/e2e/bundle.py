@@ -13,6 +13,7 @@ from elasti.api.defaults import OPERATOR_PORT
 from elasti.api.names import OPERATOR_SERVICE
 from elasti.cli.install.bundle import bundle
 from elasti.cli.install.choices import (
+    PROGRAMS,
     Choices,
     Program,
     account,
@@ -23,7 +24,7 @@ from kubeloop.objects.meta import JsonObject
 NAMESPACE = Choices().namespace
 OPERATOR, RESOLVER = account(Program.OPERATOR), account(Program.RESOLVER)
 OPERATOR_SELECTOR, RESOLVER_SELECTOR = (
-    ",".join(f"{key}={value}" for key, value in selector(program).items()) for program in Program
+    ",".join(f"{key}={value}" for key, value in selector(program).items()) for program in PROGRAMS
 )
 __all__ = [
     "NAMESPACE",

@@ -1,15 +1,15 @@
 {{/*
-Most helpers take a dictionary: `root` (the chart's context) and `program`, "operator" or "resolver".
+Most helpers take a dictionary: `root` (the chart's context) and `program`, "operator", "resolver" or "dashboard".
 Names are fixed: they are those of `elasti install`, and there is one installation in a namespace.
 */}}
 
 {{- define "elasti.values" -}}
-{{ index .root.Values (eq .program "operator" | ternary "elastiController" "elastiResolver") | toJson }}
+{{ index .root.Values (get (dict "operator" "elastiController" "resolver" "elastiResolver" "dashboard" "dashboard") .program) | toJson }}
 {{- end }}
 
 {{- define "elasti.container" -}}
 {{- $values := include "elasti.values" . | fromJson -}}
-{{ index $values (eq .program "operator" | ternary "manager" "proxy") | toJson }}
+{{ eq .program "dashboard" | ternary $values (index $values (eq .program "operator" | ternary "manager" "proxy")) | toJson }}
 {{- end }}
 
 {{- define "elasti.labels" -}}
@@ -137,7 +137,7 @@ the first in a cluster. Where there were ElastiServices, those without triggers 
 {{- end }}
 
 {{/*
-What a program calls: pods at any port, and a few ports of everything else. To any address: which ones API servers,
+What a program calls: pods at any port, unless it is the dashboard, and a few ports of everything else. To any address: which ones API servers,
 kubelets and DNS have no policy knows, and engines differ in whether a range of addresses has nodes in it. The API
 server's own port is read where the release is for the whole cluster, so by an account that may.
 */}}
@@ -154,7 +154,9 @@ server's own port is read where the release is for the whole cluster, so by an a
 {{- range .root.Values.networkPolicy.egressPorts }}{{ $ports = append $ports (int .) }}{{ end -}}
 policyTypes: [Ingress, Egress]
 egress:
+  {{- if ne .program "dashboard" }}
   - to: [{namespaceSelector: {}}]
+  {{- end }}
   - ports:
       - {protocol: UDP, port: 53}
       {{- range uniq $ports }}

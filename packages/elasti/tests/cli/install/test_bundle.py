@@ -17,6 +17,7 @@ from elasti.api.parsing import SettingsError
 from elasti.cli.install.bundle import as_text, bundle
 from elasti.cli.install.choices import (
     OPTIONS_ANNOTATION,
+    PROGRAMS,
     ChoiceError,
     Choices,
     InstallOptions,
@@ -60,7 +61,7 @@ def run(*args: str):
 
 
 @pytest.mark.parametrize("choices", EVERY)
-@pytest.mark.parametrize("program", list(Program))
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_every_program_has_probes_resources_and_few_rights(choices: Choices, program: Program):
     pod = pod_of(choices, program)
     (container,) = pod["containers"]
@@ -118,7 +119,7 @@ def test_a_namespaced_installation_has_nothing_that_is_the_clusters_but_the_defi
 
 @pytest.mark.parametrize("choices", EVERY)
 def test_deployments_services_budgets_and_policies_choose_the_same_pods(choices: Choices):
-    for program in Program:
+    for program in PROGRAMS:
         name = f"elasti-{program.value}"
         labels = next(
             obj["spec"]["template"]["metadata"]["labels"]
@@ -177,7 +178,7 @@ def test_each_program_has_a_token_for_the_other_and_lets_only_the_other_in():
 
 
 def test_without_authentication_there_is_no_token():
-    for program in Program:
+    for program in PROGRAMS:
         pod = pod_of(Choices(authentication=False), program)
         assert not any("projected" in volume for volume in pod["volumes"])
         assert not any("TOKEN" in name for name in variables_of(EVERY[2], program))
@@ -198,12 +199,12 @@ def test_programs_are_drained_one_at_a_time():
     budgets = {
         obj["metadata"]["name"]: obj["spec"] for obj in objects(CLUSTERWIDE, "PodDisruptionBudget")
     }
-    for program in Program:
+    for program in PROGRAMS:
         assert budgets[f"elasti-{program.value}"]["maxUnavailable"] == 1
 
 
 def test_programs_are_spread_without_zones_across_rollouts_and_leave_lost_nodes():
-    for program in Program:
+    for program in PROGRAMS:
         pod = pod_of(CLUSTERWIDE, program)
         # A second key would make the scheduler ignore every node that has no zone.
         (spread,) = pod["topologySpreadConstraints"]
@@ -223,7 +224,7 @@ def test_programs_have_a_priority_where_the_installation_may_be_cluster_wide():
     (made,) = objects(CLUSTERWIDE, "PriorityClass")
     kinds = [part.obj["kind"] for part in bundle(CLUSTERWIDE)]
     assert kinds.index("PriorityClass") < kinds.index("Deployment")
-    for program in Program:
+    for program in PROGRAMS:
         assert pod_of(CLUSTERWIDE, program)["priorityClassName"] == made["metadata"]["name"]
         assert "priorityClassName" not in pod_of(NAMESPACED, program)
     assert not objects(NAMESPACED, "PriorityClass")
@@ -275,7 +276,7 @@ def lets_out(choices: Choices, program: Program, port: int, *, to_pod: bool = Fa
 
 def test_programs_may_call_what_they_need_and_nothing_else():
     chosen = Choices(egress_ports=(8428,))
-    for program in Program:
+    for program in PROGRAMS:
         # Pods that wake or are read, each other, a Prometheus in the cluster: at any port.
         assert all(lets_out(chosen, program, port, to_pod=True) for port in (1, 8013, 9090, 65535))
         # DNS, the API server behind a Service and by itself, and what was chosen.
@@ -470,6 +471,21 @@ def test_a_variable_from_a_secret_stands_before_those_that_may_name_it():
     assert found["valueFrom"] == {"secretKeyRef": {"name": "login", "key": "password"}}
 
 
+def test_the_dashboard_has_no_rights_and_no_token():
+    assert "elasti-dashboard" not in as_text(bundle(CLUSTERWIDE), "yaml")
+    choices = Choices(dashboard_hosts=("a.example.com",))
+    for obj in objects(choices):
+        assert "elasti-dashboard" not in [one["name"] for one in obj.get("subjects", ())]
+    pod = pod_of(choices, Program.DASHBOARD)
+    assert pod["automountServiceAccountToken"] is False
+    assert pod["volumes"] == [{"name": "ca", "configMap": {"name": "kube-root-ca.crt"}}]
+    assert "--host=a.example.com" in pod["containers"][0]["command"]
+    operator = pod_of(CLUSTERWIDE, Program.OPERATOR)
+    assert pod["securityContext"] == operator["securityContext"]
+    own, known = pod["containers"][0], operator["containers"][0]
+    assert own["securityContext"] == known["securityContext"]
+
+
 def test_an_autoscaler_takes_the_place_of_the_number_of_resolvers():
     scaled = rendered("--resolver-autoscaling=2-6@60")
     (autoscaler,) = (obj for obj in scaled if obj["kind"] == "HorizontalPodAutoscaler")
@@ -519,6 +535,7 @@ def test_noted_options_give_the_same_objects_again():
         ("--resolver-autoscaling=6", "such as 2-6@70"),
         ("--resolver-autoscaling=6-2", "is no range"),
         ("--affinity=/nowhere/affinity.yaml", "cannot be read"),
+        ("--dashboard=http://a.example.com", "no host name"),
     ],
 )
 def test_an_option_that_does_not_fit_is_refused_with_the_remedy(option: str, said: str):

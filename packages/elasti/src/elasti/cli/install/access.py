@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from elasti.api.defaults import (
+    DASHBOARD_PORT,
     FIRST_RESOLVER_PORT,
     LAST_RESOLVER_PORT,
     OPERATOR_PORT,
@@ -32,6 +33,7 @@ from elasti.api.names import (
 )
 from elasti.api.rbac import READ, PolicyRule
 from elasti.cli.install.choices import (
+    PROGRAMS,
     Choices,
     Manifest,
     Program,
@@ -75,7 +77,7 @@ _CLUSTER_RULES = {
 
 def accounts(choices: Choices) -> Iterator[Manifest]:
     """Yield the programs' ServiceAccounts."""
-    for program in Program:
+    for program in PROGRAMS:
         obj = program_object("v1", "ServiceAccount", program, choices)
         yield Manifest(f"Who the {program.value} is.", obj)
     if choices.reads_kubelets:
@@ -94,7 +96,7 @@ def roles(choices: Choices) -> Iterator[Manifest]:
 
 
 def _clusterwide(choices: Choices) -> Iterator[Manifest]:
-    for program in Program:
+    for program in PROGRAMS:
         rules = (*_RULES[program], *_CLUSTER_RULES[program])
         why = f"What the {program.value} may do in every namespace."
         yield Manifest(why, _role(account(program), rules, program, choices))
@@ -202,7 +204,7 @@ def _wake_rules() -> JsonObject:
 
 def _namespaced(choices: Choices) -> Iterator[Manifest]:
     for namespace in choices.watch_namespaces:
-        for program in Program:
+        for program in PROGRAMS:
             name = account(program)
             why = f"What the {program.value} may do in {namespace}."
             yield Manifest(why, _role(name, _RULES[program], program, choices, namespace))
@@ -339,6 +341,20 @@ def policies(choices: Choices) -> Iterator[Manifest]:
     )
 
 
+def dashboard_access(choices: Choices) -> Iterator[Manifest]:
+    """Yield the dashboard's account, Service and policy."""
+    program = Program.DASHBOARD
+    found = program_object(
+        "v1", "ServiceAccount", program, choices, automountServiceAccountToken=False
+    )
+    yield Manifest("Who the dashboard is. It has no rights: visitors bring theirs.", found)
+    found = _service(account(program), program, [_port("http", DASHBOARD_PORT)], choices)
+    yield Manifest("Where the proxy that signs visitors in finds the dashboard.", found)
+    why = f"The page ({DASHBOARD_PORT}): every client, since it shows what a client's own token allows."
+    found = _policy(program, [{"ports": [_allowed(DASHBOARD_PORT)]}], choices)
+    yield Manifest(f"{why} Out: DNS, the API server.", found)
+
+
 def priorities(choices: Choices) -> Iterator[Manifest]:
     """Yield the programs' priority; a namespaced installation has nothing outside of its namespaces."""
     if choices.namespaced:
@@ -359,7 +375,7 @@ def priorities(choices: Choices) -> Iterator[Manifest]:
 
 def budgets(choices: Choices) -> Iterator[Manifest]:
     """Yield how many pods of a program may be evicted at once."""
-    for program in Program:
+    for program in PROGRAMS:
         spec = {
             # Not minAvailable: with one replica no node could ever be drained.
             "maxUnavailable": 1,
@@ -417,17 +433,16 @@ def _policy(program: Program, ingress: list[JsonObject], choices: Choices) -> Js
 
 
 def _egress(program: Program, choices: Choices) -> list[JsonObject]:
-    """Return what a program calls: pods at any port, and a few ports of everything else."""
+    """Return what a program calls: pods at any port, unless it is the dashboard; a few ports of all else."""
     # To any address: which ones API servers, kubelets and DNS have no policy knows, and engines differ in whether a
     # range of addresses has nodes in it.
     ports = [_DNS_PORT, *choices.api_ports]
     if program is Program.OPERATOR:
         ports += [_PROMETHEUS_PORT, *((_KUBELET_PORT,) if choices.reads_kubelets else ())]
     ports += choices.egress_ports
-    return [
-        {"to": [{"namespaceSelector": {}}]},
-        {"ports": [{"protocol": "UDP", "port": _DNS_PORT}, *map(_allowed, dict.fromkeys(ports))]},
-    ]
+    pods: list[JsonObject] = [{"to": [{"namespaceSelector": {}}]}] if program in PROGRAMS else []
+    rest = [{"protocol": "UDP", "port": _DNS_PORT}, *map(_allowed, dict.fromkeys(ports))]
+    return [*pods, {"ports": rest}]
 
 
 def _pods(program: Program) -> JsonObject:

@@ -18,6 +18,7 @@ import msgspec
 
 from elasti.api.crd import custom_resource_definition
 from elasti.api.defaults import (
+    DASHBOARD_PORT,
     HEALTH_PORT,
     OPERATOR_PORT,
     RESOLVER_ADMIN_PORT,
@@ -30,6 +31,7 @@ from elasti.cli.install.access import (
     accounts,
     autoscalers,
     budgets,
+    dashboard_access,
     policies,
     priorities,
     roles,
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
 
 USER = 65532
 TOKENS = "/var/run/secrets/elasti"
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 SCRATCH = "/run/elasti"
 # A resolver serves what it holds before it ends, for up to ELASTI_DRAIN_TIMEOUT (600 s).
 GRACE_SECONDS = {Program.OPERATOR: 30, Program.RESOLVER: 660}
@@ -70,6 +73,20 @@ _HEALTH = {Program.OPERATOR: "health", Program.RESOLVER: "admin"}
 _PORTS = {
     Program.OPERATOR: {"http": OPERATOR_PORT, "health": HEALTH_PORT},
     Program.RESOLVER: {"admin": RESOLVER_ADMIN_PORT},
+}
+
+
+_POD_SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": USER,
+    "runAsGroup": USER,
+    "fsGroup": USER,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+_CONTAINER_SECURITY = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
 }
 
 
@@ -115,13 +132,7 @@ def _pod(program: Program, choices: Choices) -> JsonObject:
         "serviceAccountName": account(program),
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": GRACE_SECONDS[program],
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
-            "fsGroup": USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": _POD_SECURITY,
         "topologySpreadConstraints": [_spread(program)],
         **({} if choices.namespaced else {"priorityClassName": PRIORITY_CLASS}),
         **_placement(program, choices),
@@ -196,11 +207,7 @@ def _container(program: Program, choices: Choices) -> JsonObject:
         "readinessProbe": _probe(program, "/readyz", every=2, failures=3),
         "livenessProbe": _probe(program, "/healthz", every=10, failures=6),
         "resources": choices.resources_of(program),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": _CONTAINER_SECURITY,
         "volumeMounts": [mount for _, mount in _volumes(program, choices)],
     }
 
@@ -303,6 +310,53 @@ def _volumes(program: Program, choices: Choices) -> list[tuple[JsonObject, JsonO
     return found
 
 
+def dashboard(choices: Choices) -> Iterator[Manifest]:
+    """Yield what shows the page in the cluster, where it is wanted."""
+    if not choices.dashboard_hosts:
+        return
+    yield from dashboard_access(choices)
+    program = Program.DASHBOARD
+    probe = {"httpGet": {"path": "/healthz", "port": "http"}, "timeoutSeconds": 5}
+    options = {"--port": DASHBOARD_PORT, "--elasti-namespace": choices.namespace}
+    hosts = [f"--host={host}" for host in choices.dashboard_hosts]
+    container = {
+        "name": program.value,
+        "image": choices.image,
+        "command": ["elasti", "dashboard", *(f"{n}={v}" for n, v in options.items()), *hosts],
+        "ports": [{"name": "http", "containerPort": DASHBOARD_PORT, "protocol": "TCP"}],
+        "readinessProbe": probe | {"periodSeconds": 5},
+        "livenessProbe": probe | {"periodSeconds": 10, "failureThreshold": 6},
+        "resources": choices.resources_of(program),
+        "securityContext": _CONTAINER_SECURITY,
+        "volumeMounts": [{"name": "ca", "mountPath": SERVICE_ACCOUNT, "readOnly": True}],
+    }
+    wanted = {
+        "imagePullSecrets": [{"name": name} for name in choices.pull_secrets],
+        "nodeSelector": dict(choices.node_selector),
+        "tolerations": [read_toleration(text) for text in choices.tolerations],
+        "affinity": dict(choices.affinity),
+    }
+    pod = {
+        "serviceAccountName": account(program),
+        # Of what a pod gets there, only the API server's CA.
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": _POD_SECURITY,
+        **{name: value for name, value in wanted.items() if value},
+        "containers": [container],
+        "volumes": [{"name": "ca", "configMap": {"name": "kube-root-ca.crt"}}],
+    }
+    spec = {
+        "replicas": 1,
+        "selector": {"matchLabels": selector(program)},
+        "template": {"metadata": {"labels": labels(choices, program)}, "spec": pod},
+    }
+    yield Manifest(
+        "Shows visitors what their own tokens allow; a proxy in front signs them in.",
+        program_object("apps/v1", "Deployment", program, choices, spec=spec),
+    )
+
+
 def bundle(choices: Choices) -> tuple[Manifest, ...]:
     """Return the objects, each with its reason."""
     return tuple(_parts(choices))
@@ -324,6 +378,7 @@ def _parts(choices: Choices) -> Iterator[Manifest]:
         policies,
         budgets,
         deployments,
+        dashboard,
         autoscalers,
     ):
         yield from parts(choices)

@@ -38,10 +38,15 @@ _UNITS = {
 
 
 class Program(enum.StrEnum):
-    """The two programs; the value is the command that runs one."""
+    """What runs in a cluster; the value is the command that runs one."""
 
     OPERATOR = "operator"
     RESOLVER = "resolver"
+    DASHBOARD = "dashboard"
+
+
+PROGRAMS = (Program.OPERATOR, Program.RESOLVER)
+"""Those that every installation has, with rights of their own."""
 
 
 class ChoiceError(ValueError):
@@ -59,6 +64,11 @@ RESOURCES: Mapping[str, Mapping[str, str]] = {
         "requests.cpu": "100m",
         "requests.memory": "128Mi",
         "limits.memory": "1Gi",
+    },
+    Program.DASHBOARD: {
+        "requests.cpu": "20m",
+        "requests.memory": "128Mi",
+        "limits.memory": "512Mi",
     },
 }
 MINIMUM = {"requests.memory": "128Mi", "limits.memory": "256Mi", "limits.cpu": "1"}
@@ -87,6 +97,7 @@ class Choices:
     kubelet_stats: whether the operator reads kubelets, never where it is namespaced. kubelet_insecure_tls: also
     those whose certificate is not the cluster's. default_triggers: of ElastiServices that leave theirs out.
     waiting_page: whether browsers get a page where an ElastiService does not say.
+    dashboard_hosts: the names by which visitors reach a dashboard in the cluster; there is none without.
     egress_policies: whether policies say what the programs may call; egress_ports: more ports outside of pods.
     operator_url: where a cluster has no DNS; api_ports: the API server's. Both are read from the cluster.
     """
@@ -105,6 +116,7 @@ class Choices:
     kubelet_insecure_tls: bool = False
     default_triggers: tuple[str, ...] = (_NETWORK,)
     waiting_page: bool = False
+    dashboard_hosts: tuple[str, ...] = ()
     variables: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     secret_variables: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     resources: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
@@ -202,6 +214,7 @@ class InstallOptions(TypedDict, total=False):
     kubelet_insecure_tls: bool
     default_triggers: tuple[str, ...]
     waiting_page: bool
+    dashboard_hosts: tuple[str, ...]
     variables: dict[str, dict[str, str]]
     secret_variables: dict[str, dict[str, str]]
     resources: dict[str, dict[str, str]]

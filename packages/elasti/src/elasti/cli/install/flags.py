@@ -20,6 +20,7 @@ from elasti.api.parsing import NEAR, SettingsError
 from elasti.cli.install.choices import (
     BY_PROGRAM,
     IMAGE,
+    PROGRAMS,
     Autoscaling,
     ChoiceError,
     Choices,
@@ -35,6 +36,7 @@ Decorator: TypeAlias = Callable[[Command], Command]
 _TOGETHER = frozenset({"ELASTI_TOKEN_KEYS_FILE", "ELASTI_TOKEN_ISSUERS"})
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z")
 _SECRET = re.compile(r"[a-z0-9][a-z0-9.-]*/[A-Za-z0-9._-]+\Z")
+_HOST = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?(:[0-9]+)?\Z")
 _RANGE = re.compile(r"(\d+)-(\d+)(?:@(\d+))?\Z")
 
 # The flags whose names are not their options'.
@@ -53,6 +55,7 @@ _FLAGS = {
     "default_triggers": "--default-trigger",
     "egress_policies": "--no-egress-policies",
     "egress_ports": "--egress-port",
+    "dashboard_hosts": "--dashboard",
 }
 
 
@@ -114,7 +117,9 @@ def read_program_variables(given: Iterable[str]) -> ByProgram:
     return found
 
 
-def _of_programs(option: str, given: Iterable[str], example: str) -> ByProgram:
+def _of_programs(
+    option: str, given: Iterable[str], example: str, programs: Collection[str] = PROGRAMS
+) -> ByProgram:
     """Read `operator:KEY=VALUE` and `resolver:KEY=VALUE`; the last of a name wins.
 
     Raises ChoiceError.
@@ -123,7 +128,7 @@ def _of_programs(option: str, given: Iterable[str], example: str) -> ByProgram:
     for text in given:
         program, colon, pair = text.partition(":")
         name, equals, value = pair.partition("=")
-        if not (program in {*Program} and colon and equals and _VARIABLE.match(name)):
+        if not (program in programs and colon and equals and _VARIABLE.match(name)):
             raise ChoiceError(
                 f"{option} {text!r} is not operator:KEY=VALUE or resolver:KEY=VALUE, such as {example}"
             )
@@ -146,7 +151,7 @@ def _read_secret_variables(given: Iterable[str]) -> ByProgram:
 
 
 def _read_resources(given: Iterable[str]) -> ByProgram:
-    return _of_programs("--resources", given, "operator:limits.memory=1Gi")
+    return _of_programs("--resources", given, "operator:limits.memory=1Gi", [*Program])
 
 
 def _read_tolerations(given: Iterable[str]) -> tuple[str, ...]:
@@ -165,6 +170,16 @@ def _read_default_triggers(given: Iterable[str]) -> tuple[str, ...]:
         return parse_default_triggers(",".join(names))
     except ValueError as error:
         raise ChoiceError(f"--default-trigger {error}") from None
+
+
+def _read_hosts(given: Iterable[str]) -> tuple[str, ...]:
+    names = _distinct(given)
+    for name in names:
+        if not _HOST.match(name):
+            raise ChoiceError(
+                f"--dashboard {name!r} is no host name: write one such as elasti.example.com, or none"
+            )
+    return () if names == ("none",) else names
 
 
 def _distinct(given: Iterable[str]) -> tuple[str, ...]:
@@ -313,6 +328,13 @@ _OPTIONS = (
         default=None,
         help="Browsers get a page while a target wakes, where its ElastiService does not say"
         " (wake.page.mode). Off by default.",
+    ),
+    _repeated(
+        "dashboard_hosts",
+        _read_hosts,
+        "HOST",
+        "Run a dashboard in the cluster, at this host name, for visitors whom a proxy sends with their own"
+        " bearer tokens; may be repeated, or `none`. None by default.",
     ),
     _repeated(
         "variables",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from elasti.api.names import GROUP, PLURAL
 from elasti.cli.exits import ExitCode, Failure
-from elasti.cli.install.choices import Program, account, selector
+from elasti.cli.install.choices import PROGRAMS, Program, account, selector
 from kubeloop.aio.wait import poll
 from kubeloop.client.errors import Forbidden, NotFound
 
@@ -112,7 +112,7 @@ async def programs_available(
         with progress.waiting() as waiting:
             async with asyncio.timeout(seconds):
                 while not last or not all(item.is_done for item in last):
-                    last = [await _read_rollout(client, namespace, program) for program in Program]
+                    last = [await _read_rollout(client, namespace, program) for program in PROGRAMS]
                     for item in last:
                         waiting.show(item.name, item.words)
                     await asyncio.sleep(_POLL_INTERVAL)
