@@ -157,7 +157,7 @@ async def test_each_visitor_sees_and_does_what_their_own_token_allows(tmp_path: 
                 assert "web" not in told
                 status, text = await visitor.ask("GET", f"/api/services/bank/web{path}")
                 assert status in (401, 403), text
-            assert "/?namespace=NAME" in (await shop.stream())[1]
+            assert "/?namespace=NAME" in (await shop.ask("GET", "/"))[1]
             assert await shop.rows("/api/events?namespace=shop") == ["shop/web"]
             path = "/api/services/{}/web{}?namespace=shop"
             assert (await shop.ask("GET", path.format("bank", "")))[0] == 403

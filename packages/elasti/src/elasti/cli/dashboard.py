@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     "--port",
     type=click.IntRange(0, 65535),
     default=0,
-    help="The port on 127.0.0.1.  [default: a free one]",
+    help="The port, of 127.0.0.1 without --host.  [default: a free one]",
 )
 @click.option("--no-open", is_flag=True, help="Print the address, and open no browser.")
 @click.option(

@@ -22,9 +22,8 @@ import hmac
 import re
 import secrets
 from collections.abc import AsyncIterator, Callable, Collection
-from typing import Self, TypeAlias
+from typing import TypeAlias
 
-import msgspec
 from aiohttp import web
 
 from elasti.api.names import CLI_FIELD_MANAGER, ELASTISERVICES
@@ -40,13 +39,7 @@ from kubeloop.client.auth.credentials import (
 )
 from kubeloop.client.auth.tls import PemSource, TlsContexts
 from kubeloop.client.config.client_config import ClientSettings, in_cluster_endpoint
-from kubeloop.client.errors import (
-    Forbidden,
-    KubeError,
-    ServiceUnavailable,
-    Status,
-    TransportError,
-)
+from kubeloop.client.errors import KubeError, ServiceUnavailable, Status, TransportError
 from kubeloop.http.server import ConnectionLimits
 from kubeloop.informer.sync import NotSynced
 from kubeloop.objects.list_watch import ListOptions
@@ -74,20 +67,13 @@ class _Kept:
     changed: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
 
 
-class Visits:
-    """Visits by token and namespace; to be used inside its `async with` block."""
+class Visits(BackgroundTasks):
+    """Visits by token and namespace, each in a task; to be used inside its `async with` block."""
 
     def __init__(self, begin: Begin) -> None:
+        super().__init__()
         self._begin = begin
         self._kept: dict[Key, _Kept] = {}
-        self._tasks = BackgroundTasks()
-
-    async def __aenter__(self) -> Self:
-        await self._tasks.__aenter__()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self._tasks.__aexit__(*error)
 
     @contextlib.asynccontextmanager
     async def of(self, token: str, namespace: str) -> AsyncIterator[Visit]:
@@ -99,7 +85,7 @@ class Visits:
         if kept is None:
             self._make_room(key[0])
             kept = self._kept[key] = _Kept(loop.create_future())
-            kept.task = self._tasks.start(self._keep(key, kept, token), name="visit")
+            kept.task = self.start(self._keep(key, kept, token), name="visit")
         kept.users += 1
         kept.changed.set()
         try:
@@ -182,7 +168,7 @@ class VisitorServer(PageServer):
         return hmac.new(self._secret, _token(request).encode(), hashlib.sha256).hexdigest()
 
     def _place_of(self, request: web.Request) -> str:
-        return self._namespace_of(request) or "all namespaces"
+        return self._namespace_of(request) or "all namespaces; one is at /?namespace=NAME"
 
     def _namespace_of(self, request: web.Request) -> str:
         found = request.query.get("namespace", self._namespace)
@@ -221,14 +207,7 @@ def visits_in_cluster(elasti_namespace: str, settings: ClientSettings) -> Visits
         async with Client(config, timeouts=_TIMEOUTS, user_agent=CLI_FIELD_MANAGER) as client:
             # A watch would try again without end what is not allowed.
             objects = client.resource(ELASTISERVICES, namespace=namespace)
-            try:
-                await objects.list(ListOptions(limit=1))
-            except Forbidden as error:
-                if namespace:
-                    raise
-                # In the browser this is the first that such a visitor sees.
-                hint = f"{error}; a single namespace is at /?namespace=NAME"
-                raise Forbidden(msgspec.structs.replace(error.status, message=hint)) from error
+            await objects.list(ListOptions(limit=1))
             feed = Feed(client, namespace, elasti_namespace, asks_pods=False)
             async with feed.running():
                 yield Visit(client, feed)

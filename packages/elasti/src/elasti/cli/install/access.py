@@ -416,13 +416,8 @@ def _service(name: str, program: Program, ports: list[JsonObject], choices: Choi
 
 
 def _port(name: str, number: int) -> JsonObject:
-    return {
-        "name": name,
-        "port": number,
-        "targetPort": name,
-        "protocol": "TCP",
-        "appProtocol": "http",
-    }
+    ports: JsonObject = {"name": name, "port": number, "targetPort": name}
+    return ports | {"protocol": "TCP", "appProtocol": "http"}
 
 
 def _policy(program: Program, ingress: list[JsonObject], choices: Choices) -> JsonObject:
