@@ -189,7 +189,7 @@ async def visitor() -> AsyncIterator[Visitor]:
 
 
 async def test_without_a_token_nothing_is_answered(visitor: Visitor):
-    for value in ("", "Basic abc", "Bearer", "Bearer "):
+    for value in ("", "Basic abc", "Bearer", "Bearer ", "Bearer \u00e9\udcff"):
         for path in ("/", "/assets/dashboard.js", "/api/events", "/api/services/shop/web"):
             status, text = await visitor.ask("GET", path, Authorization=value)
             assert (status, "no bearer token" in text) == (401, True)

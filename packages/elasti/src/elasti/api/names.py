@@ -18,6 +18,7 @@ ELASTISERVICES = f"{API_VERSION}/{PLURAL}"
 
 OPERATOR = "elasti-operator"
 RESOLVER = "elasti-resolver"
+DASHBOARD = "elasti-dashboard"
 """The programs: their Deployments and accounts, the audiences of their tokens, who writes fields."""
 FIELD_MANAGER = OPERATOR
 CLI_FIELD_MANAGER = "elasti-cli"

@@ -11,6 +11,7 @@ operator and resolver request is in their Deployments.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import ipaddress
 from collections import Counter
@@ -20,7 +21,7 @@ import aiohttp
 import msgspec
 
 from elasti.api.defaults import RESOLVER_ADMIN_PORT, TRIGGER_VALUE_METRIC
-from elasti.api.names import OPERATOR, OPERATOR_SERVICE, RESOLVER, RESOLVER_SERVICE
+from elasti.api.names import DASHBOARD, OPERATOR, OPERATOR_SERVICE, RESOLVER, RESOLVER_SERVICE
 from elasti.api.types import CapacityStatus
 from elasti.api.usage import RequestingPod, pod_request
 from kubeloop.client.errors import Forbidden, KubeError, NotFound
@@ -108,16 +109,17 @@ async def _pods_behind(client: Client, namespace: str, service: str) -> list[Res
 
 
 async def own_requests(client: Client, namespace: str) -> CapacityStatus | None:
-    """Return what operator and resolver request, all replicas together; None where nothing tells."""
+    """Return what operator, resolver and dashboard request, all replicas; None where nothing tells."""
     deployments = client.resource("apps/v1/deployments", namespace=namespace)
     cpu = memory = 0
     try:
-        for name in (OPERATOR, RESOLVER):
-            spec = (await deployments.get(name, timeout=_TIMEOUT))["spec"]
-            pod = msgspec.convert(spec["template"]["spec"], RequestingPod)
-            each = pod_request(pod) or CapacityStatus()
-            cpu += spec["replicas"] * each.cpu_millicores
-            memory += spec["replicas"] * each.memory_bytes
+        for name, may_lack in ((OPERATOR, ()), (RESOLVER, ()), (DASHBOARD, (NotFound,))):
+            with contextlib.suppress(*may_lack):
+                spec = (await deployments.get(name, timeout=_TIMEOUT))["spec"]
+                pod = msgspec.convert(spec["template"]["spec"], RequestingPod)
+                each = pod_request(pod) or CapacityStatus()
+                cpu += spec["replicas"] * each.cpu_millicores
+                memory += spec["replicas"] * each.memory_bytes
     except KubeError:
         return None
     return CapacityStatus(cpu, memory)

@@ -182,7 +182,7 @@ class VisitorServer(PageServer):
 
 def _token(request: web.Request) -> str:
     kind, _, token = request.headers.get("Authorization", "").partition(" ")
-    if kind.lower() != "bearer" or not token.strip():
+    if kind.lower() != "bearer" or not token.strip() or not token.isascii():
         raise web.HTTPUnauthorized(
             text="no bearer token came with this request: the proxy in front of the dashboard has to send one"
         )

@@ -161,6 +161,11 @@ class Choices:
                 f"--label {reserved[0]} is how the programs find each other: choose another name"
             )
 
+    @property
+    def programs(self) -> tuple[Program, ...]:
+        """What runs."""
+        return (*PROGRAMS, Program.DASHBOARD) if self.dashboard_hosts else PROGRAMS
+
     def replicas(self, program: Program) -> int | None:
         """How many pods a program has; None where an autoscaler says it."""
         if program is Program.OPERATOR:

@@ -75,7 +75,7 @@ class Installer:
             for found in leftovers:
                 self._progress.done(str(found), "is no longer needed: install without --no-wait")
             return
-        await programs_available(self._client, self._choices.namespace, wait, self._progress)
+        await programs_available(self._client, self._choices, wait, self._progress)
         for found in leftovers:
             await self._remove(found)
 

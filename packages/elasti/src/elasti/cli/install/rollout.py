@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 from elasti.api.names import GROUP, PLURAL
 from elasti.cli.exits import ExitCode, Failure
-from elasti.cli.install.choices import PROGRAMS, Program, account, selector
+from elasti.cli.install.choices import Program, account, selector
 from kubeloop.aio.wait import poll
 from kubeloop.client.errors import Forbidden, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from elasti.cli.install.choices import Choices
     from elasti.cli.progress import Progress
     from kubeloop.client import Client
     from kubeloop.objects.meta import JsonObject
@@ -104,15 +105,16 @@ async def definition_served(client: Client, seconds: float) -> None:
 
 
 async def programs_available(
-    client: Client, namespace: str, seconds: float, progress: Progress
+    client: Client, choices: Choices, seconds: float, progress: Progress
 ) -> None:
-    """Wait until every pod of both programs is of the newest kind and available. Raises Failure."""
+    """Wait until every pod of the programs is of the newest kind and available. Raises Failure."""
     last: list[Rollout] = []
+    namespace, programs = choices.namespace, choices.programs
     try:
         with progress.waiting() as waiting:
             async with asyncio.timeout(seconds):
                 while not last or not all(item.is_done for item in last):
-                    last = [await _read_rollout(client, namespace, program) for program in PROGRAMS]
+                    last = [await _read_rollout(client, namespace, program) for program in programs]
                     for item in last:
                         waiting.show(item.name, item.words)
                     await asyncio.sleep(_POLL_INTERVAL)
