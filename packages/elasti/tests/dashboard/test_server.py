@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
 import pytest
 
-from elasti.dashboard.feed import Feed, Listener
+from elasti.dashboard.feed import Feed
 from elasti.dashboard.live import HeldCounts
 from elasti.dashboard.server import DashboardServer
 from kubeloop.client.errors import Forbidden, Status
 from kubeloop.objects.meta import JsonObject
+from tests.waiting import eventually
 
 ES: JsonObject = {
     "metadata": {"name": "web", "namespace": "shop", "managedFields": [{}]},
@@ -83,10 +84,6 @@ class FakeFeed(Feed):
         self._problem = ""
         self._services = {}
         self.held = HeldCounts(None, "not asked")
-
-    @contextlib.contextmanager
-    def listening(self) -> Iterator[Listener]:
-        yield Listener(self)
 
 
 class Visitor:
@@ -247,6 +244,16 @@ async def test_buttons_are_those_that_the_user_may_press(may: tuple[str, ...], a
             status, text, _ = await visitor.post(WAKE, X_CSRF_Token=csrf)
             assert status == 403
             assert "not you" in text
+
+
+async def test_a_page_that_was_closed_is_noticed(visitor: Visitor, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("elasti.dashboard.server._HEARTBEAT", 0.01)
+    await visitor.enter()
+    listeners = visitor.server._own.feed._listeners
+    async with visitor.session.get(f"{visitor.base}/api/events") as answer:
+        await answer.content.readuntil(b":\n\n")
+        assert len(listeners) == 1
+    await eventually(lambda: not listeners)
 
 
 async def test_an_object_that_cannot_be_read_is_shown_as_far_as_it_can(visitor: Visitor):

@@ -325,6 +325,19 @@ async def test_one_token_cannot_take_every_visit():
 
 
 @pytest.mark.virtual_time
+async def test_one_visit_makes_room_for_one():
+    begun = Begun()
+    async with Visits(begun.begin) as visits:
+        for number in range(visitors.MOST_VISITS):
+            token = "a" if number < visitors.MOST_VISITS_EACH else f"t{number}"
+            async with visits.of(token, f"n{number}"):
+                pass
+        async with visits.of("a", "one-more"):
+            assert begun.open[0] == ("a", "n1")
+            assert len(begun.open) == visitors.MOST_VISITS
+
+
+@pytest.mark.virtual_time
 async def test_a_refusal_is_not_kept():
     begun = Begun()
     begun.refuse = True

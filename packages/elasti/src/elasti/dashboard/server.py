@@ -39,7 +39,7 @@ from kubeloop.objects.patches import MergePatch
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 
-    from elasti.dashboard.feed import Feed
+    from elasti.dashboard.feed import Feed, Listener
     from kubeloop.client import Client
     from kubeloop.objects.meta import JsonObject
 
@@ -57,6 +57,7 @@ _HEADERS = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
+_HEARTBEAT = 15.0
 _STREAM = {"Content-Type": "text/event-stream", "X-Accel-Buffering": "no"}
 _ASSETS = {"dashboard.css": "text/css", "dashboard.js": "text/javascript"}
 _FRAMES = frozenset({"iframe", "frame", "embed", "object", "fencedframe"})
@@ -184,7 +185,7 @@ class PageServer(abc.ABC):
                 with visit.feed.listening() as listener, contextlib.suppress(TimeoutError):
                     async with asyncio.timeout_at(visit.until):
                         while True:
-                            await response.write(b"data: %b\n\n" % await listener.next())
+                            await response.write(await _news(listener))
         except KubeError as error:
             # A page learns nothing of an answer that is no stream, and would ask again at once.
             await response.prepare(request)
@@ -287,6 +288,15 @@ class DashboardServer(PageServer):
         response = web.Response(status=303, headers={"Location": "/"})
         response.set_cookie(self._cookie, self._session, httponly=True, samesite="Strict", path="/")
         return response
+
+
+async def _news(listener: Listener) -> bytes:
+    """Return the next message; one that says nothing now and then, which finds that a page was closed."""
+    try:
+        async with asyncio.timeout(_HEARTBEAT):
+            return b"data: %b\n\n" % await listener.next()
+    except TimeoutError:
+        return b":\n\n"
 
 
 async def _events_of(client: Client, es: ElastiService) -> tuple[list[JsonObject], str]:

@@ -107,6 +107,7 @@ class Visits(BackgroundTasks):
             ended = self._kept.pop(min(idle, key=lambda key: self._kept[key].used))
             assert ended.task is not None
             ended.task.cancel()
+            return
 
     async def _keep(self, key: Key, kept: _Kept, token: str) -> None:
         loop = asyncio.get_running_loop()
