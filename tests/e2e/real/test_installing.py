@@ -129,10 +129,14 @@ async def elasti(controlplane_binaries: Binaries) -> AsyncIterator[Commands]:
 
 async def works(elasti: Commands, namespace: str) -> None:
     """A request wakes the app, by a call that the operator takes, and the app sleeps again."""
-    await asleep(elasti, namespace)
-    assert await elasti.ask(namespace) == "200"
-    # Refused calls would not have failed the request: the wish is then written down.
-    calls = await elasti.calls_to_the_operator()
+    for _ in range(3):
+        await asleep(elasti, namespace)
+        assert await elasti.ask(namespace) == "200"
+        # Refused calls would not have failed the request: the wish is then written down. A resolver
+        # that an installation replaces may have made the call, and is gone with what it counted.
+        calls = await elasti.calls_to_the_operator()
+        if calls:
+            break
     assert calls.get(""), calls
     await asleep(elasti, namespace)
 
