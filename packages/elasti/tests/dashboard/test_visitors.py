@@ -12,7 +12,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-from tests.dashboard.test_server import ES
 
 from devkube.apiserver.auth import ADMIN_GROUP
 from devkube.apiserver.server import ApiServer
@@ -30,6 +29,13 @@ from kubeloop.client.errors import Status as ApiStatus
 from tests.waiting import eventually
 
 HOST = "elasti.example.com"
+ES: dict[str, Any] = {
+    "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {
+        "service": "web",
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+    },
+}
 _RBAC = "rbac.authorization.k8s.io"
 _READ = ["get", "list", "watch"]
 
