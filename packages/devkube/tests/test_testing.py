@@ -31,11 +31,12 @@ async def test_wait_for_reports_the_last_object(tmp_path: Path) -> None:
             await cluster.wait_for("v1/configmaps", "none", namespace="default", timeout=0.1)
 
 
-def test_the_command_runs_until_it_is_interrupted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("asked", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_runs_until_it_is_interrupted(tmp_path: Path, asked: signal.Signals) -> None:
     path = tmp_path / "config"
     command = [sys.executable, "-m", "devkube", "--port=0", "--nodes=0", f"--kubeconfig={path}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert f"is ready; export KUBECONFIG={path}" in process.stdout.readline()
-        os.kill(process.pid, signal.SIGINT)
+        os.kill(process.pid, asked)
         assert process.wait(timeout=60) == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import signal
 import sys
 from pathlib import Path
 
@@ -13,6 +14,10 @@ from devkube.cluster import DevCluster
 
 
 async def _run(given: argparse.Namespace) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    for signum in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(signum, task.cancel)
     options = {"port": given.port, "nodes": given.nodes, "data_dir": given.data_dir}
     async with DevCluster(**options) as cluster:
         kubeconfig.write(given.kubeconfig, cluster.access())
@@ -29,7 +34,7 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, help="keep the cluster there over restarts")
     parser.add_argument("--kubeconfig", type=Path, default=Path("devkube.yaml"))
     try:
-        with contextlib.suppress(KeyboardInterrupt):
+        with contextlib.suppress(asyncio.CancelledError):
             asyncio.run(_run(parser.parse_args()))
     except Exception as error:  # noqa: BLE001 - one line for people; all of ours name the remedy
         sys.exit(f"devkube: {error}")
