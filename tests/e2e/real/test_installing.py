@@ -129,6 +129,7 @@ async def elasti(controlplane_binaries: Binaries) -> AsyncIterator[Commands]:
 
 async def works(elasti: Commands, namespace: str) -> None:
     """A request wakes the app, by a call that the operator takes, and the app sleeps again."""
+    calls: dict[str, float] = {}
     for _ in range(3):
         await asleep(elasti, namespace)
         assert await elasti.ask(namespace) == "200"
