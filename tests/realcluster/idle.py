@@ -12,6 +12,8 @@ from tests.realcluster.nodes import NodeTrial
 
 COOLDOWN = 60
 _LONGEST = 8 * COOLDOWN
+# How long conversations last, in seconds: longer than the cooldown.
+_TALKS = {"short": 100, "full": 3 * COOLDOWN}
 _NGINX = """
 cat > /tmp/nginx.conf <<END
 pid /tmp/nginx.pid; error_log stderr; events {}
@@ -83,18 +85,19 @@ async def idle_servers(trial: NodeTrial) -> None:
 
 async def conversations(trial: NodeTrial) -> None:
     """A WebSocket with a message every 5 s and a psql session with a query every 10 s keep their app awake."""
+    talk = _TALKS[trial.length.name]
     socket = Server(
         name="socket",
         port=8080,
         command="exec python3 echo.py",
         probe=_http(10, "/healthz"),
-        ask=f"python3 -c '{_SOCKET}' {3 * COOLDOWN}",
+        ask=f"python3 -c '{_SOCKET}' {talk}",
         probe_every=10,
         cooldown=COOLDOWN,
     )
     asked = "psql --host postgres --username app --tuples-only --no-align postgres"
     queries = "while test $SECONDS -lt END; do echo select 42\\;; sleep 10; done"
-    loop = queries.replace("END", str(3 * COOLDOWN))
+    loop = queries.replace("END", str(talk))
     session = Server(
         name="postgres",
         port=5432,
@@ -107,13 +110,15 @@ async def conversations(trial: NodeTrial) -> None:
     for server in (socket, session):
         await there(trial, server)
     answers = await asyncio.gather(*(client(trial, server.ask) for server in (socket, session)))
-    for server, said, least in zip((socket, session), answers, (30, 15), strict=True):
+    for server, said, least in zip(
+        (socket, session), answers, (talk // 6, talk // 12), strict=True
+    ):
         assert len(said.splitlines()) >= least, (server.name, said)
         wakes = await trial.kubectl(
             "get", "elastiservice", server.name, "-o", "jsonpath={.status.usage.wakes}"
         )
         assert wakes in ("", "0"), (server.name, wakes)
-        trial.notes.append(f"{server.name} stayed awake for {3 * COOLDOWN} s of conversation")
+        trial.notes.append(f"{server.name} stayed awake for {talk} s of conversation")
     for server in (socket, session):
         await _asleep(trial, server)
 
