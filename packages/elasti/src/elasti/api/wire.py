@@ -149,7 +149,7 @@ def read_probe_answer(data: bytes) -> ProbeIdentity | None:
 
 
 class Ask(enum.StrEnum):
-    """What people ask of an operator, on the ElastiService itself: durable, whoever leads."""
+    """What people ask of an operator, on the ElastiService itself: durable, whichever replica leads."""
 
     WAKE = "wake"
     SLEEP = "sleep"

@@ -2,7 +2,7 @@
 
 An authenticating proxy in front signs visitors in and sends each one's token in `Authorization`. The server has
 no rights of its own: of its pod it uses the API server's address and CA. Without a token, or with one that the API
-server does not take, there is nothing to see; whoever reaches the port can do what their token can, and no more.
+server does not take, there is nothing to see; a client that reaches the port can do what its token can, and no more.
 
 Nothing is shared between tokens: each has a client, a watch and a cache of its own (`Visits`). These are bounded in
 number, closed soon after the last request, and made again every ten minutes, so that a token that has expired, or

@@ -237,7 +237,7 @@ class NetworkReader(TriggerReader):
                 f"pod {pod.name} has hostNetwork, and what its node counts is all of the node's"
                 " traffic: use another trigger",
             )
-        # It is probed at that address, which whoever writes slices may have chosen.
+        # The address is from a slice, which users may write; without this the operator would connect to it.
         if pod.address not in found.addresses:
             raise KubeletUnreadable(f"pod {pod.name} does not have the address {pod.address}")
         if not found.status.host_ip:

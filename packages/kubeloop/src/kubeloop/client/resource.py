@@ -48,7 +48,7 @@ def applied_content(obj: Any, gvr: GroupVersionResource) -> JsonObject:
         return obj.to_dict()
     content: JsonObject = msgspec.to_builtins(obj)
     if isinstance(obj, msgspec.Struct):
-        # Defaults such as an empty uid or no labels are not what anybody wants to own.
+        # A manager must not own fields that it did not set, such as an empty uid or no labels.
         metadata = content.get("metadata") or {}
         content["metadata"] = {name: value for name, value in metadata.items() if value}
         content["apiVersion"] = gvr.api_version
