@@ -20,9 +20,8 @@ from elasti.api.names import PRIVATE_LABEL
 from elasti.api.wire import ActivityReport
 from elasti.operator.autoscalers import AUTOSCALERS
 from elasti.operator.autoscalers.base import Autoscaler, Autoscalers
-from elasti.operator.dependencies import Dependencies
 from elasti.operator.handover.children import slice_names
-from elasti.operator.leader import Leader
+from elasti.operator.leader import Dependencies, Leader
 from elasti.operator.metrics import OperatorMetrics
 from elasti.operator.report.events import EventReporter
 from elasti.operator.scale_handler import ScaleHandler

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.operator.states import service_state
 
 from elasti.api.conditions import Obstacle, Reason
-from elasti.api.crd import custom_resource_definition
+from elasti.api.crd import custom_resource_definition, missing_fields, schema_hash
 from elasti.api.defaults import cooldown_of
 from elasti.api.names import API_VERSION
 from elasti.api.parsing import SettingsError
@@ -44,7 +44,6 @@ from elasti.operator.idleness.decisions import Decisions, combined_decision
 from elasti.operator.pacing import RateSpacer
 from elasti.operator.rbac import CLUSTER_RULES, LEASE_RULES, NAMESPACED_RULES
 from elasti.operator.report.conditions import condition, merged, refusal, service_findings
-from elasti.operator.report.crd_check import missing_fields, schema_hash
 from elasti.operator.report.events import is_surprise
 from elasti.operator.report.status import status_of, status_patch
 from elasti.operator.report.warnings import findings_of

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import structlog.testing
 
-from elasti.operator.reconcile_loop import StartupProgress
+from elasti.operator.leader import StartupProgress
 from kubeloop.controller.reconcile import Request
 
 A, B = Request("shop", "a"), Request("shop", "b")

@@ -6,13 +6,17 @@ fields, times.
 
 from __future__ import annotations
 
+import hashlib
+
+import msgspec
 from msgspec import inspect
 
-from elasti.api.names import API_VERSION, ELASTISERVICES
+from elasti.api.names import API_VERSION, ELASTISERVICES, VERSION
 from elasti.api.types import ElastiService
 from elasti.triggers.registry import trigger_types
 from kubeloop import crd
 from kubeloop.crd import Column, Schema
+from kubeloop.objects.meta import JsonObject
 
 _COLUMNS = (
     Column("State", ".status.phase"),
@@ -102,3 +106,33 @@ def _complete_status(schema: Schema) -> None:
     ):
         part[name]["format"] = "date-time"
     parts["conditions"] |= crd.map_by("type").extra_json_schema or {}
+
+
+def missing_fields(definition: JsonObject) -> list[str]:
+    """Return our `spec` and `status` fields that a definition does not have."""
+    there, ours = _properties(definition), _properties(custom_resource_definition())
+    return [
+        f"{part}.{field}"
+        for part in ("spec", "status")
+        for field in sorted(ours[part] - there[part])
+    ]
+
+
+def schema_hash(definition: JsonObject) -> str:
+    """Return a short hash of the served schema."""
+    schema = _version(definition).get("schema") or {}
+    encoded = msgspec.json.encode(schema, order="deterministic")
+    return hashlib.sha256(encoded).hexdigest()[:12]
+
+
+def _version(definition: JsonObject) -> JsonObject:
+    versions = definition.get("spec", {}).get("versions") or ()
+    return next((item for item in versions if item.get("name") == VERSION), {})
+
+
+def _properties(definition: JsonObject) -> dict[str, set[str]]:
+    schema = _version(definition).get("schema", {}).get("openAPIV3Schema", {})
+    parts = schema.get("properties", {})
+    return {
+        part: set((parts.get(part) or {}).get("properties") or ()) for part in ("spec", "status")
+    }

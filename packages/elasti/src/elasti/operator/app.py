@@ -15,9 +15,8 @@ from elasti.api.wire import OPERATOR_AUDIENCE
 from elasti.authn.authenticator import authenticator_for
 from elasti.operator.autoscalers import AUTOSCALERS
 from elasti.operator.autoscalers.base import Autoscalers
-from elasti.operator.dependencies import Dependencies
 from elasti.operator.handover.resolver_client import HttpResolverClient, ResolverClientFactory
-from elasti.operator.leader import Leader
+from elasti.operator.leader import Dependencies, Leader
 from elasti.operator.metrics import OperatorMetrics
 from elasti.operator.report.events import EventReporter
 from elasti.operator.scale_handler import ScaleHandler

@@ -1,7 +1,8 @@
 """The leader's work: one reconciler, fed by the shared caches, its poller, its sweeper.
 
 Made again each time the lease is ours: what a former tenure remembered is not trusted, since
-another leader may have been at work meanwhile.
+another leader may have been at work meanwhile. What surrounds every reconcile is here, too: wake-ups
+go first, metrics are kept, the start is logged.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import contextlib
 import dataclasses
 import functools
 import math
+import time
 from typing import TYPE_CHECKING
 
+import structlog
+
 from elasti.api.defaults import stale_after
-from elasti.operator.dependencies import Dependencies, LeaderDependencies
 from elasti.operator.handover.finalize import OrphanSweeper
 from elasti.operator.handover.ports import PortBook
 from elasti.operator.handover.quarantine import PortQuarantine, recover_ports
@@ -25,23 +28,148 @@ from elasti.operator.idleness.decisions import Decisions
 from elasti.operator.idleness.evaluator import Evaluator, evidence_lookup
 from elasti.operator.idleness.poller import Poller
 from elasti.operator.pacing import BoundedRequeue
-from elasti.operator.reconcile_loop import ReconcileLoop
-from elasti.operator.report.crd_check import DefinitionCheck
-from elasti.operator.report.warnings import PodLabels
+from elasti.operator.report.warnings import DefinitionCheck, PodLabels
 from elasti.operator.watch.event_mapping import EventMapping
 from elasti.triggers.registry import SecretUnavailable
 from kubeloop.client.errors import Forbidden, KubeError, NotFound
 from kubeloop.controller.controller import Controller
 from kubeloop.controller.queue.priority_queue import PriorityQueue
+from kubeloop.controller.reconcile import Request, Result
 
 if TYPE_CHECKING:
-    from elasti.operator.handover.resolver_client import ResolverClient, ResolverClientFactory
-    from kubeloop.client.client import Client
-    from kubeloop.controller.reconcile import Request, Result
+    from collections.abc import Callable, Iterable, Sequence
 
+    from elasti.operator.autoscalers.base import Autoscalers
+    from elasti.operator.handover.resolver_client import ResolverClient, ResolverClientFactory
+    from elasti.operator.idleness.decide import Evidence
+    from elasti.operator.metrics import OperatorMetrics
+    from elasti.operator.report.events import EventReporter
+    from elasti.operator.scale_handler import ScaleHandler
+    from elasti.operator.settings import OperatorSettings
+    from elasti.operator.wake import TargetWaker
+    from elasti.operator.watch.caches import OperatorCaches
+    from elasti.operator.watch.directory import Directory
+    from kubeloop.aio.clock import Clock
+    from kubeloop.client.client import Client
+
+_log = structlog.get_logger(__name__)
 _CONTROLLER = "elastiservice"
 _WAKE_PRIORITY = 10
 _RECONCILE_TIMEOUT = 60.0
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Dependencies:
+    """What every replica has, leader or not."""
+
+    client: Client
+    settings: OperatorSettings
+    clock: Clock
+    caches: OperatorCaches
+    directory: Directory
+    scales: ScaleHandler
+    autoscalers: Autoscalers
+    waker: TargetWaker
+    metrics: OperatorMetrics
+    reporter: EventReporter
+
+    def wall(self) -> float:
+        """Return the time of day, in seconds since 1970."""
+        return self.clock.now().timestamp()
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderDependencies(Dependencies):
+    """What one tenure has on top.
+
+    `enqueue` asks for a reconcile that cannot wait, `read_soon` for a reading of triggers that were
+    never read.
+    """
+
+    states: StateStore
+    ports: PortBook
+    quarantine: PortQuarantine
+    pod_labels: PodLabels
+    resolver_client: ResolverClient
+    definition: DefinitionCheck
+    decisions: Decisions
+    evidence: Callable[[Request], Sequence[Evidence]]
+    enqueue: Callable[[Request], None]
+    read_soon: Callable[[Request], None]
+
+
+class StartupProgress:
+    """The ElastiServices that were there at the start and have not been reconciled.
+
+    When all have been it logs so, once: the line to look for after a restart, and what the benchmark of
+    one waits for.
+    """
+
+    def __init__(self, requests: Iterable[Request]) -> None:
+        self._left = set(requests)
+        self._count = len(self._left)
+        self._failed = 0
+        self._began = time.monotonic()
+        if not self._left:
+            self._log_summary()
+
+    def reconciled(self, request: Request, *, failed: bool) -> None:
+        """One was reconciled, for the first time or again; what failed will be tried again."""
+        if request not in self._left:
+            return
+        self._left.discard(request)
+        self._failed += failed
+        if not self._left:
+            self._log_summary()
+
+    def _log_summary(self) -> None:
+        _log.info(
+            "startup reconcile complete",
+            elastiservices=self._count,
+            failed=self._failed,
+            seconds=round(time.monotonic() - self._began, 3),
+        )
+
+
+class ReconcileLoop:
+    """Reconciles for the controller's workers."""
+
+    def __init__(
+        self,
+        deps: LeaderDependencies,
+        reconciler: ElastiServiceReconciler,
+        bounded_requeue: BoundedRequeue,
+    ) -> None:
+        self._deps = deps
+        self._reconciler = reconciler
+        self._bounded_requeue = bounded_requeue
+        present = deps.caches.elastiservices.all()
+        self._progress = StartupProgress(
+            Request(es.metadata.namespace, es.metadata.name) for es in present
+        )
+
+    async def reconcile(self, request: Request) -> Result | None:
+        """Reconcile one ElastiService, in its turn. Raises what failed."""
+        clock, metrics = asyncio.get_running_loop().time, self._deps.metrics
+        await self._deps.waker.wait_calm()
+        began = clock()
+        try:
+            result = await self._reconciler.reconcile(request)
+        except Exception as error:
+            metrics.reconciled(request, clock() - began, error)
+            self._progress.reconciled(request, failed=True)
+            raise
+        finally:
+            self._bounded_requeue.reconciled(request)
+        state = self._deps.states.find(request)
+        if state is None:
+            metrics.forget(request)
+            self._deps.pod_labels.forget(request)
+        else:
+            metrics.reconciled(request, clock() - began, None)
+            metrics.state(request, state.current)
+        self._progress.reconciled(request, failed=False)
+        return result
 
 
 class Leader:

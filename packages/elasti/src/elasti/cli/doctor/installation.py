@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from elasti.api.crd import custom_resource_definition
+from elasti.api.crd import custom_resource_definition, missing_fields, schema_hash
 from elasti.api.names import GROUP, PLURAL
 from elasti.api.view import moment
 from elasti.cli.doctor.findings import DoctorFinding, FindingLevel, hint, ok, problem, warning
 from elasti.cli.rendering import duration
-from elasti.operator.report.crd_check import missing_fields, schema_hash
 
 if TYPE_CHECKING:
     import datetime as dt

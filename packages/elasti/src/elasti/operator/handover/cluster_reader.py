@@ -13,30 +13,36 @@ import contextlib
 import dataclasses
 from typing import TYPE_CHECKING
 
+import structlog
+
 from elasti.api.names import MANAGED_BY, PAGE_CONFIG_MAP, private_service_name
 from elasti.api.types import CapacityStatus
 from elasti.operator.handover.children import FAMILIES, families, slice_names
 from elasti.operator.handover.machine import State
 from elasti.operator.handover.observe import ClusterSnapshot, can_have_ports
-from elasti.operator.handover.pod_liveness import PodLiveness
 from elasti.operator.handover.ports import port_owner
 from elasti.operator.handover.requests import keep_awake_complaint
 from elasti.operator.report.warnings import findings_of
 from elasti.operator.scale_handler import NotScalable
 from elasti.operator.watch.caches import BY_SELECTOR, BY_SERVICE
 from kubeloop.client.errors import Forbidden, KubeError, NoMatch, NotFound
-from kubeloop.objects.core import MANAGED_BY_LABEL, SERVICE_LABEL, SLICES, EndpointSlice
+from kubeloop.objects.core import MANAGED_BY_LABEL, PODS, SERVICE_LABEL, SLICES, EndpointSlice, Pod
 from kubeloop.objects.meta import compare_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from elasti.api.types import ElastiService
-    from elasti.operator.dependencies import LeaderDependencies
     from elasti.operator.handover.state import ServiceState
+    from elasti.operator.leader import LeaderDependencies
     from elasti.operator.report.conditions import Finding
     from elasti.operator.watch.directory import CRDDetails
     from elasti.operator.watch.targets import TargetWatcher, WatchedTarget
+    from kubeloop.client.client import Client
+    from kubeloop.objects.core import ServiceEndpoint
+
+_AT_ONCE = 4
+_log = structlog.get_logger(__name__)
 
 
 class ClusterReader:
@@ -282,3 +288,50 @@ class ClusterReader:
 
 def _is_of(owner: CRDDetails, es: ElastiService) -> bool:
     return owner.uid == es.metadata.uid
+
+
+class PodLiveness:
+    """Reads whether the pods behind ready endpoints are really there. Raises KubeError.
+
+    A slice is what a controller last wrote, and one that is behind leaves dead pods in it as ready: after a
+    restart, or while its own watches break. So before the resolver steps aside the pods are read, a few at
+    a time, in the same order each time, until one lives: that is enough to know.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._pods = client.resource(PODS, Pod)
+        self._reported = False
+
+    async def living(self, namespace: str, endpoints: Iterable[ServiceEndpoint]) -> frozenset[str]:
+        """Return the identities of some endpoints that are really ready; empty where none is."""
+        ordered = sorted(endpoints, key=lambda endpoint: endpoint.identity)
+        for first in range(0, len(ordered), _AT_ONCE):
+            if found := await self._living(namespace, ordered[first : first + _AT_ONCE]):
+                return found
+        return frozenset()
+
+    async def _living(self, namespace: str, endpoints: Sequence[ServiceEndpoint]) -> frozenset[str]:
+        answers = await asyncio.gather(*(self._lives(namespace, e) for e in endpoints))
+        pairs = zip(endpoints, answers, strict=True)
+        return frozenset(endpoint.identity for endpoint, lives in pairs if lives)
+
+    async def _lives(self, namespace: str, endpoint: ServiceEndpoint) -> bool:
+        reference = endpoint.target_ref
+        if reference is None or reference.kind != "Pod":
+            return True  # listed by hand: there is no pod to read
+        try:
+            pod = await self._pods.get(reference.name, namespace=namespace)
+        except NotFound:
+            return False
+        except Forbidden as error:
+            self._warn_once(error)
+            return True
+        lives = pod.is_ready and not pod.is_deleting
+        return lives and reference.uid in ("", pod.metadata.uid)
+
+    def _warn_once(self, error: Forbidden) -> None:
+        if not self._reported:
+            self._reported = True
+            _log.warning(
+                "slices are trusted as they are, since pods cannot be read", why=str(error)
+            )

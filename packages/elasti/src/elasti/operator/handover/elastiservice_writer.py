@@ -24,9 +24,9 @@ from kubeloop.objects.patches import JsonPatch, MergePatch, Patch, pointer
 from kubeloop.objects.times import unix_seconds
 
 if TYPE_CHECKING:
-    from elasti.operator.dependencies import Dependencies
     from elasti.operator.handover.observe import Facts
     from elasti.operator.handover.state import ServiceState
+    from elasti.operator.leader import Dependencies
     from kubeloop.client.resource import Resource
     from kubeloop.client.subresource import Subresource
 

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
     from elasti.api.wire import ActivityReport
     from elasti.operator.autoscalers.base import AutoscalerRef
-    from elasti.operator.dependencies import LeaderDependencies
     from elasti.operator.handover.listing import SlicePublisher
     from elasti.operator.handover.observe import Facts
     from elasti.operator.handover.plan import Write
     from elasti.operator.handover.resolver_client import ResolverClient
     from elasti.operator.handover.scale_conflicts import ScaleConflicts
     from elasti.operator.handover.state import ServiceState
+    from elasti.operator.leader import LeaderDependencies
     from kubeloop.controller.reconcile import Request
 
 _log = structlog.get_logger(__name__)

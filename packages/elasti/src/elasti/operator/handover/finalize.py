@@ -32,11 +32,11 @@ from kubeloop.objects.core import SERVICES, SLICES, Service
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from elasti.operator.dependencies import LeaderDependencies
     from elasti.operator.handover.execute import HandoverExecutor
     from elasti.operator.handover.listing import SlicePublisher
     from elasti.operator.handover.observe import Facts
     from elasti.operator.handover.state import ServiceState
+    from elasti.operator.leader import LeaderDependencies
     from elasti.operator.watch.caches import OperatorCaches
     from kubeloop.client.client import Client
     from kubeloop.objects.meta import ObjectMeta

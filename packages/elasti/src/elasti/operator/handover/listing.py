@@ -23,9 +23,9 @@ from kubeloop.objects.core import MANAGED_BY_LABEL, SLICES, EndpointSlice, Servi
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from elasti.operator.dependencies import LeaderDependencies
     from elasti.operator.handover.observe import Facts
     from elasti.operator.handover.state import ServiceState
+    from elasti.operator.leader import LeaderDependencies
 
 _log = structlog.get_logger(__name__)
 

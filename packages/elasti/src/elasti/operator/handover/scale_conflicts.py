@@ -21,9 +21,9 @@ from elasti.operator.watch.targets import target_of
 from kubeloop.client.errors import KubeError
 
 if TYPE_CHECKING:
-    from elasti.operator.dependencies import LeaderDependencies
     from elasti.operator.handover.observe import Facts
     from elasti.operator.handover.state import ServiceState
+    from elasti.operator.leader import LeaderDependencies
     from kubeloop.objects.meta import JsonObject
 
 _CONFLICT_WINDOW = 3600.0

@@ -2,15 +2,23 @@
 
 `PodLabels` indexes the labels of every target's pods: a Service that comes, goes or changes its
 selector concerns not only the ElastiServices that name it, but all whose pods it selects, or
-selected.
+selected. `DefinitionCheck` reads now and then which fields the served definition knows: an older one
+(KubeElasti's) prunes the others, and users wonder why nothing happens.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
+import structlog
+
 from elasti.api.conditions import Reason
+from elasti.api.crd import missing_fields, schema_hash
+from elasti.api.names import GROUP, PLURAL
 from elasti.operator.report.conditions import Finding, service_findings
+from kubeloop.aio.wait import until
+from kubeloop.client.errors import KubeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +26,14 @@ if TYPE_CHECKING:
     from elasti.api.types import ElastiService
     from elasti.api.validation import SpecProblem
     from elasti.operator.handover.observe import ClusterSnapshot
+    from elasti.operator.watch.directory import Directory
+    from kubeloop.client.client import Client
     from kubeloop.controller.reconcile import Request
+
+_DEFINITIONS = "apiextensions.k8s.io/v1/customresourcedefinitions"
+_PERIOD = 600.0
+
+_log = structlog.get_logger(__name__)
 
 
 class PodLabels:
@@ -127,3 +142,37 @@ def _threshold_findings(es: ElastiService) -> Iterator[Finding]:
                 " the target sleep; set it above what an idle target shows",
                 refuses=False,
             )
+
+
+class DefinitionCheck:
+    """Checks the served definition; `finding` is what is wrong with it."""
+
+    def __init__(self, client: Client, directory: Directory) -> None:
+        self._definitions = client.resource(_DEFINITIONS)
+        self._directory = directory
+        self.finding: Finding | None = None
+
+    async def run(self) -> None:
+        """Check periodically until cancelled; the first time after a period."""
+        await asyncio.sleep(_PERIOD)
+        await until(self.check, _PERIOD)
+
+    async def check(self) -> None:
+        """Check now; where the definition may not be read, nothing is reported."""
+        try:
+            found = await self._definitions.get(f"{PLURAL}.{GROUP}")
+        except KubeError as error:
+            _log.info("the CustomResourceDefinition cannot be read", error=str(error))
+            return
+        self._directory.schema_hash = schema_hash(found)
+        missing = missing_fields(found)
+        self.finding = _outdated(missing) if missing else None
+
+
+def _outdated(missing: list[str]) -> Finding:
+    return Finding(
+        Reason.DEFINITION_OUTDATED,
+        f"the cluster's CustomResourceDefinition is older and drops {', '.join(missing)}; upgrade it:"
+        " elasti crd | kubectl apply --server-side --force-conflicts -f -",
+        refuses=False,
+    )

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
     from elasti.api.types import ElastiService
-    from elasti.operator.dependencies import LeaderDependencies
+    from elasti.operator.leader import LeaderDependencies
     from elasti.operator.pacing import BoundedRequeue
     from kubeloop.controller.controller import Controller
     from kubeloop.informer.handlers import Notification

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from elasti.api.types import CapacityStatus, ElastiService
-    from elasti.operator.dependencies import Dependencies
+    from elasti.operator.leader import Dependencies
     from elasti.operator.watch.directory import Directory
     from kubeloop.client.client import Client
     from kubeloop.informer.handlers import Notification
