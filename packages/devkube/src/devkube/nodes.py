@@ -12,7 +12,7 @@ from devkube.apiserver.core import Core
 from devkube.apiserver.server import ApiServer
 from devkube.auth.gate import NODE_PREFIX, NODES
 from devkube.kubelet.kubelet import Kubelet, KubeletSettings
-from devkube.kubelet.logs.server import PodLogs
+from devkube.kubelet.logs.reading import PodLogs
 from devkube.kubelet.stats import ByteCounts, StatsServer
 from kubeloop.aio.clock import Clock
 from kubeloop.client.client import Client

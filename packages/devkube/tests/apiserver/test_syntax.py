@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from devkube.apiserver.calls import read_attributes
-from devkube.apiserver.registry.selectors import parse_fields, parse_labels
+from devkube.apiserver.registry.list_watch import parse_fields, parse_labels
 from devkube.apiserver.schema.conform import Conformer, FieldDecodeError, duplicate_fields
 from devkube.apiserver.schema.types import BuiltinTypes
 from devkube.apiserver.status import StatusError

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from devkube.serviceproxy.routing import Backend, Frontend, backends, frontends
+from devkube.serviceproxy.proxy import Backend, Frontend, backends, frontends
 from kubeloop.objects.core import EndpointSlice, Service
 
 

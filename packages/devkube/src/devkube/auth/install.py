@@ -23,7 +23,6 @@ from devkube.apiserver.core import Core
 from devkube.apiserver.registry.writer import WriteResult
 from devkube.apiserver.storage import Collection, ObjectStore
 from devkube.apiserver.validation.names import Stamps
-from devkube.auth.admission import ServiceAccountAdmission
 from devkube.auth.gate import NodeAuthorizer, RbacAuthorizer, RbacGate, ServiceAccountAuthenticator
 from devkube.auth.jwt import SigningKey
 from devkube.auth.policy import (
@@ -35,7 +34,11 @@ from devkube.auth.policy import (
     RbacPolicy,
 )
 from devkube.auth.reviews import RbacReviews
-from devkube.auth.service_accounts import ServiceAccountTokens, serve_issuer
+from devkube.auth.service_accounts import (
+    ServiceAccountAdmission,
+    ServiceAccountTokens,
+    serve_issuer,
+)
 from devkube.auth.token_requests import TokenRequests
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.selectors import LabelSelector, SelectorError

@@ -7,6 +7,11 @@ A userspace proxy can refuse a connection only by not listening. So a socket is 
 first backend appears and closed when the last one goes; connections that run are left alone, as
 kube-proxy leaves them.
 
+Where a connection may go is kube-proxy's rule (`frontends`, `backends`: pure): the ready endpoints of all of
+the Service's slices, each with its own slice's port; where none is ready, those that are terminating but
+still serve; else nothing. There is one proxy for all nodes and one family of addresses: a client is not kept
+with an endpoint, nor with the endpoints of its node.
+
 Real nodes see endpoint changes after a delay, and not all in the same order. For tests a
 `PropagationDelay` keeps each change back for its delay plus a random part of its jitter; changes to the
 same object stay in order, changes to different ones may overtake each other.
@@ -19,22 +24,76 @@ import collections
 import functools
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from devkube.kubelet.stats import CONNECTION, ByteCounts
-from devkube.serviceproxy.routing import Backend, Frontend, backends, frontends
 from kubeloop.aio.relay import RelayEnd
 from kubeloop.controller.events.recorder import EventRecorder
 from kubeloop.informer import Notification, SharedInformerFactory
 from kubeloop.informer.factory import ResourceClient
-from kubeloop.objects.core import SERVICES, SLICES, EndpointSlice, Service
+from kubeloop.objects.core import (
+    SERVICES,
+    SLICES,
+    EndpointSlice,
+    Service,
+    ServiceEndpoint,
+    ServicePort,
+)
 from kubeloop.objects.gvk import GroupVersionKind
 
 _log = logging.getLogger(__name__)
 _BACKLOG = 4096
 _FIRST_PORT = Path("/proc/sys/net/ipv4/ip_unprivileged_port_start")
 _SERVICE = GroupVersionKind("", "v1", "Service")
+
+
+class Backend(NamedTuple):
+    """An address that a connection may be sent to."""
+
+    host: str
+    port: int
+
+
+class Frontend(NamedTuple):
+    """An address that clients of a Service connect to."""
+
+    host: str
+    port: int
+
+
+def frontends(service: Service) -> Iterator[tuple[Frontend, ServicePort]]:
+    """Yield every address of a Service that listens; headless and external Services have none."""
+    if service.spec.type != "ExternalName" and service.spec.cluster_ip not in {"", "None"}:
+        for port in service.tcp_ports:
+            yield Frontend(service.spec.cluster_ip, port.port), port
+
+
+def backends(port: ServicePort, slices: Iterable[EndpointSlice]) -> list[Backend]:
+    """Return where a connection to that port may go, in a stable order, without duplicates."""
+    found = [
+        (endpoint, Backend(endpoint.addresses[0], number))
+        for endpoint_slice in slices
+        if endpoint_slice.address_type == "IPv4"
+        for number in _ports(endpoint_slice, port.name)
+        for endpoint in endpoint_slice.endpoints or ()
+        if endpoint.addresses
+    ]
+    ready = {backend for endpoint, backend in found if endpoint.conditions.ready is not False}
+    if ready:
+        return sorted(ready)
+    return sorted({backend for endpoint, backend in found if _is_last_resort(endpoint)})
+
+
+def _ports(endpoint_slice: EndpointSlice, name: str) -> list[int]:
+    wanted = [port for port in endpoint_slice.ports or () if (port.name or "") == name]
+    return [port.port for port in wanted if port.port and (port.protocol or "TCP") == "TCP"]
+
+
+def _is_last_resort(endpoint: ServiceEndpoint) -> bool:
+    """Whether it is going away but still serves."""
+    return bool(endpoint.conditions.terminating and endpoint.conditions.serving)
 
 
 class PropagationDelay:

@@ -16,8 +16,14 @@ from tests.kubelet.builders import EPOCH
 from tests.kubelet.support import Cluster, is_ready, pod, shell, status_of
 
 from devkube.kubelet.logs.files import LogFile
-from devkube.kubelet.logs.reading import LogError, LogOptions, read_log, read_log_options
-from devkube.kubelet.logs.server import PodLogs, choose_container
+from devkube.kubelet.logs.reading import (
+    LogError,
+    LogOptions,
+    PodLogs,
+    choose_container,
+    read_log,
+    read_log_options,
+)
 from kubeloop.aio.clock import SystemClock
 from kubeloop.aio.tasks import finish
 from tests.waiting import eventually
