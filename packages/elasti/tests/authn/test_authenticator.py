@@ -16,10 +16,10 @@ from elasti.authn.authenticator import (
     AccessDenied,
     CallerAuthenticator,
     FallbackVerifier,
+    TokenReviewForbidden,
 )
 from elasti.authn.jwks import FileKeySource, JwksVerifier, TokenIssuer
 from elasti.authn.settings import AuthenticationMode, AuthnSettings, parse_authentication_mode
-from elasti.authn.token_review import TokenReviewForbidden
 from elasti.authn.tokens import TokenDecision, VerifierUnavailable, read_keys
 
 pytestmark = pytest.mark.virtual_time

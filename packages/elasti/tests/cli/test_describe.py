@@ -27,7 +27,6 @@ from elasti.api.types import (
     UsageStatus,
 )
 from elasti.api.types import ElastiServiceStatus as Status
-from elasti.cli.describe.advice import advice
 from elasti.cli.describe.model import (
     Description,
     PodSummary,
@@ -35,6 +34,7 @@ from elasti.cli.describe.model import (
     SliceSummary,
     TargetSummary,
     Unreadable,
+    advice,
     event_from,
     pod_from,
     slice_from,

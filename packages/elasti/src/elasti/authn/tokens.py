@@ -8,7 +8,7 @@ clock that tests set. Keys of other kinds are passed over; a set that has none l
 
 What a valid signature does not tell: whether the account or the pod still exists. The token of
 a deleted one is good until it expires (an hour or so, as kubelets mount them); only the API
-server knows better (`token_review`).
+server knows better (`TokenReviewVerifier`).
 """
 
 from __future__ import annotations

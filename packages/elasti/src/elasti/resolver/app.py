@@ -23,9 +23,8 @@ from elasti.resolver.admin import AdminServer
 from elasti.resolver.drain import drain
 from elasti.resolver.metrics import WorkerView
 from elasti.resolver.ports.claims import PortClaims
-from elasti.resolver.ports.host_rules import HostRules
 from elasti.resolver.ports.listeners import ServicePortListeners
-from elasti.resolver.ports.shared_port import SharedPort
+from elasti.resolver.ports.shared_port import HostRules, SharedPort
 from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.proxy.port_handler import DataPath
 from elasti.resolver.readiness.checks import NetworkChecks

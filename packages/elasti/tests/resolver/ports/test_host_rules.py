@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elasti.resolver.ports.host_rules import HostRules
+from elasti.resolver.ports.shared_port import HostRules
 from elasti.resolver.projections import ServiceKey
 
 RULES = HostRules(cluster_domain="cluster.local")

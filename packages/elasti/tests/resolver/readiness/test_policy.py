@@ -8,8 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.resolver.cluster import pod
 
-from elasti.resolver.readiness.plan import Database, PlannedProbe, ProbePlan, plan_of
-from elasti.resolver.readiness.policy import ReadinessFacts, ReadinessStep, next_step
+from elasti.resolver.readiness.plan import (
+    Database,
+    PlannedProbe,
+    ProbePlan,
+    ReadinessFacts,
+    ReadinessStep,
+    next_step,
+    plan_of,
+)
 from kubeloop.objects.core import GrpcAction, HttpGetAction, Pod, TcpSocketAction
 
 PROBES = ProbePlan((PlannedProbe(TcpSocketAction(80), 80),))

@@ -102,7 +102,7 @@ class Demo:
 
     def __init__(self, client: Client, story: Story) -> None:
         from elasti.cli.demo.load import LoadGenerator
-        from elasti.cli.demo.watch import DemoWatch
+        from elasti.cli.demo.story import DemoWatch
 
         self._client = client
         self._story = story

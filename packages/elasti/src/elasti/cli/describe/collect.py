@@ -8,7 +8,6 @@ import datetime as dt
 from typing import TYPE_CHECKING, TypeVar
 
 from elasti.api.names import KIND, private_service_name
-from elasti.cli.describe.advice import advice
 from elasti.cli.describe.model import (
     Description,
     EventSummary,
@@ -17,6 +16,7 @@ from elasti.cli.describe.model import (
     SliceSummary,
     TargetSummary,
     Unreadable,
+    advice,
     event_from,
     pod_from,
     service_from,

@@ -18,8 +18,14 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from elasti.resolver.readiness.checks import PodChecks, Reachability
-from elasti.resolver.readiness.plan import Database, PlannedProbe, ProbePlan
-from elasti.resolver.readiness.policy import ReadinessFacts, ReadinessStep, next_step
+from elasti.resolver.readiness.plan import (
+    Database,
+    PlannedProbe,
+    ProbePlan,
+    ReadinessFacts,
+    ReadinessStep,
+    next_step,
+)
 from kubeloop.aio.tasks import finish
 
 if TYPE_CHECKING:
@@ -27,7 +33,7 @@ if TYPE_CHECKING:
 
     from elasti.resolver.projections import PodName
     from elasti.resolver.proxy.upstream.interface import UpstreamAddress
-    from elasti.resolver.readiness.policy import ReadinessPolicy
+    from elasti.resolver.readiness.plan import ReadinessPolicy
     from kubeloop.metrics.text import Histogram
 
 
