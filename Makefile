@@ -7,14 +7,17 @@ READY := $(VENV)/.ready
 SITE := build/venv-docs/.ready
 CODE := packages tests examples benchmarks hack conftest.py
 PACKAGES := $(foreach name,kubeloop devkube elasti,--editable packages/$(name))
-# Tests wait about as much as they work, so there is one worker more than there are cores. Each begins
-# with a part of the suite as a whole, so that what a module shares is made once, and then takes from
-# others. Give your own to change that: make test PYTEST_ARGS='-x packages/kubeloop/tests'
-WORKERS := $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Tests wait about as much as they work, so there are two workers more than there are cores; one more where each
+# has a control plane of its own. Each begins with a part of the suite as a whole, so that what a module shares
+# is made once, and then takes from others. Give your own to change that:
+# make test PYTEST_ARGS='-x packages/kubeloop/tests'
+CORES := $(shell getconf _NPROCESSORS_ONLN)
+WORKERS = $(shell expr $(CORES) + 1)
+test: WORKERS = $(shell expr $(CORES) + 2)
 PYTEST_ARGS ?= --numprocesses=$(WORKERS) --dist=worksteal
 # End-to-end tests mostly wait; tests/e2e/conftest.py shares them out.
 # A worker for each core: what is measured there are seconds, and more of them would wait for each other.
-E2E_ARGS ?= --numprocesses=$(shell getconf _NPROCESSORS_ONLN) --verbose
+E2E_ARGS ?= --numprocesses=$(CORES) --verbose
 # What runs pytest in `make test` and `make conformance`: CI has .ci/retry here.
 RETRY ?=
 # Every worker and every program that a test starts imports the same modules: compile them once.
@@ -42,6 +45,7 @@ demo: $(READY) ## Show the whole loop on a dev cluster: asleep, woken by request
 	$(BIN)/elasti demo
 
 test: $(READY) ## Run the tests of the three packages, the docs and the examples
+	$(BIN)/python hack/compile_tests.py
 	$(RETRY) $(BIN)/pytest --ignore=tests/conformance --ignore=tests/e2e --ignore=tests/chart --ignore=tests/browser \
 		-m 'not controlplane and not realcluster and not distribution' $(PYTEST_ARGS)
 
@@ -129,7 +133,7 @@ dist: $(READY) charttools ## Make a release's files: wheels, sdists, chart, SBOM
 
 dist-try: $(READY) charttools ## Build them twice and compare; install the wheels into an empty place, run the demo
 	$(BIN)/python hack/dist.py try
-	$(BIN)/pytest packages -m distribution
+	$(BIN)/pytest packages/kubeloop/tests/test_distribution.py
 
 version: $(READY) ## Write VERSION into the three packages, the chart and the reference
 	$(BIN)/python hack/dist.py version

@@ -23,7 +23,7 @@ from tests.side_loop import SideLoop
 AT_ONCE = 4
 # Two cores carry the cluster, the apps and their load.
 LENGTHS = {
-    "short": dataclasses.replace(SHORT, rate=50, load=10, cycles=4, moments=3),
+    "short": dataclasses.replace(SHORT, rate=50, load=10, cycles=3, moments=3),
     "full": dataclasses.replace(FULL, rate=50, load=60, cycles=20, moments=12),
 }
 START_SECONDS = 60.0

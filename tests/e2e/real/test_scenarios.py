@@ -29,7 +29,7 @@ from tests.e2e.testbed import Unsupported
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(1500)]
 
-SHORT_WITH_OURS = table.by_name("wake", "rollout", "api-away", "control")
+SHORT_WITH_OURS = table.by_name("wake", "rollout", "control")
 SHORT_WITH_KUBE_PROXY = table.by_name(
     "wake", "idle-metric", "leader-parking", "leader-waking", "api-away", "etcd", "watches",
     "by-hand", "deleted", "late-endpoints", "control",
