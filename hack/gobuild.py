@@ -255,7 +255,9 @@ def reported(prefix: str, work: Callable[[], None]) -> int:
     return 0
 
 
-def command(prefix: str, usage: str | None, toolset: Toolset, arguments: Sequence[str]) -> int:
+def command(
+    prefix: str, usage: str | None, toolset: Callable[[], Toolset], arguments: Sequence[str]
+) -> int:
     """Do what the arguments of a toolset's `build` say; the exit status."""
     if arguments not in ([], ["--where"]):
         print(usage, file=sys.stderr)
@@ -263,8 +265,8 @@ def command(prefix: str, usage: str | None, toolset: Toolset, arguments: Sequenc
 
     def work() -> None:
         if arguments:
-            print(toolset.directory(os.environ))
+            print(toolset().directory(os.environ))
         else:
-            build(toolset, os.environ, speaker(prefix))
+            build(toolset(), os.environ, speaker(prefix))
 
     return reported(prefix, work)

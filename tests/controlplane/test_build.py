@@ -15,6 +15,8 @@ from tests.controlplane.binaries import BUILD, NEEDED
 
 # Stands in for the compiler: writes something at the path after `-o`.
 COMPILER = """#!/bin/sh
+if [ "$1" = list ]; then echo "{\\"GoMod\\": \\"$FAKE_GO_MOD\\"}"; exit; fi
+if [ "$1" = get ]; then echo sums > go.sum; exit; fi
 if [ "$1" = env ]; then printf '%s\\n%s\\n' "$FAKE_GO_VERSION" "$FAKE_GO_TOOLCHAIN"; exit; fi
 while [ "$1" != -o ]; do shift; done
 echo half > "$2"
@@ -147,6 +149,27 @@ def test_a_failed_compilation_is_a_failed_build(tmp_path: Path) -> None:
     assert answer.returncode == 1
     assert "failed with status 3" in answer.stderr
     assert go.files() == {}
+
+
+def test_another_release_is_built_as_its_own_go_mod_pins_it(tmp_path: Path) -> None:
+    go = Go(tmp_path, version="1.99.0")
+    (tmp_path / "theirs.mod").write_text(
+        "module k8s.io/kubernetes\n\ngo 1.24.0\n\nreplace k8s.io/api => ./staging/src/k8s.io/api\n"
+    )
+    go.env |= {"KUBERNETES_VERSION": "v1.33.13", "FAKE_GO_MOD": str(tmp_path / "theirs.mod")}
+    built = go.build()
+    assert built.returncode == 0, built.stderr
+    assert "building Kubernetes v1.33.13" in built.stdout
+    assert go.build("--where").stdout.startswith(f"{go.cache}/controlplane/v1.33.13-")
+    pins = (go.cache / "controlplane" / "pins" / "v1.33.13" / "go.mod").read_text()
+    assert "replace k8s.io/api => k8s.io/api v0.33.13\n" in pins
+    assert pins.endswith("require k8s.io/kubernetes v1.33.13\n")
+    go.env["KUBERNETES_VERSION"] = "1.33"
+    wrong = go.build()
+    assert wrong.returncode == 1
+    assert wrong.stderr == (
+        "controlplane: KUBERNETES_VERSION=1.33 is no release: write it as in v1.33.13\n"
+    )
 
 
 def test_the_cache_is_where_the_environment_says(tmp_path: Path) -> None:
