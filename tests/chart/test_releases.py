@@ -133,7 +133,7 @@ def test_kubeelastis_release_becomes_ours(place: Place):
 
 
 def test_the_command_and_the_chart_take_over_from_each_other(place: Place):
-    place.elasti("install", "--no-wait", "--env=operator:A=1")
+    place.elasti("install", "--no-wait", "--image=elasti:1", "--env=operator:A=1")
     first = place.get("deployment/elasti-operator")
     with pytest.raises(RenderError, match="has installed Elasti in namespace elasti"):
         place.helm("install", "elasti", str(CHART))
@@ -148,7 +148,9 @@ def test_the_command_and_the_chart_take_over_from_each_other(place: Place):
     changed = variables(place.get("deployment/elasti-operator"))
     assert "A" not in changed
     assert changed["B"] == "2"
-    said = place.elasti("install", "--no-wait", "--from-helm", "--env=operator:C=3")
+    said = place.elasti(
+        "install", "--no-wait", "--from-helm", "--image=elasti:1", "--env=operator:C=3"
+    )
     assert "is forgotten by Helm" in said
     back = place.get("deployment/elasti-operator")
     assert back["metadata"]["uid"] == first["metadata"]["uid"]

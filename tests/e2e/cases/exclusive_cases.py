@@ -173,7 +173,7 @@ async def _install(context: CaseContext, *options: str) -> None:
         "resolver:ELASTI_ENGAGE_SETTLE=2s",
     ]
     argv = [sys.executable, "-m", "elasti", "install", "--kubeconfig"]
-    argv += [str(context.environment.testbed.kubeconfig), *options]
+    argv += [str(context.environment.testbed.kubeconfig), "--image=elasti:e2e", *options]
     argv += [word for variable in haste for word in ("--env", variable)]
     process = await asyncio.create_subprocess_exec(
         *argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT

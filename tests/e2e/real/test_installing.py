@@ -27,6 +27,7 @@ RATE = 50.0
 ELASTI = [sys.executable, "-m", "elasti"]
 RBAC = "rbac.authorization.k8s.io/v1"
 HASTE = [
+    "--image=elasti:e2e",
     "--env", "operator:POLLING_INTERVAL=1s", "--env", "operator:ELASTI_ENGAGE_SETTLE=2s",
     "--env", "operator:ELASTI_RELEASE_SETTLE=1s", "--env", "resolver:ELASTI_ENGAGE_SETTLE=2s",
 ]  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -44,12 +45,19 @@ def test_a_dry_run_is_accepted_for_every_object(controlplane: ControlPlane):
             ("-n", place, "--namespaced", "--watch-namespace", watched),
         ),
     ):
-        said = run(controlplane, "install", "--dry-run", *access, *call)
+        said = run(controlplane, "install", "--dry-run", "--image=elasti:1", *access, *call)
         assert "not checked" not in said
         told = [line.split(" would be ")[0] for line in said.splitlines() if line[0] != " "]
         for part in bundle(choices):
             ref = reference(part.obj)
             assert ref in told or f"{ref} unchanged" in told, said
+
+
+def test_an_image_that_no_node_could_pull_is_refused(controlplane: ControlPlane):
+    access = ("--kubeconfig", str(controlplane.kubeconfig))
+    result = CliRunner().invoke(main, ["install", "--dry-run", *access])
+    assert result.exit_code == 1
+    assert "--image is missing" in result.output
 
 
 def test_kubectl_takes_the_manifests(controlplane: ControlPlane):
@@ -74,14 +82,49 @@ REFUSED = (
 )
 
 
+BROKEN: dict[str, dict[str, Any]] = {
+    "scaleTargetRef is the workload behind the Service, not the Service itself": {
+        "scaleTargetRef": TARGET | {"kind": "Service"}
+    },
+    "a http trigger needs metadata.path": {"triggers": [{"type": "http", "metadata": {}}]},
+    "a keda trigger needs metadata.scaledObject": {"triggers": [{"type": "keda"}]},
+    "a pods trigger needs metadata.metric": {"triggers": [{"type": "pods", "metadata": {}}]},
+    "a prometheus trigger needs metadata.query": {"triggers": [{"type": "prometheus"}]},
+}
+"""An object for each rule of the definition, by the rule's message."""
+
+
+def rules(schema: Any) -> Iterator[str]:
+    if isinstance(schema, dict):
+        yield from (rule["message"] for rule in schema.get("x-kubernetes-validations", ()))
+        for part in schema.values():
+            yield from rules(part)
+
+
+def test_every_rule_of_the_definition_refuses_what_breaks_it(controlplane: ControlPlane):
+    place = controlplane.create_namespace("place")
+    define(controlplane)
+    path = f"/apis/{API_VERSION}/namespaces/{place}/{PLURAL}?dryRun=All"
+
+    def made(spec: dict[str, Any]) -> tuple[int, str]:
+        spec = {"service": "web", "scaleTargetRef": TARGET, **spec}
+        body = {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": "web"}, "spec": spec}
+        answer = controlplane.api.request("POST", path, body)
+        return answer.status, answer.text
+
+    assert made({})[0] == 201
+    assert set(rules(definition()["spec"]["versions"][0]["schema"])) == BROKEN.keys()
+    for message, changes in BROKEN.items():
+        status, said = made(changes)
+        assert (status, message in said) == (422, True), said
+
+
 def test_an_account_that_may_only_patch_may_wake_and_no_more(controlplane: ControlPlane):
     """The resolver's own account, which a compromised resolver has, is bound by the same policy."""
     place = controlplane.create_namespace("place")
     confined = Choices(namespace=place, namespaced=True, watch_namespaces=(place,))
     kinds = ("ServiceAccount", "Role", "RoleBinding")
-    apply(controlplane, definition())
-    crd = definition()["metadata"]["name"]
-    controlplane.kubectl("wait", "--for=condition=Established", f"crd/{crd}")
+    define(controlplane)
     apply(controlplane, *(part.obj for part in bundle(confined) if part.obj["kind"] in kinds))
     meta = {"name": "web", "namespace": place, "annotations": {"mine": "x"}, "finalizers": ["a/b"]}
     spec = {"service": "web", "scaleTargetRef": TARGET}
@@ -113,6 +156,12 @@ def test_an_account_that_may_only_patch_may_wake_and_no_more(controlplane: Contr
     finally:
         items = {"apiVersion": "v1", "kind": "List", "items": policy}
         controlplane.kubectl("delete", "-f", "-", stdin=json.dumps(items))
+
+
+def define(controlplane: ControlPlane) -> None:
+    apply(controlplane, definition())
+    crd = definition()["metadata"]["name"]
+    controlplane.kubectl("wait", "--for=condition=Established", f"crd/{crd}")
 
 
 def apply(controlplane: ControlPlane, *objects: dict[str, Any]) -> None:

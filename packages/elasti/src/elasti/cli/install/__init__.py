@@ -79,7 +79,11 @@ def command(
             if wanted.get("namespaced"):
                 progress.say("Kubelets are not read: the trigger network needs a ClusterRole.")
             installing = Installer(
-                client, choices_of(namespace, wanted), progress, from_helm=from_helm
+                client,
+                choices_of(namespace, wanted),
+                progress,
+                from_helm=from_helm,
+                image_is_named="image" in wanted,
             )
             if dry_run:
                 await installing.ask()

@@ -38,18 +38,27 @@ if TYPE_CHECKING:
 
 _URL = "ELASTI_OPERATOR_URL"
 _DNS = "k8s-app=kube-dns"
+# Part of a dev cluster's version. Its pods run the `elasti` of its machine, whatever the image.
+_DEV = "+elasti-dev"
 
 
 class Installer:
     """One call of `elasti install`. Raises Failure, KubeError."""
 
     def __init__(
-        self, client: Client, choices: Choices, progress: Progress, *, from_helm: bool = False
+        self,
+        client: Client,
+        choices: Choices,
+        progress: Progress,
+        *,
+        from_helm: bool = False,
+        image_is_named: bool = True,
     ) -> None:
         self._client = client
         self._choices = choices
         self._progress = progress
         self._from_helm = from_helm
+        self._image_is_named = image_is_named
 
     async def ask(self) -> None:
         """Show what would change, and change nothing."""
@@ -86,6 +95,8 @@ class Installer:
             raise _of_helm(previous)
         await self._refuse_other_operators()
         await self._refuse_to_abandon(previous)
+        if not self._image_is_named and _DEV not in await self._client.server_version():
+            raise _no_image(self._choices.image)
         self._choices = await self._reaching_server()
         return previous
 
@@ -231,6 +242,15 @@ class Installer:
                 self._progress.say(f"  {change}")
             if applied.unchecked:
                 self._progress.say(f"  not checked: {applied.unchecked}")
+
+
+def _no_image(image: str) -> Failure:
+    return Failure(
+        ExitCode.FAILED,
+        f"--image is missing: no {image} is published that the nodes could pull",
+        remedy="Build one from the Dockerfile, push it, and name it: elasti install --image"
+        " registry.example.com/elasti:1",
+    )
 
 
 def _abandoned(left: list[JsonObject]) -> Failure:
