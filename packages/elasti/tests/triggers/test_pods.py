@@ -332,7 +332,7 @@ def test_labels_of_both_forms_are_refused(labels):
 @pytest.mark.parametrize(
     ("status", "text", "words"),
     [
-        (500, "", "500"),
+        (500, "", "its answer at /metrics is 500, and not 200"),
         (200, "other 1\n", "no metric"),
         (200, "busy abc\n", "not a number"),
     ],

@@ -180,7 +180,8 @@ class PodsReader(TriggerReader):
 
 async def _summed(response: aiohttp.ClientResponse, metadata: PodsMetadata) -> MetricSum:
     """Read an answer to its end, letting others have their turn in between."""
-    response.raise_for_status()
+    if not response.ok:
+        raise UnusableResponse(f"its answer at {metadata.path} is {response.status}, and not 200")
     refuse_packed(response)
     summed, budget = MetricSum(metadata.metric, metadata.accepts), TimeBudget(_AT_A_STRETCH)
     try:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 from typing import TYPE_CHECKING, TypeVar
 
 import aiohttp
@@ -145,7 +146,9 @@ class PodQueries:
         except TimeoutError:
             raise UnusableResponse(f"{where} did not answer in time at port {port}") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise UnusableResponse(f"{where} cannot be asked at port {port}: {error}") from None
+            number = error.errno if isinstance(error, OSError) else None
+            why = os.strerror(number) if number else "it closed, or what it sent is not HTTP"
+            raise UnusableResponse(f"{where} cannot be asked at port {port}: {why}") from None
         except (UnusableResponse, ResponseTooLong) as error:
             raise UnusableResponse(f"{where}: {error}") from None
         raise UnusableResponse(f"{where}: more than {redirects} redirects from {path}")
