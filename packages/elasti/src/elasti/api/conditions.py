@@ -87,7 +87,6 @@ class WakeCause(enum.StrEnum):
     TRIGGER = "Trigger"
     SCHEDULE = "Schedule"
     MANUAL = "Manual"
-    DEPENDENCY = "Dependency"
     SCALED = "Scaled"
     NO_RESOLVER = "NoResolver"
     NOT_IN_ORDER = "NotInOrder"
