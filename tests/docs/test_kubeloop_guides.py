@@ -68,3 +68,17 @@ def test_files_of_the_testing_guide_pass(tmp_path: Path) -> None:
     ran = subprocess.run(pytest, cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "4 passed" in ran.stdout
+
+
+def test_every_name_of_the_controllers_guide_is_made_in_one_of_its_blocks() -> None:
+    guide = (GUIDES.parent / "guide" / "controllers.md").read_text()
+    program = "\n".join(re.findall(r"```python\n(.*?)```", guide, re.DOTALL))
+    ruff = (
+        Path(sys.executable).with_name("ruff"),
+        "check",
+        "--isolated",
+        "--select=F821,F401",
+        "-",
+    )
+    checked = subprocess.run(ruff, input=program, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout
