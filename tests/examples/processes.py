@@ -26,9 +26,13 @@ def write_kubeconfig(path: Path, server: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def started(example: str, kubeconfig: Path) -> AsyncIterator[asyncio.subprocess.Process]:
+async def started(
+    example: str, kubeconfig: Path, *, wrapper: str = ""
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run an example; or a program that is told its path and runs it in some other way."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
+        *(("-c", wrapper) if wrapper else ()),
         EXAMPLES / example,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

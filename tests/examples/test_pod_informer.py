@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections import Counter
 
 from tests.testing.scripted_server import ScriptedServer
 
@@ -44,6 +45,30 @@ async def test_the_walk_through_says_what_happens_to_pods_and_stops_on_ctrl_c(tm
             process.send_signal(signal.SIGINT)
             assert await next_line(process) == "stopped"
             assert await process.wait() == 0
+
+
+HASTY = """
+import asyncio, logging, runpy, sys
+example = runpy.run_path(sys.argv[1])
+assert (example["RESYNC"], example["PERIOD"]) == (30.0, 10.0)
+example["main"].__globals__.update(RESYNC=0.4, PERIOD=0.2)
+logging.basicConfig(stream=sys.stdout, format="%(asctime)s %(message)s", level=logging.INFO)
+asyncio.run(example["main"]())
+"""
+
+
+async def test_it_runs_every_period_and_sees_each_pod_again_at_every_resync(tmp_path):
+    """The example's own 10 and 30 seconds, and the same program with shorter ones."""
+    async with ScriptedServer() as server:
+        write_kubeconfig(tmp_path / "config", server.url)
+        watch = server.expect_watch("/api/v1/pods")
+        async with started(EXAMPLE, tmp_path / "config", wrapper=HASTY) as process:
+            await watch.event("ADDED", pod("web", "5"))
+            await watch.event("BOOKMARK", bookmark("5"))
+            seen: Counter[str] = Counter()
+            while seen["run"] < 3 or seen["handleUpdate is called for Pod (key: default/web)"] < 2:
+                seen[await next_line(process)] += 1
+            process.kill()
 
 
 async def test_a_server_that_is_not_there_is_named_and_waited_for_until_ctrl_c(tmp_path):

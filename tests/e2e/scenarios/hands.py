@@ -6,10 +6,11 @@ import signal
 import time
 
 from elasti.api.defaults import RESOLVER_SHARED_PORT
-from elasti.api.names import private_service_name, resolver_slice_name
+from elasti.api.names import FINALIZER, private_service_name, resolver_slice_name
 from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.patches import MergePatch
 from tests.e2e import bundle
-from tests.e2e.environment import SLICES
+from tests.e2e.environment import SERVICES, SLICES
 from tests.e2e.trial import Trial
 from tests.e2e.workload import PORT, App
 
@@ -76,12 +77,15 @@ async def deleted_at_zero(trial: Trial) -> None:
 
 
 async def taken_over_from_kubeelasti(trial: Trial) -> None:
-    """KubeElasti left a parked target behind; traffic arrives before our operator does, and after."""
+    """KubeElasti left a parked target behind; traffic arrives before our operator does, and after.
+
+    Its objects are made as v0.1.30 makes them; in the place of its resolver is ours, on the shared port.
+    """
     app = trial.new_app(replicas=0)
     operators = trial.environment.installed.operators if trial.environment.installed else 1
     await trial.environment.scale(bundle.NAMESPACE, bundle.OPERATOR, 0)
     try:
-        await trial.environment.apply(*_parked_by_kubeelasti(app, await _resolver_addresses(trial)))
+        await _parked_by_kubeelasti(trial, app)
         await trial.observer.until("slice", app.name, "published")
         await trial.reachable(app)
         address = await trial.environment.address(app.namespace, app.name)
@@ -96,6 +100,9 @@ async def taken_over_from_kubeelasti(trial: Trial) -> None:
     slices = trial.environment.client.resource(SLICES, namespace=trial.namespace)
     left = [piece["metadata"]["name"] async for piece in slices.items()]
     assert resolver_slice_name(app.name) not in left
+    services = trial.environment.client.resource("v1/services", namespace=trial.namespace)
+    (owner,) = (await services.get(private_service_name(app.name)))["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("Service", app.name)
 
 
 async def _dies_when_ready(trial: Trial, app: App, signum: signal.Signals) -> float:
@@ -112,20 +119,25 @@ async def _comes_back(trial: Trial, app: App) -> None:
     await trial.flow_out()
 
 
-async def _resolver_addresses(trial: Trial) -> list[str]:
-    return [pod["status"]["podIP"] for pod in await trial.environment.resolver_pods()]
-
-
-def _parked_by_kubeelasti(app: App, resolvers: list[str]) -> list[JsonObject]:
-    """Return what KubeElasti has in a cluster for a target that it parked, ElastiService included."""
+async def _parked_by_kubeelasti(trial: Trial, app: App) -> None:
+    """Make what KubeElasti has in a cluster for a target that it parked, ElastiService included."""
+    es = app.elasti_service()
+    es["metadata"]["finalizers"] = [FINALIZER]
+    await trial.environment.apply(app.workload(), app.service(), es)
+    objects = trial.environment.client.resource(SERVICES, namespace=app.namespace)
+    status = {"mode": "proxy", "lastReconciledTime": "2026-07-23T17:50:19Z"}
+    es = await objects.subresource("status").patch(app.name, MergePatch({"status": status}))
+    owner = {"apiVersion": es["apiVersion"], "kind": es["kind"], "name": app.name}
+    owner |= {"uid": es["metadata"]["uid"], "controller": True, "blockOwnerDeletion": True}
     private = app.service()
-    private["metadata"] = {**private["metadata"], "name": private_service_name(app.name)}
+    private["metadata"] |= {"name": private_service_name(app.name), "ownerReferences": [owner]}
+    resolvers = [pod["status"]["podIP"] for pod in await trial.environment.resolver_pods()]
     meta = {
         "name": resolver_slice_name(app.name),
         "namespace": app.namespace,
         "labels": {"kubernetes.io/service-name": app.name},
     }
-    pointing = {
+    pointing: JsonObject = {
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": meta,
@@ -134,4 +146,4 @@ def _parked_by_kubeelasti(app: App, resolvers: list[str]) -> list[JsonObject]:
         "endpoints": [{"addresses": [address]} for address in resolvers],
     }
     assert private["spec"]["ports"][0]["port"] == PORT
-    return [*app.objects(), private, pointing]
+    await trial.environment.apply(private, pointing)

@@ -68,7 +68,7 @@ def test_every_field_of_kubeelasti_is_there():
         assert fields <= spec[name]["properties"].keys()
     assert {"metadata", "type"} <= spec["triggers"]["items"]["properties"].keys()
     answers = spec["probeResponse"]["items"]["properties"]
-    assert {"method", "path", "response", "headers"} & answers.keys(), answers.keys()
+    assert {"method", "path", "response", "headers", "queryParams"} <= answers.keys()
     status = schema()["properties"]["status"]["properties"]
     assert {"lastReconciledTime", "lastScaledUpTime", "mode"} <= status.keys()
 

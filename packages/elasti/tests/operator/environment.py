@@ -160,9 +160,9 @@ class Environment:
 
     # Objects
 
-    def web(self, replicas: int = 1, **spec: Any) -> None:
-        """A Deployment, its Service and an ElastiService."""
-        labels = {"app": "web"}
+    def web(self, replicas: int = 1, *, name: str = "web", **spec: Any) -> None:
+        """A Deployment, its Service and an ElastiService. Only the one called `web` has pods."""
+        labels = {"app": name}
         template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c"}]}}
         self._create(
             "deployments",
@@ -170,6 +170,7 @@ class Environment:
                 "spec": {"replicas": replicas, "template": template},
                 "status": {"replicas": replicas},
             },
+            name,
         )
         ports = [{"name": "http", "port": 80, "protocol": "TCP", "targetPort": 8080}]
         self._create(
@@ -182,16 +183,17 @@ class Environment:
                     "type": "ClusterIP",
                 }
             },
+            name,
         )
-        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
         body = {
-            "service": "web",
+            "service": name,
             "scaleTargetRef": target,
             "cooldownPeriod": 30,
             "minTargetReplicas": 1,
             "triggers": [TRIGGER],
         }
-        self._create("elastiservices", {"spec": body | spec})
+        self._create("elastiservices", {"spec": body | spec}, name)
 
     def _create(self, plural: str, body: JsonObject, name: str = "web") -> JsonObject:
         meta = {"name": name, "namespace": NAMESPACE}
@@ -281,6 +283,8 @@ class Environment:
     def _controllers(self, plural: str, obj: JsonObject, gone: bool) -> None:
         name = obj["metadata"]["name"]
         loop = asyncio.get_running_loop()
+        if plural in ("deployments", "scaledobjects") and not gone:
+            loop.call_later(0.1, self._keda_scales)
         if plural == "deployments":
             if obj["spec"]["replicas"]:
                 loop.call_later(POD_START, self._pods_changed)
@@ -334,6 +338,15 @@ class Environment:
         word = "True" if paused else "False"
         found["status"] = {"conditions": [{"type": "Paused", "status": word}]}
         self.api.update("scaledobjects", found)
+
+    def _keda_scales(self) -> None:
+        """Undo a park, as KEDA does where it is not paused: a ScaledObject's least is 1 here."""
+        found = self.api.find("scaledobjects", NAMESPACE, "web")
+        if found is None or self.api.find("deployments", NAMESPACE, "web") is None:
+            return
+        paused = (found["metadata"].get("annotations") or {}).get(PAUSED) == "true"
+        if not paused and not self.replicas:
+            self.scale(1, manager="keda")
 
     def _watch_rotation(self, obj: JsonObject) -> None:
         """Note every moment at which neither a pod nor the resolver would take traffic."""

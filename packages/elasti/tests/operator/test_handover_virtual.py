@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import AsyncIterator
 from typing import Any, ClassVar
 
@@ -21,6 +22,7 @@ from elasti.api.names import (
 from elasti.api.wire import ActivityReport, WakeOutcome
 from elasti.operator.autoscalers.base import Autoscaler
 from elasti.triggers.keda import PAUSED
+from kubeloop.objects.meta import JsonObject
 from kubeloop.testing.fake_errors import api_error
 from tests.waiting import eventually
 
@@ -192,6 +194,28 @@ async def test_a_sleeping_target_is_woken_where_no_resolver_is_left(env: Environ
         assert env.replicas == 1
         assert env.reasons().count("NoResolver") == 1
         env.list_resolvers(RESOLVER)
+
+
+async def test_sleeping_targets_are_woken_one_after_another_where_no_resolver_is_left(
+    env: Environment,
+):
+    """Ten a second: all of them at once would start every pod of the cluster."""
+    for number in range(5):
+        env.web(replicas=0, name=f"web-{number}")
+    loop, woken = asyncio.get_running_loop(), list[tuple[str, float]]()
+
+    def note(plural: str, obj: JsonObject, _gone: bool) -> None:
+        if plural == "deployments" and obj["spec"]["replicas"]:
+            woken.append((obj["metadata"]["name"], loop.time()))
+
+    async with env.operator():
+        await asyncio.sleep(30)
+        env.api.on_change.append(note)
+        env.list_resolvers()
+        await asyncio.sleep(env.settings.resolver_loss_grace + 5)
+    first = dict(reversed(woken))
+    assert len(first) == 5
+    assert all(b - a >= 0.09 for a, b in itertools.pairwise(sorted(first.values()))), first
 
 
 async def test_requests_to_sleep_and_to_wake_are_acted_on_once(env: Environment):

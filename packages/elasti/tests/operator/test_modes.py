@@ -166,6 +166,7 @@ class HandOver(RuleBasedStateMachine):
         self.wanted = False
         self.activity = Activity.QUIET
         self.park = Park.NOT_TRIED
+        self.unused = False
         self.exposed = 0
 
     def observe(self) -> Observation:
@@ -178,7 +179,7 @@ class HandOver(RuleBasedStateMachine):
             resolver=self.resolver,
             may_sleep=self.idle and not self.wanted,
             wake_wanted=self.wanted,
-            unused=False,
+            unused=self.unused and not self.ready and not self.wanted,
             activity=self.activity,
             park=self.park,
         )
@@ -222,6 +223,10 @@ class HandOver(RuleBasedStateMachine):
     @rule(idle=st.booleans())
     def use_changes(self, idle: bool) -> None:
         self.idle = idle
+
+    @rule(unused=st.booleans())
+    def clients_leave_or_stay(self, unused: bool) -> None:
+        self.unused = unused
 
     @rule(activity=st.sampled_from(list(Activity)))
     def resolvers_report(self, activity: Activity) -> None:

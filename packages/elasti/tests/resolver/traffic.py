@@ -101,7 +101,8 @@ class Traffic:
         self._kept: list[tuple[tuple[str, int], Connection]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self.asked = 0
-        self.lost: list[str] = []
+        self.lost: list[tuple[tuple[str, int], str]] = []
+        """Where a request was sent, and what became of it."""
 
     @contextlib.asynccontextmanager
     async def flowing(self, rate: float = 200.0) -> AsyncIterator[None]:
@@ -139,30 +140,18 @@ class Traffic:
     async def _one(self, number: int) -> None:
         method = "POST" if number % 2 else "GET"
         path, keep = f"/{self._name}/{number}", number % 4 >= 2
+        kept = self._kept.pop(0) if keep and self._kept else None
+        address, connection = kept or (self._route(), None)
         try:
             async with asyncio.timeout(40):
-                await (self._over_kept if keep else self._over_new)(method, path)
+                connection = connection or await Connection.to(address)
+                await connection.ask(method, path)
         except (OSError, EOFError, AssertionError, TimeoutError) as error:
-            self.lost.append(f"{method} {path} kept={keep}: {error!r}")
-
-    async def _over_new(self, method: str, path: str) -> None:
-        connection = await Connection.to(self._route())
-        try:
-            await connection.ask(method, path)
-        finally:
-            connection.close()
-
-    async def _over_kept(self, method: str, path: str) -> None:
-        where = self._route()
-        address, connection = self._kept.pop(0) if self._kept else (where, None)
+            self.lost.append((address, f"{method} {path} kept={bool(kept)}: {error!r}"))
+            keep = False
         if connection is None:
-            connection = await Connection.to(address)
-        try:
-            await connection.ask(method, path)
-        except BaseException:
-            connection.close()
-            raise
-        if connection.closes or len(self._kept) >= KEPT:
-            connection.close()
-        else:
+            return
+        if keep and not connection.closes and len(self._kept) < KEPT:
             self._kept.append((address, connection))
+        else:
+            connection.close()
