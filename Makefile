@@ -51,7 +51,7 @@ test: $(READY) ## Run the tests of the three packages, the docs and the examples
 
 conformance: $(READY) ## Run one suite on devkube and on a real control plane, and all that needs the latter
 	$(RETRY) $(BIN)/pytest tests/conformance $(PYTEST_ARGS)
-	$(RETRY) $(BIN)/pytest packages tests/controlplane -m controlplane $(PYTEST_ARGS)
+	$(RETRY) $(BIN)/pytest packages tests/controlplane tests/docs -m controlplane $(PYTEST_ARGS)
 
 e2e: $(READY) ## Run operator and resolver end to end; build/e2e/report.md accounts for each request
 	$(BIN)/pytest tests/e2e $(E2E_ARGS)

@@ -76,6 +76,18 @@ class Website(msgspec.Struct, frozen=True):
     status: Status = Status()
 
 
+def page_of(site: Website) -> JsonObject:
+    """What should be."""
+    owner = owner_reference(site, WEBSITE, controller=True)
+    metadata = {
+        "name": site.metadata.name,
+        "namespace": site.metadata.namespace,
+        "ownerReferences": [msgspec.to_builtins(owner)],
+    }
+    data = {"index.html": f"<h1>{site.spec.text}</h1>"}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
 class WebsiteReconciler:
     """Makes each Website's ConfigMap be as its text says."""
 
@@ -84,7 +96,7 @@ class WebsiteReconciler:
         self._websites: Resource[JsonObject] = client.resource(WEBSITES)
         self._pages: Resource[JsonObject] = client.resource("v1/configmaps")
         self._recorder = recorder
-        self._finalizers: Finalizers[Website] = Finalizers({FINALIZER: self._say_goodbye})
+        self._finalizers: Finalizers[Website] = Finalizers({FINALIZER: self._take_down})
 
     async def __call__(self, request: Request) -> None:
         """Reconcile one; an exception means: again, later each time."""
@@ -117,20 +129,8 @@ class WebsiteReconciler:
             status = self._websites.subresource("status")
             await status.patch(meta.name, patch, namespace=meta.namespace)
 
-    async def _say_goodbye(self, site: Website) -> None:
+    async def _take_down(self, site: Website) -> None:
         log.info("taking %s/%s down", site.metadata.namespace, site.metadata.name)
-
-
-def page_of(site: Website) -> JsonObject:
-    """What should be."""
-    owner = owner_reference(site, WEBSITE, controller=True)
-    metadata = {
-        "name": site.metadata.name,
-        "namespace": site.metadata.namespace,
-        "ownerReferences": [msgspec.to_builtins(owner)],
-    }
-    data = {"index.html": f"<h1>{site.spec.text}</h1>"}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
 
 def make_manager(client: Client, *, identity: str, health_port: int) -> Manager:

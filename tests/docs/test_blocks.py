@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import json
-import os
 import re
-import shlex
 import shutil
 import subprocess
 import tempfile
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import click
 import jsonschema_rs
 import msgspec
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from devkube.apiserver.crd.definition import root_type
 from devkube.apiserver.crd.validation import SchemaValidator
@@ -31,33 +27,11 @@ from elasti.api.types import ElastiService
 from elasti.api.validation import problems_of
 from elasti.cli.main import main
 from hack.reference import metrics
-from tests.chart.rendering import tool
-from tests.controlplane.binaries import cache_directory
+from tests.controlplane.rig import ControlPlane
+from tests.docs.pages import ROOT, Block, blocks, named
 
-ROOT = Path(__file__).parents[2]
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")]
-FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
-# Pictures and outputs, and what other tests read (test_guides, test_examples, test_kubeloop_guides).
+# Pictures and outputs, and what other tests read (test_kubeloop_guides, test_readme of devkube).
 UNCHECKED = {"", "text", "python", "toml"}
-
-
-class Block(NamedTuple):
-    where: str
-    language: str
-    text: str
-
-
-def blocks(*languages: str) -> list[Block]:
-    return [
-        Block(f"{page.relative_to(ROOT)}#{number}", language, textwrap.dedent(text))
-        for page in sorted(PAGES)
-        for number, (_, language, text) in enumerate(FENCE.findall(page.read_text()), 1)
-        if language in languages or not languages
-    ]
-
-
-def named(items: list[Any]) -> Any:
-    return pytest.mark.parametrize("block", items, ids=[item.where for item in items])
 
 
 def test_every_language_is_known():
@@ -109,6 +83,24 @@ def test_a_manifest_fits_its_schema(block: Block):
             check_object(document)
         else:
             check_fragment(document)
+
+
+@pytest.mark.controlplane
+def test_kubernetes_accepts_the_manifests(controlplane: ControlPlane):
+    """The rules too, which a dev cluster stores and does not evaluate."""
+    namespace = controlplane.create_namespace("docs")
+    found = []
+    for block in blocks("yaml"):
+        for document in yaml.safe_load_all(block.text):
+            if f"{document.get('apiVersion')}/{document.get('kind')}" in (*THEIRS, "None/None"):
+                continue
+            document["metadata"] |= {"namespace": namespace, "name": f"block-{len(found)}"}
+            found.append(document)
+    made = CliRunner().invoke(main, ["manifests", "--image=registry.example.com/elasti:1"]).stdout
+    found += yaml.safe_load_all(made.replace("namespace: elasti\n", f"namespace: {namespace}\n"))
+    dry = ("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-")
+    said = controlplane.kubectl(*dry, stdin=yaml.safe_dump_all(found))
+    assert said.count("serverside-applied (server dry run)") == len(found) > 60
 
 
 def check_object(document: dict[str, Any]) -> None:
@@ -181,106 +173,6 @@ def is_allowed(path: str, allowed: list[str]) -> bool:
     return path in allowed or any(
         end.endswith(".*") and path.startswith(end[:-1]) for end in allowed
     )
-
-
-# Commands
-
-TARGETS = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-SUBSTITUTED = re.compile(r"\$\(([^()]* [^()]*)\)")
-OPERATORS = {"|", "&&", "&", ";"}
-# What the pages use of other programs, without arguments of ours.
-OTHERS = {"docker", "curl", "export", ".", "source", "kill", "jq", "devkube"}
-
-
-def commands(block: Block) -> Iterator[list[str]]:
-    """The commands of a block, one for each program that it starts."""
-    lines = block.text.replace("\\\n", " ").splitlines()
-    if block.language == "console":
-        lines = [line[2:] for line in lines if line.startswith("$ ")]
-    while lines:
-        line = lines.pop(0)
-        lines += SUBSTITUTED.findall(line)
-        lexer = shlex.shlex(SUBSTITUTED.sub("x", line), posix=True, punctuation_chars="|&;<>")
-        lexer.whitespace_split = True
-        words: list[str] = []
-        for word in lexer:
-            if word in OPERATORS:
-                yield words
-                words = []
-            elif word in (">", "<<<"):
-                next(lexer)
-            elif words or not re.match(r"\w+=", word):
-                words.append(word)
-        if words:
-            yield words
-
-
-@named(blocks("console", "sh"))
-def test_a_command_is_one_that_its_program_understands(block: Block):
-    for words in commands(block):
-        check_command(tuple(words))
-
-
-@functools.cache
-def check_command(words: tuple[str, ...]) -> None:
-    program, *arguments = words
-    match program:
-        case "elasti":
-            understand(arguments)
-        case "make":
-            assert set(arguments) <= set(TARGETS)
-        case "pip":
-            assert arguments.pop(0) == "install"
-            assert [
-                path for path in arguments if path.startswith(".") and not (ROOT / path).is_dir()
-            ] == []
-        case "python":
-            assert (ROOT / arguments[0]).is_file()
-        case "kubectl":
-            explain(shutil.which("kubectl") or str(cache_directory() / "kubectl"), arguments)
-        case "helm":
-            check_helm(arguments)
-        case _ if program.startswith("hack/"):
-            assert (ROOT / program).is_file()
-        case _:
-            assert program in OTHERS, f"say what checks {program}"
-
-
-def understand(arguments: list[str]) -> None:
-    """Parse a call of ours as the command does; nothing is run."""
-    context = main.make_context("elasti", list(arguments))
-    name, command, rest = main.resolve_command(context, [*context._protected_args, *context.args])
-    assert isinstance(command, click.Command)
-    command.make_context(name, rest, parent=context)
-
-
-def explain(program: str, arguments: list[str]) -> None:
-    """Ask a program for help about a call: it refuses commands and options that it does not have."""
-    if not os.access(program, os.X_OK):
-        pytest.skip(f"there is no {program}")
-    asked = subprocess.run(
-        [program, *arguments, "--help"], capture_output=True, text=True, check=False
-    )
-    assert asked.returncode == 0, asked.stderr
-
-
-def check_helm(arguments: list[str]) -> None:
-    values: dict[str, Any] = {}
-    for option, value in itertools.pairwise(arguments):
-        if option == "--set":
-            *path, last = value.partition("=")[0].split(".")
-            place = values
-            for name in path:
-                place = place.setdefault(name, {})
-            place[last] = yaml.safe_load(f"{value.partition('=')[2]!r}")
-    check_values(
-        json.loads(json.dumps(values).replace('"true"', "true").replace('"false"', "false"))
-    )
-    try:
-        program = tool("helm")
-    except FileNotFoundError:
-        return  # values were compared all the same; `make chart` has it
-    explain(program, arguments)
 
 
 # Configurations of others

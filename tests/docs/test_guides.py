@@ -14,25 +14,16 @@ from elasti.api.parsing import parse_duration
 from elasti.api.types import ElastiServiceSpec, WakeSpec
 from elasti.operator.settings import OperatorSettings
 from elasti.resolver.settings import ResolverSettings
+from tests.docs.pages import PAGES, ROOT, Block, blocks, named
 
-ROOT = Path(__file__).parents[2]
-GUIDES = sorted((ROOT / "docs").rglob("*.md"))
 CONFIGURING = (ROOT / "docs" / "guide" / "configuring.md").read_text()
 VARIABLES = (ROOT / "docs" / "reference" / "variables.md").read_text()
-BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
-def blocks() -> list[tuple[str, str]]:
-    return [
-        (f"{guide.name}#{number}", block)
-        for guide in GUIDES
-        for number, block in enumerate(BLOCK.findall(guide.read_text()), 1)
-    ]
-
-
-@pytest.mark.parametrize(("where", "block"), blocks(), ids=lambda value: value.split("\n")[0][:40])
-def test_a_block_of_a_guide_compiles_and_imports_what_exists(where, block):
-    tree = ast.parse(block, filename=where)
+# All other pages have blocks that are run: tests/docs/test_kubeloop_guides.py.
+@named([block for block in blocks("python") if "/adr/" in block.where])
+def test_a_block_of_a_decision_compiles_and_imports_what_exists(block: Block):
+    tree = ast.parse(block.text, filename=block.where)
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):
             module = importlib.import_module(node.module or "")
@@ -40,10 +31,7 @@ def test_a_block_of_a_guide_compiles_and_imports_what_exists(where, block):
                 found = hasattr(module, alias.name) or importlib.util.find_spec(
                     f"{node.module}.{alias.name}"
                 )
-                assert found, f"{where}: {node.module} has no {alias.name}"
-
-
-PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")]
+                assert found, f"{node.module} has no {alias.name}"
 
 
 def anchors(page: Path) -> set[str]:

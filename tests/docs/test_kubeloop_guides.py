@@ -1,7 +1,8 @@
-"""kubeloop's guides do what they say: their functions run, their test files pass as they stand."""
+"""kubeloop's guides do what they say: programs and functions run, test files pass as they stand."""
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import re
 import subprocess
@@ -9,15 +10,25 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from kubeloop import Client, SharedInformerFactory
 from kubeloop.controller import Manager
 from kubeloop.testing.fake_client import FakeClient
+from tests.docs.pages import ROOT, Block, blocks, named
+from tests.waiting import eventually
 
-GUIDES = Path(__file__).parents[2] / "docs" / "kubeloop"
+PYTHON = [block for block in blocks("python") if "/adr/" not in block.where]
+PROGRAMS = [block for block in PYTHON if block.text.endswith("asyncio.run(main())\n")]
+TUTORIAL = "docs/guide/controllers.md"
+# What is neither a program, nor a module whose functions a test here calls, nor a piece of the tutorial's file.
+RUN_ELSEWHERE = {"packages/devkube/README.md": "packages/devkube/tests/test_readme.py"}
 
 
 def objects() -> list[dict[str, Any]]:
     pod = {
         "metadata": {"name": "web-0", "labels": {"app": "web"}, "uid": "u"},
+        "spec": {"nodeName": "worker-1"},
         "status": {"phase": "Running"},
     }
     return [
@@ -31,12 +42,45 @@ def objects() -> list[dict[str, Any]]:
     ]
 
 
+def test_every_block_is_run_by_a_test() -> None:
+    pages = {block.page for block in PYTHON if block not in PROGRAMS}
+    modules = {f"docs/kubeloop/{name}.md" for name in ("client", "testing")}
+    assert pages - modules - RUN_ELSEWHERE.keys() == {TUTORIAL, "docs/guide/informers.md"}
+
+
+def executed(text: str) -> dict[str, Any]:
+    names: dict[str, Any] = {"__name__": "block"}
+    exec(compile(text, "block", "exec", dont_inherit=True), names)
+    return names
+
+
+@named(PROGRAMS)
+async def test_a_program_runs(
+    block: Block,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    client = FakeClient(*objects())
+    monkeypatch.setattr(Client, "from_env", lambda: client)
+    monkeypatch.chdir(tmp_path)
+    main = executed(block.text.replace("asyncio.run(main())", "..."))["main"]
+    program = asyncio.create_task(main())
+
+    def has_worked() -> bool:
+        config_map = client.find("v1/configmaps", "settings") or {}
+        return program.done() or "web-0" in capsys.readouterr().out or "data" in config_map
+
+    await eventually(has_worked)
+    program.cancel()
+    (ended,) = await asyncio.gather(program, return_exceptions=True)
+    assert ended is None or isinstance(ended, asyncio.CancelledError)
+
+
 async def test_functions_of_the_client_guide_run() -> None:
-    blocks = re.findall(r"```python\n(.*?)```", (GUIDES / "client.md").read_text(), re.DOTALL)
     results: dict[str, Any] = {}
-    for block in blocks:
-        names: dict[str, Any] = {"__name__": "block"}
-        exec(compile(block, "client.md", "exec", dont_inherit=True), names)
+    for block in PYTHON:
+        names = executed(block.text) if block.page == "docs/kubeloop/client.md" else {}
         for name, found in names.items():
             if inspect.iscoroutinefunction(found) and name != "main":
                 client = FakeClient(
@@ -58,27 +102,40 @@ async def test_functions_of_the_client_guide_run() -> None:
     assert results == expected
 
 
+async def test_functions_of_the_informer_guide_run(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {}
+    for block in PYTHON:
+        if block.page == "docs/guide/informers.md" and block not in PROGRAMS:
+            names |= executed(block.text)
+    factory = SharedInformerFactory(FakeClient(*objects()))
+    pods = factory.informer("v1/pods")
+    for name in ("add_handlers", "add_index"):
+        names[name](pods)
+    names["ask"](factory)
+    assert names["make_controller"](factory).name == "replica-sets"
+    async with factory.running():
+        await factory.wait_for_sync(timeout=10)
+        assert [pod.metadata.name for pod in names["read"](pods)] == ["web-0"] * 4
+        await eventually(lambda: "Added default/web-0" in capsys.readouterr().out)
+
+
+@pytest.mark.virtual_time
+async def test_the_test_of_the_informer_guide_passes() -> None:
+    (block,) = (b for b in PYTHON if "async def test_a_dropped_watch" in b.text)
+    await executed(block.text)["test_a_dropped_watch_is_resumed"]()
+
+
+def test_blocks_of_the_tutorial_are_its_program() -> None:
+    _, _, program = (ROOT / "examples" / "websites.py").read_text().rpartition('"""\n\nfrom __fut')
+    pieces = re.findall(r"```python\n(.*?)```", (ROOT / TUTORIAL).read_text(), re.DOTALL)
+    assert re.sub(r"\n+", "\n", "".join(pieces)) == "from __fut" + re.sub(r"\n+", "\n", program)
+
+
 def test_files_of_the_testing_guide_pass(tmp_path: Path) -> None:
-    guide = (GUIDES / "testing.md").read_text()
-    for name, content in re.findall(r'```python title="(.*?)"\n(.*?)```', guide, re.DOTALL):
-        (tmp_path / name).write_text(content)
-    (settings,) = re.findall(r"```toml\n(.*?)```", guide, re.DOTALL)
-    (tmp_path / "pyproject.toml").write_text(settings)
+    for block in blocks("python", "toml"):
+        if block.page == "docs/kubeloop/testing.md":
+            (tmp_path / (block.title or "pyproject.toml")).write_text(block.text)
     pytest = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist")
     ran = subprocess.run(pytest, cwd=tmp_path, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "4 passed" in ran.stdout
-
-
-def test_every_name_of_the_controllers_guide_is_made_in_one_of_its_blocks() -> None:
-    guide = (GUIDES.parent / "guide" / "controllers.md").read_text()
-    program = "\n".join(re.findall(r"```python\n(.*?)```", guide, re.DOTALL))
-    ruff = (
-        Path(sys.executable).with_name("ruff"),
-        "check",
-        "--isolated",
-        "--select=F821,F401",
-        "-",
-    )
-    checked = subprocess.run(ruff, input=program, capture_output=True, text=True)
-    assert checked.returncode == 0, checked.stdout

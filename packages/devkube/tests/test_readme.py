@@ -12,7 +12,7 @@ README = Path(__file__).parents[1] / "README.md"
 
 def test_the_readme_s_test_of_a_controller_passes(tmp_path: Path) -> None:
     controller, test = re.findall(
-        r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL
+        r"^```python.*?\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL
     )
     (tmp_path / "hello.py").write_text(controller)
     (tmp_path / "test_hello.py").write_text(test)

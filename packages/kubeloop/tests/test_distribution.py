@@ -18,6 +18,13 @@ from devkube.testing import start_cluster
 
 PACKAGE = Path(__file__).parents[1]
 REPOSITORY = PACKAGE.parents[1]
+# Pages with programs; those of the tutorial are pieces of an example.
+PAGES = (
+    "packages/*/README.md",
+    "docs/kubeloop/*.md",
+    "docs/guide/informers.md",
+    "docs/guide/dev-cluster.md",
+)
 # A module that only pytest can load, as its plugin.
 PYTEST_ONLY = {"kubeloop.testing.plugin"}
 
@@ -31,21 +38,38 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
     return ran.stdout
 
 
-@pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment with kubeloop's wheel, what that asks for, and pytest."""
-    directory = tmp_path_factory.mktemp("distribution")
-    pip = (sys.executable, "-m", "pip")
-    run(*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", directory, PACKAGE)
-    (wheel,) = directory.glob("kubeloop-*.whl")
-    venv.create(directory / "env", with_pip=True)
-    python = directory / "env" / "bin" / "python"
-    installed = subprocess.run(
-        (python, "-m", "pip", "install", "--quiet", wheel, "pytest"), capture_output=True, text=True
-    )
+def install(python: Path, *requirements: str | Path) -> None:
+    """Install into an environment. Skips the test where there is no package index."""
+    command = (python, "-m", "pip", "install", "--quiet", *requirements)
+    installed = subprocess.run(command, capture_output=True, text=True)
     if "No matching distribution found for" in installed.stderr:
         pytest.skip(f"no package index within reach: {installed.stderr.splitlines()[-1]}")
     assert installed.returncode == 0, installed.stderr
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """kubeloop, and devkube for its users' tests."""
+    directory = tmp_path_factory.mktemp("wheels")
+    pip = (sys.executable, "-m", "pip")
+    packages = (PACKAGE, PACKAGE.with_name("devkube"))
+    run(*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", directory, *packages)
+    return sorted(directory.glob("*.whl"), reverse=True)
+
+
+@pytest.fixture(scope="module")
+def python(wheels: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with kubeloop's wheel, and what that asks for."""
+    directory = tmp_path_factory.mktemp("distribution")
+    venv.create(directory, with_pip=True)
+    install(directory / "bin" / "python", wheels[0])
+    return directory / "bin" / "python"
+
+
+@pytest.fixture(scope="module")
+def developers(python: Path, wheels: list[Path]) -> Path:
+    """The same with what a developer has beside it: devkube and pytest."""
+    install(python, *wheels, "pytest", "pytest-asyncio>=1.4")
     return python
 
 
@@ -71,31 +95,30 @@ def test_every_module_can_be_imported(python, tmp_path):
 
 @pytest.fixture
 def programs(tmp_path) -> Path:
-    """What a user writes: the programs of the README and the guides, in a directory of their own."""
-    pages = [PACKAGE / "README.md", *(REPOSITORY / "docs" / "kubeloop").glob("*.md")]
-    found = {}
-    for page in pages:
+    """What a user writes: the programs of READMEs, guides and examples, in a directory of their own."""
+    found = {path.name: path.read_text() for path in (REPOSITORY / "examples").glob("*.py")}
+    for page in (path for pattern in PAGES for path in REPOSITORY.glob(pattern)):
         blocks = re.findall(r'```python(?: title="(.*?)")?\n(.*?)```', page.read_text(), re.DOTALL)
+        stem = (page.parent.name if page.stem == "README" else page.stem).replace("-", "_")
         for number, (title, block) in enumerate(blocks):
-            # devkube is a distribution of its own, and not there.
-            if "from devkube" not in block:
-                found[title or f"{page.stem.lower()}_{number}.py"] = block
-    assert {"readme_1.py", "client_3.py", "test_greeter.py"} <= found.keys()
+            found[title or f"{stem}_{number}.py"] = block
+    expected = {"kubeloop_1.py", "client_3.py", "informers_0.py", "test_greeter.py", "hello.py"}
+    assert expected | {"websites.py"} <= found.keys()
     for name, block in found.items():
         (tmp_path / name).write_text(block)
     return tmp_path
 
 
-def test_mypy_accepts_a_users_program(python, programs):
+def test_mypy_accepts_a_users_program(developers, programs):
     files = sorted(programs.glob("*.py"))
     mypy = (sys.executable, "-m", "mypy", "--strict", "--cache-dir", programs / "cache")
-    run(*mypy, "--python-executable", python, *files, cwd=programs)
+    run(*mypy, "--python-executable", developers, *files, cwd=programs)
 
 
-def test_pyright_accepts_a_users_program(python, programs):
+def test_pyright_accepts_a_users_program(developers, programs):
     settings = {"typeCheckingMode": "strict", "reportMissingTypeStubs": False}
     (programs / "pyrightconfig.json").write_text(json.dumps(settings))
-    run(Path(sys.executable).with_name("basedpyright"), "--pythonpath", python, cwd=programs)
+    run(Path(sys.executable).with_name("basedpyright"), "--pythonpath", developers, cwd=programs)
 
 
 async def test_the_informer_example_runs_against_a_cluster(python, tmp_path):
