@@ -49,7 +49,8 @@ PACKAGES = {
     "networking.k8s.io/v1": "io.k8s.api.networking.v1",
     "rbac.authorization.k8s.io/v1": "io.k8s.api.rbac.v1",
 }
-# Of what others define, the fields that the pages may name, as their documentation has them: Argo CD 3, Flux 2.
+# Of what others define, the fields that the pages may name. Compared on 16 November 2026 with the definitions of
+# Argo CD 3.5.6, kustomize-controller and source-controller 1.10.1, and helm-controller 1.4.0.
 THEIRS = {
     "argoproj.io/v1alpha1/Application": """
         project source.repoURL source.targetRevision source.path source.helm.valuesObject.* destination.server
@@ -89,7 +90,7 @@ def test_a_manifest_fits_its_schema(block: Block):
 def test_kubernetes_accepts_the_manifests(controlplane: ControlPlane):
     """The rules too, which a dev cluster stores and does not evaluate."""
     namespace = controlplane.create_namespace("docs")
-    found = []
+    found: list[dict[str, Any]] = []
     for block in blocks("yaml"):
         for document in yaml.safe_load_all(block.text):
             if f"{document.get('apiVersion')}/{document.get('kind')}" in (*THEIRS, "None/None"):
