@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from devkube.controllers.objects import SlimPod
-from devkube.controllers.workloads import Deployment, ReplicaSet, StatefulSet
+from devkube.controllers.objects import Deployment, ReplicaSet, SlimPod, StatefulSet
 from kubeloop.objects.times import format_time
 
 NOW = dt.datetime(2030, 1, 1, 12, 0, 0, tzinfo=dt.UTC)

@@ -16,7 +16,7 @@ from devkube.controllers.deployment_rolling import (
     scaled,
     shrink,
 )
-from devkube.controllers.workloads import Deployment, ReplicaSet
+from devkube.controllers.objects import Deployment, ReplicaSet
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.controllers.builders import NOW, a_pod, a_stateful_set, a_template
 
-from devkube.controllers.objects import SlimPod
+from devkube.controllers.objects import ControllerRevision, SlimPod, StatefulSet
 from devkube.controllers.stateful_set_plan import (
     REVISION_LABEL,
     ObservedStatefulSet,
@@ -23,7 +23,6 @@ from devkube.controllers.stateful_set_plan import (
     revision_of,
     surplus,
 )
-from devkube.controllers.workloads import ControllerRevision, StatefulSet
 from kubeloop.objects.meta import ObjectMeta
 
 OLD, NEW = (

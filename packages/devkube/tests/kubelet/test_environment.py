@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.kubelet.builders import Objects, facts
 
-from devkube.kubelet.container_types import ContainerSpec
 from devkube.kubelet.environment import (
     ConfigurationError,
     command,
@@ -17,6 +16,7 @@ from devkube.kubelet.environment import (
     expand,
     read_field,
 )
+from devkube.kubelet.pod_types import ContainerSpec
 
 
 def container(**fields: Any) -> ContainerSpec:

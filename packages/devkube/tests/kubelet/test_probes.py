@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from devkube.kubelet.container_types import ContainerSpec
+from devkube.kubelet.pod_types import ContainerSpec
 from devkube.kubelet.pods.state import ProbeKind
 from devkube.kubelet.probes import (
     ContainerChecks,

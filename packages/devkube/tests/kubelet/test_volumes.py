@@ -12,8 +12,8 @@ from tests.kubelet.builders import Objects, facts
 
 from devkube.addresses import AddressPool, NoAddressLeft
 from devkube.kubelet import volumes
-from devkube.kubelet.container_types import TokenProjection, Volume
 from devkube.kubelet.environment import ConfigurationError
+from devkube.kubelet.pod_types import TokenProjection, Volume
 from devkube.kubelet.volume_sources import VolumeFile, payload
 
 CONTENT = Objects(cm={"a": b"1", "b": b"2"}, s={"k": b"\x00"})

@@ -10,12 +10,12 @@ from tests.cli.environment import CommandEnvironment
 from tests.controllers.support import deployment
 
 from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef
-from elasti.cli.enable import Workload, already_there, choose_service
+from elasti.cli.enable import WorkloadRef, already_there, choose_service
 from elasti.cli.exits import ExitCode, Failure
 from kubeloop.objects.core import Service, ServicePort, ServiceSpec
 from kubeloop.objects.meta import ObjectMeta
 
-WEB = Workload("Deployment", "web")
+WEB = WorkloadRef("Deployment", "web")
 LABELS = {"app": "web", "tier": "front"}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from elasti.operator.watch.informer_manager import KeyParams, Manager, RequestWatch
+from elasti.operator.watch.informer_manager import InformerManager, KeyParams, RequestWatch
 from kubeloop.aio.tasks import finish
 from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.testing.fake_source import FakeSource
@@ -34,7 +34,7 @@ def watch(name: str, heard: list[str], crd: str = "es") -> RequestWatch:
 @pytest.mark.virtual_time
 async def test_a_hundred_wishes_are_one_watch():
     client = FakeClient()
-    manager = Manager(client)
+    manager = InformerManager(client)
     heard: list[str] = []
     for number in range(100):
         manager.add(watch(f"web-{number}", heard, f"es-{number}"))
@@ -52,7 +52,7 @@ async def test_a_hundred_wishes_are_one_watch():
 @pytest.mark.virtual_time
 async def test_who_left_hears_nothing_more():
     client = FakeClient()
-    manager = Manager(client)
+    manager = InformerManager(client)
     heard: list[str] = []
     scope = manager.add(watch("web", heard, "a"))
     manager.add(watch("web", heard, "b"))
@@ -74,7 +74,7 @@ async def test_who_left_hears_nothing_more():
 @pytest.mark.virtual_time
 async def test_the_watch_of_a_kind_is_closed_when_nobody_uses_it():
     client = FakeClient()
-    manager = Manager(client)
+    manager = InformerManager(client)
     heard: list[str] = []
     running = asyncio.create_task(manager.run())
     scope = manager.add(watch("web", heard, "a"))
@@ -101,7 +101,7 @@ async def test_the_watch_of_a_kind_is_closed_when_nobody_uses_it():
 @pytest.mark.virtual_time
 async def test_a_kind_may_come_while_the_manager_runs():
     client = FakeClient()
-    manager = Manager(client)
+    manager = InformerManager(client)
     running = asyncio.create_task(manager.run())
     await manager.wait_until_ready()
     scope = manager.scope("v1/pods", dict)
@@ -115,7 +115,7 @@ async def test_a_kind_may_come_while_the_manager_runs():
 @pytest.mark.virtual_time
 async def test_confined_to_namespaces_there_is_a_watch_for_each():
     client = FakeClient()
-    manager = Manager(client, namespaces=("a", "b"))
+    manager = InformerManager(client, namespaces=("a", "b"))
     scope = manager.scope("v1/pods", dict)
     client.sources["v1/pods", "a"].create("one", namespace="a")
     client.sources["v1/pods", "b"].create("two", namespace="b")
@@ -131,7 +131,7 @@ async def test_confined_to_namespaces_there_is_a_watch_for_each():
 @pytest.mark.virtual_time
 async def test_a_silent_watch_is_built_anew():
     client = FakeClient()
-    manager = Manager(client, stuck_after=100.0, health_period=5.0)
+    manager = InformerManager(client, stuck_after=100.0, health_period=5.0)
     heard: list[str] = []
     manager.add(watch("web", heard))
     running = asyncio.create_task(manager.run())
@@ -151,7 +151,7 @@ async def test_a_silent_watch_is_built_anew():
 @pytest.mark.virtual_time
 async def test_a_first_list_that_never_comes_is_asked_for_again():
     client = FakeClient()
-    manager = Manager(client, stuck_after=100.0, health_period=5.0)
+    manager = InformerManager(client, stuck_after=100.0, health_period=5.0)
     scope = manager.scope("v1/pods", dict)
     source = client.sources["v1/pods", ""]
     source.stall_lists()
@@ -168,7 +168,7 @@ async def test_a_first_list_that_never_comes_is_asked_for_again():
 @pytest.mark.virtual_time
 async def test_a_watch_that_a_defect_ended_is_built_anew_and_ends_nothing_else():
     client = FakeClient()
-    manager = Manager(client)
+    manager = InformerManager(client)
     heard: list[str] = []
     manager.add(watch("web", heard))
     manager.scope("v1/pods", dict)
@@ -189,7 +189,7 @@ async def test_a_watch_that_a_defect_ended_is_built_anew_and_ends_nothing_else()
 @pytest.mark.virtual_time
 async def test_after_a_long_outage_watches_are_back_within_seconds():
     client = FakeClient()
-    manager = Manager(client)
+    manager = InformerManager(client)
     heard: list[str] = []
     manager.add(watch("web", heard))
     running = asyncio.create_task(manager.run())

@@ -13,7 +13,7 @@ from tests.controller.election.lease_server import NO_FAULT, Fault, LeaseServer
 from elasti.operator.app import election_config
 from elasti.operator.handover.resolver_client import HttpResolverClient
 from elasti.operator.settings import OperatorSettings
-from elasti.operator.watch.informer_manager import Manager
+from elasti.operator.watch.informer_manager import InformerManager
 from elasti.operator.watch.resolvers import ResolverProbes, Resolvers
 from kubeloop.aio.tasks import finish
 from kubeloop.controller.election.elector import LeaderCallbacks, LeaderElector
@@ -37,7 +37,7 @@ class ProbeRig:
         )
         self.lost: set[str] = set()
         self.changes = 0
-        self.manager = Manager(self)
+        self.manager = InformerManager(self)
         self.resolvers = Resolvers(self.manager, namespace="elasti", service="resolver")
         self.probes = ResolverProbes(self.resolvers, self.connect)
         for address in addresses:

@@ -33,13 +33,12 @@ from devkube.auth.policy import (
     ROLES,
     RbacPolicy,
 )
-from devkube.auth.reviews import RbacReviews
+from devkube.auth.reviews import RbacReviews, TokenRequests
 from devkube.auth.service_accounts import (
     ServiceAccountAdmission,
     ServiceAccountTokens,
     serve_issuer,
 )
-from devkube.auth.token_requests import TokenRequests
 from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.selectors import LabelSelector, SelectorError
 

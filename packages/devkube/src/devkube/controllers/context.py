@@ -11,18 +11,19 @@ import dataclasses
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from devkube.controllers.objects import PODS, SlimPod
-from devkube.controllers.pod_control import controller_index
-from devkube.controllers.workloads import (
+from devkube.controllers.objects import (
     DEPLOYMENTS,
+    PODS,
     REPLICA_SETS,
     REVISIONS,
     STATEFUL_SETS,
     ControllerRevision,
     Deployment,
     ReplicaSet,
+    SlimPod,
     StatefulSet,
 )
+from devkube.controllers.pod_control import controller_index
 from kubeloop.aio.backoff import Backoff
 from kubeloop.aio.clock import Clock, SystemClock
 from kubeloop.client.client import Client

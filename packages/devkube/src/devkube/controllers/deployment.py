@@ -14,22 +14,22 @@ from devkube.controllers.deployment_plan import (
     plan_deployment,
     tell_apart,
 )
-from devkube.controllers.objects import SlimPod
+from devkube.controllers.objects import (
+    DEPLOYMENT,
+    DEPLOYMENTS,
+    REPLICA_SETS,
+    Deployment,
+    ReplicaSet,
+    SlimPod,
+    status_patch,
+    write_status,
+)
 from devkube.controllers.pod_control import (
     claim_owned,
     is_namespace_ending,
     note_write,
     orphans_of,
     owners_of,
-)
-from devkube.controllers.workloads import (
-    DEPLOYMENT,
-    DEPLOYMENTS,
-    REPLICA_SETS,
-    Deployment,
-    ReplicaSet,
-    status_patch,
-    write_status,
 )
 from kubeloop.client.errors import ApiError, NotFound
 from kubeloop.client.request import Preconditions

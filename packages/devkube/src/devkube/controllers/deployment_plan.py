@@ -12,16 +12,16 @@ import datetime as dt
 
 import msgspec
 
-from devkube.controllers import deployment_rolling, deployment_status, workloads
+from devkube.controllers import deployment_rolling, deployment_status, objects
 from devkube.controllers.deployment_rolling import new_size, oldest_first, total
-from devkube.controllers.pod_control import controller_reference
-from devkube.controllers.workloads import (
+from devkube.controllers.objects import (
     DEPLOYMENT,
     TEMPLATE_HASH,
     Deployment,
     DeploymentStatus,
     ReplicaSet,
 )
+from devkube.controllers.pod_control import controller_reference
 from kubeloop.objects.meta import JsonObject
 
 REVISION = "deployment.kubernetes.io/revision"
@@ -50,7 +50,7 @@ class ReplicaSetGenerations:
 def tell_apart(deployment: Deployment, sets: list[ReplicaSet]) -> ReplicaSetGenerations:
     """Find the ReplicaSet of the present template: the oldest, should there be several."""
     template = deployment.spec.template
-    matching = (s for s in oldest_first(sets) if workloads.same_template(s.spec.template, template))
+    matching = (s for s in oldest_first(sets) if objects.same_template(s.spec.template, template))
     new = next(matching, None)
     return ReplicaSetGenerations(new, [item for item in sets if item is not new])
 
@@ -81,8 +81,8 @@ def _copied(deployment: Deployment) -> dict[str, str]:
 def new_replica_set(deployment: Deployment, replicas: int, revision: int) -> JsonObject:
     """Return the ReplicaSet of the present template, to create."""
     spec, meta = deployment.spec, deployment.metadata
-    digest = workloads.hash_of(spec.template)
-    template = workloads.with_label(spec.template, TEMPLATE_HASH, digest)
+    digest = objects.hash_of(spec.template)
+    template = objects.with_label(spec.template, TEMPLATE_HASH, digest)
     selector = spec.selector or {}
     labels = {**(selector.get("matchLabels") or {}), TEMPLATE_HASH: digest}
     reference = controller_reference(deployment, DEPLOYMENT)

@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping
 from typing import TypeAlias
 
-from devkube.controllers.workloads import Deployment, DeploymentSpec, ReplicaSet
+from devkube.controllers.objects import Deployment, DeploymentSpec, ReplicaSet
 
 Sizes: TypeAlias = "Mapping[str, int]"
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from devkube.controllers.deployment_rolling import max_unavailable, total
-from devkube.controllers.workloads import Deployment, DeploymentStatus, WorkloadCondition
+from devkube.controllers.objects import Deployment, DeploymentStatus, WorkloadCondition
 from kubeloop.objects.times import format_time, parse_time
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from devkube.controllers import workloads
+from devkube.controllers import objects
 from devkube.controllers.objects import PODS, SlimPod
 from kubeloop.client.errors import ApiError, Conflict, Forbidden, KubeError, NotFound
 from kubeloop.client.request import Preconditions
@@ -123,7 +123,7 @@ class PodControl:
         """Create a pod of a template, named after its owner by the server."""
         reference = controller_reference(owner, self._kind)
         prefix = f"{owner.metadata.name}-"
-        return await self.create(owner, workloads.pod_from(template, reference, prefix=prefix))
+        return await self.create(owner, objects.pod_from(template, reference, prefix=prefix))
 
     async def delete(self, owner: Any, pod: SlimPod) -> None:
         """Delete a pod, if it is still the same one."""

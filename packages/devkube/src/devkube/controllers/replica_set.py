@@ -12,7 +12,19 @@ import datetime as dt
 from collections.abc import Iterable, Sequence
 
 from devkube.controllers.context import BY_CONTROLLER, ControllerSpec, SharedInformers
-from devkube.controllers.objects import PODS, SlimPod, is_available, next_availability
+from devkube.controllers.objects import (
+    PODS,
+    REPLICA_SET,
+    REPLICA_SETS,
+    ReplicaSet,
+    ReplicaSetStatus,
+    SlimPod,
+    WorkloadCondition,
+    is_available,
+    next_availability,
+    status_patch,
+    write_status,
+)
 from devkube.controllers.pod_control import (
     PodControl,
     claim_owned,
@@ -20,15 +32,6 @@ from devkube.controllers.pod_control import (
     orphans_of,
     owners_of,
     slow_start,
-)
-from devkube.controllers.workloads import (
-    REPLICA_SET,
-    REPLICA_SETS,
-    ReplicaSet,
-    ReplicaSetStatus,
-    WorkloadCondition,
-    status_patch,
-    write_status,
 )
 from kubeloop.client.errors import KubeError
 from kubeloop.controller.reconcile import Request, Result

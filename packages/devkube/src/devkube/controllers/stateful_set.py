@@ -6,7 +6,18 @@ import contextlib
 from collections.abc import Iterable
 
 from devkube.controllers.context import BY_CONTROLLER, ControllerSpec, SharedInformers
-from devkube.controllers.objects import PODS, SlimPod, next_availability
+from devkube.controllers.objects import (
+    PODS,
+    REVISIONS,
+    STATEFUL_SET,
+    STATEFUL_SETS,
+    ControllerRevision,
+    SlimPod,
+    StatefulSet,
+    next_availability,
+    status_patch,
+    write_status,
+)
 from devkube.controllers.pod_control import (
     PodControl,
     PodEventMessages,
@@ -26,15 +37,6 @@ from devkube.controllers.stateful_set_plan import (
     pod_of,
     read_history,
     surplus,
-)
-from devkube.controllers.workloads import (
-    REVISIONS,
-    STATEFUL_SET,
-    STATEFUL_SETS,
-    ControllerRevision,
-    StatefulSet,
-    status_patch,
-    write_status,
 )
 from kubeloop.client.errors import ApiError, NotFound
 from kubeloop.controller.reconcile import Request, Result

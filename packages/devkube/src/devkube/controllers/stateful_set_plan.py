@@ -17,15 +17,16 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from devkube.controllers import workloads
-from devkube.controllers.objects import SlimPod, is_available
-from devkube.controllers.pod_control import controller_reference
-from devkube.controllers.workloads import (
+from devkube.controllers import objects
+from devkube.controllers.objects import (
     STATEFUL_SET,
     ControllerRevision,
+    SlimPod,
     StatefulSet,
     StatefulSetStatus,
+    is_available,
 )
+from devkube.controllers.pod_control import controller_reference
 from kubeloop.objects.meta import JsonObject
 
 REVISION_LABEL = "controller-revision-hash"
@@ -55,7 +56,7 @@ def pod_of(
     """Return a pod to create."""
     name = f"{stateful_set.metadata.name}-{ordinal}"
     reference = controller_reference(stateful_set, STATEFUL_SET)
-    pod = workloads.pod_from(template, reference)
+    pod = objects.pod_from(template, reference)
     metadata, spec = pod["metadata"], pod["spec"]
     metadata["name"] = name
     metadata.setdefault("labels", {}).update(
@@ -238,9 +239,9 @@ def read_history(
 ) -> RevisionHistory:
     """Find the present template among the revisions, and the one that pods are to keep for now."""
     ordered = sorted(revisions, key=lambda r: (r.revision, r.metadata.creation_timestamp or ""))
-    present = workloads.normal_form(stateful_set.spec.template)
+    present = objects.normal_form(stateful_set.spec.template)
     number = max((found.revision for found in ordered), default=0) + 1
-    equal = [found for found in ordered if workloads.normal_form(template_of(found)) == present]
+    equal = [found for found in ordered if objects.normal_form(template_of(found)) == present]
     create = renumber = None
     if not equal:
         create = new_revision(stateful_set, number)
@@ -260,7 +261,7 @@ def _as_value(revision: ControllerRevision) -> TemplateRevision:
 def new_revision(stateful_set: StatefulSet, number: int) -> JsonObject:
     """Return the revision of the present template, to create."""
     meta, template = stateful_set.metadata, stateful_set.spec.template
-    digest = workloads.hash_of(template)
+    digest = objects.hash_of(template)
     labels = (template.get("metadata") or {}).get("labels") or {}
     reference = controller_reference(stateful_set, STATEFUL_SET)
     return {

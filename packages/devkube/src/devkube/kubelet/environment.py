@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from devkube.kubelet.container_types import (
+    from devkube.kubelet.pod_types import (
         ContainerSpec,
         EnvFromSource,
         EnvVarSource,
         KeySelector,
+        KubeletPod,
     )
-    from devkube.kubelet.pod_types import KubeletPod
     from devkube.kubelet.volume_sources import PodReferences
 
 

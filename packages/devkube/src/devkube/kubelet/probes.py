@@ -14,7 +14,7 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
-from devkube.kubelet.container_types import ContainerSpec, LifecycleHandler
+from devkube.kubelet.pod_types import ContainerSpec, LifecycleHandler
 from devkube.kubelet.pods.state import ProbeKind
 from devkube.kubelet.stats import ByteCounts
 from kubeloop.objects.core import HttpGetAction, Probe

@@ -16,16 +16,16 @@ from pathlib import PurePosixPath
 import msgspec
 
 from devkube.kubelet import environment
-from devkube.kubelet.container_types import (
+from devkube.kubelet.environment import ConfigurationError, DownwardContext
+from devkube.kubelet.pod_types import (
     ContainerSpec,
     DownwardVolume,
     KeyToPath,
+    KubeletPod,
     Projection,
     TokenProjection,
     Volume,
 )
-from devkube.kubelet.environment import ConfigurationError, DownwardContext
-from devkube.kubelet.pod_types import KubeletPod
 from kubeloop.aio.clock import Clock
 from kubeloop.client.client import Client
 from kubeloop.client.errors import KubeError

@@ -17,9 +17,8 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
-from devkube.kubelet.container_types import ContainerSpec, Volume, VolumeMount
 from devkube.kubelet.environment import ConfigurationError, DownwardContext
-from devkube.kubelet.pod_types import KubeletPod
+from devkube.kubelet.pod_types import ContainerSpec, KubeletPod, Volume, VolumeMount
 from devkube.kubelet.supervisor.spec import Mount
 from devkube.kubelet.volume_sources import PodReferences, PodTokens, VolumeFile, payload
 from kubeloop.aio.clock import Clock

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tests.kubelet.builders import pod
 
-from devkube.kubelet.pod_types import KubeletPod, PodStatus
+from devkube.kubelet.pod_types import KubeletPod, KubeletPodStatus
 from devkube.kubelet.pods.reporting import StatusWriter
 from kubeloop.aio.backoff import Backoff
 from kubeloop.aio.tasks import finish
@@ -70,10 +70,10 @@ async def test_only_the_newest_of_what_waits_is_written():
     server = Server()
     server.delay = 5
     async with writing(server) as writer:
-        writer.set(PodStatus(phase="A"))
+        writer.set(KubeletPodStatus(phase="A"))
         await asyncio.sleep(1)
-        writer.set(PodStatus(phase="B"))
-        writer.set(PodStatus(phase="C"))
+        writer.set(KubeletPodStatus(phase="B"))
+        writer.set(KubeletPodStatus(phase="C"))
         await writer.settled()
     assert phases(server) == ["A", "C"]
     assert server.patches[0]["metadata"] == {"uid": "u1"}
@@ -84,7 +84,7 @@ async def test_it_is_tried_until_the_server_has_it():
     server.trouble = [refusal(ServiceUnavailable) for _ in range(3)]
     async with writing(server) as writer:
         began = asyncio.get_running_loop().time()
-        writer.set(PodStatus(phase="A"))
+        writer.set(KubeletPodStatus(phase="A"))
         await writer.settled()
         assert asyncio.get_running_loop().time() - began == 7
     assert phases(server) == ["A"]
@@ -94,7 +94,7 @@ async def test_nothing_is_written_twice():
     server = Server()
     async with writing(server) as writer:
         for _ in range(2):
-            writer.set(PodStatus(phase="A"))
+            writer.set(KubeletPodStatus(phase="A"))
             await writer.settled()
     assert phases(server) == ["A"]
 
@@ -103,14 +103,16 @@ async def test_what_others_write_over_our_conditions_is_written_again():
     server = Server()
     ready = PodCondition("Ready", "True")
     async with writing(server) as writer:
-        writer.set(PodStatus(phase="A", conditions=(ready,)))
-        writer.heard(PodStatus())  # from before it was written
+        writer.set(KubeletPodStatus(phase="A", conditions=(ready,)))
+        writer.heard(KubeletPodStatus())  # from before it was written
         await writer.settled()
         foreign = PodCondition("Gate", "False")
-        writer.heard(PodStatus(phase="A", conditions=(ready, foreign)))
+        writer.heard(KubeletPodStatus(phase="A", conditions=(ready, foreign)))
         await writer.settled()
         assert len(server.patches) == 1
-        writer.heard(PodStatus(phase="A", conditions=(PodCondition("Ready", "False"), foreign)))
+        writer.heard(
+            KubeletPodStatus(phase="A", conditions=(PodCondition("Ready", "False"), foreign))
+        )
         await writer.settled()
     assert [patch["status"] for patch in server.patches[1:]] == [
         {"conditions": ({"type": "Ready", "status": "True"},)}
@@ -121,7 +123,7 @@ async def test_a_conflict_about_the_same_pod_is_tried_again():
     server = Server()
     server.trouble = [refusal(Conflict)]
     async with writing(server) as writer:
-        writer.set(PodStatus(phase="A"))
+        writer.set(KubeletPodStatus(phase="A"))
         await writer.settled()
         assert not writer.is_gone
     assert phases(server) == ["A"]
@@ -133,7 +135,7 @@ async def test_a_pod_that_is_gone_or_another_is_left_alone(kind):
     server.uid = "another"
     server.trouble = [refusal(kind)]
     async with writing(server) as writer:
-        writer.set(PodStatus(phase="A"))
+        writer.set(KubeletPodStatus(phase="A"))
         await writer.settled()
         assert writer.is_gone
         await writer.remove()

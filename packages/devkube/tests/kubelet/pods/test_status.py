@@ -3,21 +3,23 @@ from __future__ import annotations
 import msgspec
 from tests.kubelet.builders import PodSimulation, at, deleted, pod
 
-from devkube.kubelet.pod_types import ContainerStateWaiting, PodStatus
+from devkube.kubelet.pod_types import ContainerStateWaiting, KubeletPodStatus
 from devkube.kubelet.pods.reporting import status_difference
 from devkube.kubelet.pods.state import Blocked, Probed, ProbeKind, StartFailed
 from devkube.kubelet.pods.status import compute_status, restore_state
 from kubeloop.objects.core import PodIP
 
 
-def status_of(simulation: PodSimulation, before: PodStatus | None = None) -> PodStatus:
+def status_of(
+    simulation: PodSimulation, before: KubeletPodStatus | None = None
+) -> KubeletPodStatus:
     known = simulation.pod.status if before is None else before
     return compute_status(
         simulation.pod, simulation.state, before=known, host="10.0.0.1", now=at(simulation.now).wall
     )
 
 
-def conditions(status: PodStatus) -> dict[str, str]:
+def conditions(status: KubeletPodStatus) -> dict[str, str]:
     return {c.type: c.status for c in status.conditions}
 
 
@@ -89,7 +91,7 @@ def test_readiness_gates_need_conditions_of_others():
     assert ready.message.endswith("are not True: example.com/ok")
     theirs = [{"type": "example.com/ok", "status": "True"}]
     simulation.pod = msgspec.structs.replace(
-        simulation.pod, status=msgspec.convert({"conditions": theirs}, PodStatus)
+        simulation.pod, status=msgspec.convert({"conditions": theirs}, KubeletPodStatus)
     )
     status = status_of(simulation)
     assert conditions(status)["Ready"] == "True"
@@ -249,8 +251,8 @@ def test_init_containers_run_again_under_a_new_kubelet():
 
 
 def test_a_patch_has_what_changed_and_nulls_what_is_gone():
-    old = PodStatus(phase="Pending", message="x", host_ip="1")
-    new = PodStatus(phase="Running", host_ip="1", pod_ips=(PodIP("2"),))
+    old = KubeletPodStatus(phase="Pending", message="x", host_ip="1")
+    new = KubeletPodStatus(phase="Running", host_ip="1", pod_ips=(PodIP("2"),))
     assert status_difference(old, new) == {
         "phase": "Running",
         "message": None,
@@ -259,5 +261,5 @@ def test_a_patch_has_what_changed_and_nulls_what_is_gone():
 
 
 def test_addresses_are_replaced_not_added_to():
-    old, new = PodStatus(pod_ips=(PodIP("1"),)), PodStatus(pod_ips=(PodIP("2"),))
+    old, new = KubeletPodStatus(pod_ips=(PodIP("1"),)), KubeletPodStatus(pod_ips=(PodIP("2"),))
     assert status_difference(old, new) == {"podIPs": [{"$patch": "replace"}, {"ip": "2"}]}

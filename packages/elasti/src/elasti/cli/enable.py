@@ -38,7 +38,7 @@ _AUTOSCALERS = (
 )
 
 
-class Workload(NamedTuple):
+class WorkloadRef(NamedTuple):
     """What is to sleep."""
 
     kind: str
@@ -53,11 +53,11 @@ class Workload(NamedTuple):
         return f"apps/v1/{self.kind.lower()}s"
 
 
-def _workload(_ctx: click.Context, _param: click.Parameter, text: str) -> Workload:
+def _workload(_ctx: click.Context, _param: click.Parameter, text: str) -> WorkloadRef:
     word, slash, rest = text.partition("/")
     for kind, words in _KINDS.items():
         if slash and word.lower() in words:
-            return Workload(kind, object_name(rest))
+            return WorkloadRef(kind, object_name(rest))
     raise click.BadParameter(f"{text!r} is no workload; write deployment/web or statefulset/web")
 
 
@@ -95,7 +95,7 @@ def _seconds(_ctx: click.Context, _param: click.Parameter, text: str | None) -> 
 )
 @timeout_option(10.0, "How long to wait for the operator's first report")
 @cluster_options
-def command(*, workload: Workload, access: AccessOptions, **options: Any) -> None:
+def command(*, workload: WorkloadRef, access: AccessOptions, **options: Any) -> None:
     """Let a Deployment or StatefulSet sleep while it is not used.
 
     The Service is the one whose selector matches the workload's pods; where several do, they are listed, and
@@ -115,7 +115,7 @@ def command(*, workload: Workload, access: AccessOptions, **options: Any) -> Non
 
 
 async def _enable(
-    workload: Workload,
+    workload: WorkloadRef,
     access: AccessOptions,
     *,
     namespace: str | None,
@@ -163,7 +163,7 @@ async def _enable(
 
 
 def choose_service(
-    workload: Workload,
+    workload: WorkloadRef,
     labels: dict[str, str],
     services: Sequence[Service],
     named: str | None,
@@ -221,7 +221,7 @@ def _pairs(labels: dict[str, str]) -> str:
 
 
 def already_there(
-    workload: Workload,
+    workload: WorkloadRef,
     service: str,
     present: Sequence[ElastiService],
     after: int | None,
@@ -258,7 +258,7 @@ def already_there(
     return ""
 
 
-async def _autoscaler(client: Client, namespace: str, workload: Workload) -> JsonObject | None:
+async def _autoscaler(client: Client, namespace: str, workload: WorkloadRef) -> JsonObject | None:
     """Return what owns the workload's replicas, as the ElastiService names it. Raises KubeError."""
     from kubeloop.client.errors import Forbidden, NotFound
 
@@ -284,7 +284,11 @@ async def _autoscaler(client: Client, namespace: str, workload: Workload) -> Jso
 
 
 def _elastiservice(
-    workload: Workload, namespace: str, service: str, cooldown: int, autoscaler: JsonObject | None
+    workload: WorkloadRef,
+    namespace: str,
+    service: str,
+    cooldown: int,
+    autoscaler: JsonObject | None,
 ) -> JsonObject:
     from elasti.api.names import API_VERSION, KIND
 

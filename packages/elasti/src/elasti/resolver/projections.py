@@ -18,7 +18,7 @@ import msgspec
 from elasti.api.names import GROUP, PLURAL, VERSION
 from elasti.api.types import ProbeResponse, ResolverPort, WakeSpec
 from elasti.resolver.proxy.upstream.interface import UpstreamAddress
-from elasti.resolver.readiness.plan import Database
+from elasti.resolver.readiness.plan import DatabaseKind
 from kubeloop.objects.core import SERVICE_LABEL, EndpointConditions, EndpointPort, ServicePort
 from kubeloop.objects.meta import LabeledMeta, SlimMeta
 
@@ -149,7 +149,7 @@ class ListedEndpoint(NamedTuple):
 
     ready: bool
     pod: PodName
-    database: Database | None = None
+    database: DatabaseKind | None = None
 
 
 def endpoints_of(slices: Iterable[SliceView]) -> dict[str, dict[UpstreamAddress, ListedEndpoint]]:
@@ -185,6 +185,6 @@ def _add(
     ready = endpoint.conditions.ready is True
     known = found.get(address)
     if known is None or (ready and not known.ready):
-        database = Database.of_port(app_protocol=port.app_protocol, name=port.name, port=number)
+        database = DatabaseKind.of_port(app_protocol=port.app_protocol, name=port.name, port=number)
         pod = PodName(namespace, reference.name, reference.uid)
         found[address] = ListedEndpoint(ready, pod, database)

@@ -18,7 +18,7 @@ from tests.resolver.traffic import served
 from elasti.api.wire import WakeOutcome
 from elasti.resolver.projections import ServiceKey
 from elasti.resolver.readiness.checks import NetworkChecks
-from elasti.resolver.readiness.plan import Database, PlannedProbe
+from elasti.resolver.readiness.plan import DatabaseKind, PlannedProbe
 from tests.waiting import eventually
 
 if TYPE_CHECKING:
@@ -36,32 +36,32 @@ def postgresql_error(code: bytes) -> bytes:
 RECOVERING = postgresql_error(b"57P03")
 
 
-async def serves(database: Database, port: int, timeout: float = 5.0) -> bool:
+async def serves(database: DatabaseKind, port: int, timeout: float = 5.0) -> bool:
     return await CHECKS.ask("127.0.0.1", PlannedProbe(database, port, timeout))
 
 
 @pytest.mark.parametrize(
     ("database", "answer", "is_serving"),
     [
-        (Database.POSTGRESQL, b"R\0\0\0\x08\0\0\0\0", True),
-        (Database.POSTGRESQL, RECOVERING, False),
-        (Database.POSTGRESQL, postgresql_error(b"28000"), True),
-        (Database.POSTGRESQL, b"HTTP/1.1 400 Bad Request\r\n\r\n", False),
-        (Database.POSTGRESQL, b"E\xff\xff\xff\xff", False),
-        (Database.MYSQL, b"\x4a\0\0\0\x0a8.0.36\0", True),
-        (Database.MYSQL, b"\x20\0\0\0\xff\x1d\x04shutting down", False),
-        (Database.MYSQL, b"\x20\0\0\0\xff\x10\x04Too many connections", True),
-        (Database.MYSQL, b"SSH-2.0-x\r\n", False),
-        (Database.REDIS, b"+PONG\r\n", True),
-        (Database.REDIS, b"-NOAUTH Authentication required.\r\n", True),
-        (Database.REDIS, b"-LOADING Redis is loading the dataset in memory\r\n", False),
-        (Database.REDIS, b"+" * 100_000, False),
-        (Database.REDIS, b"", False),
+        (DatabaseKind.POSTGRESQL, b"R\0\0\0\x08\0\0\0\0", True),
+        (DatabaseKind.POSTGRESQL, RECOVERING, False),
+        (DatabaseKind.POSTGRESQL, postgresql_error(b"28000"), True),
+        (DatabaseKind.POSTGRESQL, b"HTTP/1.1 400 Bad Request\r\n\r\n", False),
+        (DatabaseKind.POSTGRESQL, b"E\xff\xff\xff\xff", False),
+        (DatabaseKind.MYSQL, b"\x4a\0\0\0\x0a8.0.36\0", True),
+        (DatabaseKind.MYSQL, b"\x20\0\0\0\xff\x1d\x04shutting down", False),
+        (DatabaseKind.MYSQL, b"\x20\0\0\0\xff\x10\x04Too many connections", True),
+        (DatabaseKind.MYSQL, b"SSH-2.0-x\r\n", False),
+        (DatabaseKind.REDIS, b"+PONG\r\n", True),
+        (DatabaseKind.REDIS, b"-NOAUTH Authentication required.\r\n", True),
+        (DatabaseKind.REDIS, b"-LOADING Redis is loading the dataset in memory\r\n", False),
+        (DatabaseKind.REDIS, b"+" * 100_000, False),
+        (DatabaseKind.REDIS, b"", False),
     ],
 )
 async def test_an_answer_says_whether_a_database_serves(database, answer, is_serving):
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if database is not Database.MYSQL:
+        if database is not DatabaseKind.MYSQL:
             await reader.read(1)
         writer.write(answer)
         await writer.drain()
@@ -75,7 +75,7 @@ async def test_silence_is_not_serving():
         await reader.read()
 
     async with served(talk) as port:
-        assert not await serves(Database.MYSQL, port, timeout=0.05)
+        assert not await serves(DatabaseKind.MYSQL, port, timeout=0.05)
 
 
 class Server:
@@ -144,13 +144,13 @@ async def test_postgresql_says_that_it_recovers(server, binary):
         async def asked() -> bool:
             _, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.close()
-            answers.append(await serves(Database.POSTGRESQL, port))
+            answers.append(await serves(DatabaseKind.POSTGRESQL, port))
             return len(answers) >= 3
 
         await eventually(asked, ignore=(OSError,), timeout=30, every=0.05)
         assert answers == [False] * 3
         (server.directory / "recovered").touch()
-        await eventually(lambda: serves(Database.POSTGRESQL, port), timeout=30, every=0.05)
+        await eventually(lambda: serves(DatabaseKind.POSTGRESQL, port), timeout=30, every=0.05)
 
 
 async def test_redis_says_that_it_serves(server):
@@ -162,7 +162,7 @@ async def test_redis_says_that_it_serves(server):
     port = free_port()
     flags = ["--port", port, "--save", "", "--dir", server.directory]
     async with server.running(REDIS, *flags) if REDIS else served(talk, port):
-        await eventually(lambda: serves(Database.REDIS, port), timeout=30, every=0.05)
+        await eventually(lambda: serves(DatabaseKind.REDIS, port), timeout=30, every=0.05)
 
 
 class Recovering:

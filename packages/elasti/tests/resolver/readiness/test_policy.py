@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.resolver.cluster import pod
 
 from elasti.resolver.readiness.plan import (
-    Database,
+    DatabaseKind,
     PlannedProbe,
     ProbePlan,
     ReadinessFacts,
@@ -21,7 +21,7 @@ from kubeloop.objects.core import GrpcAction, HttpGetAction, Pod, TcpSocketActio
 
 PROBES = ProbePlan((PlannedProbe(TcpSocketAction(80), 80),))
 ASKS = ProbePlan((PlannedProbe(TcpSocketAction(80), 80), PlannedProbe(HttpGetAction(81), 81)))
-DATABASE = ProbePlan((PlannedProbe(Database.REDIS, 6379),))
+DATABASE = ProbePlan((PlannedProbe(DatabaseKind.REDIS, 6379),))
 ONLY_READY = ProbePlan(only_ready="exec")
 
 
@@ -139,13 +139,13 @@ def test_what_cannot_be_asked_is_left_to_kubernetes(container, spec):
 @pytest.mark.parametrize(
     ("app_protocol", "name", "port", "database"),
     [
-        ("postgresql", "http", 80, Database.POSTGRESQL),
-        (None, "postgres-main", 80, Database.POSTGRESQL),
-        (None, "tcp-mysql", 3306, Database.MYSQL),
-        (None, None, 5432, Database.POSTGRESQL),
-        (None, "redis", 5432, Database.REDIS),
+        ("postgresql", "http", 80, DatabaseKind.POSTGRESQL),
+        (None, "postgres-main", 80, DatabaseKind.POSTGRESQL),
+        (None, "tcp-mysql", 3306, DatabaseKind.MYSQL),
+        (None, None, 5432, DatabaseKind.POSTGRESQL),
+        (None, "redis", 5432, DatabaseKind.REDIS),
         (None, "http", 80, None),
     ],
 )
 def test_what_a_port_speaks_is_read_from_what_it_is_called(app_protocol, name, port, database):
-    assert Database.of_port(app_protocol=app_protocol, name=name, port=port) is database
+    assert DatabaseKind.of_port(app_protocol=app_protocol, name=name, port=port) is database

@@ -9,7 +9,7 @@ import pytest
 from elasti.resolver.projections import PodName
 from elasti.resolver.proxy.upstream.interface import UpstreamAddress
 from elasti.resolver.readiness.checks import Reachability
-from elasti.resolver.readiness.plan import Database, PlannedProbe, ProbePlan
+from elasti.resolver.readiness.plan import DatabaseKind, PlannedProbe, ProbePlan
 from elasti.resolver.readiness.prober import INTERVAL, MOST_AT_ONCE, Prober, ProbeTarget
 from kubeloop.objects.core import GrpcAction, HttpGetAction, TcpSocketAction
 
@@ -127,7 +127,7 @@ async def test_auto_leaves_a_tcp_probe_to_kubernetes_where_the_client_speaks_no_
 
 async def test_protocol_asks_the_database_and_reads_no_pod():
     rig = ProberRig(accepts=0.5, passes={80: 3.0})
-    found = await rig.probe(policy="Protocol", is_http=False, database=Database.REDIS)
+    found = await rig.probe(policy="Protocol", is_http=False, database=DatabaseKind.REDIS)
     assert found[0][1] == pytest.approx(3.0, abs=0.05)
     assert rig.plans_read == 0
 

@@ -13,10 +13,10 @@ from typing import Any
 from devkube.apiserver.crd import definition
 from devkube.apiserver.crd.validation import SchemaValidator, fill, prune, repeats
 from devkube.apiserver.registry.resources import (
-    Column,
     ScalePaths,
     ServedResource,
     ServedVersion,
+    TableColumn,
     no_conversion,
 )
 from devkube.apiserver.schema.conform import Conformer, FieldDecodeError
@@ -192,8 +192,8 @@ def _scale(scale: JsonObject | None) -> ScalePaths | None:
     )
 
 
-def _column(item: JsonObject) -> Column:
-    return Column(
+def _column(item: JsonObject) -> TableColumn:
+    return TableColumn(
         name=item["name"],
         type=item["type"],
         format=item.get("format", ""),

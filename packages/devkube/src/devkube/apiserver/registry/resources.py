@@ -37,7 +37,7 @@ class ScalePaths:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class TableColumn:
     """A column of a table: where its cell comes from is the table's own affair, or a JSONPath."""
 
     name: str
@@ -65,7 +65,7 @@ class ServedVersion:
     warning: str = ""
     subresources: frozenset[str] = frozenset()
     scale: ScalePaths | None = None
-    columns: tuple[Column, ...] = ()
+    columns: tuple[TableColumn, ...] = ()
     definition: str = ""
     schema: JsonObject | None = None
     load: Callable[[JsonObject], JsonObject] = no_conversion

@@ -9,7 +9,7 @@ import dataclasses
 import datetime as dt
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from devkube.apiserver.registry.resources import Column
+from devkube.apiserver.registry.resources import TableColumn
 from devkube.apiserver.tables.cells import (
     NONE,
     UNKNOWN,
@@ -126,7 +126,7 @@ def _is_ready(pod: JsonObject) -> bool:
 class PrintedColumn:
     """A column, and where its cells come from."""
 
-    column: Column
+    column: TableColumn
     cell: Cell
 
 
@@ -134,7 +134,7 @@ def _col(
     name: str, source: str | Cell, default: Any = "", *, wide: bool = False, **more: str
 ) -> PrintedColumn:
     """Return a column; a `source` that is text is a path of fields, with a default."""
-    column = Column(name=name, priority=1 if wide else 0, **more)
+    column = TableColumn(name=name, priority=1 if wide else 0, **more)
     if not isinstance(source, str):
         return PrintedColumn(column, source)
     path = source.split(".")

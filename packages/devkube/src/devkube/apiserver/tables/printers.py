@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from devkube.apiserver.registry.resources import Column, ServedResource, ServedVersion
+from devkube.apiserver.registry.resources import ServedResource, ServedVersion, TableColumn
 from devkube.apiserver.tables.cells import age
 from devkube.apiserver.tables.kinds import KINDS, PLAIN
 from kubeloop.objects.meta import JsonObject
@@ -30,7 +30,7 @@ _STEP = re.compile(
 )
 
 JsonPath = tuple[tuple[str, Any], ...]
-NAME = Column(name="Name", format="name")
+NAME = TableColumn(name="Name", format="name")
 
 
 def parse_path(text: str) -> JsonPath:
@@ -105,7 +105,7 @@ def show_value(value: Any) -> str:
 class TablePrinter:
     """Columns, and a function from an object and the time to its cells."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     cells: Callable[[JsonObject, dt.datetime], list[Any]]
 
     def definitions(self) -> list[JsonObject]:
@@ -134,7 +134,9 @@ def printer_for(resource: ServedResource, served: ServedVersion) -> TablePrinter
 
 
 def _custom(served: ServedVersion) -> TablePrinter:
-    extra = served.columns or (Column(name="Age", type="date", path=".metadata.creationTimestamp"),)
+    extra = served.columns or (
+        TableColumn(name="Age", type="date", path=".metadata.creationTimestamp"),
+    )
     paths = [parse_path(column.path) for column in extra]
 
     def cells(obj: JsonObject, now: dt.datetime) -> list[Any]:

@@ -20,10 +20,9 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from devkube.kubelet.container_types import ContainerSpec
 from devkube.kubelet.environment import ConfigurationError
 from devkube.kubelet.logs.files import LogFile, OutputPipe
-from devkube.kubelet.pod_types import ContainerStateWaiting
+from devkube.kubelet.pod_types import ContainerSpec, ContainerStateWaiting
 from devkube.kubelet.pods.reporting import PodEvents
 from devkube.kubelet.pods.state import (
     Blocked,

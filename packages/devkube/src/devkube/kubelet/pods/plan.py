@@ -13,8 +13,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TypeAlias
 
-from devkube.kubelet.container_types import ContainerSpec
-from devkube.kubelet.pod_types import ContainerStateWaiting, KubeletPod
+from devkube.kubelet.pod_types import ContainerSpec, ContainerStateWaiting, KubeletPod
 from devkube.kubelet.pods.state import (
     ContainerRun,
     ContainerStage,

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from devkube.kubelet.pod_types import KubeletPod, PodStatus
+from devkube.kubelet.pod_types import KubeletPod, KubeletPodStatus
 from kubeloop.aio.backoff import Backoff
 from kubeloop.client.errors import ApiError, Conflict, Invalid, KubeError, NotFound
 from kubeloop.client.request import Preconditions
@@ -44,11 +44,11 @@ class StatusWriter:
         """The server said that there is no such pod."""
 
     @property
-    def wanted(self) -> PodStatus:
+    def wanted(self) -> KubeletPodStatus:
         """The newest status, written or not."""
         return self._wanted
 
-    def set(self, status: PodStatus) -> None:
+    def set(self, status: KubeletPodStatus) -> None:
         """Want a status; returns at once."""
         if status == self._wanted:
             return
@@ -56,7 +56,7 @@ class StatusWriter:
         self._settled.clear()
         self._changed.set()
 
-    def heard(self, status: PodStatus) -> None:
+    def heard(self, status: KubeletPodStatus) -> None:
         """Hear what the server has. An old version may come late; it costs a patch without effect."""
         if self._wanted != self._written:
             return
@@ -129,7 +129,7 @@ class StatusWriter:
             return False
         return found.uid != self._meta.uid
 
-    async def _send(self, wanted: PodStatus) -> None:
+    async def _send(self, wanted: KubeletPodStatus) -> None:
         patch = {
             "metadata": {"uid": self._meta.uid},
             "status": status_difference(self._written, wanted),
@@ -139,12 +139,12 @@ class StatusWriter:
         )
 
 
-def _holds(status: PodStatus, condition: PodCondition) -> bool:
+def _holds(status: KubeletPodStatus, condition: PodCondition) -> bool:
     found = status.condition(condition.type)
     return found is not None and found.status == condition.status
 
 
-def status_difference(old: PodStatus, new: PodStatus) -> dict[str, Any]:
+def status_difference(old: KubeletPodStatus, new: KubeletPodStatus) -> dict[str, Any]:
     """Return the fields of a strategic merge patch that makes `new` of `old`.
 
     Conditions are merged by type, so that those of others stay.

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from devkube.kubelet.container_types import ContainerSpec
     from devkube.kubelet.kubelet import KubeletSettings
-    from devkube.kubelet.pod_types import KubeletPod
+    from devkube.kubelet.pod_types import ContainerSpec, KubeletPod
     from devkube.kubelet.pods.reporting import PodEvents
     from devkube.kubelet.stats import ByteCounts
     from devkube.kubelet.supervisor.processes import Processes

@@ -14,16 +14,16 @@ import datetime as dt
 
 import msgspec
 
-from devkube.kubelet.container_types import ContainerSpec
 from devkube.kubelet.pod_types import (
     TERMINAL,
+    ContainerSpec,
     ContainerState,
     ContainerStateRunning,
     ContainerStateTerminated,
     ContainerStateWaiting,
     ContainerStatus,
     KubeletPod,
-    PodStatus,
+    KubeletPodStatus,
 )
 from devkube.kubelet.pods.plan import should_restart
 from devkube.kubelet.pods.state import (
@@ -43,7 +43,12 @@ _LOST_MESSAGE = "The container could not be located when the pod was terminated"
 
 
 def conditions(
-    pod: KubeletPod, state: PodState, status: PodStatus, *, before: PodStatus, now: str
+    pod: KubeletPod,
+    state: PodState,
+    status: KubeletPodStatus,
+    *,
+    before: KubeletPodStatus,
+    now: str,
 ) -> tuple[PodCondition, ...]:
     """Return this kubelet's conditions; one that did not change keeps its time."""
     made = (
@@ -56,7 +61,7 @@ def conditions(
     return tuple(_timed(item, before, now, pod.metadata.generation) for item in made)
 
 
-def _timed(made: PodCondition, before: PodStatus, now: str, generation: int) -> PodCondition:
+def _timed(made: PodCondition, before: KubeletPodStatus, now: str, generation: int) -> PodCondition:
     known = before.condition(made.type)
     since = now
     if known is not None and known.status == made.status and known.last_transition_time:
@@ -80,7 +85,7 @@ def _initialized(pod: KubeletPod, state: PodState, phase: str) -> PodCondition:
     return PodCondition("Initialized", "False", "ContainersNotInitialized", text)
 
 
-def _containers_ready(status: PodStatus) -> PodCondition:
+def _containers_ready(status: KubeletPodStatus) -> PodCondition:
     match status.phase:
         case "Succeeded":
             return PodCondition("ContainersReady", "False", "PodCompleted")
@@ -93,7 +98,7 @@ def _containers_ready(status: PodStatus) -> PodCondition:
     return PodCondition("ContainersReady", "False", "ContainersNotReady", text)
 
 
-def _ready(pod: KubeletPod, status: PodStatus) -> PodCondition:
+def _ready(pod: KubeletPod, status: KubeletPodStatus) -> PodCondition:
     containers = _containers_ready(status)
     if not containers.is_true:
         return PodCondition("Ready", "False", containers.reason, containers.message)
@@ -106,10 +111,10 @@ def _ready(pod: KubeletPod, status: PodStatus) -> PodCondition:
 
 
 def compute_status(
-    pod: KubeletPod, state: PodState, *, before: PodStatus, host: str, now: dt.datetime
-) -> PodStatus:
+    pod: KubeletPod, state: PodState, *, before: KubeletPodStatus, host: str, now: dt.datetime
+) -> KubeletPodStatus:
     """Return the status; `before` is the one last written, whose transition times go on."""
-    status = PodStatus(
+    status = KubeletPodStatus(
         phase=_phase(pod, state),
         reason=before.reason,
         message=before.message,

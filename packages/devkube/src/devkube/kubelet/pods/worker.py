@@ -13,7 +13,7 @@ import shutil
 import msgspec
 
 from devkube.kubelet.logs.files import LogFile, PodLogStore
-from devkube.kubelet.pod_types import KubeletPod, PodStatus
+from devkube.kubelet.pod_types import KubeletPod, KubeletPodStatus
 from devkube.kubelet.pods.container import ContainerRunner, RunContext
 from devkube.kubelet.pods.plan import (
     FinishPod,
@@ -59,7 +59,7 @@ class PodWorker:
         return self._pod
 
     @property
-    def status(self) -> PodStatus:
+    def status(self) -> KubeletPodStatus:
         """The newest status, written or not."""
         return self._writer.wanted
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from elasti.api.names import ELASTISERVICES, MANAGED_BY, PRIVATE_LABEL
 from elasti.api.types import ElastiService
-from elasti.operator.watch.informer_manager import Manager, Scope
+from elasti.operator.watch.informer_manager import InformerManager, Scope
 from elasti.operator.watch.resolvers import Resolvers
 from kubeloop.objects.core import MANAGED_BY_LABEL, SERVICES, SLICES, EndpointSlice, Service
 
@@ -37,7 +37,7 @@ def index_by_selector(service: Service) -> list[str]:
 class OperatorCaches:
     """The watched kinds; each target kind comes with its first ElastiService."""
 
-    manager: Manager
+    manager: InformerManager
     elastiservices: Scope[ElastiService]
     services: Scope[Service]
     private_slices: Scope[EndpointSlice]
@@ -49,7 +49,7 @@ class OperatorCaches:
         cls, client: Client, settings: OperatorSettings, metrics: MetricsProvider | None = None
     ) -> OperatorCaches:
         """Make them; the manager runs them."""
-        manager = Manager(
+        manager = InformerManager(
             client,
             namespaces=settings.watch_namespaces,
             resync=settings.informer_resync,

@@ -1,6 +1,6 @@
 """Watches, shared by everyone who asks, and kept alive.
 
-`Manager.add(RequestWatch)` registers a handler for *one object* on the shared informer of its kind; it
+`InformerManager.add(RequestWatch)` registers a handler for *one object* on the shared informer of its kind; it
 opens a watch only for the first object of a kind. So the number of watches is a function of the kinds
 in use, never of ElastiServices. Confined to namespaces, there is one for each namespace in which a kind
 is in use: no right is needed anywhere else.
@@ -150,7 +150,7 @@ class _Dispatch:
             handler(event)
 
 
-class Manager:
+class InformerManager:
     """Makes, shares, starts and heals informers. A runnable for `Group.CACHES`.
 
     namespaces: those to watch; none for the whole cluster. `resync` and `health_period` in seconds;

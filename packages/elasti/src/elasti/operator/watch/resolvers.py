@@ -20,7 +20,7 @@ from kubeloop.objects.core import SERVICE_LABEL, SLICES, EndpointSlice, ServiceE
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
-    from elasti.operator.watch.informer_manager import Manager
+    from elasti.operator.watch.informer_manager import InformerManager
 
 # Lost just after a round: this, a probe's time, this again and a probe's time are under four seconds.
 PROBE_PERIOD = 0.5
@@ -32,7 +32,7 @@ _log = structlog.get_logger(__name__)
 class Resolvers:
     """Follows the resolver Service's slices, in its one namespace."""
 
-    def __init__(self, manager: Manager, *, namespace: str, service: str) -> None:
+    def __init__(self, manager: InformerManager, *, namespace: str, service: str) -> None:
         self._scope = manager.scope(
             SLICES,
             EndpointSlice,

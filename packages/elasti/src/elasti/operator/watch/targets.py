@@ -18,7 +18,13 @@ import structlog
 from elasti.api.names import AGGREGATE_LABEL
 from elasti.api.usage import RequestingContainer, RequestingPod, pod_request
 from elasti.operator.scale_handler import NotScalable, ScaleHandler, ScaleTarget, ScaleView
-from elasti.operator.watch.informer_manager import KeyParams, Manager, OnObject, RequestWatch, Scope
+from elasti.operator.watch.informer_manager import (
+    InformerManager,
+    KeyParams,
+    OnObject,
+    RequestWatch,
+    Scope,
+)
 from kubeloop.client.errors import Forbidden, KubeError, NoMatch, NotFound
 from kubeloop.controller.reconcile import Request
 from kubeloop.informer import Added
@@ -245,7 +251,7 @@ class TargetWatcher:
 
 
 async def known_scale(
-    manager: Manager, scales: ScaleHandler, target: ScaleTarget
+    manager: InformerManager, scales: ScaleHandler, target: ScaleTarget
 ) -> ScaleView | None:
     """Return a target's scale as a cache has it; None where none has, or its kind keeps it elsewhere.
 
@@ -257,7 +263,7 @@ async def known_scale(
 
 
 async def check_listing(
-    client: Client, manager: Manager, gvr: GroupVersionResource, namespace: str
+    client: Client, manager: InformerManager, gvr: GroupVersionResource, namespace: str
 ) -> None:
     """Raise KubeError where a kind's objects cannot be watched.
 
@@ -293,7 +299,12 @@ class KindWarmer:
     """Opens the watch of every target kind in use, and closes the others. A runnable for `Group.OTHERS`."""
 
     def __init__(
-        self, *, client: Client, manager: Manager, directory: Directory, scales: ScaleHandler
+        self,
+        *,
+        client: Client,
+        manager: InformerManager,
+        directory: Directory,
+        scales: ScaleHandler,
     ) -> None:
         self._client = client
         self._manager = manager

@@ -13,7 +13,7 @@ import errno
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
-from elasti.resolver.readiness.plan import Database
+from elasti.resolver.readiness.plan import DatabaseKind
 from kubeloop.objects.core import GrpcAction, TcpSocketAction
 from kubeloop.probes.checks import connection, http_get, tcp_connect
 from kubeloop.probes.grpc_health import grpc_check
@@ -71,7 +71,7 @@ class NetworkChecks:
         """Ask one probe, within its own timeout."""
         port, timeout = question.port, question.timeout
         action = question.action
-        if isinstance(action, Database):
+        if isinstance(action, DatabaseKind):
             return await _database_serves(action, host, port, timeout)
         if isinstance(action, TcpSocketAction):
             outcome = await tcp_connect(host, port, timeout=timeout)
@@ -83,7 +83,7 @@ class NetworkChecks:
         return outcome.healthy
 
 
-async def _database_serves(database: Database, host: str, port: int, timeout: float) -> bool:
+async def _database_serves(database: DatabaseKind, host: str, port: int, timeout: float) -> bool:
     try:
         async with asyncio.timeout(timeout), connection(host, port) as (reader, writer):
             return await _ASKING[database](reader, writer)
@@ -116,8 +116,10 @@ async def _redis(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     return answer.startswith((b"+", b"-")) and not answer.startswith(b"-LOADING")
 
 
-_ASKING: dict[Database, Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bool]]] = {
-    Database.POSTGRESQL: _postgresql,
-    Database.MYSQL: _mysql,
-    Database.REDIS: _redis,
+_ASKING: dict[
+    DatabaseKind, Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[bool]]
+] = {
+    DatabaseKind.POSTGRESQL: _postgresql,
+    DatabaseKind.MYSQL: _mysql,
+    DatabaseKind.REDIS: _redis,
 }

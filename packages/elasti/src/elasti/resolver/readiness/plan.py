@@ -89,7 +89,7 @@ def _by_plan(plan: ProbePlan | None, *, is_http: bool) -> ReadinessStep:
     return ReadinessStep.PROBE if plan.questions else ReadinessStep.RELEASE
 
 
-class Database(enum.Enum):
+class DatabaseKind(enum.Enum):
     """A protocol in which a server says whether it serves, with the names and the port it goes by."""
 
     POSTGRESQL = (frozenset(("postgresql", "postgres", "pgsql", "pg")), 5432)
@@ -97,7 +97,9 @@ class Database(enum.Enum):
     REDIS = (frozenset(("redis", "valkey")), 6379)
 
     @classmethod
-    def of_port(cls, *, app_protocol: str | None, name: str | None, port: int) -> Database | None:
+    def of_port(
+        cls, *, app_protocol: str | None, name: str | None, port: int
+    ) -> DatabaseKind | None:
         """Read `appProtocol`, else the part of the name before its first dash, else the pod's port."""
         said = ((app_protocol or "").lower() or (name or "").lower()).partition("-")[0]
         known = [database for database in cls if said in database.value[0]]
@@ -106,7 +108,7 @@ class Database(enum.Enum):
         )
 
 
-ProbeAction: TypeAlias = HttpGetAction | TcpSocketAction | GrpcAction | Database
+ProbeAction: TypeAlias = HttpGetAction | TcpSocketAction | GrpcAction | DatabaseKind
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

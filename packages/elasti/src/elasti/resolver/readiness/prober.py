@@ -19,7 +19,7 @@ import structlog
 
 from elasti.resolver.readiness.checks import PodChecks, Reachability
 from elasti.resolver.readiness.plan import (
-    Database,
+    DatabaseKind,
     PlannedProbe,
     ProbePlan,
     ReadinessFacts,
@@ -68,7 +68,7 @@ class ProbeTarget:
     ready: bool = False
     has_refused: bool = False
     is_http: bool = True
-    database: Database | None = None
+    database: DatabaseKind | None = None
 
 
 class Prober:
