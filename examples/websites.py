@@ -7,7 +7,7 @@
     kubectl delete website hello                 # waits for the finalizer
 
 What a real one has: a typed resource, an owner, a status with a condition, events, a finalizer, leader
-election, and probes on :8081. `docs/guide/controllers.md` explains it piece by piece.
+election, and probes on :8082. `docs/guide/controllers.md` explains it piece by piece.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ async def main() -> None:
     """Run until SIGINT or SIGTERM."""
     identity = f"{socket.gethostname()}-{os.getpid()}"
     async with Client.from_env() as client:
-        manager = make_manager(client, identity=identity, health_port=8081)
+        manager = make_manager(client, identity=identity, health_port=8082)
         await run_until_signal(manager)
 
 

@@ -276,7 +276,6 @@ def page_directory(terminal: Terminal, page: str) -> Path:
     return directory
 
 
-@pytest.mark.timeout(120)
 def test_commands_of_the_pages_do_their_work(terminal: Terminal):
     failed, done = [], set()
     # The page of the dev cluster breaks it on purpose.
