@@ -22,6 +22,7 @@ from tests.resolver.support import free_port
 from elasti.api.names import PAGE_CONFIG_MAP
 from kubeloop.client.errors import NotFound
 from tests.browser.conftest import missing
+from tests.web_server import web_server
 
 NAMESPACE = "default"
 
@@ -48,16 +49,9 @@ class App:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[App]:
-        served = web.Application()
-        served.router.add_route("*", "/{path:.*}", self.answer)
-        runner = web.AppRunner(served, access_log=None, shutdown_timeout=1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.port = runner.addresses[0][1]
-        try:
+        async with web_server(web.route("*", "/{path:.*}", self.answer)) as url:
+            self.port = int(url.rpartition(":")[2])
             yield self
-        finally:
-            await runner.cleanup()
 
 
 class Sleeper:

@@ -10,6 +10,7 @@ import pytest_asyncio
 from aiohttp import web
 
 from tests.browser.conftest import Page, Shot
+from tests.web_server import web_server
 
 SITE = Path(__file__).parents[2] / "build" / "site"
 PHONE = {"width": 400, "height": 800}
@@ -19,15 +20,8 @@ DESK = {"width": 1280, "height": 1000}
 @pytest_asyncio.fixture(loop_scope="session")
 async def site() -> AsyncIterator[str]:
     """The site's address, on a server that has nothing else."""
-    app = web.Application()
-    app.router.add_static("/", SITE)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    listening = web.TCPSite(runner, "127.0.0.1", 0)
-    await listening.start()
-    [(host, port)] = runner.addresses
-    yield f"http://{host}:{port}"
-    await runner.cleanup()
+    async with web_server(web.static("/", SITE)) as url:
+        yield url
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -32,6 +32,7 @@ from kubeloop.client.errors import Forbidden, KubeError
 from kubeloop.client.errors import Status as ApiStatus
 from kubeloop.objects.meta import JsonObject, ObjectMeta
 from tests.waiting import eventually
+from tests.web_server import web_server
 
 NOW = dt.datetime(2030, 1, 1, 0, 10, tzinfo=dt.UTC)
 
@@ -310,15 +311,8 @@ async def _metrics_server(text: str) -> AsyncIterator[tuple[str, int]]:
     async def serve(_request: web.Request) -> web.Response:
         return web.Response(text=text)
 
-    app = web.Application()
-    app.router.add_get("/metrics", serve)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield runner.addresses[0][:2]
-    finally:
-        await runner.cleanup()
+    async with web_server(web.get("/metrics", serve)) as url:
+        yield "127.0.0.1", int(url.rpartition(":")[2])
 
 
 def test_held_is_asked_of_resolvers_that_are_on_this_machine(pair: CommandEnvironment):

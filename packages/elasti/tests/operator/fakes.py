@@ -17,6 +17,7 @@ from elasti.operator.handover.resolver_client import HttpResolverClient
 from kubeloop.client import Client
 from kubeloop.informer import SharedInformerFactory
 from kubeloop.objects.meta import JsonObject
+from tests.web_server import web_server
 
 ELASTISERVICES = "elasti.truefoundry.com/v1alpha1/elastiservices"
 RESOLVER_NAMESPACE = "elasti"
@@ -167,16 +168,8 @@ class FakePrometheus:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Self]:
-        app = web.Application()
-        app.router.add_get("/api/v1/query", self._query)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        try:
+        async with web_server(web.get("/api/v1/query", self._query)) as self.url:
             yield self
-        finally:
-            await runner.cleanup()
 
     def trigger(self, query: str = "sum(rate(requests[1m]))") -> JsonObject:
         metadata = {"serverAddress": self.url, "query": query, "threshold": "0.5"}

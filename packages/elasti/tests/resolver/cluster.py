@@ -17,6 +17,7 @@ from kubeloop.objects.core import MANAGED_BY_LABEL, PODS, SERVICE_LABEL, SERVICE
 from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import STRUCT_ACCESS
 from kubeloop.testing.fake_source import FakeSource
+from tests.web_server import web_server
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -165,16 +166,8 @@ async def fake_operator(
         reply = IncomingReply(outcome=outcome)
         return web.Response(body=msgspec.json.encode(reply), status=outcome.code)
 
-    app = web.Application()
-    app.router.add_post(INCOMING_PATH, incoming)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with web_server(web.post(INCOMING_PATH, incoming)) as url:
+        yield url
 
 
 async def settle(turns: int = 50) -> None:

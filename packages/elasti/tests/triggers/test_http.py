@@ -14,6 +14,7 @@ from aiohttp import web
 from elasti.triggers.http import HttpMetadata, HttpReader, number_at
 from elasti.triggers.registry import ReadContext, ScrapeTarget, TriggerReading, read_metadata
 from elasti.triggers.responses import PodQueries, UnusableResponse, pod_session
+from tests.web_server import web_server
 
 
 def metadata(**fields: Any) -> HttpMetadata:
@@ -45,17 +46,10 @@ class FakePod:
             self.elsewhere += 1
             return web.Response(text="0")
 
-        app = web.Application()
-        app.router.add_get("/busy", busy)
-        app.router.add_get("/elsewhere", elsewhere)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.port = runner.addresses[0][1]
-        try:
+        routes = web.get("/busy", busy), web.get("/elsewhere", elsewhere)
+        async with web_server(*routes) as url:
+            self.port = int(url.rpartition(":")[2])
             yield self
-        finally:
-            await runner.cleanup()
 
     @property
     def endpoint(self) -> ScrapeTarget:

@@ -19,6 +19,7 @@ from elasti.triggers.pods import CounterState, PodsMetadata, PodsReader, rate
 from elasti.triggers.registry import ReadContext, ScrapeTarget, read_metadata
 from elasti.triggers.responses import PodQueries
 from kubeloop.metrics.reader import MetricSum, NotExposition, samples
+from tests.web_server import web_server
 
 COUNTER = PodsMetadata(metric="requests_total", threshold=1.0)
 
@@ -189,17 +190,11 @@ class FakePod:
             body = gzip.compress(self.text.encode()) if self.packed else self.text.encode()
             return web.Response(body=body, status=self.status, headers=headers)
 
-        app = web.Application()
-        app.router.add_get("/metrics", metrics)
-        app.router.add_get("/metrics/", metrics)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        self.port = runner.addresses[0][1]
-        try:
+        async with web_server(
+            *(web.get(path, metrics) for path in ("/metrics", "/metrics/"))
+        ) as url:
+            self.port = int(url.rpartition(":")[2])
             yield self
-        finally:
-            await runner.cleanup()
 
     @property
     def endpoint(self) -> ScrapeTarget:

@@ -24,6 +24,7 @@ from elasti.triggers.prometheus import (
     value_of,
 )
 from elasti.triggers.registry import ReadContext, read_metadata, redacted_metadata
+from tests.web_server import web_server
 
 Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
 
@@ -52,15 +53,8 @@ async def prometheus(answer: Callable[[web.Request], object]) -> AsyncIterator[s
 async def prometheus_by(
     handle: Callable[[web.Request], Awaitable[web.Response]],
 ) -> AsyncIterator[str]:
-    app = web.Application()
-    app.router.add_get("/api/v1/query", handle)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+    async with web_server(web.get("/api/v1/query", handle)) as address:
+        yield address
 
 
 @contextlib.asynccontextmanager

@@ -15,6 +15,7 @@ from elasti.api.types import ScaleTrigger
 from elasti.operator.idleness.evaluator import Evaluator, Subject
 from elasti.triggers.pods import PodsReader
 from elasti.triggers.registry import ReadContext, TriggerReading
+from tests.web_server import web_server
 
 
 class StepClock:
@@ -73,20 +74,14 @@ async def test_a_cookie_of_one_server_is_sent_nowhere_else(clock: StepClock):
         done.set_cookie("tenant", "a", domain="localhost")
         return done
 
-    app = web.Application()
-    app.router.add_get("/api/v1/query", answer)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "localhost", 0).start()
-    address = f"http://localhost:{runner.addresses[0][1]}"
-    asked = ScaleTrigger("prometheus", {"query": "q", "threshold": "1", "serverAddress": address})
-    try:
-        async with Evaluator(clock=clock, stale_after=120.0) as evaluator:
-            for _ in range(2):
-                await evaluator.poll([subject(asked)])
-                clock.seconds += 30
-    finally:
-        await runner.cleanup()
+    async with (
+        web_server(web.get("/api/v1/query", answer), host="localhost") as address,
+        Evaluator(clock=clock, stale_after=120.0) as evaluator,
+    ):
+        meta = {"query": "q", "threshold": "1", "serverAddress": address}
+        for _ in range(2):
+            await evaluator.poll([subject(ScaleTrigger("prometheus", meta))])
+            clock.seconds += 30
     assert len(cookies) > 1
     assert set(cookies) == {""}
 
