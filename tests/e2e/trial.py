@@ -112,7 +112,14 @@ class Trial:
 
     async def awake(self, app: App, *, seconds: float = PATIENCE) -> None:
         """Wait until an app's traffic goes to its pods."""
-        await self.observer.until("state", app.name, "Serve", seconds=seconds)
+
+        def holds() -> bool:
+            # What passes quickly is not in status: that the resolver has left is what counts.
+            now = self.observer.now
+            serves = now.get(("state", app.name)) == "Serve"
+            return serves and now.get(("slice", app.name)) != "published"
+
+        await self.observer.until_true(holds, f"{app.name} is awake", seconds=seconds)
 
     def at_zero(self, app: App) -> bool:
         """Whether no replica is asked for."""

@@ -51,8 +51,8 @@ async def _last_moments(trial: Trial, app: App) -> None:
     settle = trial.environment.installed.engage_settle
     count, parked = trial.length.moments, 0
     for turn in range(count):
-        await trial.observer.until("state", app.name, "Engaging")
-        engaged = trial.observer.last("state", app.name, "Engaging")
+        await trial.observer.until("slice", app.name, "published")
+        engaged = trial.observer.last("slice", app.name, "published")
         offset = _EARLIEST + (_LATEST - _EARLIEST) * turn / max(count - 1, 1)
         await asyncio.sleep(settle + offset)
         await burst(trial, app, probe)
@@ -70,9 +70,10 @@ async def idle_by_its_metric(trial: Trial) -> None:
     app = await trial.sleeping_app(trial.new_app(trigger=ALWAYS_IDLE, cooldown=1))
     await trial.load(app)
     await trial.flow_out()
-    attempts = sum(event.what == "Engaging" for event in trial.observer.events)
+    # The first slice is of the sleep before.
+    attempts = sum(event.what == "published" for event in trial.observer.events) - 1
     trial.notes.append(f"the operator tried {attempts} times to put it to sleep")
-    assert attempts, "it was never tried to put to sleep, so nothing was shown"
+    assert attempts > 0, "it was never tried to put to sleep, so nothing was shown"
 
 
 async def cycles(trial: Trial) -> None:

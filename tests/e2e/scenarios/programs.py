@@ -41,7 +41,7 @@ async def leader_killed_while_engaging(trial: Trial) -> None:
     app = await trial.serving_app()
     probe = await trial.load(app, rate=0)
     leader = await trial.environment.leader()
-    await trial.observer.until("state", app.name, "Engaging")
+    await trial.observer.until("slice", app.name, "published")
     await trial.environment.lose(leader)
     await probe.rate(trial.length.rate)
     await trial.flow(trial.length.load / 4)

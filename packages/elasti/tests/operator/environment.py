@@ -278,6 +278,12 @@ class Environment:
             raise AssertionError(told) from None
         return asyncio.get_running_loop().time() - began
 
+    async def engages(self, *, within: float = 600.0) -> float:
+        """Wait until the resolver is in rotation; returns how long it took."""
+        began = asyncio.get_running_loop().time()
+        await eventually(lambda: self.published, timeout=within, every=0.05)
+        return asyncio.get_running_loop().time() - began
+
     # The cluster's own controllers
 
     def _controllers(self, plural: str, obj: JsonObject, gone: bool) -> None:

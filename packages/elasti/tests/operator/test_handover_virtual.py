@@ -304,9 +304,10 @@ async def test_parks_that_another_writer_undoes_end_in_a_backoff(env: Environmen
 async def test_a_target_that_changes_before_the_park_is_not_parked(env: Environment):
     env.web()
     async with env.operator():
-        await eventually(lambda: env.state == "Engaging", timeout=600.0, every=0.05)
-        env.scale(3)
         await env.becomes("Serve")
+        await env.engages()
+        env.scale(3)
+        await eventually(lambda: not env.published, timeout=600.0, every=0.05)
         assert "FailedToScale" in env.reasons()
         assert env.replicas == 3
     assert env.dark == []

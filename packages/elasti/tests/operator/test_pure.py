@@ -37,7 +37,7 @@ from elasti.operator.handover.execute import combined_activity
 from elasti.operator.handover.machine import HOLDS, Activity, State
 from elasti.operator.handover.observe import Facts
 from elasti.operator.handover.own_writes import WriteOverlay
-from elasti.operator.handover.scale_conflicts import ScaleConflict, replicas_manager
+from elasti.operator.handover.scale_conflicts import ScaleConflict, replicas_writer
 from elasti.operator.handover.state import StateStore
 from elasti.operator.idleness.decide import Decision, Evidence, Verdict
 from elasti.operator.idleness.decisions import Decisions, combined_decision
@@ -62,6 +62,7 @@ from kubeloop.objects.core import (
 )
 from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import ObjectMeta
+from kubeloop.objects.times import unix_seconds
 
 NOW = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 WEB = Service(
@@ -291,8 +292,10 @@ def test_the_writer_of_replicas_is_found_in_managed_fields():
         },
         {"manager": "kcm", "time": "2030-01-03T00:00:00Z", "fieldsV1": {"f:status": {}}},
     ]
-    assert replicas_manager({"metadata": {"managedFields": fields}}) == "kubectl"
-    assert replicas_manager({"metadata": {}}) == ""
+    written, found = unix_seconds("2030-01-02T00:00:00Z"), {"metadata": {"managedFields": fields}}
+    assert replicas_writer(found, written + 9) == ("kubectl", written)
+    assert replicas_writer(found, written - 9) == ("kubectl", written - 9), "its clock is ahead"
+    assert replicas_writer({"metadata": {}}, written) == ("", written)
 
 
 # Decisions

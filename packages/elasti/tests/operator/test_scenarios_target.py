@@ -235,7 +235,7 @@ async def test_a_target_that_changes_during_the_settle_is_not_parked(
 ):
     await rig.web(triggers=[prometheus.trigger()], cooldownPeriod=3)
     async with rig.operator(engage_settle=1.5):
-        await rig.becomes("Engaging")
+        await eventually(rig.addresses)
         await rig.scale(3)
 
         async def told() -> bool:

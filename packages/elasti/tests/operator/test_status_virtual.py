@@ -6,16 +6,22 @@ import asyncio
 from collections import Counter
 
 import pytest
+from tests.operator import environment
 from tests.operator.environment import NAMESPACE, Environment, FakeTrigger, Operator
 
 from elasti.api.defaults import MAX_PAGE_BYTES
-from elasti.api.names import WAKE_ANNOTATION
+from elasti.api.names import FIELD_MANAGER, SLEEP_ANNOTATION, WAKE_ANNOTATION
 from kubeloop.objects.times import format_time, unix_seconds
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.virtual_time
 
 CLIENT = "10.1.2.3 GET /orders"
+_REQUESTS = {"requests": {"cpu": "250m", "memory": "64Mi"}}
+REQUESTING = {
+    "metadata": {"labels": {"app": "web"}},
+    "spec": {"containers": [{"name": "c", "resources": _REQUESTS}]},
+}
 
 
 @pytest.fixture(autouse=True)
@@ -139,10 +145,7 @@ async def test_a_wake_up_by_another_replica_is_no_other_writer(env: Environment)
 
 async def test_sleep_releases_what_the_minimum_of_replicas_requests(env: Environment):
     env.web(minTargetReplicas=2)
-    requests = {"requests": {"cpu": "250m", "memory": "64Mi"}}
-    container = {"name": "c", "resources": requests}
-    labels = {"metadata": {"labels": {"app": "web"}}}
-    env.change("deployments", spec={"template": {**labels, "spec": {"containers": [container]}}})
+    env.change("deployments", spec={"template": REQUESTING})
     async with env.operator() as operator:
         operator.metrics.observe_clock(env.clock.now)
         await env.becomes("Proxy")
@@ -168,21 +171,92 @@ async def test_sleep_releases_what_the_minimum_of_replicas_requests(env: Environ
 # What it costs
 
 
-async def test_a_cycle_costs_two_events_and_few_status_writes(env: Environment):
-    env.web()
+@pytest.mark.parametrize("cooldown", [5, 30])
+async def test_a_quick_cycle_costs_two_events_and_two_status_writes(
+    env: Environment, cooldown: int
+):
+    env.web(cooldownPeriod=cooldown)
+    env.change("deployments", spec={"template": REQUESTING})
     async with env.operator() as operator:
         await env.becomes("Proxy")
         env.recorder.told.clear()
         before = status_writes(operator)
         cycles = 12
         for _ in range(cycles):
-            await operator.waker.wake(NAMESPACE, "web", CLIENT)
+            for _ in range(3):
+                await operator.waker.wake(NAMESPACE, "web", CLIENT)
+            FakeTrigger.value = 9.0
             await env.becomes("Serve")
+            await asyncio.sleep(20)
+            FakeTrigger.value = 0.0
             await env.becomes("Proxy")
+            await asyncio.sleep(100)
     assert Counter(env.reasons()) == {"SuccessToScale": 2 * cycles}
     assert len(env.recorder.told) < 25, "the burst that a server takes"
-    # Waking (with what woke it), Serve, Engaging, Proxy: each is seen by people who wait for it.
-    assert status_writes(operator) - before < 4.5 * cycles
+    # Awake with what woke it, asleep with what that releases.
+    assert status_writes(operator) - before == 2 * cycles
+
+
+async def test_what_takes_longer_is_shown_meanwhile(
+    env: Environment, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(environment, "POD_START", 20.0)
+    env.web(cooldownPeriod=900)
+    async with env.operator() as operator:
+        await env.becomes("Proxy", within=2000)
+        await asyncio.sleep(100)
+        before = status_writes(operator)
+        await operator.waker.wake(NAMESPACE, "web", CLIENT)
+        assert await env.becomes("Waking") == pytest.approx(5, abs=1)
+        FakeTrigger.value = 9.0
+        await env.becomes("Serve")
+        await asyncio.sleep(1000)
+        FakeTrigger.value = 0.0
+        await env.becomes("Proxy", within=2000)
+        # Waking, awake, in use for longer than the cooldown, quiet for a minute, asleep.
+        assert status_writes(operator) - before == 5
+
+
+@pytest.mark.parametrize("asked", [SLEEP_ANNOTATION, WAKE_ANNOTATION])
+async def test_a_person_who_waits_is_shown_every_step(env: Environment, asked: str):
+    env.web(cooldownPeriod=30 if asked == WAKE_ANNOTATION else 900)
+    async with env.operator():
+        await env.becomes("Proxy" if asked == WAKE_ANNOTATION else "Serve")
+        text = format_time(env.clock.now())
+        env.change("elastiservices", metadata={"annotations": {asked: text}})
+        steps = ("Waking", "Serve") if asked == WAKE_ANNOTATION else ("Engaging", "Proxy")
+        assert await env.becomes(steps[0]) < 1.0
+        await env.becomes(steps[1])
+
+
+async def test_a_wake_up_whose_leader_dies_before_it_reports_is_found(env: Environment):
+    env.web()
+    env.change("deployments", spec={"template": REQUESTING})
+    async with env.operator() as first:
+        await env.becomes("Proxy")
+        began = unix_seconds(env.status["releasedSince"])
+        await asyncio.sleep(500)
+        await first.waker.wake(NAMESPACE, "web", CLIENT)
+        env.scale(1, manager=FIELD_MANAGER)
+        woken = env.clock.now().timestamp()
+        assert env.state == "Proxy", "nothing is reported yet"
+    await asyncio.sleep(20)
+    async with env.operator(former_at=woken):
+        await env.becomes("Serve")
+        assert (env.status["lastWake"]["cause"], env.status["usage"]["wakes"]) == ("Request", 1)
+        released = env.status["usage"]["cpuMillicoreSeconds"] / 250
+        assert released == pytest.approx(woken - began, abs=2), "not while it was up"
+        assert await env.becomes("Proxy") >= 30, "its cooldown begins anew"
+
+
+async def test_noted_replicas_cost_no_writes(env: Environment):
+    env.web(replicas=3, wake={"replicas": "Previous"})
+    async with env.operator() as operator:
+        await env.becomes("Proxy")
+        assert env.status["previousReplicas"] == 3
+        before = status_writes(operator)
+        await asyncio.sleep(100)
+        assert status_writes(operator) == before
 
 
 async def test_a_trigger_that_goes_up_and_down_costs_no_writes(env: Environment):
@@ -244,7 +318,7 @@ async def test_a_new_leader_goes_on_with_what_the_former_saw(
     former = env.clock.now().timestamp()
     await asyncio.sleep(gap)
     async with env.operator(former_at=former):
-        await env.becomes("Engaging", within=2000.0)
+        await env.engages(within=2000.0)
     took = env.clock.now().timestamp() - began
     # Time without a leader does not count, and too much of it begins the cooldown again.
     expected = 900 + gap if inherits else 600 + gap + 900
@@ -258,7 +332,7 @@ async def test_a_new_leader_believes_no_status_of_triggers_that_were_changed(env
     changed = {"type": "prometheus", "metadata": {"query": "other", "threshold": "2"}}
     env.change("elastiservices", spec={"triggers": [changed]})
     async with env.operator(former_at=former):
-        assert await env.becomes("Engaging", within=2000.0) >= 895
+        assert await env.engages(within=2000.0) >= 895
 
 
 # A waiting page of the user's own

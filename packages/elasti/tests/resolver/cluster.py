@@ -157,13 +157,13 @@ def pod(
 
 @contextlib.asynccontextmanager
 async def fake_operator(
-    on_wake: Callable[[IncomingRequest], WakeOutcome],
+    on_wake: Callable[[IncomingRequest], WakeOutcome], *, leads: bool = True
 ) -> AsyncIterator[str]:
     """Serve the operator's endpoint; yields its URL."""
 
     async def incoming(request: web.Request) -> web.Response:
         outcome = on_wake(msgspec.json.decode(await request.read(), type=IncomingRequest))
-        reply = IncomingReply(outcome=outcome)
+        reply = IncomingReply(outcome=outcome, leads=leads)
         return web.Response(body=msgspec.json.encode(reply), status=outcome.code)
 
     async with web_server(web.post(INCOMING_PATH, incoming)) as url:

@@ -43,24 +43,31 @@ def counted(
     empty: bool,
     capacity: CapacityStatus | None,
     now: dt.datetime,
+    woken: str = "",
 ) -> UsageFields:
-    """Return what to write where status was `old`; `empty`: asleep, and no pod is left."""
+    """Return what to write where status was `old`.
+
+    `empty`: asleep, and no pod is left. `woken`: when a wake-up began that is not in status yet.
+    """
     time = format_time(now)
+    # Of a wake-up without a leader the note in status is all there is.
+    woken = woken or (old.last_wake.time if old.last_wake is not None else "")
     usage = old.usage or UsageStatus(since=time)
     since, recent = old.released_since, old.recent
     if since is not None:
-        end = _end(old, since, time)
+        end = _end(since, woken, time)
         if not empty or end != time or capacity != old.capacity:
             usage = _added(usage, old.capacity, since, end)
             since = None
     if empty and capacity is not None and since is None:
         since = time
     if old.asleep_since is not None and not asleep:
-        slept = max(unix_seconds(time) - unix_seconds(old.asleep_since), 0.0)
+        until = _end(old.asleep_since, woken, time)
+        slept = max(unix_seconds(until) - unix_seconds(old.asleep_since), 0.0)
         usage = msgspec.structs.replace(
             usage, asleep_seconds=usage.asleep_seconds + round(slept), wakes=usage.wakes + 1
         )
-        recent = (*recent, SleepRecord(old.asleep_since, time))[-MOST_RECENT:]
+        recent = (*recent, SleepRecord(old.asleep_since, until))[-MOST_RECENT:]
     return UsageFields(usage, since, recent)
 
 
@@ -87,10 +94,9 @@ def with_present(status: ElastiServiceStatus, now: dt.datetime) -> UsageStatus |
     return usage
 
 
-def _end(old: ElastiServiceStatus, since: str, now: str) -> str:
-    """Return until when a period has lasted; of a wake-up without a leader the note is all there is."""
-    woken = old.last_wake.time if old.last_wake is not None else ""
-    return woken if unix_seconds(since) < unix_seconds(woken) <= unix_seconds(now) else now
+def _end(since: str, woken: str, now: str) -> str:
+    """Return until when a period has lasted that a wake-up may have ended."""
+    return woken if unix_seconds(since) <= unix_seconds(woken) <= unix_seconds(now) else now
 
 
 def _added(

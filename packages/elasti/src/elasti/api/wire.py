@@ -85,10 +85,15 @@ _CODES = {
 
 
 class IncomingReply(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What happened, truthfully; `message` is for people."""
+    """What happened, truthfully; `message` is for people.
+
+    `leads`: it is the leader, which reports the wake-up with what follows from it. Another has to write
+    a note before.
+    """
 
     outcome: WakeOutcome
     message: str = ""
+    leads: bool = True
 
 
 class ActivityReport(msgspec.Struct, frozen=True, rename="camel", gc=False):

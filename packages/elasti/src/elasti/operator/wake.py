@@ -85,7 +85,7 @@ class TargetWaker:
         self._under_way: dict[Request, asyncio.Task[IncomingReply]] = {}
         self._before: Callable[[Request, str], None] | None = None
         self._after: Callable[[Request], None] | None = None
-        self._scaled: Callable[[Request], bool] | None = None
+        self._asked: Callable[[Request, bool], bool] | None = None
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -100,14 +100,14 @@ class TargetWaker:
         *,
         before: Callable[[Request, str], None] | None,
         after: Callable[[Request], None] | None,
-        scaled: Callable[[Request], bool] | None = None,
+        asked: Callable[[Request, bool], bool] | None = None,
     ) -> None:
         """Tell the leader's reconciler, where it runs here, of every wake-up.
 
-        `scaled`: a target was scaled up; says whether the leader reports that with what follows from it,
-        so that no note of ours has to be written before.
+        `asked`: a target was scaled up, or was up already; says whether the leader reports the scale-up
+        with what follows from it, so that no note of ours has to be written before.
         """
-        self._before, self._after, self._scaled = before, after, scaled
+        self._before, self._after, self._asked = before, after, asked
 
     async def wait_calm(self) -> None:
         """Let a crowd that is being woken go first, for a moment at most.
@@ -181,11 +181,12 @@ class TargetWaker:
             self._metrics.cold_start("scale", took)
             why = f"a request of {client or 'a client'}"
             self._reporter.woken(details.reference(), view.replicas, why)
-        if not (scaled and self._scaled is not None and self._scaled(details.request)):
+        if self._asked is None or not self._asked(details.request, scaled):
             self._deferred.add(lambda: self._note_time(details, client, scaled=scaled))
         return IncomingReply(
             WakeOutcome.SCALING if scaled else WakeOutcome.ALREADY_UP,
             f"{target} has spec.replicas {view.replicas}",
+            leads=self._asked is not None,
         )
 
     def _resume_autoscaler(self, details: CRDDetails) -> None:

@@ -76,6 +76,40 @@ async def test_a_replica_that_cannot_act_or_refuses_makes_room_at_once():
             assert await client.wake(KEY, count=1) is WakeOutcome.UNAVAILABLE
 
 
+async def test_the_leader_is_found_and_asked_first():
+    asked: list[str] = []
+
+    def by(name: str):
+        def on_wake(_):
+            asked.append(name)
+            return WakeOutcome.SCALING
+
+        return on_wake
+
+    async with (
+        fake_operator(by("follower"), leads=False) as one,
+        fake_operator(by("leader")) as leader,
+        fake_operator(by("follower"), leads=False) as other,
+    ):
+        replicas = sorted([one, leader, other])
+        async with OperatorClient(url=refusing(), replicas=lambda: replicas) as client:
+            for _ in range(6):
+                await client.wake(KEY, count=1)
+    assert asked[2:] == ["leader"] * 4
+
+
+async def test_a_follower_that_answers_is_stayed_with_while_another_does_not():
+    loop = asyncio.get_running_loop()
+    with black_hole() as dead:
+        async with fake_operator(lambda _: WakeOutcome.SCALING, leads=False) as living:
+            async with OperatorClient(url=dead, replicas=lambda: [dead, living]) as client:
+                await client.wake(KEY, count=1)
+                began = loop.time()
+                for _ in range(3):
+                    await client.wake(KEY, count=1)
+                assert loop.time() - began < 0.4
+
+
 async def test_no_replica_answers():
     with black_hole() as dead:
         client = OperatorClient(url=refusing(), replicas=lambda: [dead], timeout=0.7)

@@ -40,7 +40,7 @@ from elasti.operator.handover.scale_conflicts import ScaleConflicts
 from elasti.operator.handover.state import AWAKE, ServiceState
 from elasti.operator.pacing import RateSpacer
 from elasti.operator.report.conditions import Finding
-from elasti.operator.report.status import absences, status_of, status_patch
+from elasti.operator.report.status import absences, may_wait, status_of, status_patch
 from elasti.operator.watch.targets import TargetWatcher, WatchedTarget, target_of
 from kubeloop.controller.reconcile import Request, Result
 
@@ -166,11 +166,12 @@ class ElastiServiceReconciler:
             pause = await self._finalizer.finalize(facts, state)
         else:
             facts = await self._converge(es, state, watched)
-            await self._report(facts, state)
+            due = await self._report(facts, state)
             lost_for = self._deps.caches.resolvers.lost_for()
             pause = requeue_after(
                 facts, state, self._deps.settings, now=self._loop_time(), lost_for=lost_for
             )
+            pause = min((one for one in (pause, due) if one is not None), default=None)
         return None if pause is None else Result(requeue_after=pause)
 
     # Beginning and end
@@ -256,7 +257,10 @@ class ElastiServiceReconciler:
         seen = observation_of(facts, state, self._deps.settings)
         is_new = state.current is None
         if is_new:
-            state.enter(derive(seen), "found so")
+            # One that status has asleep was woken since: by what, and from when its cooldown runs, is
+            # found out as for any wake-up.
+            asleep = facts.es.status.asleep_since is not None
+            state.enter(State.PROXY if asleep else derive(seen), "found so")
         before = state.current or derive(seen)
         current, why = step(before, seen)
         if current is not before:
@@ -291,11 +295,11 @@ class ElastiServiceReconciler:
             case (State.SERVE, State.ENGAGING) | (State.WAKING, State.PARKING):
                 state.handover.decide_on(facts.target.view if facts.target else None)
             case State.PROXY, State.WAKING:
-                manager = ""
+                manager, at = "", self._deps.wall()
                 if not facts.at_zero:
-                    manager = await self._conflicts.scaled_by_another(facts, state)
+                    manager, at = await self._conflicts.scaled_by_another(facts, state)
                 origin = requests.wake_origin(facts, state, manager)
-                state.requests.note_woken(self._deps.wall(), origin)
+                state.requests.note_woken(at, origin)
                 if origin.cause not in (None, WakeCause.REQUEST):
                     self._deps.metrics.woken(origin.cause)
                 return origin.why
@@ -303,14 +307,14 @@ class ElastiServiceReconciler:
                 settled = self._loop_time() - min(state.handover.ready_since.values())
                 self._deps.metrics.cold_start("release", settled)
             case State.SERVE | State.ENGAGING | State.RELEASING, State.PROXY:
-                manager = await self._conflicts.replicas_manager(facts)
+                manager, _ = await self._conflicts.replicas_writer(facts)
                 return f"{why} by {manager}" if manager not in ("", FIELD_MANAGER) else why
         return why
 
     # Reporting
 
-    async def _report(self, facts: Facts, state: ServiceState) -> None:
-        """Clear what was asked for and is done, and write what holds now."""
+    async def _report(self, facts: Facts, state: ServiceState) -> float | None:
+        """Clear what was asked for and is done, and write what holds now, or say in how many seconds."""
         await self._writer.clear_ended(facts.es, state)
         evidence = self._deps.evidence(facts.request)
         if facts.es.spec.triggers and not evidence:
@@ -322,15 +326,19 @@ class ElastiServiceReconciler:
         sleeps_at = self._deps.decisions.sleeps_at(facts.request)
         new = status_of(facts, state, evidence, now, sleeps_at=sleeps_at)
         fields = status_patch(facts.es.status, new, now)
-        if fields is not None:
+        longest = may_wait(facts, state, new, self._deps.settings) if fields is not None else 0.0
+        due = state.handover.withhold(self._loop_time(), longest)
+        if fields is not None and not due:
             await self._write_quarantine()
             await self._writer.patch_status(facts.es, state, fields)
             state.requests.note_reported()
+        if not due:
+            self._note_wake_ended(state, new)
         self._deps.metrics.sleeps_at(facts.request, sleeps_at if new.sleeps_at else None)
         self._deps.metrics.released(facts.request, new)
-        self._note_wake_ended(state, new)
         state.handover.note_judged(self._deps.decisions.judge(facts.request))
         await self._writer.clear_sleep_request(facts.es, state)
+        return due or None
 
     def _note_wake_ended(self, state: ServiceState, status: ElastiServiceStatus) -> None:
         """A wake-up ends when pods take over, or the target is back at zero."""

@@ -19,6 +19,7 @@ from elasti.operator.idleness.decide import Verdict
 from elasti.operator.scale_handler import NotScalable
 from elasti.operator.watch.targets import target_of
 from kubeloop.client.errors import KubeError
+from kubeloop.objects.times import unix_seconds
 
 if TYPE_CHECKING:
     from elasti.operator.handover.observe import Facts
@@ -84,15 +85,16 @@ def _recent(times: tuple[float, ...], now: float) -> tuple[float, ...]:
     return tuple(at for at in times if now - at < _CONFLICT_WINDOW)
 
 
-def replicas_manager(obj: JsonObject) -> str:
-    """Return the field manager that wrote `spec.replicas` last; "" where none is recorded."""
+def replicas_writer(obj: JsonObject, now: float) -> tuple[str, float]:
+    """Return the field manager that wrote `spec.replicas` last, and when; "" and now where none is recorded."""
     entries = [
         entry
         for entry in obj.get("metadata", {}).get("managedFields") or ()
         if "f:replicas" in ((entry.get("fieldsV1") or {}).get("f:spec") or {})
     ]
-    newest = max(entries, key=lambda entry: entry.get("time") or "", default=None)
-    return str(newest.get("manager") or "") if newest else ""
+    newest: JsonObject = max(entries, key=lambda entry: entry.get("time") or "", default={})
+    at = unix_seconds(newest.get("time"))
+    return str(newest.get("manager") or ""), min(at, now) if at > 0 else now
 
 
 class ScaleConflicts:
@@ -101,27 +103,27 @@ class ScaleConflicts:
     def __init__(self, deps: LeaderDependencies) -> None:
         self._deps = deps
 
-    async def scaled_by_another(self, facts: Facts, state: ServiceState) -> str:
+    async def scaled_by_another(self, facts: Facts, state: ServiceState) -> tuple[str, float]:
         """Note that the target was scaled up, not by us, and whether it undoes our parks.
 
-        Returns the field manager that did it, "" where that is not known.
+        Returns the field manager that did it, "" where that is not known; and when.
         """
         state.requests.note_scaled_up(self._deps.wall())
         if state.requests.wake:
-            return FIELD_MANAGER
-        manager = await self.replicas_manager(facts)
+            return FIELD_MANAGER, self._deps.wall()
+        manager, at = await self.replicas_writer(facts)
         if not state.handover.parked_here:
-            return manager
+            return manager, at
         if not manager:
             # Real servers do not always record who used /scale. It may be another replica of ours,
             # whose note of it in status is still on its way.
             state.conflict.leave_unclear()
         elif manager != FIELD_MANAGER:
             self._undone(facts, state, manager)
-        return manager
+        return manager, at
 
-    async def replicas_manager(self, facts: Facts) -> str:
-        """Ask the server who wrote the target's replicas last; "" where that is not known."""
+    async def replicas_writer(self, facts: Facts) -> tuple[str, float]:
+        """Ask the server who wrote the target's replicas last, and when; "" where that is not known."""
         target = target_of(facts.es)
         try:
             info = await self._deps.scales.resource(target)
@@ -131,8 +133,8 @@ class ScaleConflicts:
         except (KubeError, NotScalable) as error:
             # Who it was is good to know; that traffic goes on must not hang on it.
             _log.info("field manager of replicas unknown", target=str(target), error=str(error))
-            return ""
-        return replicas_manager(found)
+            return "", self._deps.wall()
+        return replicas_writer(found, self._deps.wall())
 
     def clear_up(self, facts: Facts, state: ServiceState) -> bool:
         """Find out, before the next sleep, who scaled it up; says whether it did."""

@@ -45,7 +45,8 @@ class HandoverState:
     `asked_at`: when resolvers were last asked meanwhile. `parked_here`: this leader parked the target, and has not seen it up
     since. `decided_on`: the scale that the decision to park was made about. `loss_slot`: when it is
     this target's turn to be woken for want of a resolver. `sliced_at`: when a slice of ours was last
-    seen. `reported`, `judged`: what the last reconcile reported.
+    seen. `reported`, `judged`: what the last reconcile reported. `withheld`: the state, and since when its
+    report waits for the next.
     """
 
     target: ScaleTarget | None = None
@@ -66,6 +67,7 @@ class HandoverState:
     finalizing_since: float | None = None
     reported: frozenset[Finding] = frozenset()
     judged: TriggerJudgement | None = None
+    withheld: tuple[State | None, float] | None = None
 
     # Where it goes
 
@@ -141,6 +143,14 @@ class HandoverState:
     def note_reported(self, findings: frozenset[Finding]) -> None:
         """Events were recorded about these."""
         self.reported = findings
+
+    def withhold(self, now: float, longest: float) -> float:
+        """Let the report of this state wait; returns for how many more seconds it may, 0 where it is due."""
+        if self.withheld is None or self.withheld[0] is not self.current:
+            self.withheld = (self.current, now)
+        left = max(self.withheld[1] + longest - now, 0.0)
+        self.withheld = self.withheld if left else None
+        return left
 
     def note_judged(self, judged: TriggerJudgement) -> None:
         """Status says this of time and triggers."""

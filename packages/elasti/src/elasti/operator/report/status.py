@@ -1,7 +1,8 @@
 """The status of an ElastiService: conditions for what holds. Pure.
 
 Status is written only where it differs, `lastReconciledTime` with it, so that an ElastiService at
-rest costs no write.
+rest costs no write. What passes quickly is left out (`may_wait`): a quick wake-up and the park after it
+cost one write each. None of these writes is needed to be right after a crash.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from elasti.api.conditions import (
     Reason,
     WakeCause,
 )
+from elasti.api.names import SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.api.types import (
     ElastiService,
     ElastiServiceStatus,
@@ -52,6 +54,7 @@ if TYPE_CHECKING:
     from elasti.api.types import ScaleTrigger
     from elasti.operator.handover.observe import Facts
     from elasti.operator.handover.state import ServiceState
+    from elasti.operator.settings import OperatorSettings
     from kubeloop.objects.core import Service
 
 _STEADY = 60.0
@@ -59,6 +62,7 @@ _LONGEST_ERROR = 512
 # Another replica notes a wake-up of its own after the fact, and clocks differ.
 _NOTED_WITHIN = 30.0
 _UNREAD = frozenset({Reason.NOT_READ_YET, Reason.TRIGGERS_UNREAD})
+_IN_USE = frozenset({Reason.COOLDOWN, Reason.IN_USE, Reason.IDLE})
 _WITHOUT_OBSTACLE: dict[State | None, str] = {
     State.PROXY: Reason.ASLEEP,
     State.ENGAGING: Reason.FALLING_ASLEEP,
@@ -79,20 +83,22 @@ def status_of(
     `sleeps_at`: when it can sleep if it is used no more, in seconds since 1970.
     """
     es, current = facts.es, state.current
-    triggers = trigger_statuses(es, evidence, now.timestamp())
+    asleep = current is State.PROXY
+    triggers = trigger_statuses(es, evidence, now.timestamp(), asleep=asleep)
     quiet = [trigger.quiet_since for trigger in triggers if trigger.quiet_since]
     all_quiet = max(quiet) if quiet and len(quiet) == len(triggers) else None
     phase = phase_of(current.value) if current else ""
-    asleep = current is State.PROXY
     looking = facts.decision.verdict is Verdict.LOOK
     counts_down = all_quiet is not None and (current is State.SERVE or looking)
     last_wake = _last_wake(es.status, state, now.timestamp())
+    woken_at = state.requests.woken_at
     usage = counted(
         es.status,
         asleep=asleep,
         empty=asleep and not facts.pods_left,
         capacity=facts.capacity,
         now=now,
+        woken=format_moment(woken_at) if woken_at is not None else "",
     )
     return ElastiServiceStatus(
         phase=phase,
@@ -114,6 +120,7 @@ def status_of(
         observed_generation=es.metadata.generation,
         state=current.value if current else "",
         replicas=facts.target.spec_replicas if facts.target else 0,
+        previous_replicas=es.status.previous_replicas,
         resolver_ports=port_statuses(facts.service, facts.ports) or es.status.resolver_ports,
         conditions=conditions.merged(
             es.status.conditions, _conditions(facts, state, evidence), now=format_time(now)
@@ -122,7 +129,7 @@ def status_of(
 
 
 def trigger_statuses(
-    es: ElastiService, evidence: Sequence[Evidence], now: float
+    es: ElastiService, evidence: Sequence[Evidence], now: float, *, asleep: bool = False
 ) -> tuple[TriggerStatus, ...]:
     """Return what the triggers have shown; of one that was not read yet, what status says."""
     kept = es.status.triggers if es.status.observed_generation == es.metadata.generation else ()
@@ -134,29 +141,30 @@ def trigger_statuses(
             if index < len(kept)
             else TriggerStatus(trigger.type, role=trigger.effective_role),
             now,
+            asleep=asleep,
         )
         for index, trigger in enumerate(es.spec.triggers)
     )
 
 
 def _trigger_status(
-    trigger: ScaleTrigger, evidence: Evidence | None, old: TriggerStatus, now: float
+    spec: ScaleTrigger, evidence: Evidence | None, old: TriggerStatus, now: float, *, asleep: bool
 ) -> TriggerStatus:
     if evidence is None or evidence.is_pending or evidence.last is None:
         return old
     # An end is reported at once, since the next leader believes what it finds; a beginning after a while.
-    since = evidence.quiet_since
-    known = since is not None and (old.quiet_since is not None or evidence.is_calm(now))
-    quiet = steady_moment(old.quiet_since, since) if known else None
-    if quiet != old.quiet_since and quiet is not None and not evidence.is_calm(now):
+    # The quiet of a sleep ends with it, and in a sleep no beginning is of use.
+    since = evidence.quiet_since if asleep or not evidence.asleep else None
+    quiet = steady_moment(old.quiet_since, since)
+    if quiet != old.quiet_since and (asleep or not evidence.is_calm(now)):
         quiet = None
     usable = evidence.last.usable
     return TriggerStatus(
-        type=trigger.type,
+        type=spec.type,
         threshold=f"{evidence.threshold:g}",
         quiet_since=quiet,
         last_error="" if usable else (evidence.last.error or "its value is NaN")[:_LONGEST_ERROR],
-        role=trigger.effective_role,
+        role=spec.effective_role,
     )
 
 
@@ -222,6 +230,47 @@ def status_patch(
     else:
         fields["lastWake"] = _wake_fields(new.last_wake)
     return fields
+
+
+def may_wait(
+    facts: Facts, state: ServiceState, new: ElastiServiceStatus, settings: OperatorSettings
+) -> float:
+    """Return for how many seconds of its state the next report may stand for this one, too.
+
+    Never where a person waits for it, what is wrong changes, or the quiet of a target that is awake ends.
+    """
+    old = facts.es.status
+    if (
+        {WAKE_ANNOTATION, SLEEP_ANNOTATION} & (facts.es.metadata.annotations or {}).keys()
+        or old.observed_generation != new.observed_generation
+        or _health(old) != _health(new)
+        or (old.quiet_since and not new.quiet_since and not old.asleep_since)
+    ):
+        return 0.0
+    settle = settings.engage_settle
+    match state.current:
+        case State.WAKING | State.RELEASING:
+            return 2.5 * settings.release_settle
+        case State.ENGAGING | State.PARKING if state.look(settle) <= settle:
+            return 4 / 3 * settle
+        case State.PROXY if facts.pods_left and facts.capacity is not None:
+            # The last pod's end is reported as well.
+            return settle
+        case State.SERVE if (
+            msgspec.structs.replace(new, conditions=old.conditions) == old
+            and {_why(old), _why(new)} <= _IN_USE
+        ):
+            # One cooldown after the other ends, and then it goes to sleep.
+            return 4 * settle
+    return 0.0
+
+
+def _health(status: ElastiServiceStatus) -> set[tuple[str, str]]:
+    return {(entry.type, entry.status) for entry in status.conditions if entry.type != MAY_SLEEP}
+
+
+def _why(status: ElastiServiceStatus) -> str:
+    return next((entry.reason for entry in status.conditions if entry.type == MAY_SLEEP), "")
 
 
 def _wake_fields(wake: LastWake) -> dict[str, Any]:

@@ -86,9 +86,7 @@ class EventMapping:
         """Hear of slices that go, of resolvers, and of wake-ups (`before_wake` as they begin)."""
         handles = self._caches.our_slices.add_handler(self._slice_changed, name="leader")
         self._caches.resolvers.listen(self._resolvers_changed)
-        self._deps.waker.listen(
-            before=before_wake, after=self._deps.enqueue, scaled=self._scaled_up
-        )
+        self._deps.waker.listen(before=before_wake, after=self._deps.enqueue, asked=self._asked_up)
         try:
             yield
         finally:
@@ -97,12 +95,13 @@ class EventMapping:
             for informer, handle in handles:
                 await informer.remove_handler(handle)
 
-    def _scaled_up(self, request: Request) -> bool:
+    def _asked_up(self, request: Request, scaled: bool) -> bool:  # noqa: FBT001 -- the listener's contract
         state = self._deps.states.find(request)
         if state is None or state.current is None:
             return False
-        state.requests.note_scale_written(self._deps.wall())
-        return True
+        if scaled:
+            state.requests.note_scale_written(self._deps.wall())
+        return state.requests.scaled_at is not None
 
     def _slice_changed(self, event: Notification[EndpointSlice]) -> None:
         if not isinstance(event, Deleted):

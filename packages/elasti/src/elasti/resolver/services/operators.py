@@ -4,8 +4,9 @@ A node that is lost takes its operator with it, and for most of a minute the Ser
 there: a connection to it is not refused, it is never answered. So the replicas' own addresses are read from
 the EndpointSlices of the operator's Service, and a request that is not answered within half a second goes to
 the next replica as well. A refusal, or a replica that cannot act, makes room for the next at once. The first
-replica that acts is the answer, and the next request begins with it. A wake request may reach two replicas:
-the second finds that the target is up already.
+replica that acts is the answer, and the next request begins with it. One that acts and does not lead has to
+write a note of the wake-up, so the next request begins with the one after it, unless one did not answer lately. A
+wake request may reach two replicas: the second finds that the target is up already.
 
 Where the slices cannot be read (rights of an older installation) or are not known yet, the Service's address
 is called the same way: each new connection may lead to another replica.
@@ -14,6 +15,7 @@ is called the same way: each new connection may lead to another replica.
 from __future__ import annotations
 
 import asyncio
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -39,6 +41,8 @@ if TYPE_CHECKING:
 HEDGE = 0.5
 # How often the Service's address is tried in one request where it is the only one.
 _TRIES = 3
+# For how long no leader is looked for where a replica did not answer: it may be the one.
+_STAY = 60.0
 _LONGEST_REPLY = 64 * 1024
 
 _log = structlog.get_logger(__name__)
@@ -99,7 +103,8 @@ class OperatorClient:
         self._token_file = Path(token_file) if token_file else None
         self._timeout = aiohttp.ClientTimeout(total=timeout, sock_connect=min(timeout, 2.0))
         self._session: aiohttp.ClientSession | None = None
-        self._last_good = ""
+        self._first = self._passed = ""
+        self._stay_until = -math.inf
         self.answered = 0
         self.failed = 0
 
@@ -135,12 +140,21 @@ class OperatorClient:
         return outcome
 
     def _order(self) -> list[str]:
-        """Return whom to ask, the one that answered last first; the Service's address is the last."""
-        replicas = sorted(self._replicas(), key=lambda url: url != self._last_good)
+        """Return whom to ask, in turn; the Service's address is the last."""
+        found = self._replicas()
+        replicas = sorted(found, key=lambda url: (url != self._first, url <= self._passed))
         return [*replicas, self._url] if replicas else [self._url] * _TRIES
 
+    def _note_good(self, url: str, *, leads: bool, alone: bool) -> None:
+        now = asyncio.get_running_loop().time()
+        if not alone:
+            self._stay_until = now + _STAY
+        stays = leads or now < self._stay_until
+        self._first, self._passed = (url, "") if stays else ("", url)
+
     async def _first_answer(self, body: bytes, headers: dict[str, str]) -> WakeOutcome:
-        waiting, asked = self._order(), set[asyncio.Task[tuple[str, WakeOutcome | str]]]()
+        waiting = self._order()
+        first, asked = waiting[0], set[asyncio.Task[tuple[str, IncomingReply | str]]]()
         errors: list[str] = []
         unavailable = False
         try:
@@ -155,11 +169,11 @@ class OperatorClient:
                 for url, found in (task.result() for task in done):
                     if isinstance(found, str):
                         errors.append(f"{url}: {found}")
-                    elif found is WakeOutcome.UNAVAILABLE:
+                    elif found.outcome is WakeOutcome.UNAVAILABLE:
                         unavailable = True
                     else:
-                        self._last_good = url
-                        return found
+                        self._note_good(url, leads=found.leads, alone=url == first)
+                        return found.outcome
         finally:
             await finish(asked)
         if unavailable:
@@ -169,7 +183,7 @@ class OperatorClient:
 
     async def _post(
         self, url: str, body: bytes, headers: dict[str, str]
-    ) -> tuple[str, WakeOutcome | str]:
+    ) -> tuple[str, IncomingReply | str]:
         assert self._session is not None
         try:
             async with self._session.post(
@@ -177,8 +191,8 @@ class OperatorClient:
             ) as answer:
                 if answer.status == 200:
                     # KubeElasti's operator says 200 whatever happens; take it for a promise.
-                    return url, WakeOutcome.SCALING
-                return url, _outcome(answer.status, await answer.content.read(_LONGEST_REPLY))
+                    return url, IncomingReply(WakeOutcome.SCALING)
+                return url, _reply(answer.status, await answer.content.read(_LONGEST_REPLY))
         except (OSError, aiohttp.ClientError, TimeoutError) as error:
             return url, str(error) or type(error).__name__
 
@@ -189,8 +203,8 @@ class OperatorClient:
         return {"Authorization": f"Bearer {token.strip()}"}
 
 
-def _outcome(status: int, body: bytes) -> WakeOutcome | str:
+def _reply(status: int, body: bytes) -> IncomingReply | str:
     try:
-        return msgspec.json.decode(body, type=IncomingReply).outcome
+        return msgspec.json.decode(body, type=IncomingReply)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return f"it answered {status}, and not as an operator does"
