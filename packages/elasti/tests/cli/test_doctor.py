@@ -148,6 +148,10 @@ def program(name: str, available: int = 2, version: str = "1", **labels: str) ->
         ([program("operator"), program("resolver")], [OK, OK, OK]),
         ([program("operator", 1), program("resolver", 0)], [WARNING, PROBLEM, OK]),
         ([program("operator"), program("resolver", version="2")], [OK, OK, WARNING]),
+        (
+            [program("operator"), program("resolver"), program("dashboard", 0)],
+            [OK, OK, PROBLEM, OK],
+        ),
         ([program("operator")], [OK, PROBLEM, OK]),
         ([], [PROBLEM, PROBLEM]),
     ],

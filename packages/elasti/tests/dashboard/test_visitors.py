@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 
 from devkube.apiserver.auth import ADMIN_GROUP
@@ -19,6 +20,7 @@ from devkube.auth.install import fill, install
 from devkube.auth.jwt import SigningKey
 from elasti.api.crd import custom_resource_definition
 from elasti.api.names import ELASTISERVICES, GROUP, PLURAL
+from elasti.api.types import ElastiServiceSpec, ScaleTargetRef
 from elasti.dashboard import visitors
 from elasti.dashboard.server import Visit
 from elasti.dashboard.visitors import VisitorServer, Visits, visits_in_cluster
@@ -29,13 +31,6 @@ from kubeloop.client.errors import Status as ApiStatus
 from tests.waiting import eventually
 
 HOST = "elasti.example.com"
-ES: dict[str, Any] = {
-    "metadata": {"name": "web", "namespace": "shop"},
-    "spec": {
-        "service": "web",
-        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
-    },
-}
 _RBAC = "rbac.authorization.k8s.io"
 _READ = ["get", "list", "watch"]
 
@@ -108,7 +103,8 @@ async def token_of(client: Client, name: str) -> str:
 async def elastiservice(client: Client, namespace: str) -> None:
     with contextlib.suppress(AlreadyExists):
         await client.resource("v1/namespaces").create({"metadata": {"name": namespace}})
-    body = ES | {"metadata": {"name": "web", "namespace": namespace}}
+    spec = ElastiServiceSpec(ScaleTargetRef("apps/v1", "Deployment", "web"), "web")
+    body = {"metadata": {"name": "web"}, "spec": msgspec.to_builtins(spec)}
     objects = client.resource(ELASTISERVICES, namespace=namespace)
     await eventually(lambda: objects.create(body), ignore=(NotFound,))
 

@@ -109,7 +109,8 @@ class Examination:
 
     async def _accounts(self, deployments: Iterable[JsonObject]) -> None:
         ours = {installation.program_of(item): item for item in deployments}
-        ours.pop("", None)
+        for without_rights in ("", installation.DASHBOARD):
+            ours.pop(without_rights, None)
         if not ours:
             return
         served = set((await self._client.discovery.fetch()).versions)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 
 PROGRAMS = ("operator", "resolver")
+DASHBOARD = "dashboard"
 INSTALL = "Install it: elasti install"
 _COMPONENT_LABEL = "app.kubernetes.io/component"
 _VERSION_LABEL = "app.kubernetes.io/version"
@@ -31,7 +32,7 @@ def program_of(deployment: JsonObject) -> str:
     """Return which program a Deployment runs; "" where it is none of ours."""
     meta = deployment["metadata"]
     component = (meta.get("labels") or {}).get(_COMPONENT_LABEL, "")
-    if component in PROGRAMS and meta["name"].startswith("elasti"):
+    if component in (*PROGRAMS, DASHBOARD) and meta["name"].startswith("elasti"):
         return str(component)
     return next((name for name in PROGRAMS if meta["name"] == f"elasti-{name}"), "")
 
@@ -40,7 +41,7 @@ def judge_programs(
     deployments: Iterable[JsonObject], namespace: str, version: str
 ) -> Iterator[DoctorFinding]:
     """Judge the Deployments of Elasti's namespace."""
-    found: dict[str, list[JsonObject]] = {name: [] for name in PROGRAMS}
+    found: dict[str, list[JsonObject]] = {name: [] for name in (*PROGRAMS, DASHBOARD)}
     for deployment in deployments:
         if name := program_of(deployment):
             found[name].append(deployment)
@@ -51,7 +52,7 @@ def judge_programs(
                 "Remove it once Elasti is installed; its ElastiServices are taken over as they are.",
             )
     for name, running in found.items():
-        if not running:
+        if not running and name != DASHBOARD:
             yield problem(
                 name,
                 f"there is no Deployment of the {name} in namespace {namespace}",
