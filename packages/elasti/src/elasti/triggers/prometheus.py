@@ -13,6 +13,7 @@ import asyncio
 import datetime as dt
 import functools
 import math
+import os
 import re
 import urllib.parse
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
@@ -371,10 +372,10 @@ def _why(error: Exception) -> str:
             why = "its name is not known"
         case aiohttp.ClientSSLError():
             why = "TLS failed, or its certificate is not valid"
-        case OSError(strerror=str(words)) if not isinstance(error, aiohttp.ClientError):
-            why = words
-        case aiohttp.ClientConnectorError(os_error=OSError(strerror=str(words))):
-            why = words
+        case OSError(errno=int(number)) if not isinstance(error, aiohttp.ClientError):
+            why = os.strerror(number)
+        case aiohttp.ClientConnectorError(os_error=OSError(errno=int(number))):
+            why = os.strerror(number)
         case _:
             why = "what it sent is no answer"
     return f"cannot be asked: {why}"
