@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.client.pod_server import SUCCESS, Peer, PodServer, echo, web_page
 
 from kubeloop import Client, SharedInformerFactory
 from kubeloop.controller import Manager
@@ -19,6 +20,7 @@ from kubeloop.testing.fake_client import FakeClient
 from tests.docs.pages import ROOT, Block, blocks, named
 from tests.waiting import eventually
 
+CONTAINERS = {"errors", "dump", "sort", "status_line", "page"}
 PYTHON = [block for block in blocks("python") if "/adr/" not in block.where]
 PROGRAMS = [block for block in PYTHON if block.text.endswith("asyncio.run(main())\n")]
 TUTORIAL = "docs/guide/controllers.md"
@@ -41,6 +43,17 @@ def objects() -> list[dict[str, Any]]:
             "metadata": {"name": "settings", "labels": {"old": "1"}},
         },
     ]
+
+
+async def container(peer: Peer) -> None:
+    """A container that echoes its input, dumps, and serves a page."""
+    if "ports" in peer.request.query:
+        await web_page(peer)
+    elif "stdin" in peer.request.query:
+        await echo(peer)
+    else:
+        await peer.send(1, b"-- a dump")
+        await peer.status(SUCCESS)
 
 
 def test_every_block_is_run_by_a_test() -> None:
@@ -84,10 +97,15 @@ async def test_functions_of_the_client_guide_run() -> None:
         names = executed(block.text) if block.page == "docs/kubeloop/client.md" else {}
         for name, found in names.items():
             if inspect.iscoroutinefunction(found) and name != "main":
-                client = FakeClient(
+                client: Client = FakeClient(
                     *(o for o in objects() if name != "write" or o["kind"] != "ConfigMap")
                 )
-                results[name] = await found(client)
+                if name not in CONTAINERS:
+                    results[name] = await found(client)
+                    continue
+                async with PodServer(container) as server, server.client() as client:
+                    server.log = (b"started\nERROR: no disk\n",)
+                    results[name] = await found(client)
             if name == "report":
                 found(FakeClient(), Manager(), objects()[0])
     expected = {
@@ -99,6 +117,11 @@ async def test_functions_of_the_client_guide_run() -> None:
         "pause": "paused",
         "remove_label": True,
         "install": None,
+        "errors": ["ERROR: no disk"],
+        "dump": b"-- a dump",
+        "sort": [b"one\n", b"two\n"],
+        "status_line": b"HTTP/1.1 200 OK\r\n",
+        "page": "hello",
     }
     assert results == expected
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 from tests.testing.scripted_server import ScriptedServer
@@ -111,6 +111,9 @@ class ScriptedTransport:
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
+
+    async def open_socket(self, *_about: Any, **_options: Any) -> NoReturn:
+        raise AssertionError("no WebSocket is scripted")
 
     async def aclose(self) -> None:
         pass

@@ -26,6 +26,7 @@ from devkube.kubelet.logs.reading import (
 )
 from kubeloop.aio.clock import SystemClock
 from kubeloop.aio.tasks import finish
+from kubeloop.client import NotFound
 from tests.waiting import eventually
 
 
@@ -216,10 +217,14 @@ async def test_kubectl_logs_follow_and_previous(cluster: Cluster):
         assert await follower == (0, "one\ntwo\nthree\n")
         await cluster.until(lambda p: status_of(p)["restartCount"] >= 1)
         assert await kubectl("web", "-c", "main", "--previous") == (0, "one\ntwo\nthree\n")
+        ours = cluster.client.logs("default", "web", container="main", previous=True)
+        assert [line async for line in ours] == ["one", "two", "three"]
         code, refused = await kubectl("web", "-c", "nope")
         assert "container nope is not valid for pod web" in refused
         code, refused = await kubectl("none")
         assert 'pods "none" not found' in refused
+        with pytest.raises(NotFound, match='pods "none" not found'):
+            await anext(cluster.client.logs("default", "none"))
 
 
 @pytest.mark.slow

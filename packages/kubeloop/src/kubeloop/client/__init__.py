@@ -41,6 +41,9 @@ if TYPE_CHECKING:
     from kubeloop.client.discovery import ResourceInfo as ResourceInfo
     from kubeloop.client.mapper import RestMapper as RestMapper
     from kubeloop.client.pager import Pager as Pager
+    from kubeloop.client.pod_streams import CommandResult as CommandResult
+    from kubeloop.client.pod_streams import ContainerProcess as ContainerProcess
+    from kubeloop.client.pod_streams import PodStreams as PodStreams
     from kubeloop.client.ratelimit import RateLimit as RateLimit
     from kubeloop.client.request import Preconditions as Preconditions
     from kubeloop.client.request import Request as Request
@@ -52,9 +55,12 @@ if TYPE_CHECKING:
 _EXPORTS = {
     "Client": "kubeloop.client.client",
     "ClientConfig": "kubeloop.client.config.client_config",
+    "CommandResult": "kubeloop.client.pod_streams",
+    "ContainerProcess": "kubeloop.client.pod_streams",
     "Endpoint": "kubeloop.client.config.endpoint",
     "Impersonation": "kubeloop.client.auth.identity",
     "Pager": "kubeloop.client.pager",
+    "PodStreams": "kubeloop.client.pod_streams",
     "Preconditions": "kubeloop.client.request",
     "RateLimit": "kubeloop.client.ratelimit",
     "Request": "kubeloop.client.request",

@@ -18,6 +18,7 @@ from kubeloop.client.config.client_config import ClientConfig
 from kubeloop.client.discovery import DiscoveryClient
 from kubeloop.client.mapper import RestMapper
 from kubeloop.client.pipeline import RequestPipeline
+from kubeloop.client.pod_streams import PodStreams
 from kubeloop.client.ratelimit import RateLimit, TokenBucket
 from kubeloop.client.request import Request, ResourceScope
 from kubeloop.client.resource import Resource
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Client:
+class Client(PodStreams):
     """The connection to one API server. Use it as an `async with` block, or call `aclose`.
 
     `rate` limits how fast requests are begun (default: not at all, see `ratelimit`), `retry` says

@@ -28,6 +28,8 @@ from kubeloop.objects.list_watch import DecodeError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from aiohttp import ClientWebSocketResponse
+
     from kubeloop.client.auth.identity import AuthContext, Identity
     from kubeloop.client.ratelimit import TokenBucket
     from kubeloop.client.wire.transport import Transport
@@ -83,6 +85,16 @@ class RequestPipeline:
         if self._bucket is not None:
             await self._bucket.acquire()
         return await self._identity.attempt(call)
+
+    async def open_socket(
+        self, request: Request, *, protocols: tuple[str, ...]
+    ) -> ClientWebSocketResponse:
+        """Open a WebSocket, in one attempt: what it asks for may have begun. Raises `KubeError`."""
+        return await self.once(
+            lambda auth: self._transport.open_socket(
+                request, auth, protocols=protocols, timeout=self._timeout
+            )
+        )
 
     async def _attempt(
         self, request: Request, auth: AuthContext, timeout: float | None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 from urllib.parse import unquote
 
 import msgspec
@@ -92,6 +92,12 @@ class FakeApi:
             body = msgspec.json.encode(refusal)
             return Response(status=error.code, headers=(), body=body, url=url)
         return Response(status=200, headers=(), body=msgspec.json.encode(document), url=url)
+
+    async def open_socket(self, request: Request, *_about: object, **_options: object) -> NoReturn:
+        """Refuse a command or a forwarded port."""
+        raise NotImplementedError(
+            f"{request}: a FakeClient runs no containers, so it has no logs, commands or ports"
+        )
 
     async def aclose(self) -> None:
         """Nothing is open."""

@@ -14,12 +14,14 @@ and controllers run on it unchanged. Kinds of your own are served once it has th
 
 What it does not do, and an API server does: validate, default, admit or authorise; run controllers
 (nothing owned is collected, no Deployment makes pods); check that a namespace exists; merge lists by
-their keys in an apply; strategic merge patches; several versions of a kind. What depends on these is
-tested against devkube, which is a server.
+their keys in an apply; strategic merge patches; several versions of a kind; logs, commands and ports
+of containers, which are a `NotImplementedError`. What depends on these is tested against devkube,
+which is a server.
 """
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
@@ -153,6 +155,11 @@ class _FakeStreams(StreamTransport):
         )
         watch = await self._api.source(place.info.gvr).watch(options)
         return cast("WireWatch[T]", _DecodedWatch(watch, codec))
+
+    async def text(self, request: Request, *, patient: bool) -> AsyncGenerator[bytes, None]:
+        """Refuse a log."""
+        del patient
+        yield await self._api.open_socket(request)
 
 
 class _DecodedWatch(Generic[T]):

@@ -31,7 +31,7 @@ from kubeloop.objects.list_watch import DecodeError, Page
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import Iterator
+    from collections.abc import AsyncGenerator, Iterator
 
     from kubeloop.client.auth.identity import AuthContext
     from kubeloop.client.config.endpoint import Endpoint
@@ -60,15 +60,7 @@ async def open_watch(
 
     `idle_timeout` is the silence after which the peer is taken for dead, a clean end.
     """
-    connection = Connection()
-    try:
-        with request.translating_errors():
-            async with asyncio.timeout(min(_HEAD_TIMEOUT, idle_timeout)):
-                await request.send(connection)
-                await request.accepted(connection)
-    except BaseException:
-        await connection.close()
-        raise
+    connection = await request.open(timeout=min(_HEAD_TIMEOUT, idle_timeout))
     connection.set_idle_timeout(idle_timeout)
     return WireWatch(connection, codec=codec, url=request.url)
 
@@ -119,11 +111,24 @@ class StreamRequest:
             raise timed_out(self.url, self.connect_timeout, doing="connecting") from error
         connection.transport.write(head)
 
-    async def accepted(self, connection: Connection) -> None:
+    async def open(self, *, timeout: float | None, content: str = "json") -> Connection:
+        """Return a connection on which the answer has begun."""
+        connection = Connection()
+        try:
+            with self.translating_errors():
+                async with asyncio.timeout(timeout):
+                    await self.send(connection)
+                    await self.accepted(connection, content)
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
+
+    async def accepted(self, connection: Connection, content: str = "json") -> None:
         """Wait for the answer's head; raise what it says if it is not success."""
         head = await connection.head()
         kinds = head.values("content-type")
-        if head.status != 200 or not all("json" in kind.lower() for kind in kinds):
+        if head.status != 200 or not all(content in kind.lower() for kind in kinds):
             body = await _whole(connection, _MAX_REFUSAL)
             answer = Response(status=head.status, headers=head.fields, body=body, url=self.url)
             if answer.ok:
@@ -188,6 +193,21 @@ class StreamTransport:
         return await self._pipeline.once(
             lambda auth: open_watch(self._sent(request, auth), codec, idle_timeout=silence)
         )
+
+    async def text(self, request: Request, *, patient: bool) -> AsyncGenerator[bytes, None]:
+        """Read an answer of plain text as it comes; a patient reader waits for its head too."""
+        timeout = None if patient else _HEAD_TIMEOUT
+        connection = await self._pipeline.once(
+            lambda auth: self._sent(request, auth).open(timeout=timeout, content="text/plain")
+        )
+        try:
+            while data := await connection.read():
+                yield data
+            if not connection.complete:
+                url, why = f"{self._endpoint.url}{request.target}", str(connection.error or "")
+                raise lost(url, why, answer_begun=True) from connection.error
+        finally:
+            await connection.close()
 
     def _sent(self, request: Request, auth: AuthContext) -> StreamRequest:
         return StreamRequest(

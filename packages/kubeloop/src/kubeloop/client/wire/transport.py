@@ -15,17 +15,19 @@ a gain below about 1 Gbit/s, a loss inside a cluster.
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import io
 import ssl
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import aiohttp
 import yarl
 from multidict import CIMultiDict
 
+from kubeloop.aio.clock import SystemClock
 from kubeloop.client.errors import KubeError, ProtocolError, TransportError
-from kubeloop.client.responses import Response, lower_names
+from kubeloop.client.responses import Response, error_from_response, lower_names
 from kubeloop.client.wire.dial import keepalive_socket
 from kubeloop.client.wire.errors import lost, proxy_error, timed_out, transport_error
 
@@ -42,6 +44,8 @@ _KEEP_ALIVE = 30.0
 _MAX_CONNECTIONS = 100
 # No list of a cluster is larger; an answer without an end is.
 _MAX_BODY = 1 << 30
+# Servers send 32 KiB in one message; only a Status may be longer, and not by so much.
+_MAX_MESSAGE = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,11 @@ class Transport(Protocol):
     async def send(self, request: Request, auth: AuthContext, *, timeout: float) -> Response:
         """Send once and return the answer, whatever its status. Raises `TransportError`."""
 
+    async def open_socket(
+        self, request: Request, auth: AuthContext, *, protocols: tuple[str, ...], timeout: float
+    ) -> aiohttp.ClientWebSocketResponse:
+        """Upgrade to a WebSocket of one of the protocols, once. Raises `KubeError`."""
+
     async def aclose(self) -> None:
         """Close every connection. Safe to repeat."""
 
@@ -87,27 +96,71 @@ class HttpTransport:
         self._connect_timeout = connect_timeout
         self._encoding = "gzip" if compression else "identity"
         self._session: aiohttp.ClientSession | None = None
+        self._sockets: aiohttp.ClientSession | None = None
         self._closed = False
 
     async def send(self, request: Request, auth: AuthContext, *, timeout: float) -> Response:
         """Send once and return the answer, whatever its status. Raises `TransportError`."""
         url = self._endpoint.url + request.target
-        exchange = _Exchange(
+        exchange = self._exchange(url, timeout)
+        try:
+            async with self._open(request, auth, url, exchange.limits) as answer:
+                exchange.answer_begun = True
+                return await self._whole(answer, url)
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise exchange.translate(error) from error
+
+    async def open_socket(
+        self, request: Request, auth: AuthContext, *, protocols: tuple[str, ...], timeout: float
+    ) -> aiohttp.ClientWebSocketResponse:
+        """Upgrade to a WebSocket of one of the protocols, once. Raises `KubeError`."""
+        url = self._endpoint.url + request.target
+        try:
+            async with asyncio.timeout(timeout):
+                socket = await self._get_sockets().ws_connect(
+                    yarl.URL(url, encoded=True),
+                    protocols=protocols,
+                    headers=self._headers(request, auth),
+                    max_msg_size=_MAX_MESSAGE,
+                    ssl=auth.ssl_context if auth.ssl_context is not None else True,
+                    server_hostname=self._endpoint.server_name,
+                    proxy=self._endpoint.proxy,
+                )
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise self._exchange(url, timeout).translate(error) from error
+        if socket.protocol not in protocols:
+            await socket.close()
+            raise ProtocolError(f"{url}: the server speaks none of {', '.join(protocols)}")
+        return socket
+
+    async def _upgraded(
+        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+    ) -> aiohttp.ClientResponse:
+        """Pass an upgrade on; raise what any other answer means.
+
+        aiohttp alone would drop that answer's body, follow a redirect, and send the request once
+        more where the connection is lost: a command would run twice.
+        """
+        url = str(request.url)
+        try:
+            answer = await handler(request)
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+            raise self._exchange(url, None).translate(error) from error
+        if answer.status == 101:
+            return answer
+        async with answer:
+            refusal = await self._whole(answer, url)
+        raise error_from_response(refusal, now=SystemClock().now())
+
+    def _exchange(self, url: str, timeout: float | None) -> _Exchange:
+        return _Exchange(
             url,
             timeout=timeout,
             connect_timeout=self._connect_timeout,
             proxy=self._endpoint.proxy_address,
         )
-        try:
-            async with self._open(request, auth, url, exchange.limits) as answer:
-                exchange.answer_begun = True
-                body = await self._read_body(answer, url)
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise exchange.translate(error) from error
-        headers = lower_names(answer.headers.items())
-        return Response(status=answer.status, headers=headers, body=body, url=url)
 
-    async def _read_body(self, answer: aiohttp.ClientResponse, url: str) -> bytes:
+    async def _whole(self, answer: aiohttp.ClientResponse, url: str) -> Response:
         pieces, left = [], self._max_body
         async for piece in answer.content.iter_any():
             left -= len(piece)
@@ -116,14 +169,17 @@ class HttpTransport:
                     f"{url}: the answer is longer than {self._max_body} bytes; ask for fewer objects at once"
                 )
             pieces.append(piece)
-        return b"".join(pieces)
+        headers, body = lower_names(answer.headers.items()), b"".join(pieces)
+        return Response(status=answer.status, headers=headers, body=body, url=url)
 
     async def aclose(self) -> None:
         """Close every connection. Safe to repeat."""
         self._closed = True
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        sessions = self._session, self._sockets
+        self._session = self._sockets = None
+        for session in sessions:
+            if session is not None:
+                await session.close()
 
     def _open(
         self, request: Request, auth: AuthContext, url: str, limits: aiohttp.ClientTimeout
@@ -150,22 +206,31 @@ class HttpTransport:
         return headers
 
     def _get_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = self._new_session(limit=_MAX_CONNECTIONS, keepalive_timeout=_KEEP_ALIVE)
+        return self._session
+
+    def _get_sockets(self) -> aiohttp.ClientSession:
+        # WebSockets last, so they have no part in the requests' limit.
+        if self._sockets is None:
+            self._sockets = self._new_session(self._upgraded, limit=0, force_close=True)
+        return self._sockets
+
+    def _new_session(
+        self, *middlewares: aiohttp.ClientMiddlewareType, **pooling: Any
+    ) -> aiohttp.ClientSession:
         if self._closed:
             raise RuntimeError("the client is closed: use it inside its `async with` block")
-        if self._session is None:
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    limit=_MAX_CONNECTIONS,
-                    keepalive_timeout=_KEEP_ALIVE,
-                    socket_factory=keepalive_socket,
-                ),
-                cookie_jar=aiohttp.DummyCookieJar(),
-                trust_env=False,
-                # A packed answer that was not asked for may be a thousand times its size.
-                auto_decompress=self._encoding == "gzip",
-                raise_for_status=False,
-            )
-        return self._session
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(socket_factory=keepalive_socket, **pooling),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            trust_env=False,
+            # A packed answer that was not asked for may be a thousand times its size.
+            auto_decompress=self._encoding == "gzip",
+            raise_for_status=False,
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_timeout),
+            middlewares=middlewares,
+        )
 
 
 class _Exchange:
