@@ -26,6 +26,7 @@ from benchmarks.processes import ROOT, environment
 from benchmarks.resolver_soak_account import Account, left_open, rss, sockets
 from benchmarks.resolver_soak_clients import Clients
 from benchmarks.resolver_soak_pods import OnePod, Pods
+from elasti.resolver.ports.listening_socket import Acceptor, bound_socket
 from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.proxy.port_handler import DataPath
 from elasti.resolver.proxy.upstream.interface import PortProtocol, Refusal, UpstreamAddress
@@ -74,13 +75,16 @@ class Soak:
     ) -> None:
         target = OnePod(UpstreamAddress("127.0.0.1", pod), asleep=False)
         handler = path.handler(target, protocol)
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(handler, "127.0.0.1", 0, backlog=4096)
+        sock = bound_socket("127.0.0.1", 0, reuse_port=False)
+        # Half of the connections as after a release.
+        acceptor = Acceptor(
+            handler, sock, lambda: path.brief_poll if self._random.random() < 0.5 else None
+        )
         stack.callback(handler.close)
-        stack.callback(server.close)
+        stack.callback(acceptor.close)
         self._targets.append(target)
         self._handlers.append(handler)
-        self._ports.append(server.sockets[0].getsockname()[1])
+        self._ports.append(sock.getsockname()[1])
 
     async def _load(self, seconds: float) -> None:
         http, tcp, grpc = self._ports

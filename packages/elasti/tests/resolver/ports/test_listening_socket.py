@@ -15,9 +15,9 @@ from tests.resolver.support import HttpPod, free_port, get, worker
 from elasti.api.wire import WakeOutcome
 from elasti.resolver.app import raise_descriptor_limit
 from elasti.resolver.ports.listening_socket import (
+    Acceptor,
     accept_queue_length,
     bound_socket,
-    serve,
     stop_new_handshakes,
 )
 from elasti.resolver.projections import ServiceKey
@@ -268,7 +268,7 @@ async def test_a_crowd_is_accepted_a_few_in_a_turn_of_the_loop():
             turns[-1] += 1
 
     sock = bound_socket("127.0.0.1", 0, reuse_port=False)
-    server = await serve(Counted, sock)
+    server = Acceptor(Counted, sock)
     with contextlib.ExitStack() as stack:
         for _ in range(300):
             stack.enter_context(socket.create_connection(sock.getsockname()))

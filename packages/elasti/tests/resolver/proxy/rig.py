@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Self
 
 from tests.resolver.proxy.memory_upstream import MemoryUpstream
 
+from elasti.resolver.ports.listening_socket import Acceptor, bound_socket
 from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.proxy.port_handler import DataPath, PortHandler
-from elasti.resolver.proxy.transport import enable_keepalive
 from elasti.resolver.proxy.upstream.interface import PortProtocol, UpstreamAddress
 from tests.waiting import eventually
 
@@ -127,7 +127,7 @@ class Rig:
         self.port = 0
         self._pods: list[Pod] = []
         self._clients: list[Client] = []
-        self._servers: list[asyncio.Server] = []
+        self._servers: list[Acceptor] = []
 
     @property
     def statistics(self):
@@ -141,10 +141,12 @@ class Rig:
         return self
 
     async def listen(self, handler: PortHandler) -> int:
-        server = await asyncio.get_running_loop().create_server(handler, HOST, 0, backlog=4096)
-        enable_keepalive(server.sockets[0])
-        self._servers.append(server)
-        return server.sockets[0].getsockname()[1]
+        """Listen; on asyncio's loop every connection is a brief one, on uvloop, as mostly, none is."""
+        sock = bound_socket(HOST, 0, reuse_port=False)
+        is_brief = isinstance(asyncio.get_running_loop(), asyncio.SelectorEventLoop)
+        poll = self.path.brief_poll if is_brief else None
+        self._servers.append(Acceptor(handler, sock, lambda: poll))
+        return sock.getsockname()[1]
 
     async def __aexit__(self, *exc: object) -> None:
         for client in self._clients:

@@ -19,9 +19,9 @@ import structlog
 
 from elasti.resolver.ports.listening_socket import (
     HANDSHAKE,
+    Acceptor,
     accept_queue_length,
     bound_socket,
-    serve,
     stop_new_handshakes,
 )
 from elasti.resolver.ports.ownership_probe import OwnershipProbeConnection
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from elasti.resolver.ports.claims import PortClaim, PortClaims
     from elasti.resolver.projections import ServiceKey
     from elasti.resolver.proxy.port_handler import DataPath, PortHandler
-    from elasti.resolver.proxy.transport import BufferedClientProtocol
+    from elasti.resolver.proxy.transport import BriefPoll, BufferedClientProtocol
 
 
 _RETRY = 1.0
@@ -64,7 +64,7 @@ class ServicePortListener:
         self.claim = claim
         self.sock = sock
         self.handler: PortHandler | None = None
-        self.server: asyncio.AbstractServer | None = None
+        self.server: Acceptor | None = None
         self._make_handler = make_handler
 
     def __call__(self) -> BufferedClientProtocol:
@@ -80,6 +80,10 @@ class ServicePortListener:
             if handler.admits()
             else handler.refuse()
         )
+
+    def brief_poll(self) -> BriefPoll | None:
+        """Return what watches connections that end with their first answer: once pods take over."""
+        return None if self.handler is None else self.handler.brief_poll()
 
     def waiting(self) -> int:
         """How many connections the kernel holds that were not accepted yet."""
@@ -254,7 +258,7 @@ class ServicePortListeners:
         sock = bound_socket(self._host, port, reuse_port=self._reuse_port)
         listener = ServicePortListener(claim, sock, make_handler=self._make_handler)
         try:
-            listener.server = await serve(listener, sock)
+            listener.server = Acceptor(listener, sock, listener.brief_poll)
         except BaseException:
             sock.close()
             raise

@@ -17,9 +17,9 @@ from collections.abc import Container
 from typing import TYPE_CHECKING, cast
 
 from elasti.resolver.ports.listening_socket import (
+    Acceptor,
     accept_queue_length,
     bound_socket,
-    serve,
     stop_new_handshakes,
 )
 from elasti.resolver.projections import ServiceKey
@@ -229,7 +229,7 @@ class SharedPort:
         # Connections whose Service is not known yet; later they count in the Service's own share.
         self._share = path.quotas.clients.share()
         self._memory = path.quotas.memory.share()
-        self._server: asyncio.AbstractServer | None = None
+        self._server: Acceptor | None = None
         self._sock: socket.socket | None = None
         self.found = 0
         self.unknown = 0
@@ -237,7 +237,7 @@ class SharedPort:
     async def start(self, host: str | None, port: int, *, reuse_port: bool = False) -> int:
         """Listen; returns the port."""
         sock = self._sock = bound_socket(host, port, reuse_port=reuse_port)
-        self._server = await serve(self._make, sock)
+        self._server = Acceptor(self._make, sock)
         return int(sock.getsockname()[1])
 
     def stop_new_handshakes(self) -> None:

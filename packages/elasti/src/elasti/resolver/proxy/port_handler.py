@@ -26,7 +26,7 @@ from elasti.resolver.proxy.http1.writer import refusal_response
 from elasti.resolver.proxy.limits import Limits
 from elasti.resolver.proxy.quota import ServiceQuotas
 from elasti.resolver.proxy.tcp import TcpConnection
-from elasti.resolver.proxy.transport import BufferedClientProtocol, ReadBuffer
+from elasti.resolver.proxy.transport import BriefPoll, BufferedClientProtocol, ReadBuffer
 from elasti.resolver.proxy.upstream.interface import PortProtocol, Refusal, RequestFacts, Upstream
 from elasti.resolver.proxy.upstream.pool import UpstreamPool
 from kubeloop.aio.relay import end_writing
@@ -112,7 +112,7 @@ class PortHandler:
     """
 
     __slots__ = (
-        "_quota", "_refusals", "_transports", "accepts", "buffer", "clients", "connections", "limits", "memory",
+        "_brief_poll", "_quota", "_refusals", "_transports", "accepts", "buffer", "clients", "connections", "limits", "memory",
         "now", "pods", "pool", "protocol", "statistics", "sweeper", "upstream",
     )  # fmt: skip
 
@@ -137,6 +137,7 @@ class PortHandler:
         self.sweeper = path.sweeper
         self.statistics = upstream.statistics
         self._refusals = path.refusals
+        self._brief_poll = path.brief_poll
         self._quota = path.quotas.of(owner)
         self.clients, self.pods = self._quota.clients, self._quota.pods
         self.memory = self._quota.memory
@@ -168,6 +169,11 @@ class PortHandler:
         """Return the protocol for a connection that there is no room for."""
         return self._refusals.refuse(is_http=self.protocol is PortProtocol.HTTP)
 
+    def brief_poll(self) -> BriefPoll | None:
+        """Return what watches a connection that ends with its first answer; None where it may not."""
+        is_brief = self.protocol is PortProtocol.HTTP and self.upstream.stepping_aside
+        return self._brief_poll if is_brief else None
+
     def enters(self, transport: asyncio.Transport) -> None:
         """Count a client's connection in."""
         self.statistics.connections += 1
@@ -197,6 +203,7 @@ class DataPath:
         self.sweeper = DeadlineSweeper()
         self.pool = UpstreamPool(limits=self.limits, sweeper=self.sweeper)
         self.quotas = ServiceQuotas(self.limits)
+        self.brief_poll = BriefPoll()
         self.refusals = Refusals(
             most=self.limits.max_refusals, buffer=self.buffer, sweeper=self.sweeper
         )
@@ -204,6 +211,7 @@ class DataPath:
     def start(self) -> None:
         """Start the deadlines, on the running loop, whose clock all connections use from now on."""
         self.now = asyncio.get_running_loop().time
+        self.brief_poll.start()
         self.sweeper.add(self.pool)
         self.sweeper.start()
 
@@ -230,3 +238,4 @@ class DataPath:
         await self.pool.aclose()
         # Transports report their end in the next iteration of the loop.
         await asyncio.sleep(0)
+        self.brief_poll.close()

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from elasti.resolver.proxy.http1.heads import parse_request, parse_response
-from elasti.resolver.proxy.http1.writer import HeadForwarder, response_head
+from elasti.resolver.proxy.http1.writer import HeadForwarder, forwarder_for, response_head
 
 
 def sent(fields: str = "", line: str = "GET /a?b HTTP/1.1", peer: str = "192.0.2.1") -> list[str]:
@@ -117,3 +117,13 @@ def test_a_held_response_says_so():
 def test_the_pods_own_hop_by_hop_fields_stop_here():
     wire = answered("Connection: close, X-A\r\nX-A: 1\r\nKeep-Alive: 5\r\nContent-Length: 3\r\n")
     assert wire == b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n"
+
+
+def test_connections_of_a_client_share_its_lines_but_no_host_of_any_length():
+    shared = forwarder_for("192.0.2.7")
+    assert forwarder_for("192.0.2.7") is shared
+    for host in (b"web", b"h" * 60_000, b"web", b"other"):
+        head = parse_request(b"GET / HTTP/1.1\r\nHost: %b\r\n\r\n" % host)
+        assert head is not None
+        assert b"X-Forwarded-Host: %b\r\n" % host in shared.request_head(head)
+    assert len(shared._lines) < 1024

@@ -24,7 +24,7 @@ from elasti.resolver.proxy.http1.heads import (
     parse_request,
     refuse_or_wait,
 )
-from elasti.resolver.proxy.http1.writer import HeadForwarder, plain_response
+from elasti.resolver.proxy.http1.writer import HeadForwarder, forwarder_for, plain_response
 from elasti.resolver.proxy.transport import BufferedClientProtocol
 from elasti.resolver.proxy.upstream.interface import LocalAnswer, Refusal
 from elasti.resolver.proxy.upstream.pod_connection import body_of
@@ -188,7 +188,7 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
     def _make_forwarder(self) -> HeadForwarder:
         assert self._transport is not None
         peer = self._transport.get_extra_info("peername")
-        self._forwarder = HeadForwarder(peer[0] if peer else "unknown")
+        self._forwarder = forwarder_for(peer[0] if peer else "unknown")
         return self._forwarder
 
     def _more(self, data: bytes) -> None:

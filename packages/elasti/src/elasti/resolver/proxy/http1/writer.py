@@ -8,6 +8,7 @@ would say ourselves. Refusals are JSON, with the time to try again.
 
 from __future__ import annotations
 
+import functools
 import http
 import re
 from typing import TYPE_CHECKING
@@ -20,9 +21,12 @@ if TYPE_CHECKING:
 
 _HOP_BY_HOP = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade"))
 _MAPPED = re.compile(r"\A::ffff:(?=\d+\.\d+\.\d+\.\d+\Z)", re.IGNORECASE)
+_CONNECTION = re.compile(rb"\r\n(?i:connection):[^\r]*")
 _TRAILERS_WANTED = re.compile(rb"(?im)^te:[^\r]*trailers")
 # Of what a proxy before us said, these stay as they are; it knows what we do not.
 _KEPT = frozenset((b"x-forwarded-proto", b"x-forwarded-host"))
+# Of a thousand clients so much is remembered.
+_LONGEST_LINES = 1024
 # Fields that frame or route the message are never dropped, whatever Connection names.
 _PROTECTED = frozenset(
     (b"host", b"content-length", b"transfer-encoding", b"close", b"trailer", b"")
@@ -43,9 +47,13 @@ class HeadForwarder:
 
     def request_head(self, head: Http1RequestHead) -> bytes:
         """Return the head to send to a pod."""
+        lines = self._lines
         if head.host != self._host:
-            self._host, self._lines = head.host, self._for_host(head.host)
-        lines = self._merged(head) if head.forwarded else self._lines
+            lines = self._for_host(head.host)
+            if len(lines) <= _LONGEST_LINES:
+                self._host, self._lines = head.host, lines
+        if head.forwarded:
+            lines = self._merged(head, lines)
         if head.edited or head.minor == 0 or head.forwarded:
             first, _, fields = head.raw[:-2].partition(b"\r\n")
             kept = without_hop_by_hop(fields, head.connection | (head.forwarded - _KEPT))
@@ -59,10 +67,10 @@ class HeadForwarder:
         lines += b"X-Forwarded-Host: %b\r\n" % host
         return lines + b'Forwarded: for=%b;host="%b";proto=http\r\n' % (self._quoted, host)
 
-    def _merged(self, head: Http1RequestHead) -> bytes:
+    def _merged(self, head: Http1RequestHead, own: bytes) -> bytes:
         """Return the lines for a client that is a proxy: lists go on, what it said first counts."""
         lines = []
-        for line in self._lines.splitlines(keepends=True):
+        for line in own.splitlines(keepends=True):
             name = line.partition(b":")[0].lower()
             if name not in head.forwarded:
                 lines.append(line)
@@ -72,6 +80,12 @@ class HeadForwarder:
                 label, _, ours = line.partition(b": ")
                 lines.append(b"%b: %b%b" % (label, said, ours))
         return b"".join(lines)
+
+
+@functools.lru_cache(maxsize=1024)
+def forwarder_for(peer: str) -> HeadForwarder:
+    """Return the forwarder of a client, which its connections share."""
+    return HeadForwarder(peer)
 
 
 def _connection_lines(head: Http1RequestHead) -> bytes:
@@ -96,12 +110,16 @@ def response_head(
         tail += b"Connection: close\r\n"
     elif keep_alive_1_0:
         tail += b"Connection: keep-alive\r\n"
-    if head.edited or (close and head.connection):
+    if head.edited:
         first, _, fields = head.raw[:-2].partition(b"\r\n")
         kept = without_hop_by_hop(fields, head.connection)
         # Whatever the pod speaks, the client hears our version.
         return b"".join((b"HTTP/1.1", first[8:], b"\r\n", kept, tail, b"\r\n"))
-    return head.raw[:-2] + tail + b"\r\n" if tail else head.raw
+    raw = head.raw
+    if close and head.connection:
+        # It says keep-alive, or it were edited.
+        raw = _CONNECTION.sub(b"", raw)
+    return raw[:-2] + tail + b"\r\n" if tail else raw
 
 
 def without_hop_by_hop(fields: bytes, connection: frozenset[bytes]) -> bytes:
