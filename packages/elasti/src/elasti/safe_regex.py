@@ -14,11 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-try:
-    import re2
-except ImportError:  # installed without dependencies, or where there is no wheel and no compiler
-    re2 = None
-
 Finder: TypeAlias = Callable[[str], object]
 """None for a value in which the expression is not found."""
 
@@ -58,11 +53,15 @@ def compile_safely(expression: str, *, most_states: int = MOST_STATES) -> Finder
 
 
 def _compiled(expression: str) -> Any:
-    if re2 is None:
+    try:
+        import re2  # noqa: PLC0415 -- takes 1.6 MiB, and most ElastiServices have no expressions
+    except (
+        ImportError
+    ):  # installed without dependencies, or where there is no wheel and no compiler
         raise ValueError(
             f"{_shown(expression)} cannot be used: the package google-re2 is not installed here."
             " Install it (pip install google-re2), or match by Exact or PathPrefix"
-        )
+        ) from None
     if len(expression) > _LONGEST:
         raise ValueError(f"{_shown(expression)} is longer than {_LONGEST} characters")
     options = re2.Options()

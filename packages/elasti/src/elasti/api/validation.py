@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import zoneinfo
 from typing import TYPE_CHECKING
 
 import structlog
-from cronsim import CronSim, CronSimError
 
 from elasti.api.parsing import parse_duration
 from elasti.safe_regex import ExpressionCompiler
@@ -80,6 +78,8 @@ def _trigger_problems(spec: ElastiServiceSpec) -> Iterator[SpecProblem]:
 
 
 def _period_problems(period: EnabledPeriod) -> Iterator[SpecProblem]:
+    import zoneinfo  # noqa: PLC0415 -- with cronsim 1.5 MiB, and most ElastiServices have no period
+
     if complaint := _schedule_complaint(period.schedule):
         yield SpecProblem("spec.enabledPeriod.schedule", complaint)
     if complaint := _duration_complaint(period.duration):
@@ -106,6 +106,8 @@ def _duration_complaint(text: str) -> str | None:
 
 
 def _schedule_complaint(schedule: str) -> str | None:
+    from cronsim import CronSim, CronSimError  # noqa: PLC0415 -- as above
+
     if len(schedule.split()) != _CRON_FIELDS:
         return f"{schedule!r} must have five fields, like '0 9 * * 1-5' (minute hour day month weekday)"
     try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from elasti.api.defaults import HEALTH_PORT, OPERATOR_PORT
-from elasti.cli.options import log_options
+from elasti.cli.options import load_structlog, log_options
 from elasti.cli.rendering import echo
 
 if TYPE_CHECKING:
@@ -145,6 +145,7 @@ def _run(*, context: str | None, log_level: str, pretty: bool | None, **override
     import asyncio
     import os
 
+    load_structlog()
     from elasti.api.parsing import SettingsError
     from elasti.cli import logs
     from elasti.cli.running import failure_from

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -163,6 +165,14 @@ def timeout_option(default: float, text: str = "How long --wait waits") -> Calla
         show_default=True,
         help=f"{text}, in seconds.",
     )
+
+
+def load_structlog() -> None:
+    """Import structlog without rich, which it would load for tracebacks at a terminal: 3 MiB."""
+    if "rich" not in sys.modules:
+        sys.modules["rich"] = None  # type: ignore[assignment]  # how a package that is missing is noted
+        importlib.import_module("structlog")
+        del sys.modules["rich"]
 
 
 def log_options(function: F) -> F:

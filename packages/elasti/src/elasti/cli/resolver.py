@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from elasti.api.defaults import RESOLVER_ADMIN_PORT, RESOLVER_SHARED_PORT
-from elasti.cli.options import log_options
+from elasti.cli.options import load_structlog, log_options
 
 if TYPE_CHECKING:
     import asyncio
@@ -84,6 +84,7 @@ def command(*, no_authentication: bool, **options: Any) -> None:
 
 def _run(*, log_level: str, pretty: bool | None, worker_socket: str, **overrides: Any) -> None:
     """Run until SIGTERM or SIGINT; a second signal ends it at once."""
+    load_structlog()
     import structlog
 
     from elasti.api.parsing import SettingsError

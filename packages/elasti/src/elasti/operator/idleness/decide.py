@@ -21,10 +21,7 @@ import dataclasses
 import datetime as dt
 import enum
 import math
-import zoneinfo
 from typing import TYPE_CHECKING
-
-from cronsim import CronSim
 
 from elasti.api.conditions import Obstacle, Reason
 from elasti.api.parsing import parse_duration
@@ -340,6 +337,10 @@ def is_enabled(period: EnabledPeriod | None, now: dt.datetime) -> bool:
 
 
 def _last_start(period: EnabledPeriod, now: dt.datetime) -> dt.datetime:
+    import zoneinfo  # noqa: PLC0415 -- with cronsim 1.5 MiB, and most ElastiServices have no period
+
+    from cronsim import CronSim  # noqa: PLC0415 -- as above
+
     # A start at `now` itself counts, and the backward search leaves its own start out.
     local = now.astimezone(zoneinfo.ZoneInfo(period.timezone))
     just_after = local + dt.timedelta(microseconds=1)
