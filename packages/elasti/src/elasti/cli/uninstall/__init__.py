@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from elasti.api.names import NAMESPACE
 from elasti.cli.exits import ExitCode, Failure
 from elasti.cli.options import AccessOptions, cluster_options, namespace_option, timeout_option
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from elasti.cli.progress import Progress
+    from elasti.cli.uninstall.survey import UninstallSurvey
 
 
 @click.command("uninstall")
@@ -46,57 +54,58 @@ def command(
       elasti uninstall --keep-crd --yes
       elasti uninstall --namespace scale --timeout 600
     """
-    import asyncio
-
     from elasti.cli.progress import Progress
-    from elasti.cli.running import connected, run_to_end
-    from elasti.cli.uninstall.survey import UninstallSurvey, announcement, refusal, survey
-    from elasti.cli.uninstall.uninstaller import Uninstaller
+    from elasti.cli.running import run_to_end
+    from elasti.cli.uninstall.survey import announcement, refusal
 
     progress = Progress()
-
-    async def read() -> UninstallSurvey:
-        async with connected(access) as client:
-            return await survey(client, namespace, wake_only=wake_only)
-
-    async def act() -> None:
-        async with connected(access) as client:
-            uninstalling = Uninstaller(
-                client,
-                found,
-                progress,
-                keep=keep_crd or wake_only,
-                force=force,
-                seconds=timeout,
-            )
-            try:
-                await uninstalling.run()
-            except asyncio.CancelledError:
-                progress.say("Stopped half-way. Call again to go on.")
-                raise
-
-    found = run_to_end(read)
+    found = run_to_end(lambda: _survey(access, namespace, wake_only=wake_only))
+    lines: Iterable[str]
     if wake_only:
-        progress.say(
-            f"Every target of namespace {namespace}'s Elasti is woken, then it is stopped."
-        )
-        if not yes:
-            _ask()
-        run_to_end(act)
-        return
-    if found.is_done(keep=keep_crd):
+        lines = [f"Every target of namespace {namespace}'s Elasti is woken, then it is stopped."]
+    elif found.is_done(keep=keep_crd):
         progress.say(f"Nothing of Elasti is in namespace {namespace}.")
         if found.has_definition and found.needed_by:
             progress.say(f"The CustomResourceDefinition stays: {found.needed_by}.")
         return
-    if (refused := refusal(found, keep=keep_crd)) is not None:
+    elif (refused := refusal(found, keep=keep_crd)) is not None:
         raise refused
-    for line in announcement(found, keep=keep_crd):
+    else:
+        lines = announcement(found, keep=keep_crd)
+    for line in lines:
         progress.say(line)
     if not yes:
         _ask()
-    run_to_end(act)
-    progress.say(f"Elasti is removed. Its namespace stays: kubectl delete namespace {namespace}")
+    choices = {"keep": keep_crd or wake_only, "force": force, "seconds": timeout}
+    run_to_end(lambda: _uninstall(access, found, progress, **choices))
+    if not wake_only:
+        progress.say(
+            f"Elasti is removed. Its namespace stays: kubectl delete namespace {namespace}"
+        )
+
+
+async def _survey(access: AccessOptions, namespace: str, *, wake_only: bool) -> UninstallSurvey:
+    from elasti.cli.running import connected
+    from elasti.cli.uninstall.survey import survey
+
+    async with connected(access) as client:
+        return await survey(client, namespace, wake_only=wake_only)
+
+
+async def _uninstall(
+    access: AccessOptions, found: UninstallSurvey, progress: Progress, **choices: Any
+) -> None:
+    import asyncio
+
+    from elasti.cli.running import connected
+    from elasti.cli.uninstall.uninstaller import Uninstaller
+
+    async with connected(access) as client:
+        try:
+            await Uninstaller(client, found, progress, **choices).run()
+        except asyncio.CancelledError:
+            progress.say("Stopped half-way. Call again to go on.")
+            raise
 
 
 def _ask() -> None:
