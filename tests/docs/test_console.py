@@ -276,6 +276,7 @@ def page_directory(terminal: Terminal, page: str) -> Path:
     return directory
 
 
+@pytest.mark.timeout(300)  # some fifty processes: 15 s of processor time, minutes on a busy machine
 def test_commands_of_the_pages_do_their_work(terminal: Terminal):
     failed, done = [], set()
     # The page of the dev cluster breaks it on purpose.
