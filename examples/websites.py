@@ -167,5 +167,5 @@ if __name__ == "__main__":
     logging.basicConfig(stream=sys.stdout, format="%(asctime)s %(message)s", level=logging.INFO)
     try:
         asyncio.run(main())
-    except KubeError as error:
+    except (KubeError, OSError) as error:  # OSError: its port is in use
         sys.exit(f"websites: {error}")

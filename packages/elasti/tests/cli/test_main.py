@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -115,6 +116,17 @@ def test_an_interrupt_before_a_command_began_is_code_130(monkeypatch):
     monkeypatch.setattr(main, "get_command", interrupted)
     result = run("get")
     assert (result.exit_code, result.output) == (130, "")
+
+
+def test_a_port_that_is_taken_is_told_with_what_to_do(monkeypatch):
+    def taken(*_):
+        raise OSError(errno.EADDRINUSE, "address already in use")
+
+    monkeypatch.setattr(main, "get_command", taken)
+    result = run("operator")
+    assert result.exit_code == 1
+    assert "address already in use" in result.output
+    assert "choose one, see --help" in result.output
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,9 @@ class LazyGroup(click.Group):
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # the reader has gone, as after `| head`: click ends without a word
-            raise Failure(ExitCode.FAILED, os_error_message(error)) from error
+            taken = error.errno == errno.EADDRINUSE
+            remedy = "Another program has that port: choose one, see --help." if taken else ""
+            raise Failure(ExitCode.FAILED, os_error_message(error), remedy=remedy) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands with their help, without loading them."""
