@@ -30,7 +30,7 @@ FUZZ_SECONDS ?= 600
 PYTHONS ?= python3.12 python3.13 python3.14
 
 .PHONY: help demo test conformance e2e browser fuzz soak test-pythons check lint types layers generate docs format spec image \
-	bench controlplane charttools chart chart-docs dist dist-try version workflows realcluster realcluster-test lock clean
+	bench bench-quick controlplane charttools chart chart-docs dist dist-try version workflows realcluster realcluster-test lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | sed 's/:.*## /\t/' | expand -t 18
@@ -146,6 +146,9 @@ workflows: ## Lint the GitHub workflows (actionlint), where the tool is built
 bench: $(READY) ## Run the benchmarks: a table, and build/bench.json
 	$(BIN)/pip install --quiet --requirement benchmarks/requirements.txt
 	$(BIN)/python -m benchmarks
+
+bench-quick: $(READY) ## Compare a few ratios with benchmarks/baseline.json, two minutes; fails where one is worse by a quarter
+	$(BIN)/python -m benchmarks.ratios
 
 numbers: $(READY) ## Compare kubeloop with other libraries on the same streams, ten minutes; writes docs/kubeloop/numbers.md
 	$(PYTHON) -m venv build/bench-venv

@@ -61,7 +61,7 @@ def _rates(proxies: dict[str, Server], settings: Settings, ends: str = "") -> li
     seconds = 2 if settings.quick else 4
     variants = {
         name: functools.partial(
-            _wrk, server, settings.cores.serving, seconds, closes=bool(ends) and name == "go"
+            wrk, server, settings.cores.serving, seconds, closes=bool(ends) and name == "go"
         )
         for name, server in proxies.items()
     }
@@ -97,7 +97,8 @@ def _rates(proxies: dict[str, Server], settings: Settings, ends: str = "") -> li
     return figures
 
 
-def _wrk(server: Server, core: int, seconds: int, *, closes: bool) -> Sample:
+def wrk(server: Server, core: int, seconds: int, *, closes: bool) -> Sample:
+    """Load a proxy for some seconds; returns rate, processor time a request, and latencies."""
     before = server.cpu()
     # Go's proxy keeps connections unless it is asked not to.
     asks = ["-H", "Connection: close"] if closes else []
