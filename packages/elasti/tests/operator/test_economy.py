@@ -85,6 +85,28 @@ async def test_an_adoption_takes_five_writes(rig: Rig) -> None:
     }
 
 
+async def test_a_quick_cycle_writes_status_twice_for_each_of_many(rig: Rig) -> None:
+    names, cycles = [f"web-{number}" for number in range(2)], 2
+    async with FakePrometheus().running() as prometheus:
+        for name in names:
+            triggers = [prometheus.trigger(name)]
+            await rig.web(replicas=0, name=name, triggers=triggers, cooldownPeriod=3)
+        async with rig.operator(release_settle=2.0, engage_settle=15.0) as operator:
+            await all_are(rig, "Proxy", names)
+            await eventually(lambda: _all_read(rig, names))
+            with asked_of(rig) as asked:
+                for _ in range(cycles):
+                    await asyncio.gather(*(rig.wake(operator, name) for name in names))
+                    await all_are(rig, "Serve", names)
+                    await all_are(rig, "Proxy", names)
+    assert asked.writes["patch elastiservices/status"] == 2 * len(names) * cycles
+
+
+async def _all_read(rig: Rig, names: list[str]) -> bool:
+    found = [await rig.condition("TriggersHealthy", name) for name in names]
+    return all(entry.get("status") == "True" for entry in found)
+
+
 class HesitantPrometheus(FakePrometheus):
     """Answers only while the gate is open."""
 
