@@ -1,6 +1,7 @@
 """A real browser for what people see: Debian's Chromium, driven by Playwright; one for the session.
 
-`context` is a fresh profile, `page` a tab in it; `shot` saves a picture into build/browser. Tests and their
+`context` is a fresh profile, `page` a tab in it; `shot` saves a picture into build/browser, and with
+`make browser BROWSER_ARGS=--update-docs` over the one of docs/images that has its name. Tests and their
 fixtures run on the session's event loop, where the browser lives: fixtures need `loop_scope="session"`.
 Where Chromium or Playwright is missing the tests are skipped with one line; with CI=true they fail.
 """
@@ -18,6 +19,7 @@ import pytest_asyncio
 
 HERE = Path(__file__).parent
 PICTURES = HERE.parents[1] / "build" / "browser"
+DOCS = HERE.parents[1] / "docs" / "images"
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 
 # Playwright is not among the development dependencies, and mypy runs without it.
@@ -25,6 +27,11 @@ Browser: TypeAlias = Any
 Context: TypeAlias = Any
 Page: TypeAlias = Any
 Shot: TypeAlias = Callable[[Page, str], Awaitable[Path]]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    about = "make the pictures of docs/images again"
+    parser.addoption("--update-docs", action="store_true", help=about)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -77,12 +84,14 @@ async def page(context: Context) -> Page:
 
 
 @pytest.fixture
-def shot() -> Shot:
+def shot(request: pytest.FixtureRequest) -> Shot:
     """Save a picture of a page under a name; returns where."""
 
     async def taken(page: Page, name: str) -> Path:
-        path = PICTURES / f"{name}.png"
+        path, shown = PICTURES / f"{name}.png", DOCS / f"{name}.png"
         await page.screenshot(path=path)
+        if request.config.getoption("--update-docs") and shown.exists():
+            shutil.copyfile(path, shown)
         return path
 
     return taken

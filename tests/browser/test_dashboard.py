@@ -34,8 +34,6 @@ pytestmark = [pytest.mark.timeout(180), pytest.mark.asyncio(loop_scope="session"
 
 COUNT = 1000
 NAMESPACE = "shop"
-# What is promised on an idle machine; tests run on busy ones, too.
-SLACK = 4
 NAMES = ["checkout", "catalog", "payments", "search", "images", "mail", "reports", "wiki"]
 
 
@@ -277,17 +275,20 @@ async def test_a_thousand_are_painted_and_a_change_arrives_within_a_second(
         entries = "performance.getEntriesByName('rows painted')[0].startTime / 1000"
         painted = await page.evaluate(entries)
         assert await page.locator("#rows tr").count() == COUNT
-        assert painted < 1.0 * SLACK
+        assert painted < 1.0
         await shot(page, "dashboard")
 
         cell = page.locator("#rows tr", has=page.get_by_text("wiki", exact=True)).locator(".state")
         assert await cell.text_content() == "asleep"
-        began = time.monotonic()
-        await rig.write("wiki", waking())
-        await cell.get_by_text("waking").wait_for()
-        updated = time.monotonic() - began
-        assert updated < 1.0 * SLACK
-        await rig.write("wiki", asleep(0.4))
+        spans = []
+        for status, word in ((waking(), "waking"), (awake(), "awake"), (asleep(0.4), "asleep")):
+            began = time.monotonic()
+            await rig.write("wiki", status)
+            await cell.get_by_text(word).wait_for()
+            spans.append(time.monotonic() - began)
+        # One second is promised; with twenty programs that want two cores it was 1.02.
+        updated = min(spans)
+        assert updated < 2.0
 
         used, began = cpu_seconds(pid), time.monotonic()
         changes = 0
@@ -303,7 +304,8 @@ async def test_a_thousand_are_painted_and_a_change_arrives_within_a_second(
             core_share=share,
             changes_per_second=changes / span,
         )
-        assert share < 0.10 * 50 / min(changes / span, 50) * 1.5
+        # In processor time, so that other work does not matter, and as if it were 50 a second.
+        assert share * 50 * span / changes < 0.10
 
 
 async def test_trouble_comes_first_and_leads_to_its_service(page: Page, rig: Rig, shot: Shot):
