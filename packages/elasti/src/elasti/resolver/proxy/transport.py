@@ -200,6 +200,9 @@ class BriefTransport(asyncio.Transport):
             self._poll.epoll.register(self._descriptor, select.EPOLLIN)
 
     def _read(self) -> None:
+        if self._closing:
+            # A request behind the last answer must not begin: its client sends it again elsewhere.
+            return
         protocol, size = self._protocol, READ_SIZE
         try:
             if isinstance(protocol, BufferedClientProtocol):
