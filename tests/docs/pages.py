@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import re
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jsonschema_rs
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -47,3 +50,13 @@ def typed(block: Block) -> Iterator[tuple[str, list[str]]]:
     starts = [number for number, line in enumerate(lines) if line.startswith("$ ")]
     for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
         yield lines[start][2:], [line for line in lines[start + 1 : end] if line]
+
+
+@functools.cache
+def values_schema() -> Any:
+    schema = json.loads((ROOT / "charts" / "elasti" / "values.schema.json").read_text())
+    return jsonschema_rs.validator_for(schema)
+
+
+def check_values(values: dict[str, Any]) -> None:
+    assert [str(error) for error in values_schema().iter_errors(values)] == []

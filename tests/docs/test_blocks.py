@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import shutil
@@ -12,7 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jsonschema_rs
 import msgspec
 import pytest
 import yaml
@@ -28,7 +26,7 @@ from elasti.api.validation import problems_of
 from elasti.cli.main import main
 from hack.reference import metrics
 from tests.controlplane.rig import ControlPlane
-from tests.docs.pages import ROOT, Block, blocks, named
+from tests.docs.pages import ROOT, Block, blocks, check_values, named
 
 # Pictures and outputs, and what other tests read (test_kubeloop_guides, test_readme of devkube).
 UNCHECKED = {"", "text", "python", "toml"}
@@ -147,16 +145,6 @@ def check_fragment(document: dict[str, Any]) -> None:
         assert list(document) == ["ingress"], "a fragment of what?"
         policy = {"podSelector": {}, **document}
         check_type(policy, BUILTIN.type("io.k8s.api.networking.v1.NetworkPolicySpec"))
-
-
-@functools.cache
-def values_schema() -> Any:
-    schema = json.loads((ROOT / "charts" / "elasti" / "values.schema.json").read_text())
-    return jsonschema_rs.validator_for(schema)
-
-
-def check_values(values: dict[str, Any]) -> None:
-    assert [str(error) for error in values_schema().iter_errors(values)] == []
 
 
 def leaves(value: Any, path: str = "") -> Iterator[str]:

@@ -24,8 +24,7 @@ from click.testing import CliRunner
 from elasti.cli.main import main
 from tests.chart.rendering import tool
 from tests.controlplane.binaries import cache_directory
-from tests.docs.pages import ROOT, Block, blocks, named, typed
-from tests.docs.test_blocks import check_values
+from tests.docs.pages import ROOT, Block, blocks, check_values, named, typed
 
 TARGETS = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
 SUBSTITUTED = re.compile(r"\$\(([^()]* [^()]*)\)")
