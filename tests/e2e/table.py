@@ -39,6 +39,10 @@ SCENARIOS = (
     Scenario(name="cycle", trial=cycles.cycle, picture=True),
     Scenario(name="last-moment", trial=cycles.sleep_at_the_last_moment),
     Scenario(name="last-moment-exiting", trial=cycles.sleep_at_the_last_moment_and_exit_at_once),
+    Scenario(
+        name="last-moment-drained",
+        trial=cycles.new_connections_at_the_last_moment_of_drained_pods,
+    ),
     Scenario(name="idle-metric", trial=cycles.idle_by_its_metric),
     Scenario(name="cycles", trial=cycles.cycles),
     Scenario(name="cycles-exiting", trial=cycles.cycles_of_an_app_that_exits_at_once),

@@ -172,10 +172,10 @@ class Trial:
         self._probes.append(probe)
         return probe
 
-    async def load(self, *apps: App, rate: float | None = None) -> Probe:
+    async def load(self, *apps: App, rate: float | None = None, reuse: bool = True) -> Probe:
         """Load apps through their Services' own addresses from now on."""
         addresses = [await self.environment.address(app.namespace, app.name) for app in apps]
-        probe = await self.probe(*addresses)
+        probe = await self.probe(*addresses, reuse=reuse)
         await probe.rate(self.length.rate if rate is None else rate)
         return probe
 

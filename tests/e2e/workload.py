@@ -36,6 +36,7 @@ class App:
     """How often its readiness is looked at, in seconds."""
     kind: str = "Deployment"
     wake_timeout: int = 600
+    drain: str = "None"
 
     def but(self, **more: Any) -> App:
         """Return it with some choices changed."""
@@ -97,6 +98,7 @@ class App:
                 "cooldownPeriod": self.cooldown,
                 "triggers": [{"type": "pods", "metadata": self.trigger}],
                 "wake": {"maxHeld": self.max_held, "timeoutSeconds": self.wake_timeout},
+                "sleep": {"drain": self.drain},
             },
         }
 

@@ -51,6 +51,7 @@ TOGETHER = (
     played("redis", databases.redis),
     played("stateful-set", workloads.stateful_set),
     played("last-moment", cycles.sleep_at_the_last_moment),
+    played("last-moment-drained", cycles.new_connections_at_the_last_moment_of_drained_pods),
     played("crash-loop", starting.crash_loop),
     played("out-of-memory", starting.out_of_memory),
     played("cycle", cycles.cycle, picture=True),

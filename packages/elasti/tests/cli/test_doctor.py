@@ -12,7 +12,7 @@ from tests.cli.environment import CommandEnvironment
 
 from elasti._version import __version__
 from elasti.api.crd import custom_resource_definition
-from elasti.api.names import LEASE_NAME
+from elasti.api.names import DRAIN_KEY, LEASE_NAME
 from elasti.api.types import (
     AutoscalerSpec,
     ElastiService,
@@ -256,6 +256,14 @@ def test_each_elastiservice_is_judged(
     es: ElastiService, services: Any, expected: list[FindingLevel]
 ):
     assert levels(judge_services([es], services)) == expected
+
+
+def test_a_selector_with_our_key_and_no_elastiservice_is_a_problem():
+    drained = {("shop", "web"): {"spec": {"selector": {"app": "web", DRAIN_KEY: "true"}}}}
+    found = next(iter(judge_services([], drained)))
+    assert found.level is FindingLevel.PROBLEM
+    assert "kubectl patch service web -n shop" in found.remedy
+    assert levels(judge_services([elastiservice(FINE)], drained)) == [OK]
 
 
 def test_no_elastiservice_is_no_problem():

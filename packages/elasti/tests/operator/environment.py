@@ -16,7 +16,7 @@ from typing import Any, Self
 import pytest
 from tests.operator.memory_api import MemoryApi, MemoryClient, Write
 
-from elasti.api.names import PRIVATE_LABEL
+from elasti.api.names import DRAIN_KEY, PRIVATE_LABEL
 from elasti.api.wire import ActivityReport
 from elasti.operator.autoscalers import AUTOSCALERS
 from elasti.operator.autoscalers.base import Autoscaler, Autoscalers
@@ -47,6 +47,7 @@ from tests.waiting import eventually
 NAMESPACE = "shop"
 RESOLVER = "10.9.0.1"
 POD_START = 1.0
+LABELS = {"app": "web"}
 TRIGGER = {
     "type": "prometheus",
     "metadata": {"query": "q", "threshold": "1", "serverAddress": "http://x"},
@@ -102,6 +103,8 @@ class FakeResolvers:
         default_factory=lambda: ActivityReport(held=0, open=0)
     )
     asked: int = 0
+    holds: bool = False
+    report_of: Callable[[], ActivityReport | None] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -123,11 +126,12 @@ class FakeResolvers:
         return True
 
     async def activity(
-        self, _address: str, _namespace: str, _service: str
+        self, _address: str, _namespace: str, _service: str, *, hold: bool | None = None
     ) -> ActivityReport | None:
         await asyncio.sleep(0.01)
         self.asked += 1
-        return self.report
+        self.holds = self.holds if hold is None else hold
+        return self.report_of() if self.report_of else self.report
 
 
 class Recorder:
@@ -255,6 +259,16 @@ class Environment:
     def published(self) -> bool:
         return self.api.find("endpointslices", NAMESPACE, slice_names("web")["IPv4"]) is not None
 
+    @property
+    def selector(self) -> dict[str, str]:
+        """What the public Service selects."""
+        return dict(self.api.get("services", NAMESPACE, "web")["spec"]["selector"])
+
+    @property
+    def pods_in_rotation(self) -> bool:
+        """Whether the public Service's own slice lists pods."""
+        return bool(self.api.get("endpointslices", NAMESPACE, "web-pods")["endpoints"])
+
     def annotations(self, plural: str) -> dict[str, str]:
         found: dict[str, str] = (
             self.api.get(plural, NAMESPACE, "web")["metadata"].get("annotations") or {}
@@ -330,7 +344,9 @@ class Environment:
                 "addressType": "IPv4",
                 "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
                 "endpoints": [
-                    _endpoint(f"10.1.0.{number + 1}", pod) for number, pod in enumerate(pods)
+                    _endpoint(f"10.1.0.{number + 1}", pod)
+                    for number, pod in enumerate(pods)
+                    if DRAIN_KEY not in service["spec"]["selector"]
                 ],
             }
             there = self.api.find("endpointslices", NAMESPACE, body["metadata"]["name"])

@@ -139,8 +139,10 @@ class Translated(HttpResolverClient):
     async def owns(self, address: str, port: int, namespace: str, service: str) -> bool:
         return await super().owns(self._real(address), port, namespace, service)
 
-    async def activity(self, address: str, namespace: str, service: str) -> ActivityReport | None:
-        return await super().activity(self._real(address), namespace, service)
+    async def activity(
+        self, address: str, namespace: str, service: str, *, hold: bool | None = None
+    ) -> ActivityReport | None:
+        return await super().activity(self._real(address), namespace, service, hold=hold)
 
     async def reachable(self, address: str) -> bool:
         return await super().reachable(self._real(address))

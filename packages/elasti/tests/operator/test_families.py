@@ -73,7 +73,9 @@ class OnlyFour:
     async def owns(self, address: str, port: int, namespace: str, service: str) -> bool:
         return address == "10.1.0.1"
 
-    async def activity(self, address: str, namespace: str, service: str) -> ActivityReport | None:
+    async def activity(
+        self, address: str, namespace: str, service: str, *, hold: bool | None = None
+    ) -> ActivityReport | None:
         raise AssertionError
 
     async def reachable(self, address: str) -> bool:

@@ -10,9 +10,17 @@ from typing import Any, ClassVar
 
 import pytest
 from tests.operator import environment
-from tests.operator.environment import NAMESPACE, RESOLVER, Environment, FakeTrigger, Operator
+from tests.operator.environment import (
+    LABELS,
+    NAMESPACE,
+    RESOLVER,
+    Environment,
+    FakeTrigger,
+    Operator,
+)
 
 from elasti.api.names import (
+    DRAIN_KEY,
     FINALIZER,
     PAUSED_BY_US_ANNOTATION,
     PAUSED_OBJECTS_ANNOTATION,
@@ -280,6 +288,131 @@ async def test_a_finalizer_waits_two_minutes_for_pods_and_no_longer(env, monkeyp
         assert env.es is None
 
 
+# Pods out of rotation before they are told to stop
+
+DRAIN = {"drain": "Selector"}
+
+
+async def test_pods_are_out_of_rotation_for_a_settle_before_they_stop(env: Environment):
+    env.web(sleep=DRAIN)
+    loop = asyncio.get_running_loop()
+    moments: dict[str, float] = {}
+
+    def note(write: Any, done: bool) -> None:
+        moments.setdefault(write.what, loop.time())
+        if write.what == "deployments/scale" and not done and env.replicas:
+            assert not env.pods_in_rotation
+            assert env.resolvers.holds
+
+    async with env.operator() as operator:
+        operator.client.on_write = lambda write, done: (
+            note(write, done) if write.verb != "create" else None
+        )
+        took = await env.becomes("Proxy")
+        assert 60.0 <= took < 75.0, "a cooldown of 30 s, two settles of 15 s"
+        assert moments["deployments/scale"] - moments["services"] >= SETTLE
+        await asyncio.sleep(1)
+        assert env.selector == LABELS, "no pod is left, so that none is listed again"
+        assert not env.resolvers.holds
+        FakeTrigger.value = 9.0
+        assert await env.becomes("Serve", within=30.0)
+        assert env.pods_in_rotation
+    assert env.dark == []
+
+
+async def test_without_the_option_a_selector_is_never_written(env: Environment):
+    env.web()
+    async with asleep(env) as operator:
+        written = [write for write in operator.client.writes if write.what == "services"]
+        assert [write.verb for write in written] == ["create"], "the private Service"
+
+
+async def test_traffic_while_pods_are_out_of_rotation_brings_them_back(env: Environment):
+    env.web(sleep=DRAIN)
+    async with env.operator():
+        await eventually(lambda: env.state == "Draining", timeout=600.0, every=0.05)
+        env.resolvers.report = BUSY
+        await env.becomes("Serve", within=SETTLE + 10)
+        assert env.replicas == 1
+        assert env.selector == LABELS
+        assert env.pods_in_rotation
+        assert "traffic arrived" in env.messages()
+    assert env.dark == []
+
+
+async def test_traffic_at_the_last_moment_is_held_no_longer(env: Environment):
+    env.web(sleep=DRAIN)
+    # The question that ends the settle finds nothing, the one that holds finds something.
+    env.resolvers.report_of = lambda: BUSY if env.resolvers.holds else env.resolvers.report
+    async with env.operator():
+        await eventually(
+            lambda: "zero: traffic arrived" in env.messages(), timeout=600.0, every=0.05
+        )
+        await env.becomes("Serve", within=10.0)
+        assert env.replicas == 1
+        assert not env.resolvers.holds
+        assert env.selector == LABELS
+    assert env.dark == []
+
+
+async def test_a_selector_that_cannot_be_written_keeps_the_target_awake(env: Environment):
+    env.web(sleep=DRAIN)
+    async with env.operator() as operator:
+        operator.client.refuse = lambda write: (
+            api_error(403, "Forbidden", "no") if write[:2] == ("patch", "services") else None
+        )
+        await asyncio.sleep(300)
+        assert env.replicas == 1
+        assert "FailedToScale" in env.reasons()
+        operator.client.refuse = lambda _write: None
+        await env.becomes("Proxy")
+    assert env.dark == []
+
+
+async def test_a_selector_that_another_writer_restores_ends_the_attempt(env: Environment):
+    env.web(sleep=DRAIN)
+    async with env.operator():
+        await eventually(lambda: env.state == "Draining", timeout=600.0, every=0.05)
+        await asyncio.sleep(3)
+        env.change("services", spec={"selector": LABELS})
+        await env.becomes("Serve", within=SETTLE)
+        assert env.replicas == 1
+        assert "the pods stay in rotation" in env.messages()
+    assert env.dark == []
+
+
+@pytest.mark.parametrize("policy", ["ScaleUp", "Leave"])
+async def test_pods_are_back_before_a_deleted_elastiservice_is_let_go(env, policy):
+    env.web(sleep=DRAIN, deletionPolicy=policy)
+    async with env.operator():
+        await eventually(lambda: env.state == "Draining", timeout=600.0, every=0.05)
+        await asyncio.sleep(3)
+        assert not env.pods_in_rotation
+        env.api.delete("elastiservices", NAMESPACE, "web")
+        await eventually(lambda: env.es is None, timeout=60.0, every=0.05)
+        assert env.selector == LABELS
+        assert env.pods_in_rotation
+        assert not env.published
+    assert env.dark == []
+
+
+async def test_a_key_that_no_elastiservice_stands_for_is_removed(env: Environment):
+    env.web()
+    env.change("services", spec={"selector": LABELS | {DRAIN_KEY: "true"}})
+    env.api.delete("elastiservices", NAMESPACE, "web")
+    async with env.operator():
+        await eventually(lambda: env.selector == LABELS, timeout=120.0, every=0.5)
+
+
+async def test_a_key_that_is_found_is_removed_once_pods_are_ready(env: Environment):
+    env.web(cooldownPeriod=3600)
+    env.change("services", spec={"selector": LABELS | {DRAIN_KEY: "true"}})
+    async with env.operator():
+        await env.becomes("Serve")
+        assert env.selector == LABELS
+        assert env.pods_in_rotation
+
+
 # Other writers
 
 
@@ -426,13 +559,20 @@ async def life(env: Environment) -> None:
     await eventually(lambda: env.es is None, timeout=600.0, every=0.05)
 
 
-@pytest.mark.parametrize("number", range(1, 33))
+@pytest.mark.parametrize(
+    ("drain", "number"),
+    [
+        (drain, number)
+        for drain, last in (("None", 28), ("Selector", 36))
+        for number in range(1, last + 1)
+    ],
+)
 async def test_a_crash_after_any_write_is_made_good_by_the_next_leader(
-    env: Environment, number: int
+    env: Environment, drain: str, number: int
 ):
     """Whatever the writes so far left behind, the state is found again and traffic goes on."""
     env._create("scaledobjects", {})
-    env.web(autoscaler=KEDA)
+    env.web(autoscaler=KEDA, sleep={"drain": drain})
     story = asyncio.create_task(life(env))
     async with env.operator() as first:
         first.kill_at(number)
@@ -447,6 +587,7 @@ async def test_a_crash_after_any_write_is_made_good_by_the_next_leader(
     assert env.dark == []
     assert env.replicas == 1
     assert not env.published
+    assert env.selector == LABELS
     assert env.annotations("scaledobjects") == {}
     assert [service["metadata"]["name"] for service in env.api.all("services")] == ["web"]
 

@@ -109,7 +109,7 @@ async def test_a_token_from_the_future_is_not_valid_yet(rig: Rig, tmp_path: Path
 class View:
     """A resolver that has seen one Service."""
 
-    async def activity(self, key: ServiceKey) -> ActivityReport | None:
+    async def activity(self, key: ServiceKey, *, hold: bool | None = None) -> ActivityReport | None:
         return ActivityReport(held=1, open=2) if key.service == "web" else None
 
     async def readiness(self) -> Readiness:

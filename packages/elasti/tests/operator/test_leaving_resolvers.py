@@ -68,7 +68,9 @@ class Cluster:
     async def reachable(self, address: str) -> bool:
         return True
 
-    async def activity(self, address: str, namespace: str, service: str) -> ActivityReport | None:
+    async def activity(
+        self, address: str, namespace: str, service: str, *, hold: bool | None = None
+    ) -> ActivityReport | None:
         self.asked.append(address)
         return self.reports.get(address, QUIET)
 

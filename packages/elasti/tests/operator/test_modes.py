@@ -36,18 +36,23 @@ AWAKE = Observation(
 )
 
 
+ASKED: dict[str, Any] = {"may_sleep": True, "slice": True, "activity": Activity.QUIET}
+
+
 def seen(**changes: Any) -> Observation:
     return dataclasses.replace(AWAKE, **changes)
 
 
 def all_observations():
-    flags = [field.name for field in dataclasses.fields(Observation)][:9]
-    for values in itertools.product((False, True), repeat=9):
+    flags = [field.name for field in dataclasses.fields(Observation) if field.type == "bool"]
+    for values in itertools.product((False, True), repeat=len(flags)):
         for activity, park in itertools.product(Activity, Park):
             facts: dict[str, Any] = dict(zip(flags, values, strict=True))
             if facts["ready_settled"] and not facts["ready"]:
                 continue
             if facts["engage_settled"] and not facts["slice"]:
+                continue
+            if facts["drain_settled"] and not facts["drain"]:
                 continue
             yield Observation(**facts, activity=activity, park=park)
 
@@ -74,6 +79,18 @@ def all_observations():
         (State.ENGAGING, {"may_sleep": True, "activity": Activity.BUSY}, State.RELEASING),
         (State.ENGAGING, {"may_sleep": True, "resolver": False}, State.RELEASING),
         (State.ENGAGING, {"may_sleep": False}, State.RELEASING),
+        (State.ENGAGING, ASKED | {"engage_settled": True, "drain": True}, State.DRAINING),
+        (State.DRAINING, ASKED, State.DRAINING),
+        (State.DRAINING, ASKED | {"drain_settled": True}, State.PARKING),
+        (
+            State.DRAINING,
+            ASKED | {"drain_settled": True, "activity": Activity.UNKNOWN},
+            State.WAKING,
+        ),
+        (State.DRAINING, ASKED | {"activity": Activity.BUSY}, State.WAKING),
+        (State.DRAINING, ASKED | {"park": Park.REFUSED}, State.WAKING),
+        (State.DRAINING, ASKED | {"resolver": False}, State.WAKING),
+        (State.DRAINING, ASKED | {"at_zero": True}, State.PROXY),
         (State.PARKING, {"slice": True, "park": Park.REFUSED}, State.RELEASING),
         (State.PARKING, {"slice": True, "at_zero": True, "ready": False}, State.PROXY),
         (State.PROXY, {"at_zero": True, "wake_wanted": True, "ready": False}, State.WAKING),

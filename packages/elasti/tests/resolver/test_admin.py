@@ -22,7 +22,8 @@ class View:
     def __init__(self, *, held=2, why=""):
         self.held, self.why = held, why
 
-    async def activity(self, key):
+    async def activity(self, key, hold=None):
+        self.hold = hold
         if key != ServiceKey("shop", "web"):
             return None
         return ActivityReport(held=self.held, open=3, last_arrival_age=1.5)
@@ -143,6 +144,9 @@ async def test_several_workers_are_shown_as_one(tmp_path):
             report = await summed.activity(ServiceKey("shop", "web"))
             assert report == ActivityReport(held=6, open=6, last_arrival_age=1.5)
             assert await summed.activity(ServiceKey("a", "b")) is None
+            assert other.hold is None
+            await summed.activity(ServiceKey("shop", "web"), hold=True)
+            assert other.hold is True
             assert await summed.readiness() == (True, "ok\ndoubted: slices: no byte in 130 s")
             assert b"a_total 2.0" in await summed.metrics()
             other.why = "shutting down"

@@ -255,6 +255,18 @@ class WakeSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, 
     page: PageSpec = PageSpec()
 
 
+class SleepSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
+    """How the target is put to sleep."""
+
+    drain: Annotated[
+        Literal["None", "Selector"],
+        Meta(
+            description="Selector: take pods out of the Service's rotation before they get SIGTERM, by a"
+            " key in its selector that none has. None: Kubernetes does both at about the same time."
+        ),
+    ] = "None"
+
+
 class ElastiServiceSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
     """What the user asks for."""
 
@@ -281,6 +293,7 @@ class ElastiServiceSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaul
         Meta(max_length=32, description="Requests that are answered without waking it."),
     ] = ()
     wake: WakeSpec = WakeSpec()
+    sleep: SleepSpec = SleepSpec()
     deletion_policy: Annotated[
         Literal["ScaleUp", "Leave"],
         Meta(description="When this is deleted: wake the target first, or leave it as it is."),

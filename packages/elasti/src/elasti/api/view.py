@@ -35,6 +35,7 @@ class StateText(NamedTuple):
 STATES = {
     "Serve": StateText("awake", "traffic goes straight to its pods"),
     "Engaging": StateText("going to sleep", "the resolver joins the pods for a last check"),
+    "Draining": StateText("going to sleep", "its pods are out of rotation for a last check"),
     "Parking": StateText("going to sleep", "no request came; its replicas are set to 0"),
     "Proxy": StateText("asleep", "the resolver takes its traffic"),
     "Waking": StateText("waking", "no pod is ready yet; the resolver holds what arrives"),

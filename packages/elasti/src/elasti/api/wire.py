@@ -5,7 +5,8 @@ People ask on the ElastiService itself (`Ask`). Operator and resolver have three
 - The resolver asks the operator for a wake-up: `POST /informer/incoming-request` with an
   `IncomingRequest`; the `IncomingReply` says what was done, after it was done.
 - The operator asks a resolver what it sees: `GET /activity?namespace=&service=` on the admin port,
-  answered with an `ActivityReport` summed over the resolver's workers.
+  answered with an `ActivityReport` summed over the resolver's workers. With `hold=1` the pods that
+  there are now get nothing more, and what arrives is held: for ten seconds, or until `hold=0`.
 - The operator asks a resolver's *data* port whose port it is, before it publishes it. The listener
   answers by itself, without waking or counting anything. The request is one fixed shape, sent whole
   in one write as soon as the connection stands, so that a listener knows it by its first bytes
@@ -107,6 +108,12 @@ class ActivityReport(msgspec.Struct, frozen=True, rename="camel", gc=False):
     held: Annotated[int, Meta(ge=0)]
     open: Annotated[int, Meta(ge=0)]
     last_arrival_age: Annotated[float, Meta(ge=0)] | None = None
+
+
+def activity_query(namespace: str, service: str, *, hold: bool | None) -> dict[str, str]:
+    """Return the parameters of a question for activity."""
+    query = {"namespace": namespace, "service": service}
+    return query if hold is None else {**query, "hold": str(int(hold))}
 
 
 class ProbeIdentity(msgspec.Struct, frozen=True, gc=False):

@@ -26,8 +26,8 @@ NAMESPACED_RULES = (
     PolicyRule(
         "",
         ("services",),
-        ("list", "watch", "create", "update", "delete"),
-        "private Services",
+        ("list", "watch", "create", "update", "patch", "delete"),
+        "private Services; spec.sleep.drain",
     ),
     PolicyRule(
         "discovery.k8s.io",

@@ -3,6 +3,7 @@
     /metrics  /healthz  /readyz                     open, as probes and Prometheus need them
     /queue-status?namespace=&service=               1 while connections are held (KubeElasti's)
     /activity?namespace=&service=                   for the operator; needs its token
+                                 &hold=1            and nothing more goes to the pods of now, for a while
 
 Any client in the cluster may connect, so the server is hardened: it has a bounded part of the descriptors
 that are left for ourselves, and connections that stay silent make room for others.
@@ -95,8 +96,8 @@ class AdminServer:
                 await self._callers.admit(request.headers.get("Authorization", ""))
             except AccessDenied as denied:
                 return _json({"error": str(denied)}, status=denied.status)
-        key = _key(request)
-        report = await self._view.activity(key)
+        key, hold = _key(request), {"1": True, "0": False}.get(request.query.get("hold", ""))
+        report = await self._view.activity(key, hold=hold)
         if report is None:
             return _json({"error": f"{key} has no ElastiService here"}, status=404)
         return _json(report)

@@ -41,8 +41,11 @@ class Readiness(NamedTuple):
 class AdminView(Protocol):
     """What the admin port shows."""
 
-    async def activity(self, key: ServiceKey) -> ActivityReport | None:
-        """Return what is seen of a Service; None where it has no ElastiService here."""
+    async def activity(self, key: ServiceKey, *, hold: bool | None = None) -> ActivityReport | None:
+        """Return what is seen of a Service; None where it has no ElastiService here.
+
+        `hold`: for a while nothing goes to the pods that it has now; False: it does again.
+        """
 
     async def readiness(self) -> Readiness:
         """Return whether this resolver is ready, and what to know about it."""
@@ -69,11 +72,13 @@ class WorkerView:
         self._unready = unready
         self._library = library
 
-    async def activity(self, key: ServiceKey) -> ActivityReport | None:
+    async def activity(self, key: ServiceKey, *, hold: bool | None = None) -> ActivityReport | None:
         """Return what is seen of a Service."""
         service = self._registry.get(key)
         if service is None:
             return None
+        if hold is not None:
+            service.retire_pods(retired=hold)
         arrived = service.last_arrival
         age = None if arrived is None else asyncio.get_running_loop().time() - arrived
         in_use = service.statistics.in_use

@@ -22,7 +22,7 @@ import aiohttp
 import msgspec
 import structlog
 
-from elasti.api.wire import ACTIVITY_PATH, ActivityReport
+from elasti.api.wire import ACTIVITY_PATH, ActivityReport, activity_query
 from elasti.resolver.metrics import Readiness
 
 if TYPE_CHECKING:
@@ -115,9 +115,9 @@ class AggregateView:
         self._sockets = sockets
         self._timeout = aiohttp.ClientTimeout(total=patience)
 
-    async def activity(self, key: ServiceKey) -> ActivityReport | None:
+    async def activity(self, key: ServiceKey, *, hold: bool | None = None) -> ActivityReport | None:
         """Add up what the workers see. Raises WorkerUnreachable."""
-        query = {"namespace": key.namespace, "service": key.service}
+        query = activity_query(*key, hold=hold)
         answers = await self._get_all(ACTIVITY_PATH, query)
         reports = [
             msgspec.json.decode(body, type=ActivityReport)

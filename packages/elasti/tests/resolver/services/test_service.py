@@ -93,6 +93,35 @@ async def test_ready_pods_are_picked_in_turn():
     await rig.service.aclose()
 
 
+async def test_retired_pods_get_nothing_and_later_ones_do():
+    rig, waiter = ServiceRig(), Waiter()
+    await rig.serving(a=True)
+    rig.service.retire_pods(retired=True)
+    assert rig.port.pick() is None
+    assert rig.port.wait(waiter) is None
+    await asyncio.sleep(1)
+    assert rig.wakes
+    assert waiter.admitted == []
+    rig.endpoints(a=True, b=True)
+    await asyncio.sleep(0.1)
+    assert waiter.admitted == [B]
+    assert {rig.port.pick() for _ in range(4)} == {B}
+    await asyncio.sleep(10)
+    assert {rig.port.pick() for _ in range(4)} == {A, B}, "it was not told to stop"
+    await rig.service.aclose()
+
+
+async def test_a_retirement_can_be_taken_back():
+    rig, waiter = ServiceRig(), Waiter()
+    await rig.serving(a=True)
+    rig.service.retire_pods(retired=True)
+    assert rig.port.wait(waiter) is None
+    rig.service.retire_pods(retired=False)
+    await asyncio.sleep(0.01)
+    assert waiter.admitted == [A]
+    await rig.service.aclose()
+
+
 async def test_unready_pods_are_not_picked_or_probed_without_held_connections():
     rig = ServiceRig()
     rig.accepting = {A}

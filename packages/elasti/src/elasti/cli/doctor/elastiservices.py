@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from elasti.api import conditions as words
-from elasti.api.names import KIND
+from elasti.api.names import DRAIN_KEY, KIND
 from elasti.api.validation import problems
 from elasti.api.view import condition
 from elasti.cli.doctor.findings import DoctorFinding, FindingLevel, hint, ok, warning
@@ -40,6 +40,17 @@ def judge_services(
 ) -> Iterator[DoctorFinding]:
     """Judge every ElastiService; `services` are all Services by place, None where not known."""
     good = 0
+    named = {(es.metadata.namespace, es.spec.service) for es in found}
+    for place, service in (services or {}).items():
+        if place not in named and DRAIN_KEY in ((service.get("spec") or {}).get("selector") or {}):
+            yield DoctorFinding(
+                FindingLevel.PROBLEM,
+                f"Service {'/'.join(place)}",
+                f"its selector has the key {DRAIN_KEY}, so that no pod is in its rotation, and no"
+                " ElastiService names it",
+                f"kubectl patch service {place[1]} -n {place[0]} --type=merge -p"
+                f' \'{{"spec":{{"selector":{{"{DRAIN_KEY}":null}}}}}}\'',
+            )
     for es in found:
         complaints = list(_judge(es, services))
         good += all(complaint.level is FindingLevel.HINT for complaint in complaints)

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 
 from elasti.api.names import FINALIZER, MANAGED_BY, PRIVATE_LABEL, WAKE_ANNOTATION
 from elasti.cli.install.inventory import RESOURCE, is_held, key_of, list_elastiservices, name_some
+from elasti.operator.handover.children import drain_patch, is_drained
 from kubeloop.aio.clock import SystemClock
 from kubeloop.client.errors import Conflict, Invalid, NotFound
 from kubeloop.controller.finalizers import remove_finalizers
+from kubeloop.objects.core import SERVICES, Service
 from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
 from kubeloop.objects.patches import MergePatch, Patch
 from kubeloop.objects.times import format_time
@@ -105,8 +107,18 @@ class UninstallTargets:
                 patch = remove_finalizers(es["metadata"]["finalizers"], [FINALIZER])
                 assert patch is not None
                 await self._patch(es, patch)
+        await self._undrain()
         for resource, selector in _COMPANIONS:
             await self._remove_all(resource, selector)
+
+    async def _undrain(self) -> None:
+        """Let pods back into the rotation of Services that lead to the resolver alone."""
+        services = self._client.resource(SERVICES, Service)
+        for namespace in self._survey.watches or ("",):
+            async for item in services.items(namespace=namespace):
+                if is_drained(item):
+                    meta, patch = item.metadata, drain_patch(drained=False)
+                    await services.patch(meta.name, patch, namespace=meta.namespace)
 
     async def _remove_all(self, resource: str, selector: str) -> None:
         objects = self._client.resource(resource, PartialObjectMetadata)

@@ -64,7 +64,9 @@ class UnreachableResolvers:
         del address, port, namespace, service
         return False
 
-    async def activity(self, address: str, namespace: str, service: str) -> ActivityReport | None:
+    async def activity(
+        self, address: str, namespace: str, service: str, *, hold: bool | None = None
+    ) -> ActivityReport | None:
         """No resolver reports, so nothing is put to sleep."""
         del address, namespace, service
         return None

@@ -18,7 +18,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from elasti.api.names import MANAGED_BY, PRIVATE_LABEL, private_service_name, resolver_slice_name
+from elasti.api.names import (
+    DRAIN_KEY,
+    MANAGED_BY,
+    PRIVATE_LABEL,
+    private_service_name,
+    resolver_slice_name,
+)
 from kubeloop.objects.core import (
     MANAGED_BY_LABEL,
     SERVICE_LABEL,
@@ -30,6 +36,7 @@ from kubeloop.objects.core import (
     ServiceSpec,
 )
 from kubeloop.objects.meta import ObjectMeta, OwnerReference
+from kubeloop.objects.patches import MergePatch
 
 APP_MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 FAMILIES = ("IPv4", "IPv6")
@@ -52,8 +59,19 @@ def private_service(service: Service) -> Service:
         labels={PRIVATE_LABEL: "true", APP_MANAGED_BY_LABEL: MANAGED_BY},
         owner_references=(owner_reference(service),),
     )
-    spec = ServiceSpec(selector=service.spec.selector, ports=service.spec.ports)
-    return Service(metadata=meta, spec=spec)
+    # The resolver finds the pods by it, also while they are out of the public one's rotation.
+    selector = {k: v for k, v in (service.spec.selector or {}).items() if k != DRAIN_KEY}
+    return Service(metadata=meta, spec=ServiceSpec(selector=selector, ports=service.spec.ports))
+
+
+def is_drained(service: Service | None) -> bool:
+    """Whether a public Service selects no pod because of our key."""
+    return service is not None and DRAIN_KEY in (service.spec.selector or {})
+
+
+def drain_patch(*, drained: bool) -> MergePatch:
+    """Return the write that adds our key to a Service's selector, or removes it; others stay."""
+    return MergePatch({"spec": {"selector": {DRAIN_KEY: "true" if drained else None}}})
 
 
 def private_differs(present: Service, wanted: Service) -> bool:

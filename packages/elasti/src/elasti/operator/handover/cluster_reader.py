@@ -85,7 +85,9 @@ class ClusterReader:
         if found.service is not None and not parked:
             ready = await self._ready(found, state)
             soon = not ready and bool(self._private_ready(found))
-            found = dataclasses.replace(found, ready=ready, ready_soon=soon)
+            draining = found.drained and state.current is State.DRAINING
+            left = draining and await self.public_ready(found.namespace, es.spec.service)
+            found = dataclasses.replace(found, ready=ready, ready_soon=soon, in_rotation=bool(left))
         return await self._with_findings(found, state)
 
     # The target
@@ -186,21 +188,24 @@ class ClusterReader:
     # Ready endpoints
 
     async def _ready(self, found: ClusterSnapshot, state: ServiceState) -> frozenset[str]:
+        ready = self._private_ready(found)
+        if found.drained:
+            return await self._pod_liveness.living(found.namespace, ready)
         serving = state.current in (None, State.SERVE) and not found.slices
-        if serving and (ready := self._private_ready(found)):
-            return ready
+        if serving and ready:
+            return frozenset(endpoint.identity for endpoint in ready)
         return await self.public_ready(found.namespace, found.es.spec.service)
 
     def _private_slices(self, found: ClusterSnapshot) -> Iterator[EndpointSlice]:
         key = f"{found.namespace}/{private_service_name(found.es.spec.service)}"
         return self._caches.private_slices.by_index(BY_SERVICE, key)
 
-    def _private_ready(self, found: ClusterSnapshot) -> frozenset[str]:
-        return frozenset(
-            e.identity
+    def _private_ready(self, found: ClusterSnapshot) -> list[ServiceEndpoint]:
+        return [
+            endpoint
             for endpoint_slice in self._private_slices(found)
-            for e in endpoint_slice.ready_endpoints
-        )
+            for endpoint in endpoint_slice.ready_endpoints
+        ]
 
     async def public_ready(self, namespace: str, service: str) -> frozenset[str]:
         """Ask the server for endpoints of a Service that are ready, the resolver's left out."""

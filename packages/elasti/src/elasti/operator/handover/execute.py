@@ -14,6 +14,7 @@ import structlog
 from elasti.api.defaults import cooldown_of
 from elasti.api.names import FIELD_MANAGER
 from elasti.operator.handover import plan as plans
+from elasti.operator.handover.children import drain_patch
 from elasti.operator.handover.elastiservice_writer import ElastiServiceWriter
 from elasti.operator.handover.machine import Activity, Park, State
 from elasti.operator.handover.requests import is_in_force
@@ -58,13 +59,15 @@ async def ask_resolvers(
     client: ResolverClient,
     services: Mapping[tuple[str, str], Sequence[ServiceEndpoint]],
     since: float,
+    *,
+    hold: bool | None = None,
 ) -> Activity:
     """Ask resolvers about Services, by namespace and name; no resolver to ask is no answer."""
     if not all(services.values()):
         return Activity.UNKNOWN
     reports = await asyncio.gather(
         *(
-            client.activity(endpoint.addresses[0], namespace, service)
+            client.activity(endpoint.addresses[0], namespace, service, hold=hold)
             for (namespace, service), listed in services.items()
             for endpoint in listed
         )
@@ -94,6 +97,8 @@ class HandoverExecutor:
                     await self._publisher.publish(facts, state)
             case plans.RemoveSlices():
                 await self._publisher.remove(facts.slices, state)
+            case plans.SetDrained(drained):
+                await self.set_drained(facts, state, drained=drained)
             case plans.Wake(minimum):
                 await self._wake(facts, state, minimum)
             case plans.ParkTarget():
@@ -124,6 +129,10 @@ class HandoverExecutor:
                 if not at_end and (due is None or facts.now < due):
                     return
                 since = facts.now - handover.engaged_at
+            case State.DRAINING if handover.engaged_at is not None:
+                if not (state.settled_draining(facts.now, settle) and facts.partners_settled):
+                    return
+                since = facts.now - handover.engaged_at
             case State.WAKING if not facts.ready and facts.decision.verdict is Verdict.SLEEP:
                 since = settle if is_in_force(state) else cooldown_of(facts.es.spec)
             case _:
@@ -132,7 +141,9 @@ class HandoverExecutor:
         if handover.activity is Activity.BUSY:
             state.requests.note_traffic(self._deps.wall())
 
-    async def _activity(self, request: Request, since: float) -> Activity:
+    async def _activity(
+        self, request: Request, since: float, *, hold: bool | None = None
+    ) -> Activity:
         """Ask about every Service whose traffic the park of this target concerns."""
         services: dict[tuple[str, str], Sequence[ServiceEndpoint]] = {}
         for other in self._deps.directory.sharing(request):
@@ -140,9 +151,26 @@ class HandoverExecutor:
             if details is not None:
                 key = (details.namespace, details.spec.service)
                 services[key] = state.listing.query_targets if state else ()
-        return await ask_resolvers(self._deps.resolver_client, services, since)
+        return await ask_resolvers(self._deps.resolver_client, services, since, hold=hold)
 
     # Down
+
+    async def set_drained(self, facts: Facts, state: ServiceState, *, drained: bool) -> None:
+        """Take the pods out of the public Service's rotation, or let them in again. Raises KubeError."""
+        name, patch = facts.es.spec.service, drain_patch(drained=drained)
+        try:
+            await self._services.patch(
+                name, patch, namespace=facts.namespace, field_manager=FIELD_MANAGER
+            )
+        except KubeError as error:
+            if not drained:
+                raise
+            state.handover.note_park_refused()
+            self._deps.reporter.not_parked(facts.es, str(error))
+        if not drained:
+            state.handover.note_undrained(facts.now)
+            # Also where a wake-up was so fast that the pods were never stopped.
+            await self._activity(facts.request, 0.0, hold=False)
 
     async def _park(self, facts: Facts, state: ServiceState) -> None:
         """Park, then ask once more: what arrived while the write was under way wakes."""
@@ -157,6 +185,8 @@ class HandoverExecutor:
         began = handover.engaged_at
         if why := await self._scale_to_zero(facts, state):
             handover.note_park_refused()
+            if facts.drained:
+                await self._activity(facts.request, 0.0, hold=False)
             self._deps.reporter.not_parked(facts.es, why)
             return
         handover.note_parked()
@@ -178,6 +208,11 @@ class HandoverExecutor:
                     return why
             seen = state.handover.decided_on or facts.target.view
             await self._writer.note_previous_replicas(facts.es, state, seen.replicas)
+            # All that is new goes to resolvers: where they hold it, no request is under way in a pod.
+            if facts.drained:
+                since = asyncio.get_running_loop().time() - (state.handover.engaged_at or 0.0)
+                if await self._activity(facts.request, since, hold=True) is not Activity.QUIET:
+                    return "traffic arrived"
             outcome, view = await self._deps.scales.park(target_of(facts.es), seen)
         except KubeError as error:
             self._count(facts, error)

@@ -8,7 +8,7 @@ Nodes hear of the slice's end later than we do, and send connections to the reso
 It knows where to take them as long as there are the ElastiService and the private Service; so
 those stay for the engage settle longer than the slice.
 
-`OrphanSweeper` removes what was ours and belongs to no ElastiService any more. A slice without
+`OrphanSweeper` removes what was ours and belongs to no ElastiService any more, our key in a selector too. A slice without
 an ElastiService would send a Service's traffic to a resolver that does not know it; so what a
 crash or a renamed `spec.service` leaves behind is looked for, and deleted by its uid. Which
 ElastiServices exist is read from the cache itself: the directory hears of them one by one,
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from elasti.api.names import ELASTISERVICES, FINALIZER, PRIVATE_LABEL, private_service_name
+from elasti.operator.handover.children import drain_patch, is_drained
 from kubeloop.aio.wait import until
 from kubeloop.client.errors import Conflict, Forbidden, Invalid, KubeError, NotFound
 from kubeloop.client.request import Preconditions
@@ -79,6 +80,13 @@ class Finalizer:
         if await self._must_wait(facts, state):
             return _PAUSE
         await self._resume_autoscalers(facts, state)
+        if facts.drained:
+            # The resolver may leave only after the pods are back.
+            await self._executor.set_drained(facts, state, drained=False)
+            return _PAUSE
+        since = state.handover.undrained_at - facts.now
+        if (left := since + self._deps.settings.release_settle) > 0:
+            return left
         await self._publisher.remove(facts.slices, state)
         if pause := await self._until_nodes_know(facts, state):
             return pause
@@ -194,6 +202,12 @@ class OrphanSweeper:
 
     async def sweep(self) -> None:
         """Delete every orphan that there is now. Raises KubeError."""
+        named = self._named()
+        for service in self._caches.services.all():
+            namespace, name = service.metadata.namespace, service.metadata.name
+            if is_drained(service) and (namespace, name) not in named:
+                patch = drain_patch(drained=False)
+                await self._client.resource(SERVICES).patch(name, patch, namespace=namespace)
         for resource, meta in (*self.orphans(),):
             _log.info(
                 "orphan is deleted", resource=resource, namespace=meta.namespace, name=meta.name
@@ -205,11 +219,13 @@ class OrphanSweeper:
             except (NotFound, Conflict):
                 continue
 
+    def _named(self) -> set[tuple[str, str]]:
+        objects = self._caches.elastiservices.all()
+        return {(es.metadata.namespace, es.spec.service) for es in objects}
+
     def orphans(self) -> Iterator[tuple[str, ObjectMeta]]:
         """Iterate over what belongs to no ElastiService."""
-        named = {
-            (es.metadata.namespace, es.spec.service) for es in self._caches.elastiservices.all()
-        }
+        named = self._named()
         for endpoint_slice in self._caches.our_slices.all():
             if (endpoint_slice.metadata.namespace, endpoint_slice.service) not in named:
                 yield SLICES, endpoint_slice.metadata

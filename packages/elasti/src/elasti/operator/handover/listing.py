@@ -156,7 +156,7 @@ class SlicePublisher:
             e.place: e for endpoint_slice in facts.slices for e in endpoint_slice.endpoints or ()
         }
         former = published | dict(state.listing.to_query)
-        if state.current not in (State.ENGAGING, State.PARKING):
+        if state.current not in (State.ENGAGING, State.DRAINING, State.PARKING):
             former = {place: e for place, e in former.items() if self._exists(e)}
         return former | {endpoint.place: endpoint for endpoint in listed}
 

@@ -22,6 +22,7 @@ class State(enum.Enum):
 
     SERVE = "Serve"
     ENGAGING = "Engaging"
+    DRAINING = "Draining"
     PARKING = "Parking"
     PROXY = "Proxy"
     WAKING = "Waking"
@@ -60,6 +61,8 @@ class Observation:
     `may_sleep`: idle for the cooldown, inside the period, and every trigger agrees. `wake_wanted`:
     a request, a trigger, the schedule or a lost resolver asks for pods. `unused`: no connection is
     held, triggers are quiet, and a cooldown has passed since the last wake request or failed park.
+    `drain`: pods are to be out of rotation before they are told to stop; `drain_settled`: they have been
+    for the whole engage settle.
     """
 
     at_zero: bool
@@ -73,14 +76,20 @@ class Observation:
     unused: bool
     activity: Activity = Activity.UNKNOWN
     park: Park = Park.NOT_TRIED
+    drain: bool = False
+    drain_settled: bool = False
 
 
 class Holds(NamedTuple):
-    """What the operator brings about in a state."""
+    """What the operator brings about in a state.
+
+    `drained`: the pods are out of the Service's rotation; None: as they are.
+    """
 
     slice: bool
     replicas: Replicas
     mode: str
+    drained: bool | None = False
 
 
 class Rule(NamedTuple):
@@ -101,7 +110,8 @@ class Transition(NamedTuple):
 HOLDS: Mapping[State, Holds] = {
     State.SERVE: Holds(slice=False, replicas=Replicas.AS_THEY_ARE, mode="serve"),
     State.ENGAGING: Holds(slice=True, replicas=Replicas.AS_THEY_ARE, mode="serve"),
-    State.PARKING: Holds(slice=True, replicas=Replicas.ZERO, mode="proxy"),
+    State.DRAINING: Holds(slice=True, replicas=Replicas.AS_THEY_ARE, mode="proxy", drained=True),
+    State.PARKING: Holds(slice=True, replicas=Replicas.ZERO, mode="proxy", drained=None),
     State.PROXY: Holds(slice=True, replicas=Replicas.AS_THEY_ARE, mode="proxy"),
     State.WAKING: Holds(slice=True, replicas=Replicas.MINIMUM, mode="proxy"),
     State.RELEASING: Holds(slice=False, replicas=Replicas.AS_THEY_ARE, mode="serve"),
@@ -113,6 +123,19 @@ def _no_pods(seen: Observation) -> bool:
 
 
 Rules: TypeAlias = tuple[Rule, ...]
+_UNUSED = "nothing arrived while the resolver was in rotation"
+
+
+def _ended(back: State, settled: Callable[[Observation], bool]) -> Rules:
+    """Return what ends an attempt to sleep; once it is `settled`, resolvers must have answered."""
+    unanswered = Activity.UNKNOWN
+    return (
+        Rule(lambda seen: not seen.resolver, back, "no resolver is ready"),
+        Rule(lambda seen: not seen.may_sleep or seen.wake_wanted, back, "in use again"),
+        Rule(lambda seen: seen.activity is Activity.BUSY, back, "traffic arrived"),
+        Rule(lambda s: settled(s) and s.activity is unanswered, back, "a resolver did not answer"),
+    )
+
 
 # The order within a state matters: what protects traffic comes before what saves pods.
 RULES: Mapping[State, Rules] = {
@@ -126,19 +149,16 @@ RULES: Mapping[State, Rules] = {
     State.ENGAGING: (
         Rule(lambda seen: seen.at_zero, State.PROXY, "scaled to zero"),
         Rule(_no_pods, State.WAKING, "no endpoint is ready"),
-        Rule(lambda seen: not seen.resolver, State.RELEASING, "no resolver is ready"),
-        Rule(lambda seen: not seen.may_sleep or seen.wake_wanted, State.RELEASING, "in use again"),
-        Rule(lambda seen: seen.activity is Activity.BUSY, State.RELEASING, "traffic arrived"),
-        Rule(
-            lambda seen: seen.engage_settled and seen.activity is Activity.UNKNOWN,
-            State.RELEASING,
-            "a resolver did not answer",
-        ),
-        Rule(
-            lambda seen: seen.slice and seen.engage_settled,
-            State.PARKING,
-            "nothing arrived while the resolver was in rotation",
-        ),
+        *_ended(State.RELEASING, lambda seen: seen.engage_settled),
+        Rule(lambda s: s.slice and s.engage_settled and s.drain, State.DRAINING, _UNUSED),
+        Rule(lambda seen: seen.slice and seen.engage_settled, State.PARKING, _UNUSED),
+    ),
+    # Without pods in rotation the resolver may not leave: an attempt that ends is a wake-up.
+    State.DRAINING: (
+        Rule(lambda seen: seen.at_zero, State.PROXY, "scaled to zero"),
+        *_ended(State.WAKING, lambda seen: seen.drain_settled),
+        Rule(lambda seen: seen.park is Park.REFUSED, State.WAKING, "the pods stay in rotation"),
+        Rule(lambda seen: seen.slice and seen.drain_settled, State.PARKING, _UNUSED),
     ),
     State.PARKING: (
         Rule(lambda seen: seen.at_zero, State.PROXY, "parked"),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
-from elasti.operator.handover.children import uncovered
+from elasti.operator.handover.children import is_drained, uncovered
 from elasti.operator.handover.machine import Activity, Observation, State
 from elasti.operator.idleness.decide import Decision, Verdict
 from elasti.operator.report.conditions import Finding, refusal, service_findings
@@ -34,8 +34,9 @@ class ClusterSnapshot:
     `target_problem` says why there is no target; `kind_unusable`: its kind cannot be watched.
     `slices` are the ones that point at the resolver, ours or KubeElasti's, after our own writes.
     `ready` names the ready endpoints that decide, None where nothing depends on them; `ready_soon`:
-    there is none, but the private Service's slices have one. `pods_left`: those have an endpoint, which
-    a pod has until it is gone. `capacity`: what a sleep releases, where it is counted. `cached_slices` and `cached_scale` are
+    there is none, but the private Service's slices have one. While the Service is drained `ready` is about
+    the private Service's, and `in_rotation` says whether its own still have one. `pods_left`: the private
+    ones have an endpoint, which a pod has until it is gone. `capacity`: what a sleep releases, where it is counted. `cached_slices` and `cached_scale` are
     the versions that the caches had ("" for none); `lost_slices` we wrote, and the server has not;
     `unlabelled` no cache shows, None where the server was not asked.
     """
@@ -55,6 +56,7 @@ class ClusterSnapshot:
     unlabelled: tuple[EndpointSlice, ...] | None = None
     ready: frozenset[str] | None = None
     ready_soon: bool = False
+    in_rotation: bool = False
     pods_left: bool = False
     capacity: CapacityStatus | None = None
     resolvers: tuple[ServiceEndpoint, ...] = ()
@@ -77,6 +79,11 @@ class ClusterSnapshot:
     def at_zero(self) -> bool:
         """Whether the target asks for no pods."""
         return self.target is not None and self.target.at_zero
+
+    @property
+    def drained(self) -> bool:
+        """Whether our key keeps the pods out of the Service's rotation."""
+        return is_drained(self.service)
 
     @property
     def is_refused(self) -> bool:
@@ -102,13 +109,14 @@ class Facts(ClusterSnapshot):
     """Everything that is known of one ElastiService at one moment.
 
     `lost_wake`: no resolver for too long, and it is this one's turn; `lacks_loss_slot`: it has no turn
-    yet.
+    yet. `may_undrain`: pods may come back into rotation.
     """
 
     decision: Decision = UNDECIDED
     partners_settled: bool = True
     lost_wake: bool = False
     lacks_loss_slot: bool = False
+    may_undrain: bool = False
 
 
 def observe(
@@ -132,7 +140,23 @@ def observe(
         **judgement._asdict(),
         lost_wake=unheld and slot is not None and snapshot.now >= slot,
         lacks_loss_slot=unheld and slot is None,
+        may_undrain=_may_undrain(snapshot, state, settings.release_settle),
     )
+
+
+def _may_undrain(snapshot: ClusterSnapshot, state: ServiceState, settle: float) -> bool:
+    """Whether pods may be selected again: not while one of them may have been told to stop.
+
+    Who writes slices hears of that later, and would list it as ready.
+    """
+    if not snapshot.pods_left:
+        return True
+    match state.current:
+        case State.SERVE | State.ENGAGING | State.DRAINING | State.RELEASING:
+            return not snapshot.at_zero
+        case State.WAKING if not snapshot.at_zero:
+            return not snapshot.slices or state.handover.settled_ready(snapshot.now, settle)
+    return False
 
 
 def can_have_ports(service: Service | None) -> bool:
@@ -149,13 +173,13 @@ def lacks_ports(snapshot: ClusterSnapshot) -> bool:
     return snapshot.ports.keys() != wanted or not reported <= wanted
 
 
-def partners_settled(partners: Iterable[ServiceState | None], now: float, settle: float) -> bool:
-    """Whether every other ElastiService on a target is ready for the park, or past it."""
+def partners_settled(
+    state: ServiceState | None, partners: Iterable[ServiceState | None], now: float, settle: float
+) -> bool:
+    """Whether every other ElastiService on a target is ready for the next step to the park, or past it."""
+    drained = state is None or state.current is not State.ENGAGING or not state.handover.drains
     return all(
-        partner is not None
-        and (
-            partner.settled_engaging(now, settle) or partner.current in (State.PROXY, State.PARKING)
-        )
+        partner is not None and partner.may_park(now, settle, drained=drained)
         for partner in partners
     )
 
@@ -163,21 +187,20 @@ def partners_settled(partners: Iterable[ServiceState | None], now: float, settle
 def observation_of(facts: Facts, state: ServiceState, settings: OperatorSettings) -> Observation:
     """Return what the state machine sees."""
     handover, settle = state.handover, settings.engage_settle
-    holding = state.current in (State.ENGAGING, State.PARKING, State.WAKING)
+    holding = state.current in (State.ENGAGING, State.DRAINING, State.PARKING, State.WAKING)
     calm = facts.decision.verdict is Verdict.SLEEP
     nearly = calm or facts.decision.verdict is Verdict.LOOK
     ready = {endpoint.place for endpoint in facts.resolvers}
     standing = [endpoint for endpoint in state.listing.listed if endpoint.place in ready]
     settled = [one for one in standing if state.listing.long_listed(one, facts.now, settle)]
+    settled_all = calm and facts.partners_settled and _covers(facts.service, settled)
     return Observation(
         at_zero=facts.at_zero,
-        ready=bool(facts.ready),
-        ready_settled=handover.settled_ready(facts.now, settings.release_settle),
+        ready=bool(facts.ready) and not facts.drained,
+        ready_settled=not facts.drained
+        and handover.settled_ready(facts.now, settings.release_settle),
         slice=bool(facts.slices),
-        engage_settled=state.settled_engaging(facts.now, settle)
-        and calm
-        and facts.partners_settled
-        and _covers(facts.service, settled),
+        engage_settled=state.settled_engaging(facts.now, settle) and settled_all,
         resolver=_covers(facts.service, standing if holding else facts.resolvers),
         may_sleep=nearly and not handover.refused,
         wake_wanted=state.requests.wake
@@ -187,6 +210,8 @@ def observation_of(facts: Facts, state: ServiceState, settings: OperatorSettings
         unused=calm and handover.activity is Activity.QUIET,
         activity=handover.activity,
         park=handover.park,
+        drain=handover.drains,
+        drain_settled=state.settled_draining(facts.now, settle) and settled_all,
     )
 
 

@@ -41,6 +41,12 @@ class RemoveSlices(NamedTuple):
     """Take the resolver out of the rotation."""
 
 
+class SetDrained(NamedTuple):
+    """Take the pods out of the public Service's rotation, or let them in again."""
+
+    drained: bool
+
+
 class Wake(NamedTuple):
     """Ask for at least so many replicas."""
 
@@ -57,7 +63,9 @@ class ResumeAutoscaler(NamedTuple):
     autoscaler: AutoscalerRef
 
 
-Write: TypeAlias = PutPrivate | PublishSlices | RemoveSlices | Wake | ParkTarget | ResumeAutoscaler
+Write: TypeAlias = (
+    PutPrivate | PublishSlices | RemoveSlices | SetDrained | Wake | ParkTarget | ResumeAutoscaler
+)
 
 
 def plan(current: State, facts: Facts, state: ServiceState) -> tuple[Write, ...]:
@@ -66,9 +74,13 @@ def plan(current: State, facts: Facts, state: ServiceState) -> tuple[Write, ...]
     writes: list[Write] = []
     if holds.slice:
         writes.append(PublishSlices())
+    if holds.drained and not facts.drained:
+        writes.append(SetDrained(drained=True))
     writes += _replicas(holds.replicas, facts)
     if facts.now >= state.autoscaler.retry_at:
         writes += [ResumeAutoscaler(owed) for owed in _owed(current, facts, state)]
+    if holds.drained is False and facts.drained and facts.may_undrain:
+        writes.append(SetDrained(drained=False))
     if not holds.slice and facts.slices:
         writes.append(RemoveSlices())
     return tuple(writes)
@@ -136,6 +148,11 @@ def requeue_after(
             pauses.append(left if left > 0 else _PARTNER_PAUSE)
             if (due := state.ask_due(settle)) is not None:
                 pauses.append(due - now)
+        case State.DRAINING:
+            # The public Service's slices are not watched.
+            since = handover.drained_at
+            left = _SLICE_PAUSE if since is None else since + settings.engage_settle - now
+            pauses.append(left if left > 0 else _PARTNER_PAUSE)
         case State.WAKING | State.RELEASING if handover.ready_since:
             first = min(handover.ready_since.values())
             pauses.append(max(first + settings.release_settle - now, 0.05))

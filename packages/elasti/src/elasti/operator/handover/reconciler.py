@@ -19,7 +19,7 @@ from elasti.api.defaults import cooldown_of
 from elasti.api.names import FIELD_MANAGER, PAUSED_OBJECTS_ANNOTATION
 from elasti.operator.handover import plan as plans
 from elasti.operator.handover import requests
-from elasti.operator.handover.children import published_ports
+from elasti.operator.handover.children import drain_patch, is_drained, published_ports
 from elasti.operator.handover.cluster_reader import ClusterReader
 from elasti.operator.handover.elastiservice_writer import ElastiServiceWriter
 from elasti.operator.handover.execute import HandoverExecutor
@@ -43,6 +43,7 @@ from elasti.operator.report.conditions import Finding
 from elasti.operator.report.status import absences, may_wait, status_of, status_patch
 from elasti.operator.watch.targets import TargetWatcher, WatchedTarget, target_of
 from kubeloop.controller.reconcile import Request, Result
+from kubeloop.objects.core import SERVICES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -93,7 +94,7 @@ class Observer:
         others = [other for other in self._deps.directory.sharing(request) if other != request]
         judgement = Judgement(
             self._deps.decisions.together(request),
-            partners_settled(map(self._deps.states.find, others), snapshot.now, settle),
+            partners_settled(state, map(self._deps.states.find, others), snapshot.now, settle),
         )
         return observe(snapshot, state, self._deps.settings, judgement)
 
@@ -193,6 +194,9 @@ class ElastiServiceReconciler:
     async def _leave_service(self, namespace: str, former: ServiceState) -> None:
         """Take the resolver out of a Service that is named no more: it would refuse what comes."""
         if self._directory.owner(namespace, former.service) is None:
+            if is_drained(self._deps.caches.services.find(namespace, former.service)):
+                services, patch = self._deps.client.resource(SERVICES), drain_patch(drained=False)
+                await services.patch(former.service, patch, namespace=namespace)
             slices = self._reader.published(namespace, former.service, former)
             await self._publisher.remove(slices, former)
 
@@ -220,9 +224,11 @@ class ElastiServiceReconciler:
         await self._put_companions(facts, state)
         for _ in range(_MAX_STEPS):
             if facts.service is None or facts.target is None or not facts.owned:
+                if facts.drained and facts.owned:
+                    await self._executor.set_drained(facts, state, drained=False)
                 state.handover.suspend(None)
                 return facts
-            if state.handover.refused and not facts.slices:
+            if state.handover.refused and not facts.slices and not facts.drained:
                 # Nothing of ours is in the way; traffic goes wherever it went without us.
                 state.handover.suspend(State.SERVE)
                 return facts
@@ -289,7 +295,10 @@ class ElastiServiceReconciler:
     async def _leave(self, facts: Facts, state: ServiceState, *, to: State, why: str) -> str:
         """Note what a change of state means; returns the reason, as events report it."""
         match state.current, to:
-            case State.ENGAGING | State.PARKING, State.RELEASING | State.WAKING:
+            case (
+                State.ENGAGING | State.DRAINING | State.PARKING,
+                State.RELEASING | State.WAKING,
+            ):
                 state.requests.note_attempt(self._deps.wall(), why)
                 self._deps.metrics.park_ended(why)
             case (State.SERVE, State.ENGAGING) | (State.WAKING, State.PARKING):
@@ -306,7 +315,7 @@ class ElastiServiceReconciler:
             case State.WAKING, State.RELEASING if state.requests.woken_at is not None:
                 settled = self._loop_time() - min(state.handover.ready_since.values())
                 self._deps.metrics.cold_start("release", settled)
-            case State.SERVE | State.ENGAGING | State.RELEASING, State.PROXY:
+            case State.SERVE | State.ENGAGING | State.DRAINING | State.RELEASING, State.PROXY:
                 manager, _ = await self._conflicts.replicas_writer(facts)
                 return f"{why} by {manager}" if manager not in ("", FIELD_MANAGER) else why
         return why

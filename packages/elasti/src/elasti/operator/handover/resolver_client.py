@@ -21,6 +21,7 @@ from elasti.api.wire import (
     PROBE_LIMIT,
     ActivityReport,
     ProbeIdentity,
+    activity_query,
     probe_request,
     read_probe_answer,
 )
@@ -38,8 +39,13 @@ class ResolverClient(Protocol):
     async def owns(self, address: str, port: int, namespace: str, service: str) -> bool:
         """Whether a data port of a resolver stands for this Service."""
 
-    async def activity(self, address: str, namespace: str, service: str) -> ActivityReport | None:
-        """What a resolver sees of a Service; None where it does not say."""
+    async def activity(
+        self, address: str, namespace: str, service: str, *, hold: bool | None = None
+    ) -> ActivityReport | None:
+        """What a resolver sees of a Service; None where it does not say.
+
+        `hold`: for a while it gives nothing to the pods that there are now; False: it does again.
+        """
 
     async def reachable(self, address: str) -> bool:
         """Whether a resolver takes connections at all."""
@@ -80,12 +86,14 @@ class HttpResolverClient:
             return False
         return read_probe_answer(answer) == ProbeIdentity(namespace, service)
 
-    async def activity(self, address: str, namespace: str, service: str) -> ActivityReport | None:
+    async def activity(
+        self, address: str, namespace: str, service: str, *, hold: bool | None = None
+    ) -> ActivityReport | None:
         """What a resolver sees of a Service; None where it does not say."""
         assert self._session is not None
         host = f"[{address}]" if ":" in address else address
         url = f"http://{host}:{self._admin_port}{ACTIVITY_PATH}"
-        query = {"namespace": namespace, "service": service}
+        query = activity_query(namespace, service, hold=hold)
         try:
             async with self._session.get(
                 url, params=query, headers=self._headers(), allow_redirects=False

@@ -45,8 +45,9 @@ class HandoverState:
     `asked_at`: when resolvers were last asked meanwhile. `parked_here`: this leader parked the target, and has not seen it up
     since. `decided_on`: the scale that the decision to park was made about. `loss_slot`: when it is
     this target's turn to be woken for want of a resolver. `sliced_at`: when a slice of ours was last
-    seen. `reported`, `judged`: what the last reconcile reported. `withheld`: the state, and since when its
-    report waits for the next.
+    seen. `drains`: the user wants pods out of rotation first; `drained_at`: since when they are, in that
+    state; `undrained_at`: when they were let in again. `reported`, `judged`: what the last reconcile reported.
+    `withheld`: the state, and since when its report waits for the next.
     """
 
     target: ScaleTarget | None = None
@@ -64,6 +65,9 @@ class HandoverState:
     kind_failures: int = 0
     loss_slot: float | None = None
     sliced_at: float = -math.inf
+    drains: bool = False
+    drained_at: float | None = None
+    undrained_at: float = -math.inf
     finalizing_since: float | None = None
     reported: frozenset[Finding] = frozenset()
     judged: TriggerJudgement | None = None
@@ -76,8 +80,11 @@ class HandoverState:
         self.current, self.why = current, why
         self.park = Park.NOT_TRIED
         self.activity, self.asked_at = Activity.UNKNOWN, None
-        if current is not State.PARKING:
+        self.drained_at = None
+        if current not in (State.DRAINING, State.PARKING):
             self.engaged_at = None
+        if current is State.PARKING:
+            self.ready_since = {}  # by then a pod that is ready may have been told to stop
 
     def suspend(self, current: State | None) -> None:
         """There is nothing to hand over: it is nowhere, or traffic goes to the pods without us."""
@@ -100,6 +107,13 @@ class HandoverState:
         self.kind_failures = self.kind_failures + 1 if snapshot.kind_unusable else 0
         self.refused = snapshot.is_refused
         self.look = look_of(snapshot.es.spec)
+        self.drains = snapshot.es.spec.sleep.drain == "Selector"
+        if self.current is State.DRAINING:
+            if self.drained_at is not None and not snapshot.drained:
+                self.note_park_refused()  # another writer wants the Service as it was
+            out = snapshot.drained and not snapshot.in_rotation
+            if not out or self.drained_at is None:
+                self.drained_at = snapshot.now if out else None
         if snapshot.slices:
             self.sliced_at = snapshot.now
         if not snapshot.resolvers_lost_for:
@@ -126,6 +140,10 @@ class HandoverState:
     def note_park_refused(self) -> None:
         """The target could not be set to zero, or should not be."""
         self.park = Park.REFUSED
+
+    def note_undrained(self, now: float) -> None:
+        """The pods come back into rotation: from now on the public Service's slices count."""
+        self.ready_since, self.undrained_at = {}, now
 
     def note_step(self, now: float, *, listed: bool, at_zero: bool) -> None:
         """A step's writes were made."""
@@ -206,6 +224,18 @@ class ServiceState:
         """Whether our slice has been beside the pods' for so long."""
         since = self.handover.engaged_at
         return since is not None and now - since >= self.look(settle)
+
+    def settled_draining(self, now: float, settle: float) -> bool:
+        """Whether the pods have been out of rotation for so long."""
+        since = self.handover.drained_at
+        return since is not None and now - since >= settle
+
+    def may_park(self, now: float, settle: float, *, drained: bool) -> bool:
+        """Whether it is ready for the park, or past it; `drained`: with its pods out of rotation, if it wants that."""
+        if self.current is State.DRAINING:
+            return not drained or self.settled_draining(now, settle)
+        ready = self.settled_engaging(now, settle) and not (drained and self.handover.drains)
+        return ready or self.current in (State.PROXY, State.PARKING)
 
     def ask_due(self, settle: float) -> float | None:
         """Return when resolvers are to be asked during a look, on the loop's clock; None: at its end alone."""

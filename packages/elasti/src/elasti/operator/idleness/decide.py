@@ -309,7 +309,7 @@ def obstacle_of(
     match state:
         case None:
             return Obstacle(Reason.NOT_IN_ORDER, "it is not in order; its condition Ready says why")
-        case State.PROXY | State.ENGAGING | State.PARKING:
+        case State.PROXY | State.ENGAGING | State.DRAINING | State.PARKING:
             return None
         case State.WAKING:
             return Obstacle(Reason.WAKING, "no endpoint of the Service is ready yet")

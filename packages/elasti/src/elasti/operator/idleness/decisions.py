@@ -162,7 +162,7 @@ class Decisions:
             triggers=self._evidence(details.request) or _unread(details.spec),
             stale_after=self._stale_after,
             look=look_of(details.spec),
-            looking=state.current is State.ENGAGING,
+            looking=state.current in (State.ENGAGING, State.DRAINING),
         )
 
 

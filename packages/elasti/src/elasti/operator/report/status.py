@@ -66,6 +66,7 @@ _IN_USE = frozenset({Reason.COOLDOWN, Reason.IN_USE, Reason.IDLE})
 _WITHOUT_OBSTACLE: dict[State | None, str] = {
     State.PROXY: Reason.ASLEEP,
     State.ENGAGING: Reason.FALLING_ASLEEP,
+    State.DRAINING: Reason.FALLING_ASLEEP,
     State.PARKING: Reason.FALLING_ASLEEP,
 }
 

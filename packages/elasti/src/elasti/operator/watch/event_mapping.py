@@ -114,7 +114,7 @@ class EventMapping:
 
     def _resolvers_changed(self, flipped: bool) -> None:  # noqa: FBT001 -- the listener's contract
         for request, state in self._deps.states.items():
-            if state.current in (State.ENGAGING, State.PARKING, State.WAKING):
+            if state.current in (State.ENGAGING, State.DRAINING, State.PARKING, State.WAKING):
                 self._deps.enqueue(request)
             elif flipped or state.current is State.PROXY:
                 self._bounded_requeue.add(request)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
 # Nothing is probed while no connection is held; a pod that refused is then tried again after this time.
 _REFUSAL_LASTS = 1.0
 _PROBE_TARGET = PROBE_PATH.encode()
+# By then slices say that a pod is stopping, or it was not told to.
+_RETIREMENT = 10.0
 
 _log = structlog.get_logger(__name__)
 
@@ -105,6 +108,9 @@ class WakeableService:
         self._owned: dict[_Place, bool] = {}
         self._unread: set[_Place] = set()
         self._reading: dict[_Place, asyncio.Task[None]] = {}
+        # Pods that may have been told to stop, and the timer after which they are not suspected of it.
+        self._retired: set[PodName] = set()
+        self._retirement: asyncio.TimerHandle | None = None
         self.waker = WakeLoop(
             key,
             operator=deps.operator,
@@ -170,6 +176,18 @@ class WakeableService:
         self.read_pods()
         self._show_endpoints()
 
+    def retire_pods(self, *, retired: bool) -> None:
+        """Give nothing more to the pods that are there now, for a while: they may be told to stop; or end that."""
+        if self._retirement is not None:
+            self._retirement.cancel()
+        listed = self._endpoints.values() if retired else ()
+        self._retired = {one.pod for found in listed for one in found.values()}
+        self._retirement = None
+        if retired:
+            end = functools.partial(self.retire_pods, retired=False)
+            self._retirement = asyncio.get_running_loop().call_later(_RETIREMENT, end)
+        self._show_endpoints()
+
     def read_pods(self) -> None:
         """Find out whose addresses are listed, if connections may go there."""
         if self._closed or not (self.published or self.held):
@@ -200,11 +218,17 @@ class WakeableService:
 
     def _owned_endpoints(self, name: str) -> dict[UpstreamAddress, ListedEndpoint]:
         found = self._endpoints.get(name, {})
-        return {at: one for at, one in found.items() if self._owned.get((at.host, one.pod))}
+        return {
+            at: one
+            for at, one in found.items()
+            if self._owned.get((at.host, one.pod)) and one.pod not in self._retired
+        }
 
     async def aclose(self) -> None:
         """Refuse held connections and stop; connections that still come may pick known pods."""
         self._closed = True
+        if self._retirement is not None:
+            self._retirement.cancel()
         await finish(self._reading.values())
         for port in tuple(self._ports.values()):
             await port.aclose()
