@@ -15,6 +15,7 @@ from typing import TypeAlias
 from hack.realcluster.images import SERVERS, program_tag
 from kubeloop.objects.meta import JsonObject
 from tests.e2e.environment import Address
+from tests.e2e.prober.contract import answer_of
 from tests.e2e.scenarios.cycles import burst
 from tests.e2e.workload import PORT
 from tests.realcluster.databases import CONFINED, POD_CONFINED
@@ -26,6 +27,11 @@ WEB_PORT, API_PORT = 8000, 8080
 # For how long an app serves on after SIGTERM. Traefik hears of endpoints later than nodes do, on a busy
 # machine by seconds: with 3 s it still sent requests to pods that were gone.
 LINGER = 10
+NAVIGATION = (
+    "Accept: text/html,application/xhtml+xml,*/*;q=0.8",
+    "Sec-Fetch-Mode: navigate",
+    "Sec-Fetch-Dest: document",
+)
 Route: TypeAlias = Callable[[str, str, str, int], JsonObject]
 # Runs on a node; speaks WebSocket or gRPC through the ingress, and prints what came back.
 SPEAK = """
@@ -74,6 +80,58 @@ async def websocket_and_grpc_by_ingress(trial: NodeTrial) -> None:
 async def websocket_and_grpc_by_gateway(trial: NodeTrial) -> None:
     """A WebSocket and gRPC calls through Traefik's Gateway wake what sleeps."""
     await _conversations(trial, _route)
+
+
+async def waiting_page(trial: NodeTrial) -> None:
+    """A navigation under a prefix, which Traefik keeps or takes away, gets the waiting page, then the app."""
+    app = trial.new_app(start=8, linger=LINGER, cooldown=3600)
+    front = await trial.environment.address(NAMESPACE, "traefik")
+    workload, service, es = app.but(replicas=0).objects()
+    es["spec"]["wake"]["page"] = {"mode": "Auto", "after": "1s"}
+    await trial.environment.apply(workload, service, es)
+    routes = {"kept": _ingress, "stripped": _route}
+    for name, route in routes.items():
+        host = f"{name}.{trial.namespace}.example"
+        made = route(trial.namespace, host, app.name, PORT)
+        _under_prefix(made)
+        await trial.environment.apply(made)
+        await _known(trial, front, host)
+        await trial.asleep(app)
+
+        async def get(*fields: str, there: str = host) -> tuple[str, str]:
+            words = [
+                f"http://{front.host}:{front.port}/shop/cart",
+                "--include",
+                "--max-time",
+                "120",
+            ]
+            for field in (f"Host: {there}", *fields):
+                words += ["--header", field]
+            head, _, body = (await _curl(trial, *words)).partition("\r\n\r\n")
+            return head.lower(), body
+
+        head, page = await get(*NAVIGATION)
+        assert 'data-elasti="stage"' in page, (head, page)
+        for field in (
+            " 503 ",
+            "cache-control: no-store",
+            "retry-after:",
+            "x-robots-tag: noindex",
+            "vary:",
+        ):
+            assert field in head, (field, head)
+        head, lines = await get("X-Elasti-Wait: 1")
+        assert "cache-control: no-store" in head
+        stages = [json.loads(line)["stage"] for line in lines.splitlines()]
+        assert {"starting", "ready"} <= set(stages), stages
+        head, answer = await get(*NAVIGATION)
+        path = "cart" if name == "stripped" else "shop/cart"
+        assert answer == answer_of(path, b"").decode(), (head, answer)
+        assert "x-elasti-state" not in head
+        trial.notes.append(f"the waiting page under a prefix that is {name}: {', '.join(stages)}")
+        await trial.awake(app)
+        words = ["sleep", app.name, f"--namespace={trial.namespace}", "--wait"]
+        await asyncio.to_thread(trial.rig.elasti, *words)
 
 
 async def _cycles(trial: NodeTrial, route: Route) -> None:
@@ -127,12 +185,27 @@ async def _known(trial: NodeTrial, front: Address, host: str) -> None:
     url = f"http://{front.host}:{API_PORT}/api/http/routers"
 
     async def known() -> bool:
-        process = await trial.environment.testbed.spawn(
-            ["curl", "--silent", url], stdout=subprocess.PIPE
-        )
-        return host in (await process.communicate())[0].decode()
+        return host in await _curl(trial, url)
 
     await trial.environment.until(known, f"Traefik knows {host}")
+
+
+async def _curl(trial: NodeTrial, *words: str) -> str:
+    process = await trial.environment.testbed.spawn(
+        ["curl", "--silent", *words], stdout=subprocess.PIPE
+    )
+    return (await process.communicate())[0].decode()
+
+
+def _under_prefix(route: JsonObject) -> None:
+    """Let it answer under /shop, which an Ingress keeps and a Gateway takes away."""
+    (rule,) = route["spec"]["rules"]
+    if "http" in rule:
+        rule["http"]["paths"][0]["path"] = "/shop"
+        return
+    rewrite = {"path": {"type": "ReplacePrefixMatch", "replacePrefixMatch": "/"}}
+    rule["matches"] = [{"path": {"type": "PathPrefix", "value": "/shop"}}]
+    rule["filters"] = [{"type": "URLRewrite", "urlRewrite": rewrite}]
 
 
 def _ingress(namespace: str, host: str, service: str, port: int) -> JsonObject:

@@ -48,6 +48,7 @@ TOGETHER = (
     played("postgresql", databases.postgresql),
     played("ingress-conversations", ingress.websocket_and_grpc_by_ingress),
     played("gateway-conversations", ingress.websocket_and_grpc_by_gateway),
+    played("ingress-page", ingress.waiting_page),
     played("redis", databases.redis),
     played("stateful-set", workloads.stateful_set),
     played("last-moment", cycles.sleep_at_the_last_moment),
