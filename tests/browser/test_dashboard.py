@@ -286,9 +286,8 @@ async def test_a_thousand_are_painted_and_a_change_arrives_within_a_second(
             await rig.write("wiki", status)
             await cell.get_by_text(word).wait_for()
             spans.append(time.monotonic() - began)
-        # One second is promised; with twenty programs that want two cores it was 1.02.
         updated = min(spans)
-        assert updated < 2.0
+        assert updated < 1.0
 
         used, began = cpu_seconds(pid), time.monotonic()
         changes = 0
