@@ -166,7 +166,7 @@ async def kubernetes_asyncio(url: str, view: View) -> None:
 
 
 async def kopf(url: str, view: View) -> None:
-    """An operator with `@kopf.index` for the cache and `@kopf.on.event` for the changes."""
+    """`@kopf.on.event`; the program keeps the objects: `@kopf.index` is quadratic in the first list."""
     import kopf as framework
 
     registry = framework.OperatorRegistry()
@@ -178,15 +178,11 @@ async def kopf(url: str, view: View) -> None:
     def login(**_: Any) -> Any:
         return framework.ConnectionInfo(server=url)
 
-    @framework.index("pods", registry=registry)
-    def pods(namespace: str, name: str, body: Any, **_: Any) -> Any:
-        return {(namespace, name): body}
-
     @framework.on.event("pods", registry=registry)
     async def changed(event: Any, **_: Any) -> None:
         meta = event["object"]["metadata"]
         kind = event["type"] or "ADDED"  # None for what was listed
-        view.take(kind, meta["namespace"], meta["name"], meta["resourceVersion"], None)
+        view.take(kind, meta["namespace"], meta["name"], meta["resourceVersion"], event["object"])
 
     view.start()
     await framework.operator(
