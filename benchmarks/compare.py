@@ -124,6 +124,7 @@ def verdict(lines: list[dict[str, Any]], limit: float) -> str:
 
 def page(samples: dict[str, list[Sample]], faults: dict[tuple[str, str], str], load: float) -> str:
     """Return the page; in brackets, how many times the first row's figure."""
+    rounds = max(map(len, samples.values()))
     first = next(iter(samples))
     median = {
         peer: {
@@ -157,6 +158,7 @@ def page(samples: dict[str, list[Sample]], faults: dict[tuple[str, str], str], l
         versions=", ".join(f"{name} {importlib.metadata.version(name)}" for name in names),
         machine=f"{os.cpu_count()} cores, Python {platform.python_version()}",
         load=f"{load:.1f}",
+        rounds=f"medians of {rounds} rounds" if rounds > 1 else "one round",
         date=dt.datetime.now(dt.UTC).date().isoformat(),
         stall=f"{_STALL_LIMIT:.0f}",
         limit=f"{_LIMIT:.0f}",
@@ -173,7 +175,7 @@ _COLUMNS = (
 
 _PAGE = """# Numbers
 
-Made by `make numbers` on {date}: {machine}, load {load} from other work. {versions}.
+Made by `make numbers` on {date}: {rounds}, {machine}, load {load} from other work. {versions}.
 Rates and seconds depend on the machine and on what else it does; processor time and the ratios in
 brackets, all of one run, less so. Do it again before you decide.
 
