@@ -94,6 +94,12 @@ def with_present(status: ElastiServiceStatus, now: dt.datetime) -> UsageStatus |
     return usage
 
 
+def is_end_noted(status: ElastiServiceStatus) -> bool:
+    """Whether a wake-up is noted that ends what is being released; a later one must not hide it."""
+    since, wake = status.released_since, status.last_wake
+    return since is not None and wake is not None and unix_seconds(since) <= unix_seconds(wake.time)
+
+
 def _end(since: str, woken: str, now: str) -> str:
     """Return until when a period has lasted that a wake-up may have ended."""
     return woken if unix_seconds(since) <= unix_seconds(woken) <= unix_seconds(now) else now

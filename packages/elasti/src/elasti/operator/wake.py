@@ -18,6 +18,7 @@ import structlog
 from elasti.api.conditions import WakeCause
 from elasti.api.defaults import cooldown_of
 from elasti.api.names import ELASTISERVICES, FIELD_MANAGER
+from elasti.api.usage import is_end_noted
 from elasti.api.wire import IncomingReply, WakeOutcome
 from elasti.operator.handover.plan import wake_replicas
 from elasti.operator.pacing import DeferredWork
@@ -201,6 +202,9 @@ class TargetWaker:
         now = self._clock.now()
         if scaled:
             status = wake_note(now, client)
+            if is_end_noted(details.status):
+                # No replica leads, and another client scaled it to zero after the wake-up that is noted.
+                del status["lastWake"]
         elif now.timestamp() - details.last_scaled_up > min(_FRESH, cooldown_of(details.spec) / 2):
             status = {"lastScaledUpTime": format_time(now)}
         else:

@@ -18,6 +18,7 @@ after a start.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 import structlog
@@ -206,8 +207,10 @@ class OrphanSweeper:
         for service in self._caches.services.all():
             namespace, name = service.metadata.namespace, service.metadata.name
             if is_drained(service) and (namespace, name) not in named:
+                _log.info("selector is restored", namespace=namespace, name=name)
                 patch = drain_patch(drained=False)
-                await self._client.resource(SERVICES).patch(name, patch, namespace=namespace)
+                with contextlib.suppress(NotFound):
+                    await self._client.resource(SERVICES).patch(name, patch, namespace=namespace)
         for resource, meta in (*self.orphans(),):
             _log.info(
                 "orphan is deleted", resource=resource, namespace=meta.namespace, name=meta.name
