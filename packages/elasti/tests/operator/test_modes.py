@@ -168,7 +168,11 @@ def test_a_restart_finds_the_state_in_the_cluster():
 
 
 class HandOver(RuleBasedStateMachine):
-    """A target, its pods, its users and an operator that may restart at any step."""
+    """A target, its pods, its users and an operator that may restart at any step.
+
+    A slice is there at once and everywhere, and counts though no resolver is alive; the way to the
+    nodes is played by tests/e2e, the drain of pods in `test_handover_virtual`.
+    """
 
     @initialize()
     def begin(self) -> None:

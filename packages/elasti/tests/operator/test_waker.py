@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef
+from elasti.api.conditions import WakeCause
+from elasti.api.types import (
+    ElastiService,
+    ElastiServiceSpec,
+    ElastiServiceStatus,
+    LastWake,
+    ScaleTargetRef,
+)
 from elasti.api.wire import WakeOutcome
 from elasti.operator.autoscalers.base import Autoscalers
 from elasti.operator.metrics import OperatorMetrics
@@ -21,6 +28,7 @@ from elasti.operator.watch.directory import Directory
 from kubeloop.aio.clock import SystemClock
 from kubeloop.controller.reconcile import Request
 from kubeloop.objects.meta import ObjectMeta
+from kubeloop.objects.patches import MergePatch
 
 pytestmark = pytest.mark.virtual_time
 
@@ -30,6 +38,7 @@ class Server:
 
     def __init__(self) -> None:
         self.done: list[str] = []
+        self.notes: list[Any] = []
         self.seen: list[ScaleView | None] = []
         self.open = self.most_open = 0
         self.hangs: set[str] = set()
@@ -40,7 +49,8 @@ class Server:
     def subresource(self, _name: str) -> Server:
         return self
 
-    async def patch(self, name: str, _patch: object, **_options: Any) -> None:
+    async def patch(self, name: str, patch: MergePatch, **_options: Any) -> None:
+        self.notes.append(patch.content["status"])
         await self._request(f"note {name}")
 
     async def scale_up(
@@ -67,23 +77,25 @@ class Events:
         return None
 
 
-def directory_of(count: int, namespaces: tuple[str, ...]) -> Directory:
+def directory_of(count: int, namespaces: tuple[str, ...], status: ElastiServiceStatus) -> Directory:
     directory = Directory()
     for number, namespace in itertools.product(range(count), namespaces):
         ref = ScaleTargetRef("apps/v1", "Deployment", f"web-{number}")
         meta = ObjectMeta(name=f"es-{number}", namespace=namespace, uid=f"u{number}-{namespace}")
         spec = ElastiServiceSpec(scale_target_ref=ref, service=f"svc-{number}")
-        directory.put(ElastiService(metadata=meta, spec=spec))
+        directory.put(ElastiService(metadata=meta, spec=spec, status=status))
     return directory
 
 
-def waker_on(server: Server, count: int, *namespaces: str) -> TargetWaker:
+def waker_on(
+    server: Server, count: int, *namespaces: str, status: ElastiServiceStatus | None = None
+) -> TargetWaker:
     async def known(_target: ScaleTarget) -> ScaleView:
         return ScaleView("u", 0, "1")
 
     return TargetWaker(
         client=server,  # type: ignore[arg-type]  # all that is used of it
-        directory=directory_of(count, namespaces or ("shop",)),
+        directory=directory_of(count, namespaces or ("shop",), status or ElastiServiceStatus()),
         scales=server,  # type: ignore[arg-type]
         autoscalers=Autoscalers(server, ()),  # type: ignore[arg-type]
         metrics=OperatorMetrics(),
@@ -128,6 +140,25 @@ async def test_what_the_cache_has_is_handed_on():
     async with waker_on(server, 1) as waker:
         await waker.wake("shop", "svc-0")
     assert server.seen == [ScaleView("u", 0, "1")]
+
+
+@pytest.mark.parametrize(
+    ("noted", "written"),
+    [("2026-01-01T00:00:00Z", True), ("2026-01-03T00:00:00Z", False)],
+    ids=["of another sleep", "of this one"],
+)
+async def test_a_noted_wake_up_stays_until_its_sleep_is_counted(noted: str, *, written: bool):
+    """Without a leader, and scaled to zero by another client after the wake-up that is noted."""
+    server = Server()
+    status = ElastiServiceStatus(
+        released_since="2026-01-02T00:00:00Z", last_wake=LastWake(noted, WakeCause.REQUEST)
+    )
+    async with waker_on(server, 1, status=status) as waker:
+        await waker.wake("shop", "svc-0", "10.0.0.7")
+        await asyncio.sleep(10)
+    (note,) = server.notes
+    assert "lastScaledUpTime" in note
+    assert ("lastWake" in note) is written
 
 
 async def test_a_stream_of_wake_ups_does_not_keep_the_rest_back_for_ever():

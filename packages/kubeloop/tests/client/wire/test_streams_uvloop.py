@@ -8,6 +8,7 @@ import ssl
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
+import uvloop
 from tests.certs import make_authority, server_context
 from tests.testing.scripted_answers import event_line, raw, reply, silence
 from tests.testing.scripted_server import ScriptedServer
@@ -19,8 +20,6 @@ from kubeloop.objects.codec import codec_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
-
-uvloop = pytest.importorskip("uvloop")
 
 T = TypeVar("T")
 PODS = "/api/v1/pods"
