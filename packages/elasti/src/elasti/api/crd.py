@@ -7,6 +7,7 @@ fields, times.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 import msgspec
 from msgspec import inspect
@@ -109,30 +110,32 @@ def _complete_status(schema: Schema) -> None:
 
 
 def missing_fields(definition: JsonObject) -> list[str]:
-    """Return our `spec` and `status` fields that a definition does not have."""
-    there, ours = _properties(definition), _properties(custom_resource_definition())
-    return [
-        f"{part}.{field}"
-        for part in ("spec", "status")
-        for field in sorted(ours[part] - there[part])
-    ]
+    """Return our fields that a definition does not have, and a server therefore drops."""
+    there, ours = _schema(definition), _schema(custom_resource_definition())
+    return [field for field in _missing(ours, there) if field.startswith(("spec", "status"))]
 
 
 def schema_hash(definition: JsonObject) -> str:
     """Return a short hash of the served schema."""
-    schema = _version(definition).get("schema") or {}
-    encoded = msgspec.json.encode(schema, order="deterministic")
+    encoded = msgspec.json.encode(_schema(definition), order="deterministic")
     return hashlib.sha256(encoded).hexdigest()[:12]
 
 
-def _version(definition: JsonObject) -> JsonObject:
+def _schema(definition: JsonObject) -> Schema:
     versions = definition.get("spec", {}).get("versions") or ()
-    return next((item for item in versions if item.get("name") == VERSION), {})
+    served: Schema = next((item for item in versions if item.get("name") == VERSION), {})
+    schema: Schema = (served.get("schema") or {}).get("openAPIV3Schema") or {}
+    return schema
 
 
-def _properties(definition: JsonObject) -> dict[str, set[str]]:
-    schema = _version(definition).get("schema", {}).get("openAPIV3Schema", {})
-    parts = schema.get("properties", {})
-    return {
-        part: set((parts.get(part) or {}).get("properties") or ()) for part in ("spec", "status")
-    }
+def _missing(ours: Schema, there: Schema, path: str = "") -> Iterator[str]:
+    if there.get("x-kubernetes-preserve-unknown-fields"):
+        return
+    known = there.get("properties") or {}
+    for name, part in sorted(ours.get("properties", {}).items()):
+        if name in known:
+            yield from _missing(part, known[name], f"{path}{name}.")
+        else:
+            yield path + name
+    if "items" in ours:
+        yield from _missing(ours["items"], there.get("items") or {}, f"{path[:-1]}[].")

@@ -257,7 +257,7 @@ class Leader:
             ),
             pod_labels=PodLabels(),
             resolver_client=resolver_client,
-            definition=DefinitionCheck(deps.client, deps.directory),
+            definition=DefinitionCheck(deps.client),
             decisions=Decisions(
                 directory=deps.directory,
                 states=states,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from elasti.api.conditions import Reason
-from elasti.api.crd import missing_fields, schema_hash
+from elasti.api.crd import missing_fields
 from elasti.api.names import GROUP, PLURAL
 from elasti.operator.report.conditions import Finding, service_findings
 from kubeloop.aio.wait import until
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from elasti.api.types import ElastiService
     from elasti.api.validation import SpecProblem
     from elasti.operator.handover.observe import ClusterSnapshot
-    from elasti.operator.watch.directory import Directory
     from kubeloop.client.client import Client
     from kubeloop.controller.reconcile import Request
 
@@ -147,9 +146,8 @@ def _threshold_findings(es: ElastiService) -> Iterator[Finding]:
 class DefinitionCheck:
     """Checks the served definition; `finding` is what is wrong with it."""
 
-    def __init__(self, client: Client, directory: Directory) -> None:
+    def __init__(self, client: Client) -> None:
         self._definitions = client.resource(_DEFINITIONS)
-        self._directory = directory
         self.finding: Finding | None = None
 
     async def run(self) -> None:
@@ -164,7 +162,6 @@ class DefinitionCheck:
         except KubeError as error:
             _log.info("the CustomResourceDefinition cannot be read", error=str(error))
             return
-        self._directory.schema_hash = schema_hash(found)
         missing = missing_fields(found)
         self.finding = _outdated(missing) if missing else None
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CRDDetails:
-    """One ElastiService as the directory knows it; `schema_hash` is of the CRD that serves it.
+    """One ElastiService as the directory knows it.
 
     What every decision asks for is found out once for each version: what is wrong with the spec, and
     times as seconds since 1970.
@@ -42,7 +42,6 @@ class CRDDetails:
     created: str
     spec: ElastiServiceSpec
     status: ElastiServiceStatus
-    schema_hash: str = ""
     problems: tuple[SpecProblem, ...] = ()
     created_at: float = -math.inf
     last_scaled_up: float = -math.inf
@@ -79,7 +78,6 @@ class Directory:
         self._targets: dict[Request, ScaleTarget] = {}
         self._by_service: dict[tuple[str, str], set[Request]] = {}
         self._by_target: dict[ScaleTarget, set[Request]] = {}
-        self.schema_hash = ""
 
     def __len__(self) -> int:
         return len(self._by_request)
@@ -110,7 +108,6 @@ class Directory:
             present.spec is obj.spec
             and present.status is obj.status
             and present.uid == obj.metadata.uid
-            and present.schema_hash == self.schema_hash
         )
 
     def _details(self, obj: ElastiService, present: CRDDetails | None) -> CRDDetails:
@@ -123,7 +120,6 @@ class Directory:
             created,
             obj.spec,
             obj.status,
-            self.schema_hash,
             found,
             unix_seconds(created),
             unix_seconds(obj.status.last_scaled_up_time),
