@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from elasti.api.parsing import SettingsError
-from elasti.resolver.settings import ResolverSettings, without_effect
+from elasti.resolver.settings import ResolverSettings
 
 
 def test_defaults_are_the_charts():
@@ -57,9 +57,3 @@ def test_everything_wrong_is_said_at_once():
         )
     for part in ("QUEUE_SIZE: '0'", "ELASTI_RESOLVER_PORT: 'x'", "REQ_TIMEOUT: 'soon'"):
         assert part in str(error.value)
-
-
-def test_what_only_kubeelasti_needs_is_named():
-    assert without_effect({"QUEUE_RETRY_DURATION": "3", "ENABLE_H2C": ""}) == [
-        "QUEUE_RETRY_DURATION"
-    ]

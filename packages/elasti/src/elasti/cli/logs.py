@@ -18,7 +18,7 @@ import structlog
 from elasti.api.parsing import misspelt_variables
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, MutableMapping
+    from collections.abc import Collection, Mapping, MutableMapping
 
     from structlog.typing import Processor
 
@@ -114,9 +114,12 @@ def _renderer(*, pretty: bool, colors: bool) -> Processor:
     )
 
 
-def warn_misspelt(known: Collection[str], environ: Iterable[str]) -> None:
-    """Log the variables that are nearly one that the program reads, and mean nothing as they are."""
-    for name, nearest in misspelt_variables(known, environ).items():
-        structlog.get_logger(__name__).warning(
-            "unknown variable; is it misspelt?", name=name, nearest=nearest
-        )
+def warn_of_variables(
+    known: Collection[str], ignored: Collection[str], environ: Mapping[str, str]
+) -> None:
+    """Log the variables that have no effect: those of KubeElasti alone, and those nearly known."""
+    log = structlog.get_logger(__name__)
+    if names := sorted(name for name in ignored if environ.get(name)):
+        log.warning("variables of KubeElasti are set that have no effect here", names=names)
+    for name, nearest in misspelt_variables({*known, *ignored}, environ).items():
+        log.warning("unknown variable; is it misspelt?", name=name, nearest=nearest)

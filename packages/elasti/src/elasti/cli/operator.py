@@ -149,7 +149,7 @@ def _run(*, context: str | None, log_level: str, pretty: bool | None, **override
     from elasti.api.parsing import SettingsError
     from elasti.cli import logs
     from elasti.cli.running import failure_from
-    from elasti.operator.settings import VARIABLES, OperatorSettings
+    from elasti.operator.settings import KUBEELASTI_ONLY, VARIABLES, OperatorSettings
     from elasti.triggers.registry import trigger_types
     from kubeloop.client import KubeError
 
@@ -159,7 +159,7 @@ def _run(*, context: str | None, log_level: str, pretty: bool | None, **override
         raise click.ClickException(str(error)) from error
     logs.configure(level=log_level, pretty=pretty)
     triggers = (name for trigger in trigger_types().values() for name in trigger.variables)
-    logs.warn_misspelt({*VARIABLES, *triggers}, os.environ)
+    logs.warn_of_variables({*VARIABLES, *triggers}, KUBEELASTI_ONLY, os.environ)
     try:
         asyncio.run(_operate(settings, context))
     except (KubeError, OSError) as error:

@@ -85,13 +85,12 @@ def command(*, no_authentication: bool, **options: Any) -> None:
 def _run(*, log_level: str, pretty: bool | None, worker_socket: str, **overrides: Any) -> None:
     """Run until SIGTERM or SIGINT; a second signal ends it at once."""
     load_structlog()
-    import structlog
 
     from elasti.api.parsing import SettingsError
     from elasti.cli import logs
     from elasti.cli.running import failure_from
     from elasti.resolver.app import serve
-    from elasti.resolver.settings import VARIABLES, ResolverSettings, without_effect
+    from elasti.resolver.settings import KUBEELASTI_ONLY, VARIABLES, ResolverSettings
     from kubeloop.client.errors import KubeError
     from kubeloop.informer.sync import NotSynced
 
@@ -101,10 +100,7 @@ def _run(*, log_level: str, pretty: bool | None, worker_socket: str, **overrides
     except SettingsError as error:
         raise click.UsageError(str(error)) from error
     if not worker_socket:
-        logs.warn_misspelt(VARIABLES, os.environ)
-    if (names := without_effect(os.environ)) and not worker_socket:
-        log = structlog.get_logger(__name__)
-        log.info("some variables are set that mean nothing here", names=names)
+        logs.warn_of_variables(VARIABLES, KUBEELASTI_ONLY, os.environ)
     try:
         if worker_socket or settings.workers == 1:
             _run_loop(functools.partial(serve, settings, admin_socket=worker_socket))

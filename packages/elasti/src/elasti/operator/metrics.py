@@ -155,9 +155,9 @@ class OperatorMetrics:
             self._updates.add(request, str(request), mode, _SUCCESS)
         self._mode.put(request, str(request), value=float(mode == "proxy"))
 
-    def follows(self, request: Request, action: str, error: BaseException | None = None) -> None:
+    def follows(self, request: Request, action: str) -> None:
         """An ElastiService's target is followed from now on (`add`), or no more (`stop`)."""
-        self._follows.add(request, str(request), action, _class(error))
+        self._follows.add(request, str(request), action, _SUCCESS)
 
     def handled(self, request: Request, key: str) -> None:
         """A change came of an object that concerns an ElastiService; `key` is what it is to it."""

@@ -80,11 +80,6 @@ class ResolverSettings(AuthnSettings):
         return self.allowed_callers or (f"system:serviceaccount:{self.operator_namespace}:*",)
 
 
-def without_effect(environ: Mapping[str, str]) -> list[str]:
-    """Return the variables that are set and that only KubeElasti needs."""
-    return sorted(name for name in _KUBEELASTI_ONLY if environ.get(name))
-
-
 def _whole_seconds(text: str) -> int:
     return max(int(parse_seconds(text)), 1)
 
@@ -122,7 +117,7 @@ VARIABLES: Variables = {
     "POD_IP": ("pod_address", str),
     **AUTHN_VARIABLES,
 }
-_KUBEELASTI_ONLY = (
+KUBEELASTI_ONLY = (
     "MAX_IDLE_PROXY_CONNS", "TRAFFIC_RE_ENABLE_DURATION", "OPERATOR_RETRY_DURATION",
     "QUEUE_RETRY_DURATION", "MAX_QUEUE_CONCURRENCY", "INITIAL_CAPACITY", "ENABLE_H2C",
     "TRAFFIC_DISABLE_GRACE_DURATION", "CRD_CACHE_POLL_INTERVAL_MINUTES", "SENTRY_DSN",
