@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+RUNS := $(VENV)/.runs
 SITE := build/venv-docs/.ready
 CODE := packages tests examples benchmarks hack conftest.py
 PACKAGES := $(foreach name,kubeloop devkube elasti,--editable packages/$(name))
@@ -35,13 +36,18 @@ PYTHONS ?= python3.12 python3.13 python3.14
 help: ## List the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sort | sed 's/:.*## /\t/' | expand -t 18
 
-$(READY): packages/kubeloop/pyproject.toml packages/devkube/pyproject.toml packages/elasti/pyproject.toml requirements-dev.lock
+# What the programs need to run is enough for the demo, and is there in a third of the time.
+$(RUNS): packages/kubeloop/pyproject.toml packages/devkube/pyproject.toml packages/elasti/pyproject.toml requirements-demo.lock
 	$(PYTHON) -m venv --clear $(VENV)
-	$(BIN)/pip install --quiet --require-hashes --requirement requirements-dev.lock
+	$(BIN)/pip install --quiet --require-hashes --requirement requirements-demo.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation $(PACKAGES)
 	@touch $@
 
-demo: $(READY) ## Show the whole loop on a dev cluster: asleep, woken by requests, awake, asleep again
+$(READY): $(RUNS) requirements-dev.lock
+	$(BIN)/pip install --quiet --require-hashes --requirement requirements-dev.lock
+	@touch $@
+
+demo: $(RUNS) ## Show the whole loop on a dev cluster: asleep, woken by requests, awake, asleep again
 	$(BIN)/elasti demo
 
 test: $(READY) ## Run the tests of the three packages, the docs and the examples
@@ -160,7 +166,7 @@ numbers: $(READY) ## Compare kubeloop with other libraries on the same streams, 
 UPGRADE ?= --upgrade
 COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-header --no-emit-index-url \
 	--no-emit-find-links --find-links build/wheels --no-emit-package kubeloop --no-emit-package devkube
-lock: $(READY) ## Pin all dependencies again, by hashes: of development, the image, its build, the site, the browser
+lock: $(READY) ## Pin all dependencies again, by hashes: of development, the demo, the image, its build, the site, the browser
 	$(BIN)/pip install --quiet uv
 	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir build/wheels packages/kubeloop packages/devkube
 	$(COMPILE) --group dev $(UPGRADE) --output-file requirements-dev.lock \
@@ -168,6 +174,8 @@ lock: $(READY) ## Pin all dependencies again, by hashes: of development, the ima
 	$(COMPILE) --constraint requirements-dev.lock --output-file requirements.lock \
 		packages/kubeloop/pyproject.toml packages/elasti/pyproject.toml
 	echo hatchling | $(COMPILE) --constraint requirements-dev.lock --output-file requirements-build.lock -
+	printf 'editables\nhatchling\n' | $(COMPILE) --constraint requirements-dev.lock --output-file requirements-demo.lock \
+		packages/kubeloop/pyproject.toml packages/devkube/pyproject.toml packages/elasti/pyproject.toml -
 	$(COMPILE) --group docs $(UPGRADE) --output-file requirements-docs.lock
 	$(COMPILE) --output-file tests/browser/requirements.lock tests/browser/requirements.txt
 
