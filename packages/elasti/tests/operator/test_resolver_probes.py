@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import select
 import socket
+import struct
 from typing import Any, Self
 
 import msgspec
@@ -118,7 +120,35 @@ async def test_a_resolver_whose_loop_is_busy_is_reachable_and_a_closed_one_is_no
         listener.listen(8)
         client = HttpResolverClient(admin_port=listener.getsockname()[1])
         assert await client.reachable("127.0.0.1")
-    assert not await client.reachable("127.0.0.1")
+    async with asyncio.timeout(5):
+        while await client.reachable("127.0.0.1"):
+            await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize(("linger", "refusals"), [(None, 0), (struct.pack("ii", 1, 0), 1)])
+async def test_a_resolver_is_connected_to_again_only_when_the_kept_connection_has_ended(
+    linger: bytes | None, refusals: int
+):
+    """Closed by the resolver, it is made anew; broken by the network, the resolver was not there."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(8)
+        listener.setblocking(False)
+        async with HttpResolverClient(admin_port=listener.getsockname()[1]) as client:
+            assert await client.reachable("127.0.0.1")
+            accepted, _ = listener.accept()
+            assert await client.reachable("127.0.0.1")
+            with pytest.raises(BlockingIOError):
+                listener.accept()
+            if linger is not None:
+                accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+            accepted.close()
+            answers: list[bool] = []
+            async with asyncio.timeout(5):
+                while not select.select([listener], [], [], 0)[0]:
+                    answers.append(await client.reachable("127.0.0.1"))
+                    await asyncio.sleep(0)
+            assert (answers.count(False), answers[-1]) == (refusals, True)
 
 
 async def _takeover(lost_at: float, late: float) -> float:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -30,6 +31,13 @@ _TIMEOUT = 1.0
 _ANSWER_LIMIT = 65536
 # Long enough for one packet to be lost and sent again.
 _CONNECT_TIMEOUT = 1.2
+# A peer whose node is gone is noticed by the kernel in two seconds.
+_KEEPALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 1),
+)
 _NO_ANSWER = (aiohttp.ClientError, OSError, msgspec.MsgspecError, UnicodeDecodeError)
 
 
@@ -66,6 +74,7 @@ class HttpResolverClient:
         self._token_file = token_file
         self._timeout = timeout
         self._session: aiohttp.ClientSession | None = None
+        self._kept: dict[str, _KeptConnection] = {}
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
@@ -74,6 +83,8 @@ class HttpResolverClient:
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
+        for kept in self._kept.values():
+            kept.transport.abort()
         assert self._session is not None
         await self._session.close()
 
@@ -106,19 +117,46 @@ class HttpResolverClient:
             return None
 
     async def reachable(self, address: str) -> bool:
-        """Whether a connection to the admin port is accepted: by the kernel, however busy the resolver is."""
+        """Whether the admin port accepts: the kernel does, however busy the resolver is.
+
+        The connection is kept, so that the next question costs nothing; one that the network broke is a no.
+        """
+        if kept := self._kept.get(address):
+            if kept.holds:
+                return True
+            del self._kept[address]
+            if kept.error:
+                return False
+        loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_CONNECT_TIMEOUT):
-                _, writer = await asyncio.open_connection(address, self._admin_port)
+                _, kept = await loop.create_connection(_KeptConnection, address, self._admin_port)
         except (OSError, TimeoutError):
             return False
-        writer.transport.abort()
+        self._kept[address] = kept
         return True
 
     def _headers(self) -> dict[str, str]:
         if not self._token_file:
             return {}
         return {"Authorization": f"Bearer {Path(self._token_file).read_text().strip()}"}
+
+
+class _KeptConnection(asyncio.Protocol):
+    """A connection over which nothing is said; resolvers close it now and then."""
+
+    transport: asyncio.Transport
+    holds = True
+    error: Exception | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        for level, option, value in _KEEPALIVE:
+            transport.get_extra_info("socket").setsockopt(level, option, value)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.holds, self.error = False, exc
 
 
 async def _ask(address: str, port: int, request: bytes) -> bytes:

@@ -1,10 +1,11 @@
 """The resolvers that are there: the endpoints of the resolver's own Service, from a watch and by probes.
 
 For most of a minute after a node was lost Kubernetes calls its pods ready, and a slice that lists them loses
-every connection that is sent there. So every operator replica connects to each resolver twice a second. One
-that did not accept twice in a row counts as not ready until it has accepted twice. The kernel accepts, so a
-resolver that is busy is not taken for lost; whether it answers in time is the kubelet's readiness probe to
-say. Where none accepts, the network between is as likely to be at fault: then all count.
+every connection that is sent there. So every operator replica has a connection to each resolver, looks at it
+twice a second, and connects again where it is gone. One that was not there twice in a row counts as not ready
+until it was there twice. The kernel accepts, so a resolver that is busy is not taken for lost; whether it
+answers in time is the kubelet's readiness probe to say. Where none accepts, the network between is as likely
+to be at fault: then all count.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 
     from elasti.operator.watch.informer_manager import InformerManager
 
-# Lost just after a round: this, a probe's time, this again and a probe's time are under four seconds.
-PROBE_PERIOD = 0.5
+# Lost just after a round: two seconds of the kernel's, this, the second look, a connect's 1.2 s are under four.
+_PERIOD = 0.5
+_SECOND_LOOK = 0.1
 _ROUNDS = 2
 
 _log = structlog.get_logger(__name__)
@@ -118,7 +120,7 @@ class Resolvers:
 
 
 class ResolverProbes:
-    """Connects to every resolver again and again; runs on every replica."""
+    """Looks for every resolver again and again; runs on every replica."""
 
     def __init__(self, resolvers: Resolvers, connect: Callable[[str], Awaitable[bool]]) -> None:
         self._resolvers = resolvers
@@ -129,13 +131,17 @@ class ResolverProbes:
 
     async def run(self) -> None:
         """Probe until cancelled."""
-        await until(self.probe, PROBE_PERIOD)
+        await until(self.probe, _PERIOD)
 
     async def probe(self) -> None:
-        """Connect to each resolver once."""
-        addresses = self._resolvers.addresses()
-        answers = await asyncio.gather(*map(self._connect, addresses))
-        self._resolvers.set_unreachable(self.judge(dict(zip(addresses, answers, strict=True))))
+        """Look for each resolver, and soon again where one is otherwise than it counts."""
+        while True:
+            addresses = self._resolvers.addresses()
+            answers = await asyncio.gather(*map(self._connect, addresses))
+            self._resolvers.set_unreachable(self.judge(dict(zip(addresses, answers, strict=True))))
+            if not self._contrary:
+                return
+            await asyncio.sleep(_SECOND_LOOK)
 
     def judge(self, accepted: Mapping[str, bool]) -> frozenset[str]:
         """Return which resolvers count as unreachable after another round."""
