@@ -9,6 +9,9 @@ from collections.abc import AsyncIterator
 from tests.e2e.trial import Trial
 
 _DROP_EVERY = 2.0
+# All of it is held until the control plane's own programs are back, a minute and more; the rig's own proxy has
+# two descriptors for each.
+_AWAY_RATE = 50.0
 LATE = 3.0
 """How late, in seconds, the service proxy hears of endpoints."""
 
@@ -18,7 +21,7 @@ async def api_away(trial: Trial) -> None:
     app = await trial.sleeping_app()
     probe = await trial.load(app, rate=0)
     async with trial.environment.testbed.api_away():
-        await probe.rate(trial.length.rate)
+        await probe.rate(_AWAY_RATE)
         await trial.flow(trial.length.outage)
     await trial.environment.testbed.settled()
     await trial.awake(app)
