@@ -109,12 +109,15 @@ def environment() -> dict[str, str]:
     }
 
 
-def python_with(package: str) -> str | None:
-    """Return an interpreter that has a reference package: this one, or build/bench-venv's."""
+def python_with(package: str) -> str:
+    """Return an interpreter that has a reference package: this one, or build/bench-venv's.
+
+    Raises RunFailed where none has: a goal without its reference is not measured.
+    """
     for python in (sys.executable, str(_OTHER_PYTHON)):
         if Path(python).exists() and _has(python, package):
             return python
-    return None
+    raise RunFailed(f"{package}, to compare with, is not installed; make bench installs it")
 
 
 def _has(python: str, package: str) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-import shutil
 import socket
 import statistics
 import subprocess
@@ -44,14 +43,12 @@ def run(settings: Settings) -> list[Figure]:
             for name in proxies
             if name in CLOSING
         }
-        figures = _latency(pod, proxies, settings)
-        if shutil.which("wrk") is None:
-            print("rates are left out: wrk is not installed", file=sys.stderr)
-        else:
-            figures += _rates(proxies, settings)
-            figures += _rates(closing, settings, ends="one request a connection")
-        figures += _streams(proxies, settings)
-    return figures
+        return [
+            *_latency(pod, proxies, settings),
+            *_rates(proxies, settings),
+            *_rates(closing, settings, ends="one request a connection"),
+            *_streams(proxies, settings),
+        ]
 
 
 # rates

@@ -52,7 +52,7 @@ def run(settings: Settings) -> list[Figure]:
     ]
 
 
-def _figures(name: str, samples: list[Sample], reference: Sample | None) -> list[Figure]:
+def _figures(name: str, samples: list[Sample], reference: Sample) -> list[Figure]:
     # A store of dictionaries is shown, not promised: see docs/performance.md.
     promised = not name.startswith("dict")
     rows: tuple[tuple[str, str, str, float, Goal | None], ...] = (
@@ -66,7 +66,7 @@ def _figures(name: str, samples: list[Sample], reference: Sample | None) -> list
             name=f"list of pods: {name}, {title}",
             samples=[value * scale for value in values(samples, key)],
             unit=unit,
-            reference=reference[key] * scale if reference else None,
+            reference=reference[key] * scale,
             goal=goal,
             note=f"{statistics.median(values(samples, 'list_cpu')):.2f} s CPU"
             if key == "list_wall"
@@ -76,12 +76,9 @@ def _figures(name: str, samples: list[Sample], reference: Sample | None) -> list
     ]
 
 
-def _official(settings: Settings, server: dict[str, Any]) -> Sample | None:
+def _official(settings: Settings, server: dict[str, Any]) -> Sample:
     """Run the official client once; it takes its time."""
     python = python_with("kubernetes")
-    if python is None:
-        print("list: the official client is not installed; make bench installs it")
-        return None
     listed = ("--listed", str(server["listed"]))
     # Its watch is so slow that the changes after the list are left out.
     return run_measured(

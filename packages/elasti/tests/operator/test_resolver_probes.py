@@ -120,9 +120,8 @@ async def test_a_resolver_whose_loop_is_busy_is_reachable_and_a_closed_one_is_no
         listener.listen(8)
         client = HttpResolverClient(admin_port=listener.getsockname()[1])
         assert await client.reachable("127.0.0.1")
-    async with asyncio.timeout(5):
-        while await client.reachable("127.0.0.1"):
-            await asyncio.sleep(0)
+        client = HttpResolverClient(admin_port=listener.getsockname()[1])
+    assert not await client.reachable("127.0.0.1")
 
 
 @pytest.mark.parametrize(("linger", "refusals"), [(None, 0), (struct.pack("ii", 1, 0), 1)])
