@@ -154,6 +154,7 @@ bench: $(READY) ## Run the benchmarks: a table, and build/bench.json
 	$(BIN)/python -m benchmarks
 
 bench-quick: $(READY) ## Compare a few ratios with benchmarks/baseline.json, two minutes; fails where one is worse by a quarter
+	$(BIN)/pip install --quiet "$$(grep ^kubernetes== benchmarks/requirements.txt)"
 	$(BIN)/python -m benchmarks.ratios
 
 numbers: $(READY) ## Compare kubeloop with other libraries on the same streams, ten minutes; writes docs/kubeloop/numbers.md

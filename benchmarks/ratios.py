@@ -21,7 +21,7 @@ from benchmarks.processes import ROOT, Cores, RunFailed
 from benchmarks.resolver_hotpath import wrk
 from benchmarks.resolver_servers import CLOSING, PROXIES, available, backend
 from benchmarks.rounds import Sample, alternate, values
-from benchmarks.suites import Settings
+from benchmarks.suites import Settings, watch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -51,7 +51,11 @@ def ratios(settings: Settings) -> Iterator[tuple[str, list[float]]]:
             }
             samples = _requests(proxies, settings)
             for reference in names[:-1]:
-                yield f"CPU a request to {reference}'s, {mode}", _by(samples, reference)
+                yield f"CPU a request to {reference}'s, {mode}", _by(samples, "ours", reference)
+    samples = watch.beside_official(settings, rounds=_ROUNDS)
+    for variant in ("slim", "lazy-dict"):
+        name = f"CPU a watch event to the official client's, {watch.NAMES[variant]}"
+        yield name, _by(samples, variant, "official")
 
 
 def _requests(proxies: Mapping[str, Server], settings: Settings) -> dict[str, list[Sample]]:
@@ -63,9 +67,9 @@ def _requests(proxies: Mapping[str, Server], settings: Settings) -> dict[str, li
     return alternate(variants, rounds=_ROUNDS)
 
 
-def _by(samples: Mapping[str, list[Sample]], reference: str) -> list[float]:
+def _by(samples: Mapping[str, list[Sample]], ours: str, reference: str) -> list[float]:
     """Return the ratio of each round: what is next to each other in time is compared."""
-    pairs = zip(values(samples["ours"], "cpu"), values(samples[reference], "cpu"), strict=True)
+    pairs = zip(values(samples[ours], "cpu"), values(samples[reference], "cpu"), strict=True)
     return [ours / theirs for ours, theirs in pairs]
 
 
@@ -78,7 +82,7 @@ def main() -> int:
     baseline = msgspec.json.decode(_BASELINE.read_bytes(), type=dict[str, float])
     found: dict[str, float] = {}
     worse = False
-    print(f"{'ratio':55} {'now':>7} {'rounds':>15} {'baseline':>9}")
+    print(f"{'ratio':70} {'now':>7} {'rounds':>15} {'baseline':>9}")
     for name, rounds in ratios(settings):
         found[name] = now = float(f"{statistics.median(rounds):.3g}")
         before = baseline.get(name)
@@ -86,7 +90,7 @@ def main() -> int:
         worse = worse or is_worse
         spread = f"{min(rounds):.3g}-{max(rounds):.3g}"
         verdict = "WORSE" if is_worse else "ok"
-        print(f"{name:55} {now:7.3g} {spread:>15} {before or 0:9.3g} {verdict}", flush=True)
+        print(f"{name:70} {now:7.3g} {spread:>15} {before or 0:9.3g} {verdict}", flush=True)
     if is_written:
         _BASELINE.write_bytes(msgspec.json.format(msgspec.json.encode(found)) + b"\n")
     return 0 if is_written else int(worse)

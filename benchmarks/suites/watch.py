@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from benchmarks.suites import Settings
 
-_NAMES = {
+NAMES = {
     "slim": "slim Structs",
     "lazy-dict": "a dictionary to the handler",
     "lazy": "lazy objects",
@@ -38,24 +38,25 @@ def run(settings: Settings) -> list[Figure]:
 def _figures(samples: dict[str, list[Sample]], *, tls: bool) -> list[Figure]:
     return [
         Figure(
-            name=f"watch: {_NAMES[name]}, {'TLS' if tls else 'plain'}",
+            name=f"watch: {NAMES[name]}, {'TLS' if tls else 'plain'}",
             samples=values(samples[name], "rate"),
             unit="events/s",
             goal=_GOALS.get((name, tls)),
             note=f"{statistics.median(values(samples[name], 'us')):.1f} us CPU an event",
         )
-        for name in _NAMES
+        for name in NAMES
     ]
 
 
 def _rates(settings: Settings, *, events: int, tls: bool) -> dict[str, list[Sample]]:
     arguments = ["--events", str(events), *(["--tls"] if tls else [])]
     with serving("benchmarks.producer", *arguments, core=settings.cores.serving) as server:
-        variants = {name: _kubeloop(settings, server, name) for name in _NAMES}
+        variants = {name: _kubeloop(settings, server, name) for name in NAMES}
         return alternate(variants, rounds=settings.rounds)
 
 
-def _versus_official(settings: Settings) -> list[Figure]:
+def beside_official(settings: Settings, *, rounds: int) -> dict[str, list[Sample]]:
+    """Run kubeloop's ways and the official client's informer on one stream, in turn."""
     python = python_with("kubernetes")
     events = 2_000 if settings.quick else 5_000
     with serving(
@@ -71,10 +72,14 @@ def _versus_official(settings: Settings) -> list[Figure]:
             core=settings.cores.measured,
             python=python,
         )
-        samples = alternate(variants, rounds=settings.rounds)
+        return alternate(variants, rounds=rounds)
+
+
+def _versus_official(settings: Settings) -> list[Figure]:
+    samples = beside_official(settings, rounds=settings.rounds)
     return [
         Figure(
-            name=f"watch: {_NAMES[name]}, {title}, beside the official client",
+            name=f"watch: {NAMES[name]}, {title}, beside the official client",
             samples=values(samples[name], key),
             unit=unit,
             reference=statistics.median(values(samples["official"], key)),
