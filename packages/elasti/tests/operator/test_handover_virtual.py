@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import itertools
 from collections.abc import AsyncIterator
 from typing import Any, ClassVar
@@ -29,7 +30,9 @@ from elasti.api.names import (
 )
 from elasti.api.wire import ActivityReport, WakeOutcome
 from elasti.operator.autoscalers.base import Autoscaler
+from elasti.operator.watch import informer_manager
 from elasti.triggers.keda import PAUSED
+from kubeloop.informer import MutationDetector, SharedInformerFactory
 from kubeloop.objects.meta import JsonObject
 from kubeloop.testing.fake_errors import api_error
 from tests.waiting import eventually
@@ -557,6 +560,25 @@ async def life(env: Environment) -> None:
     await env.becomes("Proxy")
     env.api.delete("elastiservices", NAMESPACE, "web")
     await eventually(lambda: env.es is None, timeout=600.0, every=0.05)
+
+
+async def test_what_is_in_the_caches_is_never_changed(env: Environment, monkeypatch):
+    """It is shared by all who read it."""
+    made: list[MutationDetector] = []
+
+    def detector() -> MutationDetector:
+        made.append(MutationDetector(retain=3600.0))
+        return made[-1]
+
+    watching = functools.partial(SharedInformerFactory, mutation_detector=detector)
+    monkeypatch.setattr(informer_manager, "SharedInformerFactory", watching)
+    env._create("scaledobjects", {})
+    env.web(autoscaler=KEDA, sleep={"drain": "Selector"})
+    async with env.operator():
+        await life(env)
+        assert sum(map(len, made)) > 20
+        for one in made:
+            one.check()
 
 
 @pytest.mark.parametrize(

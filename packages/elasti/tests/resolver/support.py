@@ -33,10 +33,17 @@ def free_port() -> int:
             return port
 
 
+SETTLE = 0.1
+
+
 @contextlib.asynccontextmanager
 async def worker(cluster: FakeCluster, url: str, **settings: Any) -> AsyncIterator[Worker]:
     chosen = ResolverSettings(
-        operator_url=url, host="127.0.0.1", shared_port=free_port(), engage_settle=0.1, **settings
+        operator_url=url,
+        host="127.0.0.1",
+        shared_port=free_port(),
+        engage_settle=SETTLE,
+        **settings,
     )
     made = Worker(cast("Client", cluster), chosen, limits=Limits())
     async with made.running():

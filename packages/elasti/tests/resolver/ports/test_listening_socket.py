@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.resolver.cluster import FakeCluster, endpoint, fake_operator
-from tests.resolver.support import HttpPod, free_port, get, worker
+from tests.resolver.support import SETTLE, HttpPod, free_port, get, worker
 
 from elasti.api.wire import WakeOutcome
 from elasti.resolver.app import raise_descriptor_limit
@@ -159,8 +159,10 @@ async def test_a_service_that_left_serves_on_while_nodes_may_still_send_to_its_p
         answer = await get(port)
         assert answer.startswith(b"HTTP/1.1 200 ")
         assert b"\r\nConnection: close\r\n" in answer
+        began = asyncio.get_running_loop().time()
         cluster.unpublish("web")
         await eventually(lambda: port not in resolver.listeners.ports, every=0.01)
+        assert asyncio.get_running_loop().time() - began >= SETTLE
         await resolver.listeners.settled()
         with pytest.raises(ConnectionRefusedError):
             await get(port)
