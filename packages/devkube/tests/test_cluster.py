@@ -139,6 +139,15 @@ async def test_a_directory_keeps_its_addresses(tmp_path: Path) -> None:
         assert second.ranges.name == name
 
 
+async def test_a_directory_keeps_its_nodes(tmp_path: Path) -> None:
+    async with DevCluster(nodes=2, data_dir=tmp_path) as first:
+        await first.wait_ready()
+    async with DevCluster(data_dir=tmp_path) as second:
+        await second.wait_ready()
+        assert second.node_names == ("node-1", "node-2")
+        assert [kubelet.node_name for kubelet in second.kubelets] == ["node-1", "node-2"]
+
+
 async def test_services_move_where_the_old_addresses_are_taken(tmp_path: Path) -> None:
     data = tmp_path / "data"
 

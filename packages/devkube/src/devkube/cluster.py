@@ -107,7 +107,8 @@ class ComponentFailed(Exception):
 class DevCluster:
     """A cluster that runs between `__aenter__` and `__aexit__`.
 
-    With a `data_dir` everything that was acknowledged survives the process; without, nothing does.
+    With a `data_dir` everything that was acknowledged survives the process, its nodes too, whatever
+    number is asked for next; without, nothing does.
     Where an image would say: `environment` is what every container inherits, `entrypoints` what runs
     for an image (see `ImagePrograms`). Raises PortInUse, DirectoryInUse or NoAddresses when it cannot start.
     """
@@ -146,6 +147,7 @@ class DevCluster:
             self.auth.gate.authenticators.insert(0, self.partitions)
             await self._serve(stack)
             fill(self.server.core, self.auth)
+            self._keep_nodes()
             admission.move_services(self.server.core.store, network=self.ranges.services)
             admission.make_server_reachable(self.server.core.store, port=self.server.port)
             await self._start_components(stack)
@@ -217,6 +219,12 @@ class DevCluster:
             if error.errno != errno.EADDRINUSE:
                 raise
             raise PortInUse(self._host, self._port) from error
+
+    def _keep_nodes(self) -> None:
+        """Have the nodes that a directory has, too: their pods are there, and kubectl shows them."""
+        nodes = self.server.core.store.collection("/nodes")
+        while self.node_names and nodes.get(name := f"node-{len(self.node_names) + 1}"):
+            self.node_names = (*self.node_names, name)
 
     async def _start_components(self, stack: contextlib.AsyncExitStack) -> None:
         controllers, proxy = [

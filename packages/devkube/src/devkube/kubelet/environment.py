@@ -115,7 +115,8 @@ def command(
     if not given:
         raise ConfigurationError(
             f'no command specified: image "{container.image}" is not pulled here, so container'
-            f' "{container.name}" needs `command` (or `args`) in the pod'
+            f' "{container.name}" needs `command` (or `args`) in the pod, or the image a program'
+            f" (elasti dev --run '{container.image}=...')"
         )
     return tuple(expand(part, variables) for part in given)
 

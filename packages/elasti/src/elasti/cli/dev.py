@@ -18,6 +18,7 @@ import click
 
 from elasti.api.names import OPERATOR, RESOLVER
 from elasti.cli.exits import ExitCode, Failure
+from elasti.cli.options import WholeNumber
 from elasti.cli.rendering import echo
 
 if TYPE_CHECKING:
@@ -36,13 +37,13 @@ _OWN_IMAGES = {
 @click.command("dev")
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     default=7443,
     show_default=True,
     help="Where the API server listens on 127.0.0.1; 0 takes any free port.",
 )
 @click.option(
-    "--nodes", type=click.IntRange(1, 250), default=1, show_default=True, help="How many nodes."
+    "--nodes", type=WholeNumber(1, 250), default=1, show_default=True, help="How many nodes."
 )
 @click.option(
     "--data-dir",
@@ -149,7 +150,8 @@ async def _run(
         ) as cluster:
             current = kubeconfigs.write(kubeconfig, cluster.access())
             await _ready(cluster)
-            for line in startup_message(cluster.url, nodes, data_dir, kubeconfig, current=current):
+            there = len(cluster.node_names)
+            for line in startup_message(cluster.url, there, data_dir, kubeconfig, current=current):
                 echo(line)
             # What the start left is garbage, or here to stay: not to be scanned again.
             gc.collect()
