@@ -8,7 +8,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.resolver.cluster import FakeCluster, endpoint, fake_operator
 from tests.resolver.support import HttpPod, free_port, get, held, worker
 
-from elasti.api.wire import IncomingRequest, WakeOutcome
+from elasti.api.wire import PROBE_PATH, IncomingRequest, WakeOutcome
 from elasti.resolver.app import Worker
 from elasti.resolver.projections import ServiceKey
 from elasti.resolver.services.service import WakeableService
@@ -67,6 +67,8 @@ async def test_requests_are_counted_under_kubeelastis_names():
         quiet = await scrape(resolver)
         assert web not in quiet.get("elasti_resolver_connections", {})
         cluster.publish("web", {"http": port})
+        # The operator's own question is no request.
+        assert b'"service":"web"' in await get(port, PROBE_PATH)
         assert (await get(port)).startswith(b"HTTP/1.1 504 ")
         cluster.elasti_service("web", ("http", port), wake={"timeoutSeconds": 600})
         await eventually(

@@ -94,9 +94,8 @@ class WakeableService:
         self.statistics = TrafficStatistics()
         self.last_arrival: float | None = None
         self.capacity = HoldCapacity(self.wake.max_held)
-        self.identity = LocalAnswer(
-            200, msgspec.json.encode(ProbeIdentity(key.namespace, key.service))
-        )
+        owner = msgspec.json.encode(ProbeIdentity(key.namespace, key.service))
+        self.identity = LocalAnswer(200, owner, counted=False)
         self._deps = deps
         self._responses: tuple[ProbeResponse, ...] = ()
         self._ports: dict[str, WakeablePort] = {}

@@ -297,7 +297,8 @@ class ClientConnection(Http1Exchange, BufferedClientProtocol):
         )
         head_only = head.method == b"HEAD"
         self._write(plain_response(local.status, local.body, close=close, head_only=head_only))
-        self.handler.statistics.answers[local.status // 100].add(0.0)
+        if local.counted:
+            self.handler.statistics.answers[local.status // 100].add(0.0)
         self._used, self._tick = True, self.handler.sweeper.tick
         self._idle, self._buffer = False, data[head.end :]
         if close:

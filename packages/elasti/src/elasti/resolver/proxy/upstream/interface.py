@@ -66,11 +66,15 @@ class RequestFacts(Protocol):
 
 
 class LocalAnswer(NamedTuple):
-    """A response that needs no pod; `fields` are whole lines, in the place of a guessed content type."""
+    """A response that needs no pod; `fields` are whole lines, in the place of a guessed content type.
+
+    One that is not `counted` is for our own programs, and in no metric.
+    """
 
     status: int
     body: bytes = b""
     fields: bytes = b""
+    counted: bool = True
 
 
 class Stage(enum.StrEnum):
