@@ -40,7 +40,10 @@ from elasti.triggers.registry import (
     trigger_types,
 )
 from kubeloop.aio.tasks import finish
+from kubeloop.controller.events.correlators import EventCorrelator
+from kubeloop.controller.events.event_types import EventRecord, EventType, Reporter
 from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.owners import reference_to
 from kubeloop.testing.virtual_time import VirtualClock
 from tests.waiting import eventually
 
@@ -135,15 +138,30 @@ class FakeResolvers:
 
 
 class Recorder:
-    """Events that were recorded, by reason."""
+    """Events that were recorded, by reason, and how many the spam filter would not have written."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: VirtualClock) -> None:
         self.told: list[tuple[str, str]] = []
+        self.dropped = 0
+        self._now = clock.now
+        self._correlator = EventCorrelator(Reporter("elasti-operator"))
 
-    def normal(self, _es: Any, reason: str, message: str, **_options: Any) -> None:
+    def normal(self, es: Any, reason: str, message: str, **options: Any) -> None:
+        self._record("Normal", es, reason, message, **options)
+
+    def warning(self, es: Any, reason: str, message: str, **options: Any) -> None:
+        self._record("Warning", es, reason, message, **options)
+
+    def _record(self, kind: EventType, es: Any, reason: str, message: str, *, gvk: Any) -> None:
         self.told.append((reason, message))
-
-    warning = normal
+        event = EventRecord(
+            regarding=reference_to(es, gvk),
+            type=kind,
+            reason=reason,
+            message=message,
+            at=self._now(),
+        )
+        self.dropped += self._correlator.observe(event) is None
 
 
 class Environment:
@@ -155,7 +173,7 @@ class Environment:
         self.api.on_change.append(self._controllers)
         self.settings = OperatorSettings(**{"polling_interval": 5.0, "workers": 2, **settings})
         self.resolvers = FakeResolvers(self.api)
-        self.recorder = Recorder()
+        self.recorder = Recorder(self.clock)
         self.keda_pauses = True
         self.dark: list[str] = []
         self._lit = False

@@ -102,6 +102,7 @@ def spec(metadata: dict[str, Any], kind: str = "queue") -> ElastiServiceSpec:
         ({"queue": "orders"}, "queue", "missing required field `threshold`"),
         ({"threshold": 1}, "queue", "missing required field `queue`"),
         ({"queue": "orders", "threshold": "few"}, "queue", "'few' is not a number"),
+        ({"queue": ["orders"], "threshold": 1}, "queue", "queue ['orders']: Expected `str`"),
         ({"queu": "orders", "threshold": 1}, "queue", "did you mean 'queue'?"),
         ({"queue": "orders", "threshold": 1}, "quue", "did you mean 'queue'?"),
     ],

@@ -210,7 +210,11 @@ def read_metadata(name: str, metadata: Mapping[str, Any]) -> TriggerMetadata:
     try:
         found = msgspec.convert(metadata, trigger.metadata)
     except msgspec.ValidationError as error:
-        raise ValueError(f"{name} trigger: {error}") from None
+        wrong, _, place = str(error).partition(" - at `$.")
+        key = place.rstrip("`")
+        shown = key in metadata and key not in trigger.redactions
+        where = f"{key} {metadata[key]!r:.80}: " if shown else f"{key}: " if key else ""
+        raise ValueError(f"{name} trigger: {where}{wrong}") from None
     found.limit()
     return found
 

@@ -300,15 +300,13 @@ def _cooldowns(seen: Situation) -> Iterator[Obstacle]:
 
 
 def obstacle_of(
-    state: State | None, decision: Decision, *, resolvers: bool, uncovered: Sequence[str]
+    state: State, decision: Decision, *, resolvers: bool, uncovered: Sequence[str]
 ) -> Obstacle | None:
     """Return what keeps a target awake, by all that is known; None for one that sleeps or may.
 
     `resolvers`: whether any is ready; `uncovered`: the address families that none of them has.
     """
     match state:
-        case None:
-            return Obstacle(Reason.NOT_IN_ORDER, "it is not in order; its condition Ready says why")
         case State.PROXY | State.ENGAGING | State.DRAINING | State.PARKING:
             return None
         case State.WAKING:

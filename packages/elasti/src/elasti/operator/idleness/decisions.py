@@ -128,14 +128,10 @@ class Decisions:
         """Return what is known of one that may be decided about at all, or why it may not."""
         state = self._states.find(details.request)
         # One that is suspended is refused as well, and has its own obstacle.
-        if state is None or (state.handover.refused and not details.spec.suspend):
+        refused = state is not None and state.handover.refused and not details.spec.suspend
+        if state is None or refused or details.problems:
             return Obstacle(
                 Reason.NOT_IN_ORDER, f"{details.name} is not in order; its condition Ready says why"
-            )
-        if details.problems:
-            return Obstacle(
-                Reason.NOT_IN_ORDER,
-                f"the spec of {details.name} is invalid; its condition Ready says why",
             )
         if self._clock.now().timestamp() < state.conflict.until:
             return Obstacle(

@@ -70,7 +70,7 @@ class EventReporter:
 def is_surprise(before: State, state: State, why: str) -> bool:
     """Whether a change of state is no part of a common cycle.
 
-    A server drops the events of an object that has too many: 25 at once, then one in five minutes. Each
+    The recorder drops the events of an object that has too many: 25 at once, then one in five minutes. Each
     cycle has two, SuccessToScale down and up; what another writer does, and an attempt to sleep that
     ends early, are events of their own.
     """

@@ -19,6 +19,7 @@ from elasti.api.conditions import (
     SERVICE_FOUND,
     TARGET_FOUND,
     TRIGGERS_HEALTHY,
+    Obstacle,
     Reason,
     WakeCause,
 )
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Mapping, Sequence
 
-    from elasti.api.conditions import Obstacle
     from elasti.api.types import ScaleTrigger
     from elasti.operator.handover.observe import Facts
     from elasti.operator.handover.state import ServiceState
@@ -410,6 +410,8 @@ def _may_sleep(facts: Facts, state: ServiceState) -> StatusCondition:
 
 def obstacle(facts: Facts, state: ServiceState) -> Obstacle | None:
     """Return what keeps a target awake."""
+    if state.current is None:
+        return Obstacle(Reason.NOT_IN_ORDER, f"it is not in order: {_ready(facts).message}")
     missing = uncovered(facts.service, facts.resolvers) if facts.service else ()
     return obstacle_of(
         state.current, facts.decision, resolvers=bool(facts.resolvers), uncovered=missing
