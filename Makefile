@@ -38,6 +38,7 @@ help: ## List the targets
 
 # What the programs need to run is enough for the demo, and is there in a third of the time.
 $(RUNS): packages/kubeloop/pyproject.toml packages/devkube/pyproject.toml packages/elasti/pyproject.toml requirements-demo.lock
+	@echo "Once: what it needs is installed into $(VENV)."
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/pip install --quiet --require-hashes --requirement requirements-demo.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation $(PACKAGES)

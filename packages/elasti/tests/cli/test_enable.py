@@ -201,4 +201,4 @@ def test_a_cluster_that_is_not_right_is_said_without_a_traceback(
 def test_a_workload_that_is_not_there_is_named(environment: CommandEnvironment):
     result = environment.run("enable", "statefulset/nothing")
     assert result.exit_code == ExitCode.NOT_FOUND
-    assert 'statefulsets.apps "nothing" not found' in result.output
+    assert "there is no statefulset/nothing in namespace" in result.output

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import datetime as dt
+import errno
 import json
 import signal
 import subprocess
@@ -12,9 +13,11 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
+import aiohttp
 import pytest
 import yaml
 from aiohttp import web
+from aiohttp.client_reqrep import ConnectionKey
 from tests.cli.environment import CommandEnvironment
 from tests.resolver.cluster import FakeCluster, fake_operator
 from tests.resolver.support import free_port, get, held, worker
@@ -196,12 +199,18 @@ def test_held_is_the_sum_over_all_resolvers():
     assert sum_of(PODS, [METRICS, METRICS]).counts == {("blue", "web"): 4}
 
 
+def unreachable() -> Exception:
+    key = ConnectionKey("10.0.0.2", 8013, False, True, None, None, None)
+    return aiohttp.ClientConnectorError(key, OSError(errno.ECONNREFUSED, "Connect call failed"))
+
+
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
         (Forbidden(ApiStatus(message="no")), "needs get pods/proxy"),
         (KubeError("away"), "away"),
         (TimeoutError(), "no answer in time"),
+        (unreachable(), "r-2 was not reached: 10.0.0.2:8013: Connection refused"),
         ("not { metrics", "r-2"),
     ],
 )

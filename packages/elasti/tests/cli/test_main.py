@@ -39,6 +39,12 @@ def test_an_unknown_command_is_the_callers_mistake():
     assert "Did you mean" not in run("xyz").output
 
 
+def test_an_option_before_the_command_is_told_where_it_belongs():
+    result = run("--context", "dev", "get")
+    assert result.exit_code == 2
+    assert "Options come after the command: elasti get --context" in result.output
+
+
 def test_the_definition_is_printed_as_yaml_and_as_json():
     as_yaml, as_json = run("crd"), run("crd", "-o", "json")
     assert yaml.safe_load(as_yaml.output) == yaml.safe_load(as_json.output)
@@ -70,6 +76,18 @@ def test_a_name_or_a_number_that_cannot_be_is_a_wrong_call(call):
     result = run(*call)
     assert result.exit_code == 2
     assert "Invalid value for" in result.output
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (["install", "--operator-replicas", "x"], "'x' is not a valid integer."),
+        (["install", "--operator-replicas", "0"], "0 is not in the range 1<=x<=20."),
+        (["wake", "web", "--timeout", "x"], "'x' is not a valid number."),
+    ],
+)
+def test_a_number_that_is_none_is_told_so(call, words):
+    assert words in run(*call).output
 
 
 def test_names_are_taken_as_get_prints_them():

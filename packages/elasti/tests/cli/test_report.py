@@ -44,7 +44,11 @@ def test_the_table_says_what_is_counted_from_when_and_what_is_not():
     # A tenth of a core and half a GiB, for 168 hours.
     assert "requested 16.8 core hours and 84.0 GiB hours" in text
     assert "43.2 and 36.0 are left" in text
-    assert "1 are left out" in text
+    assert "no operator has counted them yet: 1." in text
+    nothing = UsageReport(
+        rows=[row("bare", counted=False)], unseen=0, own=CapacityStatus(), now=NOW
+    )
+    assert ": 0.0 and 0.0 are left" in nothing.rendered("table")
     assert "is not known here" in report().rendered("table")
 
 

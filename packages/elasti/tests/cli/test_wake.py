@@ -166,6 +166,8 @@ def test_labels_choose(environment: CommandEnvironment):
     assert (
         environment.ok("resume", "-l", "team=shop") == "labelled is resumed: it may sleep again\n"
     )
+    listed = environment.ok("get", "-l", "team=shop", "-o", "name")
+    assert listed == "elastiservice.elasti.truefoundry.com/labelled\n"
     result = environment.run("resume", "-l", "team=none")
     assert result.exit_code == 3, result.output
     assert "there is no ElastiService with team=none" in result.stderr
@@ -257,6 +259,14 @@ def test_a_name_that_is_not_there_is_told(environment: CommandEnvironment, comma
     result = environment.run(command, "nobody-has-this")
     assert result.exit_code == 3
     assert "there is no ElastiService nobody-has-this" in result.stderr
+
+
+def test_where_one_of_two_is_not_there_none_is_asked(environment: CommandEnvironment):
+    web(environment, "one-of-two", 0, "Proxy")
+    result = environment.run("wake", "one-of-two", "nobody-has-this")
+    assert result.exit_code == 3
+    assert WAKE_ANNOTATION not in annotations_of(environment, "one-of-two")
+    assert environment.call(environment.rig.replicas("one-of-two")) == 0
 
 
 @pytest.mark.parametrize("command", ["wake", "sleep"])

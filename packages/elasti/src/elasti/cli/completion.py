@@ -98,7 +98,7 @@ _VARIABLE = "_ELASTI_COMPLETE"
 @click.command("completion")
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(*, shell: str) -> None:
-    """Print a script that completes commands, options, contexts and ElastiServices' names.
+    """Print a script that completes commands, options, contexts, namespaces and ElastiServices.
 
     Names come from the cluster, if it answers within a second.
 

@@ -9,6 +9,7 @@ import click
 
 from elasti.cli.options import (
     AccessOptions,
+    WholeNumber,
     cluster_options,
     elasti_namespace_option,
     namespace_option,
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 @namespace_option("Only this namespace; all by default.")
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     default=0,
     help="The port, of 127.0.0.1 without --host.  [default: a free one]",
 )

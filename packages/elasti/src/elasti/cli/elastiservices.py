@@ -61,13 +61,15 @@ class ElastiServices:
         except NotFound:
             raise await self._unknown(name) from None
 
-    async def named(self, names: tuple[str, ...]) -> tuple[list[ElastiService], list[Failure]]:
-        """Return those named, in that order, and a failure for each that is not there; all where none is.
+    async def named(
+        self, names: tuple[str, ...], selector: str = ""
+    ) -> tuple[list[ElastiService], list[Failure]]:
+        """Return those named, in that order, and a failure for each that is not there; without names, all.
 
         Raises Failure or KubeError.
         """
         if not names:
-            return await self.all(), []
+            return await self.all(selector), []
         found, missing = [], []
         for name in dict.fromkeys(names):
             try:
@@ -165,12 +167,14 @@ class ElastiServiceWatch:
 
 @contextlib.asynccontextmanager
 async def watch_elastiservices(
-    client: Client, namespace: str, name: str = ""
+    client: Client, namespace: str, name: str = "", selector: str = ""
 ) -> AsyncIterator[ElastiServiceWatch]:
-    """Follow the ElastiServices of a namespace, or of all; or only one by its name."""
+    """Follow the ElastiServices of a namespace, or of all; or only one by its name, some by their labels."""
     factory = SharedInformerFactory(client, namespace=namespace)
-    selector = f"metadata.name={name}" if name else ""
-    informer = factory.informer(RESOURCE, ElastiService, field_selector=selector)
+    only = f"metadata.name={name}" if name else ""
+    informer = factory.informer(
+        RESOURCE, ElastiService, label_selector=selector, field_selector=only
+    )
     followed = ElastiServiceWatch()
     informer.set_error_handler(followed.on_error)
     informer.add_handler(on_event=followed.on_event)

@@ -129,12 +129,17 @@ async def _enable(
     from elasti.api.names import CLI_FIELD_MANAGER
     from elasti.cli.elastiservices import RESOURCE, ElastiServices
     from elasti.cli.running import connected
+    from kubeloop.client.errors import NotFound
     from kubeloop.objects.core import SERVICES, Service
 
     async with connected(access) as client:
         where = namespace or client.namespace
         present = await ElastiServices(client, where).all()
-        found = await client.resource(workload.resource).get(workload.name, namespace=where)
+        try:
+            found = await client.resource(workload.resource).get(workload.name, namespace=where)
+        except NotFound:
+            message = f"there is no {workload} in namespace {where}; -n names another"
+            raise Failure(ExitCode.NOT_FOUND, message) from None
         labels = found["spec"]["template"]["metadata"].get("labels") or {}
         listed = client.resource(SERVICES, Service).items(namespace=where)
         refs = ((es.spec.scale_target_ref, es.spec.service) for es in present)

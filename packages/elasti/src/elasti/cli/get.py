@@ -34,6 +34,9 @@ _TABLES = ("table", "wide")
 @click.command("get")
 @names_argument(required=False)
 @namespace_option()
+@click.option(
+    "-l", "--selector", default="", help="Only those with these labels, such as team=shop."
+)
 @click.option("-A", "--all-namespaces", "everywhere", is_flag=True, help="All namespaces.")
 @output_option("table", "wide", "json", "yaml", "name")
 @click.option("-w", "--watch", is_flag=True, help="Go on and print what changes, until Ctrl-C.")
@@ -57,8 +60,8 @@ def command(*, watch: bool, access: AccessOptions, **options: Any) -> None:
     from elasti.cli.running import run_to_end, run_until_interrupted
 
     query = GetQuery(**options)
-    if query.names and query.everywhere:
-        raise click.UsageError("give either names or --all-namespaces, not both")
+    if query.names and (query.everywhere or query.selector):
+        raise click.UsageError("give either names or --all-namespaces and -l, not both")
     if watch:
         run_until_interrupted(lambda: watch_changes(access, query))
     else:
@@ -70,6 +73,7 @@ class GetQuery:
     """What is asked for, and in which form."""
 
     names: tuple[str, ...] = ()
+    selector: str = ""
     namespace: str | None = None
     everywhere: bool = False
     output: str = "table"
@@ -93,7 +97,7 @@ async def show(access: AccessOptions, query: GetQuery) -> None:
 
     async with connected(access) as client:
         place = query.place(client)
-        found, missing = await ElastiServices(client, place).named(query.names)
+        found, missing = await ElastiServices(client, place).named(query.names, query.selector)
         held = await _held(client, query) if found else None
         is_short = query.output in ("table", "name")
         values = {} if is_short else await read_trigger_values(client, query.elasti_namespace)
@@ -117,11 +121,11 @@ async def watch_changes(access: AccessOptions, query: GetQuery) -> None:
     async with connected(access) as client:
         objects = ElastiServices(client, query.place(client))
         held = await _held(client, query)
-        found, missing = await objects.named(query.names)
+        found, missing = await objects.named(query.names, query.selector)
         _raise_first(missing)
         printer = RowPrinter(query, [row_of(es, held.counts) for es in found])
         _report_unknown(held)
-        async with watch_elastiservices(client, objects.namespace) as changes:
+        async with watch_elastiservices(client, objects.namespace, "", query.selector) as changes:
             while True:
                 change = await changes.next()
                 if query.includes(change.es.metadata.name):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from elasti.cli.options import AccessOptions, cluster_options, namespace_option
+from elasti.cli.options import AccessOptions, Number, cluster_options, namespace_option
 from elasti.cli.rendering import echo
 
 if TYPE_CHECKING:
@@ -27,14 +27,14 @@ _SYNC_TIMEOUT = 60.0
 @click.option("--field-selector", default="", help="Only objects that match this field selector.")
 @click.option(
     "--resync",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     default=30.0,
     show_default=True,
     help="Repeat every object so often, in seconds; 0 never.",
 )
 @click.option(
     "--period",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     default=10.0,
     show_default=True,
     help="Say `run` so often, in seconds; 0 never.",

@@ -100,6 +100,14 @@ class LazyGroup(click.Group):
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx) from error
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read what is before the command; the options of commands are not. Raises UsageError."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            hint = f"Options come after the command: elasti get {error.option_name}"
+            raise click.UsageError(f"{error.format_message()} {hint}", ctx) from error
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; Ctrl-C before it began, and what the system refuses, end without traceback."""
         try:

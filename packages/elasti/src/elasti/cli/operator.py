@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from elasti.api.defaults import HEALTH_PORT, OPERATOR_PORT
-from elasti.cli.options import load_structlog, log_options
+from elasti.cli.options import WholeNumber, load_structlog, log_options
 from elasti.cli.rendering import echo
 
 if TYPE_CHECKING:
@@ -76,14 +76,14 @@ def _key(flag: str) -> str:
 )
 @click.option(
     "--port",
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     default=None,
     help=f"Where resolvers ask for wake-ups; {OPERATOR_PORT} by default. [env: ELASTI_OPERATOR_PORT]",
 )
 @click.option(
     "--health-probe-port",
     "health_port",
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     default=None,
     help=f"Where /healthz and /readyz are served too; {HEALTH_PORT} by default, 0 for nowhere.",
 )

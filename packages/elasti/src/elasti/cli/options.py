@@ -50,6 +50,18 @@ def name(text: str) -> str:
     return bare
 
 
+class WholeNumber(click.IntRange):
+    """A whole number within limits."""
+
+    name = "integer"  # click's own says that 'x' is no valid "integer range"
+
+
+class Number(click.FloatRange):
+    """A number within limits."""
+
+    name = "number"
+
+
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
@@ -160,7 +172,7 @@ def timeout_option(default: float, text: str = "How long --wait waits") -> Calla
     """Add `--timeout`, in seconds."""
     return click.option(
         "--timeout",
-        type=click.FloatRange(min=0, min_open=True),
+        type=Number(min=0, min_open=True),
         default=default,
         show_default=True,
         help=f"{text}, in seconds.",

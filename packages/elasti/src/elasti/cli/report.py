@@ -134,7 +134,7 @@ class UsageReport:
         if (own := self._own_hours()) is not None:
             notes.append(
                 f"Elasti itself requested {own[0]:.1f} core hours and {own[1]:.1f} GiB hours in that"
-                f" time, at its present size: {cpu - own[0]:.1f} and {memory - own[1]:.1f} are left."
+                f" time, at its present size: {cpu - own[0]:z.1f} and {memory - own[1]:z.1f} are left."
             )
         elif self.rows:
             notes.append("What Elasti itself requests is not known here, and not subtracted.")
@@ -144,7 +144,7 @@ class UsageReport:
                 " another ElastiService of the same target counts."
             )
         if self.unseen:
-            notes.append(f"{self.unseen} are left out: no operator has counted them yet.")
+            notes.append(f"Left out, since no operator has counted them yet: {self.unseen}.")
         return notes
 
     def _json(self) -> dict[str, Any]:

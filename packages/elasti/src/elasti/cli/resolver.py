@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from elasti.api.defaults import RESOLVER_ADMIN_PORT, RESOLVER_SHARED_PORT
-from elasti.cli.options import load_structlog, log_options
+from elasti.cli.options import WholeNumber, load_structlog, log_options
 
 if TYPE_CHECKING:
     import asyncio
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 @click.command("resolver")
 @click.option(
     "--workers",
-    type=click.IntRange(1, 64),
+    type=WholeNumber(1, 64),
     default=None,
     help="Processes that share the ports; 1 by default, best one for each core.",
 )
 @click.option("--host", default=None, help="The address to listen on; all of them by default.")
 @click.option(
     "--admin-port",
-    type=click.IntRange(1, 65535),
+    type=WholeNumber(1, 65535),
     default=None,
     help=f"{RESOLVER_ADMIN_PORT} by default.",
 )
 @click.option(
     "--shared-port",
-    type=click.IntRange(0, 65535),
+    type=WholeNumber(0, 65535),
     default=None,
     help=f"Where the Host header names the Service; {RESOLVER_SHARED_PORT} in KubeElasti. None by default.",
 )

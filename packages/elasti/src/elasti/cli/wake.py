@@ -265,9 +265,10 @@ async def _request(
     async with connected(access) as client:
         objects = ElastiServices(client, namespace or client.namespace)
         names = await objects.chosen(choice)
-        if kind is RequestKind.SLEEP:
-            for name in names:
-                _warn_of_cuts(await objects.get(name))
+        # Where one is not there, none is asked.
+        for es in [await objects.get(name) for name in names]:
+            if kind is RequestKind.SLEEP:
+                _warn_of_cuts(es)
         asked = [await _ask(kind, objects, name, kept_until) for name in names]
         if not wait:
             for es in asked:

@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import dataclasses
 import ipaddress
+import os
 from collections import Counter
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -214,5 +215,7 @@ def _message(error: Exception) -> str:
             return "it is gone, or the API server has no proxy to pods"
         case TimeoutError():
             return "no answer in time"
+        case aiohttp.ClientConnectorError(os_error=OSError(errno=int(number))):
+            return f"{error.host}:{error.port}: {os.strerror(number)}"
         case _:
             return str(error) or type(error).__name__

@@ -23,7 +23,7 @@ from elasti.cli.install.apply import differences, reference
 from elasti.cli.install.bundle import bundle
 from elasti.cli.install.choices import OPTIONS_ANNOTATION, Choices
 from elasti.cli.install.inventory import InstalledOperator
-from elasti.cli.install.rollout import rollout
+from elasti.cli.install.rollout import _timed_out, rollout
 from elasti.cli.main import main
 from elasti.cli.progress import Progress
 from kubeloop.objects.patches import MergePatch
@@ -551,6 +551,29 @@ def test_troubles_of_pods_are_told_and_those_that_end_by_themselves_are_not():
     refused = {"type": "ReplicaFailure", "status": "True", "message": "quota"}
     seen = rollout(deployment_at(conditions=[refused]), pods)
     assert seen.troubles == ("no pod can be made: quota", "pod p: ErrImagePull: not found")
+
+
+def test_a_program_that_keeps_ending_is_told_with_the_way_to_its_log():
+    waiting = {"reason": "CrashLoopBackOff", "message": "back-off 10s"}
+    pod = {
+        "metadata": {"name": "p"},
+        "status": {"containerStatuses": [{"state": {"waiting": waiting}}]},
+    }
+    late = rollout(deployment_at(), [pod])
+    failure = _timed_out([late], "team", 180.0)
+    assert f"kubectl -n team logs deployment/{late.name}" in failure.remedy
+
+
+def test_those_who_may_view_or_edit_may_do_so_with_elastiservices(cluster: Cluster):
+    installed(cluster)
+    group = "elasti.truefoundry.com"
+
+    def verbs(role: str) -> set[str]:
+        rules = (cluster.get(f"{RBAC}/v1/clusterroles", role) or {})["rules"]
+        return {verb for rule in rules if group in rule["apiGroups"] for verb in rule["verbs"]}
+
+    cluster.eventually(lambda: "create" in verbs("edit") & verbs("admin"))
+    assert verbs("view") == {"get", "list", "watch"}
 
 
 @pytest.mark.parametrize(

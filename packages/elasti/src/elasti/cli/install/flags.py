@@ -28,6 +28,7 @@ from elasti.cli.install.choices import (
     Program,
     read_toleration,
 )
+from elasti.cli.options import WholeNumber
 
 ByProgram: TypeAlias = dict[str, dict[str, str]]
 Command: TypeAlias = Callable[..., None]
@@ -296,8 +297,8 @@ _OPTIONS = (
         "NS",
         "Watch only this namespace; may be repeated. All by default.",
     ),
-    _option("operator_replicas", type=click.IntRange(1, 20), show_default="2"),
-    _option("resolver_replicas", type=click.IntRange(1, 200), show_default="2"),
+    _option("operator_replicas", type=WholeNumber(1, 20), show_default="2"),
+    _option("resolver_replicas", type=WholeNumber(1, 200), show_default="2"),
     _switch(
         "authentication",
         "Operator and resolver do not ask each other for ServiceAccount tokens.",
@@ -394,7 +395,7 @@ _OPTIONS = (
         _distinct,
         metavar="PORT",
         multiple=True,
-        type=click.IntRange(1, 65535),
+        type=WholeNumber(1, 65535),
         help="A port outside of the cluster's pods that they may call, besides the usual ones of the API"
         " server and Prometheus; may be repeated.",
     ),

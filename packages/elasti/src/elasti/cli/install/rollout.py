@@ -148,6 +148,8 @@ def _timed_out(last: list[Rollout], namespace: str, seconds: float) -> Failure:
     remedy = [*troubles]
     if any("Image" in what for what in troubles):
         remedy.append("The nodes cannot pull the image: name one that they can with --image.")
+    if any("CrashLoopBackOff" in what for what in troubles):
+        remedy += [f"kubectl -n {namespace} logs deployment/{item.name}" for item in late]
     remedy.append(
         f"See why: kubectl -n {namespace} describe pods. Running the command again goes on waiting."
     )
