@@ -3,5 +3,3 @@
 Serves any kind. Imports kubeloop only, never the API of a program that is tested with it. Not for
 production: that is any conformant cluster. Start at `cluster`.
 """
-
-from __future__ import annotations

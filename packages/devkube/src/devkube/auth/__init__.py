@@ -1,3 +1,1 @@
 """RBAC, ServiceAccount tokens, impersonation and access reviews of a dev cluster."""
-
-from __future__ import annotations

@@ -111,7 +111,6 @@ class RoleAggregation:
 
     def observe(self, call: Call, written: WriteResult) -> None:
         """Follow a write of a ClusterRole."""
-        del written
         if call.resource.stored_in == CLUSTER_ROLES:
             self.settle()
 

@@ -137,11 +137,9 @@ class RbacReviews:
         return {**found, "evaluationError": problems} if problems else found
 
     async def _whoami(self, call: Call, spec: ReviewSpec) -> JsonObject:
-        del spec
         return {"userInfo": _info(call.user)}
 
     async def _token_of(self, call: Call, spec: ReviewSpec) -> JsonObject:
-        del call
         if not spec.token:
             raise status.bad_request("token is required for TokenReview in authentication")
         wanted = spec.audiences or list(self._tokens.audiences)

@@ -3,5 +3,3 @@
 `manager.ControllerManager` is the whole of it. Each controller is a file: planners that are pure, and a
 reconciler that observes, plans and writes; a long plan has a file of its own beside it.
 """
-
-from __future__ import annotations

@@ -2,5 +2,3 @@
 
 It is a client like any other, so it also serves a node of a real API server. Start at `kubelet`.
 """
-
-from __future__ import annotations

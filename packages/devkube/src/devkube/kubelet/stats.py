@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
-from devkube.apiserver.auth import RequestCredentials
+from devkube.apiserver.auth import Gate, RequestCredentials
 from devkube.apiserver.calls import Attributes
 from devkube.apiserver.status import StatusError
 from kubeloop.objects.core import Probe
@@ -23,7 +23,6 @@ from kubeloop.objects.core import Probe
 if TYPE_CHECKING:
     import ssl
 
-    from devkube.apiserver.auth import Gate
     from devkube.kubelet.pod_types import KubeletPod
     from kubeloop.aio.clock import Clock
     from kubeloop.objects.meta import JsonObject

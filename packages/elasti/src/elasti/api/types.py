@@ -6,8 +6,8 @@ annotations: the CRD is generated from them, and decoding checks them again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta
@@ -15,13 +15,8 @@ from msgspec import Meta
 from elasti.api.conditions import WakeCause
 from elasti.api.defaults import COOLDOWN, MAX_PAGE_BYTES
 from elasti.api.names import PAGE_CONFIG_MAP
-from elasti.triggers.registry import Role, read_metadata, trigger_types
+from elasti.triggers.registry import Role, TriggerMetadata, read_metadata, trigger_types
 from kubeloop.objects.meta import ObjectMeta
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from elasti.triggers.registry import TriggerMetadata
 
 _LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"

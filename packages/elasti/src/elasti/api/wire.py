@@ -15,8 +15,9 @@ People ask on the ElastiService itself (`Ask`). Operator and resolver have three
 
 from __future__ import annotations
 
+import datetime as dt
 import enum
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import msgspec
 from msgspec import Meta
@@ -28,12 +29,8 @@ from elasti.api.names import (
     SLEEP_ANNOTATION,
     WAKE_ANNOTATION,
 )
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.times import format_micro_time, format_time
-
-if TYPE_CHECKING:
-    import datetime as dt
-
-    from kubeloop.objects.meta import JsonObject
 
 INCOMING_PATH = "/informer/incoming-request"
 CRD_CACHE_PATH = "/crd-cache"

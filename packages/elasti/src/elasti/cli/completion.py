@@ -21,7 +21,6 @@ PATIENCE = 1.0
 
 def complete_contexts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Offer the contexts of the kubeconfig."""
-    del param
     from kubeloop.client.config.client_config import ClientSettings
     from kubeloop.client.config.kubeconfig import load_files
     from kubeloop.client.errors import KubeError
@@ -47,7 +46,6 @@ def complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) 
 
 def complete_namespaces(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """Offer the namespaces of the cluster."""
-    del param
     return [
         name for name in _names_in_time(ctx, "v1/namespaces", "") if name.startswith(incomplete)
     ]

@@ -48,13 +48,11 @@ _OWN_IMAGES = {
 @click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    default=None,
     help="Keep the cluster here over restarts; without it, it is gone when the command ends.",
 )
 @click.option(
     "--kubeconfig",
     type=click.Path(dir_okay=False, path_type=Path),
-    default=None,
     help="Put the context `elasti-dev` into this file, beside what it has."
     "  [default: ~/.kube/elasti-dev.yaml]",
 )

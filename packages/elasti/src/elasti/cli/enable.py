@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from elasti.cli.exits import ExitCode, Failure
-from elasti.cli.options import cluster_options, namespace_option, timeout_option
+from elasti.cli.options import AccessOptions, cluster_options, namespace_option, timeout_option
 from elasti.cli.options import name as object_name
 from elasti.cli.rendering import duration, echo, render
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from elasti.api.types import ElastiService
-    from elasti.cli.options import AccessOptions
     from kubeloop.client import Client
     from kubeloop.objects.core import Service
     from kubeloop.objects.meta import JsonObject

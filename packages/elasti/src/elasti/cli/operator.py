@@ -77,14 +77,12 @@ def _key(flag: str) -> str:
 @click.option(
     "--port",
     type=WholeNumber(0, 65535),
-    default=None,
     help=f"Where resolvers ask for wake-ups; {OPERATOR_PORT} by default. [env: ELASTI_OPERATOR_PORT]",
 )
 @click.option(
     "--health-probe-port",
     "health_port",
     type=WholeNumber(0, 65535),
-    default=None,
     help=f"Where /healthz and /readyz are served too; {HEALTH_PORT} by default, 0 for nowhere.",
 )
 @click.option(
@@ -92,7 +90,6 @@ def _key(flag: str) -> str:
     "health_address",
     type=bind_address,
     metavar="ADDRESS",
-    default=None,
     help=f"The same as KubeElasti writes it: `:{HEALTH_PORT}`, or `0` for nowhere.",
 )
 @click.option(
@@ -100,7 +97,7 @@ def _key(flag: str) -> str:
     default=None,
     help="Whether callers must send a ServiceAccount token. [env: ELASTI_AUTHENTICATE]",
 )
-@click.option("--context", default=None, help="The kubeconfig context, outside of a cluster.")
+@click.option("--context", help="The kubeconfig context, outside of a cluster.")
 @log_options
 @go_flags
 def command(

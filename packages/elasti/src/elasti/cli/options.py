@@ -84,12 +84,10 @@ def cluster_options(function: Callable[..., T]) -> Callable[..., T]:
     called = click.option(
         "--kubeconfig",
         type=click.Path(dir_okay=False, path_type=Path),
-        default=None,
         help="The kubeconfig file to use.  [default: KUBECONFIG, else ~/.kube/config]",
     )(called)
     return click.option(
         "--context",
-        default=None,
         shell_complete=complete_contexts,
         help="The kubeconfig context to use.",
     )(called)

@@ -25,25 +25,20 @@ if TYPE_CHECKING:
 @click.option(
     "--workers",
     type=WholeNumber(1, 64),
-    default=None,
     help="Processes that share the ports; 1 by default, best one for each core.",
 )
-@click.option("--host", default=None, help="The address to listen on; all of them by default.")
+@click.option("--host", help="The address to listen on; all of them by default.")
 @click.option(
     "--admin-port",
     type=WholeNumber(1, 65535),
-    default=None,
     help=f"{RESOLVER_ADMIN_PORT} by default.",
 )
 @click.option(
     "--shared-port",
     type=WholeNumber(0, 65535),
-    default=None,
     help=f"Where the Host header names the Service; {RESOLVER_SHARED_PORT} in KubeElasti. None by default.",
 )
-@click.option(
-    "--operator-url", default=None, help="Where wake requests go; by default the Service."
-)
+@click.option("--operator-url", help="Where wake requests go; by default the Service.")
 @click.option(
     "--no-authentication",
     is_flag=True,

@@ -10,20 +10,18 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from elasti.api.defaults import COLD_START_BOUNDS, TRIGGER_VALUE_METRIC
-from elasti.api.types import CapacityStatus, UsageStatus
+from elasti.api.types import CapacityStatus, ElastiServiceSpec, ElastiServiceStatus, UsageStatus
 from elasti.api.usage import with_present
 from elasti.operator.handover.machine import HOLDS, State
 from kubeloop.aio.clock import SystemClock
 from kubeloop.metrics.library import LibraryMetrics
-from kubeloop.metrics.text import OwnedSeries
+from kubeloop.metrics.text import MetricKind, OwnedSeries
 
 if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from elasti.api.types import ElastiServiceSpec, ElastiServiceStatus
     from kubeloop.controller.reconcile import Request
-    from kubeloop.metrics.text import MetricKind
 
 _SUCCESS = "success"
 _BOUNDS = (0.005, 0.02, 0.1, 0.5, 2.0, 10.0)

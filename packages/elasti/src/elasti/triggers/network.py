@@ -31,20 +31,19 @@ from elasti.triggers.kubelets import (
 from elasti.triggers.registry import (
     ReadContext,
     ReaderSettings,
+    ScrapeTarget,
     TriggerMetadata,
     TriggerReader,
     TriggerReading,
     TriggerType,
 )
 from kubeloop.client.errors import KubeError, NotFound
-from kubeloop.objects.core import Container, Pod, Probe
+from kubeloop.objects.core import Container, HttpGetAction, Pod, Probe
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping
 
-    from elasti.triggers.registry import ScrapeTarget
     from kubeloop.client.client import Client
-    from kubeloop.objects.core import HttpGetAction
 
 THRESHOLD = 16.0
 """Bytes a second and pod: what a node's ARP, IPv6 and DNS may cost an idle pod stays below."""

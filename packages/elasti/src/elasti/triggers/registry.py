@@ -17,14 +17,13 @@ import functools
 import importlib
 import math
 import pkgutil
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Hashable, Iterable, Mapping, Sequence
-    from typing import TypeAlias
 
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client

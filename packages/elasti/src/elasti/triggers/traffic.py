@@ -70,7 +70,6 @@ class TrafficReader(TriggerReader):
 
         What reaches a sleeping target's resolver wakes it by itself.
         """
-        del metadata
         before = self._counted.get(context.key, -math.inf)
         self._counted[context.key] = context.last_arrival
         return TriggerReading(float(context.last_arrival > before and not context.asleep))

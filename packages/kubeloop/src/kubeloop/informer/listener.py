@@ -16,18 +16,14 @@ import asyncio
 import contextvars
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, TypeVar
 
 from kubeloop.aio.wait import rest
 from kubeloop.informer.handlers import Added, Deliver, Notification
 from kubeloop.informer.metrics import InformerMetrics, NoMetrics
 from kubeloop.informer.sync import SyncGate
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from kubeloop.objects.meta import Key
-
+from kubeloop.objects.meta import Key
 
 T = TypeVar("T")
 

@@ -6,10 +6,8 @@ nothing that a profile would show.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Protocol
 
 
 class InformerMetrics(Protocol):
@@ -66,7 +64,6 @@ class NoMetrics:
     """Counts nothing; both an `InformerMetrics` and its own provider."""
 
     def informer(self, name: str) -> InformerMetrics:
-        del name
         return self
 
     def listed(self, *, items: int, seconds: float) -> None: ...

@@ -10,14 +10,11 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from kubeloop.informer.handlers import Added, Notification, Updated
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from kubeloop.objects.meta import Key
+from kubeloop.objects.meta import Key
 
 
 class CacheMutated(AssertionError):

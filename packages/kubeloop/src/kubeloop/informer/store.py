@@ -113,7 +113,6 @@ class NamespaceTable(IndexTable[T]):
 
     def values_of(self, key: Key, obj: T) -> list[str]:
         """Return the key's namespace; cluster-scoped objects have none."""
-        del obj
         namespace, slash, _ = key.partition("/")
         return [namespace] if slash else []
 

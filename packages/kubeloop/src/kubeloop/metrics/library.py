@@ -226,7 +226,7 @@ class InformerCounts:
         self._doubt: Callable[[], str] = str
 
     def listed(self, *, items: int, seconds: float) -> None:
-        del items  # the store's size says it
+        # Not `items`: the store's size says it.
         self.lists.add(seconds)
 
     def observe(self, *, doubt: Callable[[], str]) -> None:
@@ -253,7 +253,7 @@ class InformerCounts:
         self.waiting = changes
 
     def applied(self, *, changes: int, seconds: float) -> None:
-        del seconds  # once a batch: the rate of changes is what dashboards show
+        # Not `seconds`: once a batch, the rate of changes is what dashboards show.
         self.changes += changes
 
     def apply_failed(self) -> None:

@@ -80,7 +80,6 @@ class FakeApi:
 
     async def send(self, request: Request, _auth: AuthContext, *, timeout: float) -> Response:
         """Answer a request; what is refused is an answer too."""
-        del timeout
         url = f"fake://{request.target}"
         try:
             self.note(request)

@@ -158,7 +158,6 @@ class _FakeStreams(StreamTransport):
 
     async def text(self, request: Request, *, patient: bool) -> AsyncGenerator[bytes, None]:
         """Refuse a log."""
-        del patient
         yield await self._api.open_socket(request)
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kubeloop.client.errors import ApiError, Status, StatusCause, StatusDetails, error_from_status
-
-if TYPE_CHECKING:
-    from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.meta import JsonObject
 
 
 def api_error(code: int, reason: str = "", message: str = "", **details: Any) -> ApiError:

@@ -3,5 +3,3 @@
 CEL rules (`x-kubernetes-validations`) are stored and shown, not evaluated; creating a definition that
 has them says so in a warning.
 """
-
-from __future__ import annotations

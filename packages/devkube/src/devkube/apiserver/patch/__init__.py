@@ -1,3 +1,1 @@
 """Patches and field ownership: the patch verb, server-side apply, managedFields."""
-
-from __future__ import annotations

@@ -1,3 +1,1 @@
 """What the verbs do to any resource: served resources, reads, watches, writes, subresources."""
-
-from __future__ import annotations

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import datetime as dt
     from collections.abc import Callable, Mapping
 
-    from kubeloop.objects.meta import JsonObject
-
     Cell: TypeAlias = Callable[[JsonObject, dt.datetime], Any]
 
 _ROLE_LABEL = "node-role.kubernetes.io/"

@@ -1,3 +1,1 @@
 """What containers print: stored, read, and served."""
-
-from __future__ import annotations

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
 
 from elasti.api.names import API_VERSION, KIND
 from elasti.cli.install.choices import Choices, Program
-
-if TYPE_CHECKING:
-    from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.meta import JsonObject
 
 NAMESPACE = "default"
 DEMO_COOLDOWN = 6

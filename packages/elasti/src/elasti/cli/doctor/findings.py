@@ -5,15 +5,11 @@ from __future__ import annotations
 import dataclasses
 import enum
 import functools
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from elasti.cli.exits import ExitCode
 from elasti.cli.rendering import one_line
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.meta import JsonObject
 
 
 class FindingLevel(enum.Enum):

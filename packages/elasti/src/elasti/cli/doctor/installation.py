@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator, Sequence
 
 from elasti.api.crd import custom_resource_definition, missing_fields, schema_hash
 from elasti.api.names import GROUP, PLURAL
 from elasti.api.view import moment
 from elasti.cli.doctor.findings import DoctorFinding, FindingLevel, hint, ok, problem, warning
 from elasti.cli.rendering import duration
-
-if TYPE_CHECKING:
-    import datetime as dt
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from kubeloop.objects.meta import JsonObject
-
+from kubeloop.objects.meta import JsonObject
 
 PROGRAMS = ("operator", "resolver")
 DASHBOARD = "dashboard"

@@ -9,7 +9,7 @@ client while they wake, and must let it in themselves.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
 
 from elasti.api.defaults import (
     DASHBOARD_PORT,
@@ -44,12 +44,7 @@ from elasti.cli.install.choices import (
 )
 from elasti.operator import rbac as operator
 from elasti.resolver import rbac as resolver
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from kubeloop.objects.meta import JsonObject
-
+from kubeloop.objects.meta import JsonObject
 
 _GROUP = "rbac.authorization.k8s.io"
 _VERSION = f"{_GROUP}/v1"

@@ -12,7 +12,7 @@ machine's addresses, sets ELASTI_LISTEN_ADDRESS to theirs.
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -42,6 +42,7 @@ from elasti.cli.install.choices import (
     DEFAULT_TRIGGERS,
     DEFINITION_LABELS,
     OPTIONS_ANNOTATION,
+    Choices,
     Manifest,
     Program,
     account,
@@ -52,13 +53,7 @@ from elasti.cli.install.choices import (
     selector,
 )
 from elasti.cli.rendering import render
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from elasti.cli.install.choices import Choices
-    from kubeloop.objects.meta import JsonObject
-
+from kubeloop.objects.meta import JsonObject
 
 USER = 65532
 TOKENS = "/var/run/secrets/elasti"

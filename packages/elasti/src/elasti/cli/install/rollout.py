@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from elasti.api.names import GROUP, PLURAL
 from elasti.cli.exits import ExitCode, Failure
-from elasti.cli.install.choices import Program, account, selector
+from elasti.cli.install.choices import Choices, Program, account, selector
 from kubeloop.aio.wait import poll
 from kubeloop.client.errors import Forbidden, NotFound
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from elasti.cli.install.choices import Choices
     from elasti.cli.progress import Progress
     from kubeloop.client import Client
     from kubeloop.objects.meta import JsonObject

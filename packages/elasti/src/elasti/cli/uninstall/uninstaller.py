@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from elasti.api.wire import ActivityReport
     from elasti.cli.progress import Progress
-    from elasti.cli.uninstall.survey import UninstallSurvey
 
 _DEPLOYMENTS = "apps/v1/deployments"
 _POLL_INTERVAL = 0.5
@@ -61,19 +60,16 @@ class UnreachableResolvers:
 
     async def owns(self, address: str, port: int, namespace: str, service: str) -> bool:
         """No resolver can confirm its port from here."""
-        del address, port, namespace, service
         return False
 
     async def activity(
         self, address: str, namespace: str, service: str, *, hold: bool | None = None
     ) -> ActivityReport | None:
         """No resolver reports, so nothing is put to sleep."""
-        del address, namespace, service
         return None
 
     async def reachable(self, address: str) -> bool:
         """None is taken out because it cannot be reached from here."""
-        del address
         return True
 
 

@@ -27,6 +27,7 @@ from elasti.operator.handover.finalize import Finalizer
 from elasti.operator.handover.listing import SlicePublisher
 from elasti.operator.handover.machine import Park, State, derive, step
 from elasti.operator.handover.observe import (
+    ClusterSnapshot,
     Facts,
     Judgement,
     lacks_ports,
@@ -49,11 +50,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from elasti.api.types import ElastiService, ElastiServiceStatus
-    from elasti.operator.handover.observe import ClusterSnapshot, Facts
-    from elasti.operator.handover.state import ServiceState
     from elasti.operator.idleness.decide import Evidence
     from elasti.operator.leader import LeaderDependencies
-    from elasti.operator.watch.targets import WatchedTarget
 
 _MAX_STEPS = 8
 

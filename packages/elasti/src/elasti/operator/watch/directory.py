@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from elasti.api.names import KEEP_AWAKE_ANNOTATION
-from elasti.api.types import ElastiService
+from elasti.api.types import ElastiService, ElastiServiceSpec, ElastiServiceStatus
 from elasti.api.validation import SpecProblem, problems_of
 from elasti.operator.watch.targets import target_of
 from elasti.triggers.registry import redacted_metadata
@@ -23,7 +23,6 @@ from kubeloop.objects.meta import ObjectMeta
 from kubeloop.objects.times import unix_seconds
 
 if TYPE_CHECKING:
-    from elasti.api.types import ElastiServiceSpec, ElastiServiceStatus
     from elasti.operator.scale_handler import ScaleTarget
     from kubeloop.informer.handlers import Notification
 

@@ -47,7 +47,6 @@ class OwnershipProbeConnection(BufferedClientProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Take no more than its handler would keep."""
-        del sizehint
         return self._handler.buffer.some(self._handler.limits.held_bytes - len(self._buffer))
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -74,7 +73,6 @@ class OwnershipProbeConnection(BufferedClientProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The client closed before it sent anything."""
-        del exc
         transport = self._release_transport()
         if transport is not None:
             self._handler.leaves(transport)

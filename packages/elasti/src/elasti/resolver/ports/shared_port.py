@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from typing import TYPE_CHECKING, cast
 
 from elasti.resolver.ports.listening_socket import (
@@ -34,7 +34,6 @@ from elasti.resolver.proxy.upstream.interface import PortProtocol, Refusal, Requ
 if TYPE_CHECKING:
     import asyncio
     import socket
-    from collections.abc import Iterable
 
     from elasti.resolver.proxy.deadlines import DeadlineSweeper
     from elasti.resolver.proxy.port_handler import DataPath, PortHandler
@@ -125,7 +124,6 @@ class SharedConnection(BufferedClientProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Take a head at most, or what of it is missing."""
-        del sizehint
         return self._reads.some(MAX_HEAD + 1 - len(self._buffer))
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -161,7 +159,6 @@ class SharedConnection(BufferedClientProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """No request came."""
-        del exc
         self._release_transport()
 
     def sweep(self, tick: int) -> None:

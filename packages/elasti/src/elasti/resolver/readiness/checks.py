@@ -13,14 +13,13 @@ import errno
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Protocol
 
-from elasti.resolver.readiness.plan import DatabaseKind
+from elasti.resolver.readiness.plan import DatabaseKind, PlannedProbe
 from kubeloop.objects.core import GrpcAction, TcpSocketAction
 from kubeloop.probes.checks import connection, http_get, tcp_connect
 from kubeloop.probes.grpc_health import grpc_check
 
 if TYPE_CHECKING:
     from elasti.resolver.proxy.upstream.interface import UpstreamAddress
-    from elasti.resolver.readiness.plan import PlannedProbe
 
 _AGENT = "kube-probe/elasti"
 # Version 3.0, for a role and a database that need not exist.

@@ -24,7 +24,7 @@ import msgspec
 import structlog
 
 from elasti.api.wire import INCOMING_PATH, IncomingReply, IncomingRequest, WakeOutcome
-from elasti.resolver.projections import SliceView
+from elasti.resolver.projections import ServiceKey, SliceView
 from elasti.resolver.services.wake import OperatorUnreachable
 from kubeloop.aio.tasks import finish
 from kubeloop.informer import SharedInformerFactory
@@ -33,7 +33,6 @@ from kubeloop.objects.core import SERVICE_LABEL, SLICES
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from elasti.resolver.projections import ServiceKey
     from kubeloop.informer.factory import ResourceClient
 
 

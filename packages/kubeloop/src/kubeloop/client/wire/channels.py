@@ -14,17 +14,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING
 
 import aiohttp
-from aiohttp import WSMsgType
+from aiohttp import ClientWebSocketResponse, WSMsgType
 
 from kubeloop.aio.tasks import finish
 from kubeloop.client.errors import KubeError, ProtocolError
 from kubeloop.client.wire.errors import lost
-
-if TYPE_CHECKING:
-    from aiohttp import ClientWebSocketResponse
 
 V5 = "v5.channel.k8s.io"
 V4 = "v4.channel.k8s.io"

@@ -18,15 +18,11 @@ precondition of its own, a resourceVersion for one.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, TypeAlias
+import datetime as dt
+from typing import Any, TypeAlias
 
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.times import format_micro_time
-
-if TYPE_CHECKING:
-    import datetime as dt
-
-    from kubeloop.objects.meta import JsonObject
-
 
 _JITTER = 1.2
 _RELEASED_FOR = 1

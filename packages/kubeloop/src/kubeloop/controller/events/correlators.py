@@ -19,19 +19,15 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
+from collections.abc import Hashable, Sequence
+from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from kubeloop.controller.events.event_types import EventRecord, EventWrite, PeriodicTask, Reporter
+from kubeloop.objects.meta import JsonObject
 from kubeloop.objects.patches import MergePatch
 from kubeloop.objects.times import format_micro_time, format_time
-
-if TYPE_CHECKING:
-    from collections.abc import Hashable, Sequence
-
-    from kubeloop.objects.meta import JsonObject
-
 
 K = TypeVar("K")
 V = TypeVar("V")
