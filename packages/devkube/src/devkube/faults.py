@@ -13,6 +13,7 @@ are gone: as when a cable is pulled, and not as when a server says no.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Sequence
 from typing import TypeVar
 
@@ -52,21 +53,14 @@ class ProxyCommand(msgspec.Struct, forbid_unknown_fields=True):
     jitter: float | None = None
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class ClusterFaults:
     """Answers the private paths."""
 
-    def __init__(
-        self,
-        *,
-        controllers: ControllerManager,
-        partitions: NodePartitions,
-        nodes: Sequence[str],
-        propagation: PropagationDelay,
-    ) -> None:
-        self._controllers = controllers
-        self._partitions = partitions
-        self._nodes = nodes
-        self._propagation = propagation
+    controllers: ControllerManager
+    partitions: NodePartitions
+    nodes: Sequence[str]
+    propagation: PropagationDelay
 
     def serve(self, paths: NonResourcePaths) -> None:
         """Answer from now on."""
@@ -81,29 +75,29 @@ class ClusterFaults:
         command = _read_command(body, ControllersCommand)
         try:
             for name in command.pause:
-                self._controllers.pause(name)
+                self.controllers.pause(name)
             for name in command.resume:
-                self._controllers.resume(name)
+                self.controllers.resume(name)
         except KeyError as error:
             raise status.bad_request(str(error.args[0])) from error
         states = {
-            name: "paused" if self._controllers.is_paused(name) else "running"
-            for name in self._controllers.names
+            name: "paused" if self.controllers.is_paused(name) else "running"
+            for name in self.controllers.names
         }
         return {"controllers": states}
 
     def _set_nodes(self, body: bytes) -> JsonObject:
         command = _read_command(body, NodesCommand)
         for name in (*command.partition, *command.heal):
-            if name not in self._nodes:
-                known = ", ".join(self._nodes)
+            if name not in self.nodes:
+                known = ", ".join(self.nodes)
                 raise status.bad_request(f"no node {name!r}; there are: {known}")
         for name in command.partition:
-            self._partitions.cut(name)
+            self.partitions.cut(name)
         for name in command.heal:
-            self._partitions.heal(name)
-        cut = self._partitions.nodes
-        return {"nodes": {n: "partitioned" if n in cut else "connected" for n in self._nodes}}
+            self.partitions.heal(name)
+        cut = self.partitions.nodes
+        return {"nodes": {n: "partitioned" if n in cut else "connected" for n in self.nodes}}
 
     def _set_proxy(self, body: bytes) -> JsonObject:
         command = _read_command(body, ProxyCommand)
@@ -112,10 +106,10 @@ class ClusterFaults:
             if value is not None and value < 0:
                 raise status.bad_request(f"{field}: {value} is negative; give seconds, 0 or more")
         if command.delay is not None:
-            self._propagation.delay = command.delay
+            self.propagation.delay = command.delay
         if command.jitter is not None:
-            self._propagation.jitter = command.jitter
-        return {"delay": self._propagation.delay, "jitter": self._propagation.jitter}
+            self.propagation.jitter = command.jitter
+        return {"delay": self.propagation.delay, "jitter": self.propagation.jitter}
 
 
 def _read_command(body: bytes, kind: type[C]) -> C:

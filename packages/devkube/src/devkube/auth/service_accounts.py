@@ -62,23 +62,15 @@ class TokenBinding:
     node_uid: str = ""
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class ServiceAccountTokens:
     """Issues tokens and answers whose they are."""
 
-    def __init__(
-        self,
-        *,
-        store: ObjectStore,
-        stamps: Stamps,
-        key: SigningKey,
-        issuer: str = ISSUER,
-        audiences: Sequence[str] = (ISSUER,),
-    ) -> None:
-        self._store = store
-        self._stamps = stamps
-        self.key = key
-        self.issuer = issuer
-        self.audiences = tuple(audiences)
+    store: ObjectStore
+    stamps: Stamps
+    key: SigningKey
+    issuer = ISSUER
+    audiences = (ISSUER,)
 
     def issue(
         self,
@@ -91,7 +83,7 @@ class ServiceAccountTokens:
         bound: TokenBinding,
     ) -> str:
         """Return a new token."""
-        now = int(self._stamps.moment().timestamp())
+        now = int(self.stamps.moment().timestamp())
         private: JsonObject = {
             "namespace": namespace,
             "serviceaccount": {"name": account, "uid": uid},
@@ -106,7 +98,7 @@ class ServiceAccountTokens:
                 "exp": now + seconds,
                 "iat": now,
                 "iss": self.issuer,
-                "jti": self._stamps.uid(),
+                "jti": self.stamps.uid(),
                 _PRIVATE: private,
                 "nbf": now,
                 "sub": f"{ACCOUNT_PREFIX}{namespace}:{account}",
@@ -132,7 +124,7 @@ class ServiceAccountTokens:
         return _user(claims), meant
 
     def _check_time(self, claims: JsonObject) -> None:
-        now = self._stamps.moment().timestamp()
+        now = self.stamps.moment().timestamp()
         if now >= claims["exp"]:
             raise TokenError("service account token has expired")
         if now + _LEEWAY.total_seconds() < claims["nbf"]:
@@ -145,14 +137,14 @@ class ServiceAccountTokens:
             self._check_object(PODS, f"{namespace}/{pod['name']}", pod["uid"])
 
     def _check_object(self, collection: str, key: str, uid: str) -> None:
-        record = self._store.collection(collection).get(key)
+        record = self.store.collection(collection).get(key)
         if record is None:
             raise TokenError(f"service account token has been invalidated: {collection[1:]} {key}")
         metadata = _read(record.data).metadata
         if metadata.uid != uid:
             raise TokenError(f"{collection[1:]} {key} is not the one that the token was made for")
         gone = metadata.deletion_timestamp
-        if gone is not None and gone < self._stamps.moment() - _LEEWAY:
+        if gone is not None and gone < self.stamps.moment() - _LEEWAY:
             raise TokenError(f"{collection[1:]} {key} has been deleted")
 
 

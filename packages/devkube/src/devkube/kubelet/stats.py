@@ -8,6 +8,7 @@ not among them. Counts begin when a pod is first read.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime as dt
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -55,35 +56,28 @@ class ByteCounts:
         return self._totals.get(address, 0)
 
 
+@dataclasses.dataclass(eq=False)
 class StatsServer:
     """Serves one node's statistics to those who may `get` `nodes/stats`."""
 
-    def __init__(
-        self,
-        node: str,
-        pods: Callable[[], Iterable[KubeletPod]],
-        *,
-        counts: ByteCounts,
-        gate: Gate,
-        clock: Clock,
-    ) -> None:
-        self._node = node
-        self._pods = pods
-        self._counts = counts
-        self._gate = gate
-        self._clock = clock
-        self._first: dict[str, int] = {}
+    node: str
+    pods: Callable[[], Iterable[KubeletPod]]
+    _: dataclasses.KW_ONLY
+    counts: ByteCounts
+    gate: Gate
+    clock: Clock
+    _first: dict[str, int] = dataclasses.field(default_factory=dict, init=False)
 
     def summary(self) -> JsonObject:
         """Return the statistics now."""
-        now = self._clock.now().astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-        pods = [pod for pod in self._pods() if pod.status.pod_ip]
+        now = self.clock.now().astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        pods = [pod for pod in self.pods() if pod.status.pod_ip]
         first = self._first
         self._first = {
-            pod.uid: first.get(pod.uid, self._counts.total(pod.status.pod_ip)) for pod in pods
+            pod.uid: first.get(pod.uid, self.counts.total(pod.status.pod_ip)) for pod in pods
         }
         return {
-            "node": {"nodeName": self._node},
+            "node": {"nodeName": self.node},
             "pods": [
                 {
                     "podRef": {
@@ -94,7 +88,7 @@ class StatsServer:
                     "network": {
                         "time": now,
                         "name": "eth0",
-                        "rxBytes": self._counts.total(pod.status.pod_ip) - self._first[pod.uid],
+                        "rxBytes": self.counts.total(pod.status.pod_ip) - self._first[pod.uid],
                         "txBytes": 0,
                     },
                 }
@@ -110,13 +104,13 @@ class StatsServer:
             version="v1",
             resource="nodes",
             subresource="stats",
-            name=self._node,
+            name=self.node,
         )
         try:
-            user = await self._gate.identify(RequestCredentials(token=token))
+            user = await self.gate.identify(RequestCredentials(token=token))
         except StatusError:
             return web.Response(status=401, text="Unauthorized")
-        if not await self._gate.allows(user, asked):
+        if not await self.gate.allows(user, asked):
             return web.Response(status=403, text=f"Forbidden (user={user.name}, verb=get)")
         return web.json_response(self.summary())
 
@@ -130,7 +124,7 @@ class StatsServer:
         try:
             await web.TCPSite(runner, address, PORT, ssl_context=context).start()
         except OSError as error:
-            _log.warning("node %s serves no statistics: %s", self._node, error)
+            _log.warning("node %s serves no statistics: %s", self.node, error)
         try:
             yield
         finally:

@@ -166,16 +166,12 @@ class Secret(msgspec.Struct, frozen=True):
         return self.data or {}
 
 
+@dataclasses.dataclass(eq=False)
 class PodReferences:
     """The references of one pod."""
 
-    def __init__(
-        self,
-        namespace: str,
-        informers: Mapping[tuple[str, str], SharedInformer[ConfigMap | Secret]],
-    ) -> None:
-        self._namespace = namespace
-        self._informers = informers
+    namespace: str
+    informers: Mapping[tuple[str, str], SharedInformer[ConfigMap | Secret]]
 
     def config_map(self, name: str, *, optional: bool) -> Mapping[str, bytes]:
         """Return the content; nothing where it is missing and optional, else ConfigurationError."""
@@ -187,11 +183,11 @@ class PodReferences:
 
     def describe(self, kind: str, name: str) -> str:
         """Name an object in a message."""
-        return f"{kind} {self._namespace}/{name}"
+        return f"{kind} {self.namespace}/{name}"
 
     def _content(self, kind: str, name: str, *, optional: bool) -> Mapping[str, bytes]:
-        informer = self._informers.get((kind, name))
-        found = informer.lister.find(self._namespace, name) if informer is not None else None
+        informer = self.informers.get((kind, name))
+        found = informer.lister.find(self.namespace, name) if informer is not None else None
         if found is not None:
             return found.content
         if optional:

@@ -11,6 +11,7 @@ status afterwards, without keeping the caller.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import TYPE_CHECKING, Self
 
 import structlog
@@ -51,42 +52,39 @@ _NOTES_AT_ONCE = 4
 _log = structlog.get_logger(__name__)
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class TargetWaker:
     """Wakes targets. Used as an `async with` block, which owns what is done after a reply.
 
     `known` is what a cache has of a target's scale: enough to write onto, never enough to answer by.
     """
 
-    def __init__(
-        self,
-        *,
-        client: Client,
-        directory: Directory,
-        scales: ScaleHandler,
-        autoscalers: Autoscalers,
-        metrics: OperatorMetrics,
-        reporter: EventReporter,
-        clock: Clock,
-        is_synced: Callable[[], bool],
-        known: Callable[[ScaleTarget], Awaitable[ScaleView | None]],
-    ) -> None:
-        self._objects = client.resource(ELASTISERVICES)
-        self._directory = directory
-        self._scales = scales
-        self._autoscalers = autoscalers
-        self._metrics = metrics
-        self._reporter = reporter
-        self._clock = clock
-        self._is_synced = is_synced
-        self._known = known
-        self._wake_slots = FairSemaphore()
-        self._note_slots = FairSemaphore(at_once=_NOTES_AT_ONCE, most_late=8, per_late_group=2)
-        self._deferred = DeferredWork()
-        self._tasks = BackgroundTasks(on_error=_log_failure)
-        self._under_way: dict[Request, asyncio.Task[IncomingReply]] = {}
-        self._before: Callable[[Request, str], None] | None = None
-        self._after: Callable[[Request], None] | None = None
-        self._asked: Callable[[Request, bool], bool] | None = None
+    client: Client
+    directory: Directory
+    scales: ScaleHandler
+    autoscalers: Autoscalers
+    metrics: OperatorMetrics
+    reporter: EventReporter
+    clock: Clock
+    is_synced: Callable[[], bool]
+    known: Callable[[ScaleTarget], Awaitable[ScaleView | None]]
+    _wake_slots: FairSemaphore = dataclasses.field(default_factory=FairSemaphore, init=False)
+    _note_slots: FairSemaphore = dataclasses.field(
+        default_factory=lambda: FairSemaphore(
+            at_once=_NOTES_AT_ONCE, most_late=8, per_late_group=2
+        ),
+        init=False,
+    )
+    _deferred: DeferredWork = dataclasses.field(default_factory=DeferredWork, init=False)
+    _tasks: BackgroundTasks = dataclasses.field(
+        default_factory=lambda: BackgroundTasks(on_error=_log_failure), init=False
+    )
+    _under_way: dict[Request, asyncio.Task[IncomingReply]] = dataclasses.field(
+        default_factory=dict, init=False
+    )
+    _before: Callable[[Request, str], None] | None = dataclasses.field(default=None, init=False)
+    _after: Callable[[Request], None] | None = dataclasses.field(default=None, init=False)
+    _asked: Callable[[Request, bool], bool] | None = dataclasses.field(default=None, init=False)
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -124,13 +122,13 @@ class TargetWaker:
         Never raises for the server's sake.
         """
         reply = await self._answer(namespace, service, client)
-        self._metrics.wake_answered(reply.outcome.value)
+        self.metrics.wake_answered(reply.outcome.value)
         return reply
 
     async def _answer(self, namespace: str, service: str, client: str) -> IncomingReply:
-        if not self._is_synced():
+        if not self.is_synced():
             return IncomingReply(WakeOutcome.UNAVAILABLE, "the operator is starting")
-        details = self._directory.owner(namespace, service)
+        details = self.directory.owner(namespace, service)
         if details is None:
             message = f"no ElastiService names Service {namespace}/{service}"
             return IncomingReply(WakeOutcome.NOT_FOUND, message)
@@ -165,23 +163,23 @@ class TargetWaker:
         began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(_TIMEOUT), self._wake_slots.slot(details.namespace):
-                outcome, view = await self._scales.scale_up(
+                outcome, view = await self.scales.scale_up(
                     target,
                     wake_replicas(details.spec, details.status),
-                    seen=await self._known(target),
+                    seen=await self.known(target),
                 )
         except (KubeError, NotScalable, TimeoutError) as error:
-            self._metrics.scaled(details.request, details.spec, error)
+            self.metrics.scaled(details.request, details.spec, error)
             _log.warning("wake-up failed", target=str(target), error=str(error))
             return IncomingReply(WakeOutcome.UNAVAILABLE, f"{target} cannot be scaled: {error}")
         scaled = outcome is ScaleUp.SCALED
         if scaled:
             took = asyncio.get_running_loop().time() - began
-            self._metrics.scaled(details.request, details.spec, None)
-            self._metrics.woken(WakeCause.REQUEST)
-            self._metrics.cold_start("scale", took)
+            self.metrics.scaled(details.request, details.spec, None)
+            self.metrics.woken(WakeCause.REQUEST)
+            self.metrics.cold_start("scale", took)
             why = f"a request of {client or 'a client'}"
-            self._reporter.woken(details.reference(), view.replicas, why)
+            self.reporter.woken(details.reference(), view.replicas, why)
         if self._asked is None or not self._asked(details.request, scaled):
             self._deferred.add(lambda: self._note_time(details, client, scaled=scaled))
         return IncomingReply(
@@ -191,15 +189,15 @@ class TargetWaker:
         )
 
     def _resume_autoscaler(self, details: CRDDetails) -> None:
-        if (autoscaler := self._autoscalers.pausable(details.spec)) is not None:
+        if (autoscaler := self.autoscalers.pausable(details.spec)) is not None:
             self._tasks.start(
-                self._autoscalers.resume(details.namespace, autoscaler),
+                self.autoscalers.resume(details.namespace, autoscaler),
                 name=f"resume the autoscaler of {details.request}",
             )
 
     def _note_time(self, details: CRDDetails, client: str, *, scaled: bool) -> None:
         """Write when it was last woken and for which request; what is up already is noted less often."""
-        now = self._clock.now()
+        now = self.clock.now()
         if scaled:
             status = wake_note(now, client)
             if is_end_noted(details.status):
@@ -215,11 +213,15 @@ class TargetWaker:
 
     async def _note(self, details: CRDDetails, body: JsonObject) -> None:
         async with self._note_slots.slot(details.namespace):
-            await self._objects.subresource("status").patch(
-                details.name,
-                MergePatch(body),
-                namespace=details.namespace,
-                field_manager=FIELD_MANAGER,
+            await (
+                self.client.resource(ELASTISERVICES)
+                .subresource("status")
+                .patch(
+                    details.name,
+                    MergePatch(body),
+                    namespace=details.namespace,
+                    field_manager=FIELD_MANAGER,
+                )
             )
 
 

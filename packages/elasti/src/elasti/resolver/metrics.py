@@ -9,6 +9,7 @@ The library's own metrics (watches, lists) follow.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from elasti.api.wire import ActivityReport
@@ -54,27 +55,19 @@ class AdminView(Protocol):
         """Return the metrics in Prometheus' text format."""
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class WorkerView:
     """One worker's own view."""
 
-    def __init__(
-        self,
-        *,
-        registry: ServiceRegistry,
-        shared: SharedPort,
-        operator: OperatorClient,
-        unready: Callable[[], str],
-        library: LibraryMetrics,
-    ) -> None:
-        self._registry = registry
-        self._shared = shared
-        self._operator = operator
-        self._unready = unready
-        self._library = library
+    registry: ServiceRegistry
+    shared: SharedPort
+    operator: OperatorClient
+    unready: Callable[[], str]
+    library: LibraryMetrics
 
     async def activity(self, key: ServiceKey, *, hold: bool | None = None) -> ActivityReport | None:
         """Return what is seen of a Service."""
-        service = self._registry.get(key)
+        service = self.registry.get(key)
         if service is None:
             return None
         if hold is not None:
@@ -90,14 +83,14 @@ class WorkerView:
         It is while its watches are doubted: it serves what it knows and reads live what is waited for, and
         other resolvers hear of the cluster from the same API server.
         """
-        if why := self._unready():
+        if why := self.unready():
             return Readiness(ok=False, text=why)
-        doubts = self._registry.doubts()
+        doubts = self.registry.doubts()
         return Readiness(ok=True, text="\n".join(["ok", *(f"doubted: {d}" for d in doubts)]))
 
     async def metrics(self) -> bytes:
         """Return the metrics."""
-        return exposition((*self.own(), *self._library.families()))
+        return exposition((*self.own(), *self.library.families()))
 
     def own(self) -> Iterable[MetricFamily]:
         """Return the metrics that are not the library's."""
@@ -107,18 +100,18 @@ class WorkerView:
         calls = MetricFamily(
             "counter", _PREFIX + "operator_rpc_count", "Wake requests to the operator.", ["error"]
         )
-        calls.add(self._operator.answered, "")
-        calls.add(self._operator.failed, _FAILED)
+        calls.add(self.operator.answered, "")
+        calls.add(self.operator.failed, _FAILED)
         hosts = MetricFamily(
             "counter",
             _PREFIX + "host_extraction_count",
             "Requests on the shared port, by whether their Host named a known Service.",
             ["extractionType", "source", "hostHeader", "error"],
         )
-        hosts.add(self._shared.found, "cache-hit", "", "", _SUCCESS)
-        hosts.add(self._shared.unknown, "error", "", "", _FAILED)
+        hosts.add(self.shared.found, "cache-hit", "", "", _SUCCESS)
+        hosts.add(self.shared.unknown, "error", "", "", _FAILED)
         services = MetricFamily("gauge", _PREFIX + "services", "Services with an ElastiService.")
-        services.add(len(self._registry))
+        services.add(len(self.registry))
         stages = MetricFamily(
             "histogram",
             "elasti_cold_start_seconds",
@@ -126,13 +119,13 @@ class WorkerView:
             " operator.",
             ["stage"],
         )
-        for stage, histogram in sorted(self._registry.cold_starts.items()):
+        for stage, histogram in sorted(self.registry.cold_starts.items()):
             stages.add(histogram, stage)
         return calls, hosts, services, stages
 
     def _by_service(self) -> Iterable[MetricFamily]:
         families = _ServiceFamilies()
-        for service in self._registry:
+        for service in self.registry:
             families.add(service)
         return vars(families).values()
 

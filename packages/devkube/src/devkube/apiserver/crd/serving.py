@@ -26,29 +26,17 @@ from devkube.apiserver.validation import names
 from kubeloop.objects.meta import JsonObject
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class CustomStrategy:
     """A kind that a CustomResourceDefinition declares."""
 
     tracks_generation = True
     blind_update = False
 
-    def __init__(
-        self,
-        *,
-        namespaced: bool,
-        metadata: Type,
-        validators: Mapping[str, SchemaValidator | None],
-        selectable: Mapping[str, tuple[str, ...]],
-    ) -> None:
-        self._namespaced = namespaced
-        self._metadata = metadata
-        self._validators = validators
-        self._selectable = selectable
-
-    @property
-    def selectable(self) -> Mapping[str, tuple[str, ...]]:
-        """Fields that field selectors may name."""
-        return self._selectable
+    namespaced: bool
+    metadata: Type
+    validators: Mapping[str, SchemaValidator | None]
+    selectable: Mapping[str, tuple[str, ...]]
 
     def decode(self, obj: JsonObject, served: ServedVersion) -> tuple[JsonObject, list[str]]:
         """Prune the object; metadata is Kubernetes' own and is decoded strictly."""
@@ -56,7 +44,7 @@ class CustomStrategy:
         if not isinstance(metadata, dict):
             raise FieldDecodeError("metadata is not an object")
         conformer = Conformer()
-        clean = conformer.conform(metadata, self._metadata)
+        clean = conformer.conform(metadata, self.metadata)
         unknown: list[str] = []
         rest = {name: value for name, value in obj.items() if name != "metadata"}
         pruned = prune(rest, served.type, "", unknown)
@@ -83,9 +71,9 @@ class CustomStrategy:
     def validate(self, obj: JsonObject, served: ServedVersion) -> list[FieldError]:
         """Return what is wrong with an object."""
         errors = names.check_metadata(
-            obj["metadata"], namespaced=self._namespaced, name_rule=names.dns_subdomain
+            obj["metadata"], namespaced=self.namespaced, name_rule=names.dns_subdomain
         )
-        validator = self._validators.get(served.version)
+        validator = self.validators.get(served.version)
         rest = {name: value for name, value in obj.items() if name != "metadata"}
         if validator is not None:
             errors += validator.check(rest)

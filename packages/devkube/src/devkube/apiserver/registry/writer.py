@@ -48,25 +48,16 @@ class WriteResult:
     deleted: bool = False
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class ObjectWriter:
     """The one way into the store."""
 
-    def __init__(
-        self,
-        *,
-        store: ObjectStore,
-        stamps: Stamps,
-        tracker: FieldTracker,
-        admission: Sequence[AdmissionPlugin],
-        allocators: Sequence[AdmissionPlugin],
-        observe: Callable[[Call, WriteResult], None],
-    ) -> None:
-        self.store = store
-        self.stamps = stamps
-        self.tracker = tracker
-        self._admission = admission
-        self._allocators = allocators
-        self._observe = observe
+    store: ObjectStore
+    stamps: Stamps
+    tracker: FieldTracker
+    admission: Sequence[AdmissionPlugin]
+    allocators: Sequence[AdmissionPlugin]
+    observe: Callable[[Call, WriteResult], None]
 
     def collection(self, call: Call) -> Collection:
         """Return the collection of a call's resource."""
@@ -103,7 +94,7 @@ class ObjectWriter:
             self.tracker.created(call, obj)
         else:
             self.tracker.applied_new(call, obj, applied)
-        self._consult(self._allocators, call, AdmissionOperation.CREATE, obj, None)
+        self._consult(self.allocators, call, AdmissionOperation.CREATE, obj, None)
         key = _key(call, obj)
         taken = self.collection(call).get(key)
         if taken is not None:
@@ -130,7 +121,7 @@ class ObjectWriter:
         self._refuse(call, new, errors)
         if not owned:
             self.tracker.updated(call, new, old)
-        self._consult(self._allocators, call, AdmissionOperation.UPDATE, new, old)
+        self._consult(self.allocators, call, AdmissionOperation.UPDATE, new, old)
         return self._replace(call, new, old, record)
 
     def update_status(
@@ -169,7 +160,7 @@ class ObjectWriter:
         fields = call.resource.fields_of(stored)
         gone = self.store.delete(self.collection(call), record.key, stored, fields=fields)
         written = WriteResult(obj, gone, deleted=True)
-        self._observe(call, written)
+        self.observe(call, written)
         return written
 
     def admit_deletion(self, call: Call, obj: JsonObject) -> None:
@@ -198,7 +189,7 @@ class ObjectWriter:
     def _admit(
         self, call: Call, operation: AdmissionOperation, obj: JsonObject, old: JsonObject | None
     ) -> None:
-        self._consult(self._admission, call, operation, obj, old)
+        self._consult(self.admission, call, operation, obj, old)
 
     def _consult(
         self,
@@ -286,7 +277,7 @@ class ObjectWriter:
         record = self.store.put(self.collection(call), key, stored, fields=fields)
         obj["metadata"]["resourceVersion"] = str(record.version)
         written = WriteResult(obj, record, created=created)
-        self._observe(call, written)
+        self.observe(call, written)
         return written
 
 

@@ -192,19 +192,13 @@ async def stream_log(request: web.BaseRequest, pieces: AsyncIterator[bytes]) -> 
     return response
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class PodLogs:
     """Answers requests for logs: `core.streams["pods", "log"] = PodLogs(...).answer`."""
 
-    def __init__(
-        self,
-        *,
-        find_pod: Callable[[str, str], JsonObject | None],
-        node: Callable[[str], NodeLogs | None],
-        clock: Clock,
-    ) -> None:
-        self._find_pod = find_pod
-        self._node = node
-        self._clock = clock
+    find_pod: Callable[[str, str], JsonObject | None]
+    node: Callable[[str], NodeLogs | None]
+    clock: Clock
 
     async def answer(self, call: Call, request: web.BaseRequest) -> web.StreamResponse:
         """Send the log. Raises StatusError that says why not."""
@@ -219,12 +213,12 @@ class PodLogs:
 
     def _open(self, call: Call) -> AsyncIterator[bytes] | None:
         """Return the log; None for a pod that has no node yet. Raises LogError."""
-        options = read_log_options(call.query, now=self._clock.now())
-        pod = self._find_pod(call.namespace, call.name)
+        options = read_log_options(call.query, now=self.clock.now())
+        pod = self.find_pod(call.namespace, call.name)
         if pod is None:
             raise LogError(f'pods "{call.name}" not found', code=404)
         container = choose_container(pod, call.query.get("container", ""))
-        source = self._node((pod.get("spec") or {}).get("nodeName", ""))
+        source = self.node((pod.get("spec") or {}).get("nodeName", ""))
         if source is None:
             return None
         return source.open(call.namespace, call.name, container, options)

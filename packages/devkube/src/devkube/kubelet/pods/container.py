@@ -183,29 +183,25 @@ class RunContext:
     """Whether the whole pod is being stopped."""
 
 
+@dataclasses.dataclass(eq=False)
 class ContainerRunner:
     """One run. `configure` says what to run; raises ConfigurationError where it cannot be said."""
 
-    def __init__(
-        self,
-        container: ContainerSpec,
-        context: RunContext,
-        open_log: Callable[[], LogFile],
-        configure: Callable[[], ProcessSpec],
-    ) -> None:
-        self._container = container
-        self._context = context
-        self._configure = configure
-        self._process: Process | None = None
-        self._spec: ProcessSpec | None = None
-        self._stop: ContainerStop | None = None
-        self._open_log = open_log
-        self.container_id = f"elasti://{uuid.uuid4().hex}{uuid.uuid4().hex}"
+    container: ContainerSpec
+    context: RunContext
+    open_log: Callable[[], LogFile]
+    configure: Callable[[], ProcessSpec]
+    _process: Process | None = dataclasses.field(default=None, init=False)
+    _spec: ProcessSpec | None = dataclasses.field(default=None, init=False)
+    _stop: ContainerStop | None = dataclasses.field(default=None, init=False)
+    container_id: str = dataclasses.field(
+        default_factory=lambda: f"elasti://{uuid.uuid4().hex}{uuid.uuid4().hex}", init=False
+    )
 
     @property
     def name(self) -> str:
         """The container's name."""
-        return self._container.name
+        return self.container.name
 
     @property
     def pid(self) -> int:
@@ -215,15 +211,15 @@ class ContainerRunner:
 
     async def run(self) -> None:
         """Start it and stay until it has ended."""
-        context = self._context
+        context = self.context
         try:
-            self._spec = self._configure()
+            self._spec = self.configure()
         except ConfigurationError as error:
             context.events.warning(self.name, "Failed", f"Error: {error}")
             waiting = ContainerStateWaiting("CreateContainerConfigError", str(error))
             context.report(Blocked(self.name, waiting, context.now().loop + _CONFIG_RETRY))
             return
-        log = self._open_log()
+        log = self.open_log()
         output = OutputPipe(log.feed)
         try:
             await self._start(self._spec, output)
@@ -242,15 +238,15 @@ class ContainerRunner:
             context.report(Exited(self.name, code, context.now()))
 
     async def _start(self, spec: ProcessSpec, output: OutputPipe) -> None:
-        self._context.events.normal(self.name, "Created", "Container created")
+        self.context.events.normal(self.name, "Created", "Container created")
         try:
-            self._process = await self._context.processes.start(spec, output=output.writer)
+            self._process = await self.context.processes.start(spec, output=output.writer)
         finally:
             output.close_writer()
 
     async def _live(self) -> None:
         assert self._process is not None
-        container, context = self._container, self._context
+        container, context = self.container, self.context
         started = container.startup_probe is None
         ready = started and container.readiness_probe is None
         context.report(Started(self.name, self.container_id, context.now(), started, ready))
@@ -264,25 +260,25 @@ class ContainerRunner:
 
     def _probe_loop(self) -> ProbeLoop:
         return ProbeLoop(
-            container=self._container,
+            container=self.container,
             ask=self._checks().probe,
             decided=self._decided,
-            complained=functools.partial(self._context.events.warning, self.name),
-            is_ending=self._context.is_ending,
+            complained=functools.partial(self.context.events.warning, self.name),
+            is_ending=self.context.is_ending,
         )
 
     def _checks(self) -> ContainerChecks:
         return ContainerChecks(
-            container=self._container,
-            address=self._context.address,
+            container=self.container,
+            address=self.context.address,
             execute=self.execute,
-            version=self._context.version,
-            counts=self._context.counts,
+            version=self.context.version,
+            counts=self.context.counts,
         )
 
     def _decided(self, kind: ProbeKind, healthy: bool) -> None:  # noqa: FBT001 -- a verdict
-        at_once = kind is ProbeKind.STARTUP and self._container.readiness_probe is None
-        self._context.report(Probed(self.name, kind, healthy, at_once))
+        at_once = kind is ProbeKind.STARTUP and self.container.readiness_probe is None
+        self.context.report(Probed(self.name, kind, healthy, at_once))
 
     async def _watch_sockets(self) -> None:
         assert self._process is not None
@@ -290,10 +286,10 @@ class ContainerRunner:
         if port is not None:
             text = (
                 f"Container {self.name} listens on port {port} of all addresses (0.0.0.0); pods share"
-                f" this machine's network, so it must bind $POD_IP ({self._context.address}) instead: no"
+                f" this machine's network, so it must bind $POD_IP ({self.context.address}) instead: no"
                 " other pod can use the port now"
             )
-            self._context.events.warning(self.name, "BindsAllAddresses", text)
+            self.context.events.warning(self.name, "BindsAllAddresses", text)
 
     async def execute(self, argv: tuple[str, ...], timeout: float | None) -> tuple[int, str]:
         """Run a command in the container; exit code and output. Raises TimeoutError."""
@@ -306,7 +302,7 @@ class ContainerRunner:
         beside: Process | None = None
         try:
             async with asyncio.timeout(timeout):
-                beside = await self._context.processes.start(spec, output=output.writer)
+                beside = await self.context.processes.start(spec, output=output.writer)
                 output.close_writer()
                 code = await beside.wait()
         except StartError as error:
@@ -326,11 +322,11 @@ class ContainerRunner:
             return
         self._stop = ContainerStop(self._process, deadline=deadline)
         text = _KILLING.get(why, "Stopping container {name}").format(name=self.name)
-        self._context.events.normal(self.name, "Killing", text)
-        hook = self._container.lifecycle.pre_stop
+        self.context.events.normal(self.name, "Killing", text)
+        hook = self.container.lifecycle.pre_stop
         if hook is not None:
             problem = await self._stop.first(self._checks().hook(hook))
             if problem:
                 text = f"PreStopHook failed: {problem}"
-                self._context.events.warning(self.name, "FailedPreStopHook", text)
+                self.context.events.warning(self.name, "FailedPreStopHook", text)
         await self._stop.end()

@@ -9,12 +9,16 @@ from __future__ import annotations
 import dataclasses
 import enum
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple, TypedDict, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast
 
 from elasti._version import __version__
 from elasti.api.names import GROUP, MANAGED_BY, NAMESPACE
-from kubeloop.objects.meta import JsonObject
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kubeloop.objects.meta import JsonObject
+
 
 IMAGE = f"elasti:{__version__}"
 DEFAULT_TRIGGERS = "ELASTI_DEFAULT_TRIGGERS"

@@ -42,23 +42,16 @@ _DNS = "k8s-app=kube-dns"
 _DEV = "+elasti-dev"
 
 
+@dataclasses.dataclass(eq=False)
 class Installer:
     """One call of `elasti install`. Raises Failure, KubeError."""
 
-    def __init__(
-        self,
-        client: Client,
-        choices: Choices,
-        progress: Progress,
-        *,
-        from_helm: bool = False,
-        image_is_named: bool = True,
-    ) -> None:
-        self._client = client
-        self._choices = choices
-        self._progress = progress
-        self._from_helm = from_helm
-        self._image_is_named = image_is_named
+    client: Client
+    choices: Choices
+    progress: Progress
+    _: dataclasses.KW_ONLY
+    from_helm: bool = False
+    image_is_named: bool = True
 
     async def ask(self) -> None:
         """Show what would change, and change nothing."""
@@ -66,12 +59,12 @@ class Installer:
         for applied in await self._dry_run():
             self._report(applied, would=True)
         for found in await self._leftovers(previous):
-            self._progress.done(str(found), "would be removed")
+            self.progress.done(str(found), "would be removed")
 
     async def install(self, *, wait: float | None) -> None:
         """Make it so; with `wait`, until it works, for at most so many seconds."""
         previous = await self._refuse()
-        if wait is not None and not self._choices.with_definition:
+        if wait is not None and not self.choices.with_definition:
             await self._need_definition()
         asked = await self._dry_run()
         leftovers = await self._leftovers(previous)
@@ -82,37 +75,37 @@ class Installer:
             await self._let_helm_forget(previous.helm_release)
         if wait is None:
             for found in leftovers:
-                self._progress.done(str(found), "is no longer needed: install without --no-wait")
+                self.progress.done(str(found), "is no longer needed: install without --no-wait")
             return
-        await programs_available(self._client, self._choices, wait, self._progress)
+        await programs_available(self.client, self.choices, wait, self.progress)
         for found in leftovers:
             await self._remove(found)
 
     async def _refuse(self) -> InstalledOperator | None:
         """Return the installation that is there. Raises Failure where it must not be changed so."""
-        previous = await installed_operator(self._client, self._choices.namespace)
-        if previous is not None and previous.helm_release and not self._from_helm:
+        previous = await installed_operator(self.client, self.choices.namespace)
+        if previous is not None and previous.helm_release and not self.from_helm:
             raise _of_helm(previous)
         await self._refuse_other_operators()
         await self._refuse_to_abandon(previous)
-        if not self._image_is_named and _DEV not in await self._client.server_version():
-            raise _no_image(self._choices.image)
-        self._choices = await self._reaching_server()
+        if not self.image_is_named and _DEV not in await self.client.server_version():
+            raise _no_image(self.choices.image)
+        self.choices = await self._reaching_server()
         return previous
 
     async def _reaching_server(self) -> Choices:
         """Return the choices with the API server's own port, which policies must let through."""
-        slices = self._client.resource(SLICES, EndpointSlice, namespace="default")
+        slices = self.client.resource(SLICES, EndpointSlice, namespace="default")
         try:
             found = (await slices.get("kubernetes")).ports or ()
         except (Forbidden, NotFound):
             found = ()
-        ports = dict.fromkeys((*self._choices.api_ports, *(p.port for p in found if p.port)))
-        return dataclasses.replace(self._choices, api_ports=tuple(ports))
+        ports = dict.fromkeys((*self.choices.api_ports, *(p.port for p in found if p.port)))
+        return dataclasses.replace(self.choices, api_ports=tuple(ports))
 
     async def _dry_run(self) -> list[AppliedObject]:
         """Ask the server for everything, so that a refusal comes before the first change."""
-        asking = ServerSideApplier(self._client, dry_run=True)
+        asking = ServerSideApplier(self.client, dry_run=True)
         parts = await self._served(await self._addressed())
         return [await asking.apply(part.obj) for part in parts]
 
@@ -122,7 +115,7 @@ class Installer:
         for part in bundle(choices):
             if part.needs is not None and part.needs not in missing:
                 try:
-                    await self._client.mapper.by_kind(*part.needs)
+                    await self.client.mapper.by_kind(*part.needs)
                 except NoMatch:
                     missing.add(part.needs)
             if part.needs not in missing:
@@ -132,51 +125,51 @@ class Installer:
     def _announce(self, changed: list[AppliedObject], leftovers: list[InstalledObject]) -> None:
         if not changed and not leftovers:
             return
-        self._progress.say(f"This changes Elasti in namespace {self._choices.namespace}:")
+        self.progress.say(f"This changes Elasti in namespace {self.choices.namespace}:")
         for applied in changed:
-            self._progress.say(f"  {applied.ref}")
+            self.progress.say(f"  {applied.ref}")
             for change in applied.changes:
-                self._progress.say(f"    {change}")
+                self.progress.say(f"    {change}")
         for found in leftovers:
-            self._progress.say(f"  {found} is no longer needed")
+            self.progress.say(f"  {found} is no longer needed")
 
     async def _let_helm_forget(self, release: str) -> None:
         """Remove Helm's record of a release whose objects are ours now."""
-        secrets = self._client.resource("v1/secrets", namespace=self._choices.namespace)
+        secrets = self.client.resource("v1/secrets", namespace=self.choices.namespace)
         selector = f"owner=helm,name={release}"
         for name in [item["metadata"]["name"] async for item in secrets.items(selector=selector)]:
             await secrets.delete(name)
-        self._progress.done(f"Helm release {release}", "is forgotten by Helm")
+        self.progress.done(f"Helm release {release}", "is forgotten by Helm")
 
     async def _apply(self, wait: float | None) -> None:
-        applier = ServerSideApplier(self._client, from_helm=self._from_helm)
-        for part in await self._served(self._choices):
+        applier = ServerSideApplier(self.client, from_helm=self.from_helm)
+        for part in await self._served(self.choices):
             if part.obj["kind"] != "Deployment":
                 self._report(await applier.apply(part.obj))
             if part.obj["kind"] == "CustomResourceDefinition" and wait is not None:
-                await definition_served(self._client, wait)
+                await definition_served(self.client, wait)
         for part in bundle(await self._addressed()):
             if part.obj["kind"] == "Deployment":
                 self._report(await applier.apply(part.obj))
 
     async def _addressed(self) -> Choices:
         """Return the choices; where the cluster has no DNS, with the operator's address in them."""
-        given = self._choices.variables.get(Program.RESOLVER, {})
+        given = self.choices.variables.get(Program.RESOLVER, {})
         if _URL in given or await self._has_dns():
-            return self._choices
-        services = self._client.resource("v1/services", namespace=self._choices.namespace)
+            return self.choices
+        services = self.client.resource("v1/services", namespace=self.choices.namespace)
         try:
             address = ipaddress.ip_address(
                 (await services.get(OPERATOR_SERVICE))["spec"]["clusterIP"]
             )
         except NotFound:
             # A dry run before there is anything.
-            return self._choices
+            return self.choices
         host = f"[{address}]" if address.version == 6 else str(address)
-        return dataclasses.replace(self._choices, operator_url=f"http://{host}:{OPERATOR_PORT}")
+        return dataclasses.replace(self.choices, operator_url=f"http://{host}:{OPERATOR_PORT}")
 
     async def _has_dns(self) -> bool:
-        services = self._client.resource("v1/services", namespace="kube-system")
+        services = self.client.resource("v1/services", namespace="kube-system")
         try:
             return bool(await services.items(selector=_DNS).to_list())
         except Forbidden:
@@ -184,21 +177,21 @@ class Installer:
 
     async def _refuse_other_operators(self) -> None:
         """Two operators would undo each other's work. Raises Failure."""
-        for other in await installed_operators(self._client):
-            if other.namespace == self._choices.namespace:
+        for other in await installed_operators(self.client):
+            if other.namespace == self.choices.namespace:
                 continue
-            if other.overlaps(self._choices.watch_namespaces):
+            if other.overlaps(self.choices.watch_namespaces):
                 raise _rival(other)
 
     async def _refuse_to_abandon(self, previous: InstalledOperator | None) -> None:
         """What is asleep and no longer watched would sleep indefinitely. Raises Failure."""
-        if previous is None or not self._choices.watch_namespaces:
+        if previous is None or not self.choices.watch_namespaces:
             return
-        watched = {*self._choices.watch_namespaces}
+        watched = {*self.choices.watch_namespaces}
         dropped = [name for name in previous.watches if name not in watched]
         if previous.watches and not dropped:
             return
-        found = await list_elastiservices(self._client, dropped) or []
+        found = await list_elastiservices(self.client, dropped) or []
         left = [es for es in found if is_held(es) and es["metadata"]["namespace"] not in watched]
         if left:
             raise _abandoned(left)
@@ -206,7 +199,7 @@ class Installer:
     async def _need_definition(self) -> None:
         """Without it the programs never get ready, and the wait would be without effect. Raises Failure."""
         try:
-            await self._client.mapper.by_kind(API_VERSION, KIND)
+            await self.client.mapper.by_kind(API_VERSION, KIND)
         except NoMatch:
             raise Failure(
                 ExitCode.NOT_INSTALLED,
@@ -216,32 +209,32 @@ class Installer:
             ) from None
 
     async def _leftovers(self, previous: InstalledOperator | None) -> list[InstalledObject]:
-        watched = (*self._choices.watch_namespaces, *(previous.watches if previous else ()))
-        wanted = {reference(part.obj) for part in bundle(self._choices)}
+        watched = (*self.choices.watch_namespaces, *(previous.watches if previous else ()))
+        wanted = {reference(part.obj) for part in bundle(self.choices)}
         return [
             found
-            async for found in objects_of(self._client, self._choices.namespace, watched)
+            async for found in objects_of(self.client, self.choices.namespace, watched)
             if str(found) not in wanted
         ]
 
     async def _remove(self, found: InstalledObject) -> None:
-        resource = self._client.resource(found.kind.resource)
+        resource = self.client.resource(found.kind.resource)
         try:
             await resource.delete(found.name, namespace=found.namespace or None)
         except NotFound:
             return
-        self._progress.done(str(found), ApplyOutcome.REMOVED.value)
+        self.progress.done(str(found), ApplyOutcome.REMOVED.value)
 
     def _report(self, applied: AppliedObject, *, would: bool = False) -> None:
         word = applied.outcome.value
         if would and applied.outcome is not ApplyOutcome.UNCHANGED:
             word = f"would be {word}"
-        self._progress.done(applied.ref, word)
+        self.progress.done(applied.ref, word)
         if would:
             for change in applied.changes:
-                self._progress.say(f"  {change}")
+                self.progress.say(f"  {change}")
             if applied.unchecked:
-                self._progress.say(f"  not checked: {applied.unchecked}")
+                self.progress.say(f"  not checked: {applied.unchecked}")
 
 
 def _no_image(image: str) -> Failure:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
@@ -147,75 +148,69 @@ def _drop(_logger: object, _method: str, _event: object) -> NoReturn:
     raise structlog.DropEvent
 
 
+@dataclasses.dataclass(eq=False)
 class Uninstaller:
     """One call of `elasti uninstall`. Raises Failure, KubeError.
 
     keep: ElastiServices and their definition stay. force: go on although a target cannot be woken.
     """
 
-    def __init__(
-        self,
-        client: Client,
-        survey: UninstallSurvey,
-        progress: Progress,
-        *,
-        keep: bool,
-        force: bool,
-        seconds: float,
-    ) -> None:
-        self._client = client
-        self._survey = survey
-        self._progress = progress
-        self._keep = keep
-        self._force = force
-        self._seconds = seconds
-        self._targets = UninstallTargets(client, survey, progress)
+    client: Client
+    survey: UninstallSurvey
+    progress: Progress
+    _: dataclasses.KW_ONLY
+    keep: bool
+    force: bool
+    seconds: float
+
+    def __post_init__(self) -> None:
+        self._targets = UninstallTargets(self.client, self.survey, self.progress)
 
     async def run(self) -> None:
         """Remove it."""
-        if self._survey.elastiservices:
+        if self.survey.elastiservices:
             if await self._operator_works():
                 await self._end(works=True)
             else:
-                self._progress.say("no operator works in the cluster: one runs here meanwhile")
+                self.progress.say("no operator works in the cluster: one runs here meanwhile")
                 async with self._standin_operator():
                     await self._end(works=False)
-            if self._keep:
+            if self.keep:
                 await self._let_go()
         await self._remove_objects()
-        if not self._keep:
+        if not self.keep:
             await self._remove_definition()
 
     # ElastiServices
 
     async def _end(self, *, works: bool) -> None:
         await self._wake()
-        if not self._keep:
+        if not self.keep:
             await self._delete(works=works)
 
     async def _wake(self) -> None:
         await self._targets.ask_to_wake()
-        asleep = await self._targets.until_awake(self._seconds)
-        if asleep and not self._force:
-            raise _not_woken(asleep, self._seconds)
+        asleep = await self._targets.until_awake(self.seconds)
+        if asleep and not self.force:
+            raise _not_woken(asleep, self.seconds)
 
     async def _delete(self, *, works: bool) -> None:
         await self._targets.delete()
-        left = await self._targets.until_gone(self._seconds)
+        left = await self._targets.until_gone(self.seconds)
         if left and works:
             left = await self._instead(left)
-        if left and not self._force:
+        if left and not self.force:
             raise _not_let_go(left)
         if left:
             await self._targets.let_go()
-        self._progress.done("ElastiServices", "removed")
+        self.progress.done("ElastiServices", "removed")
 
     async def _instead(self, left: list[JsonObject]) -> list[JsonObject]:
         """End them from here, where the cluster's operator had its time."""
-        self._progress.say(f"the operator does not let go of {len(left)}: it is stopped")
+        self.progress.say(f"the operator does not let go of {len(left)}: it is stopped")
         await self._stop(Program.OPERATOR)
         async with self._standin_operator():
-            return await self._targets.until_gone(self._seconds)
+            return await self._targets.until_gone(self.seconds)
 
     async def _let_go(self) -> None:
         """Stop the operator, so that no target falls asleep again, and leave all awake.
@@ -225,18 +220,18 @@ class Uninstaller:
         """
         await self._stop(Program.OPERATOR)
         async with self._standin_operator():
-            asleep = await self._targets.until_settled(self._seconds)
-        if asleep and not self._force:
-            raise _not_woken(asleep, self._seconds)
+            asleep = await self._targets.until_settled(self.seconds)
+        if asleep and not self.force:
+            raise _not_woken(asleep, self.seconds)
         await self._stop(Program.RESOLVER)
         await self._targets.let_go()
-        self._progress.done("ElastiServices", "awake, and kept")
+        self.progress.done("ElastiServices", "awake, and kept")
 
     def _standin_operator(self) -> contextlib.AbstractAsyncContextManager[None]:
-        return standin_operator(self._client.config, self._survey)
+        return standin_operator(self.client.config, self.survey)
 
     async def _operator_works(self) -> bool:
-        deployments = self._client.resource(_DEPLOYMENTS, namespace=self._survey.namespace)
+        deployments = self.client.resource(_DEPLOYMENTS, namespace=self.survey.namespace)
         try:
             found = await deployments.get(account(Program.OPERATOR))
         except NotFound:
@@ -246,53 +241,53 @@ class Uninstaller:
     # Everything else
 
     async def _stop(self, program: Program) -> None:
-        deployments = self._client.resource(_DEPLOYMENTS, namespace=self._survey.namespace)
+        deployments = self.client.resource(_DEPLOYMENTS, namespace=self.survey.namespace)
         try:
             await deployments.delete(account(program), propagation="Background")
         except NotFound:
             return
-        self._progress.done(f"Deployment {self._survey.namespace}/{account(program)}", "removed")
+        self.progress.done(f"Deployment {self.survey.namespace}/{account(program)}", "removed")
         await self._until_gone([program])
 
     async def _until_gone(self, programs: Iterable[Program]) -> None:
         """Wait until the pods are gone; those that still serve a connection are not waited out."""
-        namespace, left = self._survey.namespace, 0
-        pods = self._client.resource("v1/pods", PartialObjectMetadata, namespace=namespace)
+        namespace, left = self.survey.namespace, 0
+        pods = self.client.resource("v1/pods", PartialObjectMetadata, namespace=namespace)
         # A user who may not list pods does not wait for them.
-        with contextlib.suppress(TimeoutError, Forbidden), self._progress.waiting() as waiting:
-            async with asyncio.timeout(self._seconds):
+        with contextlib.suppress(TimeoutError, Forbidden), self.progress.waiting() as waiting:
+            async with asyncio.timeout(self.seconds):
                 for program in programs:
                     chosen = ",".join(f"{k}={v}" for k, v in selector(program).items())
                     while left := len([pod async for pod in pods.items(selector=chosen)]):
                         waiting.show(account(program), f"{left} pods end what they serve")
                         await asyncio.sleep(_POLL_INTERVAL)
         if left:
-            self._progress.say(f"{left} pods still serve connections, and end when those do")
+            self.progress.say(f"{left} pods still serve connections, and end when those do")
 
     async def _remove_objects(self) -> None:
         programs_gone = False
-        for found in self._survey.objects:
+        for found in self.survey.objects:
             if found.kind.kind != "Deployment" and not programs_gone:
                 await self._until_gone(Program)
                 programs_gone = True
-            resource = self._client.resource(found.kind.resource)
+            resource = self.client.resource(found.kind.resource)
             try:
                 await resource.delete(
                     found.name, namespace=found.namespace or None, propagation="Background"
                 )
             except NotFound:
                 continue
-            self._progress.done(str(found), "removed")
+            self.progress.done(str(found), "removed")
         for kind, name in _MADE_BY_THE_OPERATOR:
             with contextlib.suppress(NotFound, Forbidden):
-                await self._client.resource(kind).delete(name, namespace=self._survey.namespace)
+                await self.client.resource(kind).delete(name, namespace=self.survey.namespace)
 
     async def _remove_definition(self) -> None:
-        if not self._survey.has_definition or self._survey.needed_by:
+        if not self.survey.has_definition or self.survey.needed_by:
             return
         with contextlib.suppress(NotFound):
-            await self._client.resource(DEFINITIONS).delete(DEFINITION)
-            self._progress.done(f"CustomResourceDefinition {DEFINITION}", "removed")
+            await self.client.resource(DEFINITIONS).delete(DEFINITION)
+            self.progress.done(f"CustomResourceDefinition {DEFINITION}", "removed")
 
 
 def _not_woken(asleep: list[JsonObject], seconds: float) -> Failure:

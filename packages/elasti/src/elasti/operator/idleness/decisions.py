@@ -64,35 +64,27 @@ def trigger_health(evidence: Sequence[Evidence]) -> tuple[str | None, ...]:
     )
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class Decisions:
     """Decides from the directory, what is remembered, and the triggers' evidence."""
 
-    def __init__(
-        self,
-        *,
-        directory: Directory,
-        states: StateStore,
-        evidence: Callable[[Request], Sequence[Evidence]],
-        clock: Clock,
-        polling_interval: float,
-    ) -> None:
-        self._directory = directory
-        self._states = states
-        self._evidence = evidence
-        self._clock = clock
-        self._stale_after = stale_after(polling_interval)
+    directory: Directory
+    states: StateStore
+    evidence: Callable[[Request], Sequence[Evidence]]
+    clock: Clock
+    polling_interval: float
 
     def judge(self, request: Request) -> TriggerJudgement:
         """Return what follows from time and triggers now."""
-        evidence, now = self._evidence(request), self._clock.now().timestamp()
+        evidence, now = self.evidence(request), self.clock.now().timestamp()
         calm = tuple(item.is_calm(now) for item in evidence)
         return TriggerJudgement(self.together(request), trigger_health(evidence), calm)
 
     def together(self, request: Request) -> Decision:
         """Decide for a target with everyone who shares it; its own obstacle comes before others'."""
         found: list[Decision] = []
-        for other in sorted(self._directory.sharing(request), key=lambda one: one != request):
-            details = self._directory.get(other)
+        for other in sorted(self.directory.sharing(request), key=lambda one: one != request):
+            details = self.directory.get(other)
             if details is not None:
                 decision = self.alone(details)
                 found.append(decision if other == request else _of_other(other, decision))
@@ -102,8 +94,8 @@ class Decisions:
     def sleeps_at(self, request: Request) -> float | None:
         """Return when a target can sleep if it is used no more; None where that is not known."""
         ends = []
-        for other in self._directory.sharing(request):
-            details = self._directory.get(other)
+        for other in self.directory.sharing(request):
+            details = self.directory.get(other)
             found = self._standing(details) if details is not None else None
             if details is not None and found is not None and not isinstance(found, Obstacle):
                 ends.append(sleeps_at(self._situation(details, found)))
@@ -115,7 +107,7 @@ class Decisions:
     def seconds_left(self, request: Request) -> float | None:
         """Return in how many seconds a target can sleep, as `sleeps_at` does."""
         end = self.sleeps_at(request)
-        return None if end is None else end - self._clock.now().timestamp()
+        return None if end is None else end - self.clock.now().timestamp()
 
     def alone(self, details: CRDDetails) -> Decision:
         """Decide for one ElastiService."""
@@ -126,14 +118,14 @@ class Decisions:
 
     def _standing(self, details: CRDDetails) -> ServiceState | Obstacle:
         """Return what is known of one that may be decided about at all, or why it may not."""
-        state = self._states.find(details.request)
+        state = self.states.find(details.request)
         # One that is suspended is refused as well, and has its own obstacle.
         refused = state is not None and state.handover.refused and not details.spec.suspend
         if state is None or refused or details.problems:
             return Obstacle(
                 Reason.NOT_IN_ORDER, f"{details.name} is not in order; its condition Ready says why"
             )
-        if self._clock.now().timestamp() < state.conflict.until:
+        if self.clock.now().timestamp() < state.conflict.until:
             return Obstacle(
                 Reason.CONTESTED,
                 "another writer keeps undoing it, so it is left alone until"
@@ -142,7 +134,7 @@ class Decisions:
         return state
 
     def _situation(self, details: CRDDetails, state: ServiceState) -> Situation:
-        now = self._clock.now()
+        now = self.clock.now()
         return Situation(
             now=now.timestamp(),
             cooldown=cooldown_of(details.spec),
@@ -155,8 +147,8 @@ class Decisions:
             suspended=details.spec.suspend,
             keep_awake_until=details.keep_awake_until,
             enabled=is_enabled(details.spec.enabled_period, now),
-            triggers=self._evidence(details.request) or _unread(details.spec),
-            stale_after=self._stale_after,
+            triggers=self.evidence(details.request) or _unread(details.spec),
+            stale_after=stale_after(self.polling_interval),
             look=look_of(details.spec),
             looking=state.current in (State.ENGAGING, State.DRAINING),
         )

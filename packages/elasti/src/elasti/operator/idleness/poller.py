@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import math
 import random
 from typing import TYPE_CHECKING
@@ -45,35 +46,26 @@ _CLOSEST = 0.1
 _REPORTS_A_SECOND = 5.0
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class Poller:
     """The leader's round of all triggers, every polling interval."""
 
-    def __init__(
-        self,
-        *,
-        elastiservices: Scope[ElastiService],
-        private_slices: Scope[EndpointSlice],
-        states: StateStore,
-        decisions: Decisions,
-        evaluator: Evaluator,
-        enqueue: Callable[[Request], None],
-        interval: float,
-        show: Callable[[Request, Iterable[float | None]], None] | None = None,
-    ) -> None:
-        self._show = show
-        self._elastiservices = elastiservices
-        self._private_slices = private_slices
-        self._states = states
-        self._decisions = decisions
-        self._evaluator = evaluator
-        self._enqueue = enqueue
-        self._interval = interval
-        self._known: set[EvidenceKey] = set()
-        self._woken: set[Request] = set()
-        self._due: dict[Request, float] = {}
-        self._asked = asyncio.Event()
-        self._paced: set[Request] = set()
-        self._spacer = RateSpacer(_REPORTS_A_SECOND)
+    elastiservices: Scope[ElastiService]
+    private_slices: Scope[EndpointSlice]
+    states: StateStore
+    decisions: Decisions
+    evaluator: Evaluator
+    enqueue: Callable[[Request], None]
+    interval: float
+    show: Callable[[Request, Iterable[float | None]], None] | None = None
+    _known: set[EvidenceKey] = dataclasses.field(default_factory=set, init=False)
+    _woken: set[Request] = dataclasses.field(default_factory=set, init=False)
+    _due: dict[Request, float] = dataclasses.field(default_factory=dict, init=False)
+    _asked: asyncio.Event = dataclasses.field(default_factory=asyncio.Event, init=False)
+    _paced: set[Request] = dataclasses.field(default_factory=set, init=False)
+    _spacer: RateSpacer = dataclasses.field(
+        default_factory=lambda: RateSpacer(_REPORTS_A_SECOND), init=False
+    )
 
     def read_soon(self, request: Request) -> None:
         """Read one now: it is new, or its triggers are."""
@@ -87,7 +79,7 @@ class Poller:
         while True:
             if now() >= round_at:
                 # Rounds of several operators, and of others, should not fall together.
-                round_at = now() + jittered(self._interval, 0.1, random.random)
+                round_at = now() + jittered(self.interval, 0.1, random.random)
                 await self.poll()
             else:
                 await self._poll_due()
@@ -99,9 +91,9 @@ class Poller:
     async def poll(self) -> None:
         """Read everything once, and enqueue what it concerns."""
         self._due.clear()
-        present = await self._read(self._elastiservices.all)
+        present = await self._read(self.elastiservices.all)
         for key in self._known - present:
-            self._evaluator.forget(key)
+            self.evaluator.forget(key)
         self._known = present
 
     async def _poll_due(self) -> None:
@@ -110,7 +102,7 @@ class Poller:
         requests = [request for request, due in self._due.items() if due <= now]
         for request in requests:
             del self._due[request]
-        found = [es for request in requests if (es := self._elastiservices.find(*request))]
+        found = [es for request in requests if (es := self.elastiservices.find(*request))]
         if found:
             self._known |= await self._read(lambda: found)
 
@@ -119,7 +111,7 @@ class Poller:
     ) -> set[EvidenceKey]:
         self._woken.clear()
         began = asyncio.get_running_loop().time()
-        await self._evaluator.poll(map(self._subject, elastiservices()), self._wake)
+        await self.evaluator.poll(map(self._subject, elastiservices()), self._wake)
         present: set[EvidenceKey] = set()
         budget = TimeBudget()
         for es in elastiservices():
@@ -134,39 +126,39 @@ class Poller:
         return present
 
     def _show_values(self, request: Request, es: ElastiService) -> None:
-        if self._show is not None:
-            found = self._evaluator.evidence(evidence_key(request, es.metadata.uid, es.spec))
+        if self.show is not None:
+            found = self.evaluator.evidence(evidence_key(request, es.metadata.uid, es.spec))
             readings = (item.last for item in found)
-            self._show(request, [last.value if last and last.usable else None for last in readings])
+            self.show(request, [last.value if last and last.usable else None for last in readings])
 
     def _plan_reading(self, request: Request, es: ElastiService, began: float) -> None:
         """Note when one must be read again, where that is before the next round."""
-        state = self._states.find(request)
+        state = self.states.find(request)
         if not es.spec.triggers or (state is not None and state.current is State.PROXY):
             return
         pause = max(cooldown_of(es.spec) / _READINGS_A_COOLDOWN, _SHORTEST_PAUSE)
-        left = self._decisions.seconds_left(request)
+        left = self.decisions.seconds_left(request)
         if left is not None and left > 0:
             now = asyncio.get_running_loop().time()
             pause = min(pause, max(now + left - began, _CLOSEST))
-        if pause < self._interval:
+        if pause < self.interval:
             self._due.setdefault(request, began + pause)
 
     def _wake(self, key: Hashable) -> None:
         """Enqueue a sleeping target whose triggers were read and want it awake."""
         assert isinstance(key, EvidenceKey)
-        state = self._states.find(key.request)
+        state = self.states.find(key.request)
         if state is None or state.current is not State.PROXY:
             return
-        if self._decisions.together(key.request).verdict is Verdict.WAKE:
+        if self.decisions.together(key.request).verdict is Verdict.WAKE:
             self._woken.add(key.request)
-            self._enqueue(key.request)
+            self.enqueue(key.request)
 
     def _consider(self, request: Request) -> None:
-        state = self._states.find(request)
+        state = self.states.find(request)
         if state is None:
             return
-        found = self._decisions.judge(request)
+        found = self.decisions.judge(request)
         follows = (
             state.requests.sleep is not None
             or (found.decision.verdict is Verdict.SLEEP and state.current in _CALMED)
@@ -174,7 +166,7 @@ class Poller:
             or (found.decision.verdict is Verdict.WAKE and state.current is State.PROXY)
         )
         if follows or _is_news(found, state):
-            self._enqueue(request)
+            self.enqueue(request)
         elif state.handover.judged is not None and found.calm != state.handover.judged.calm:
             self._enqueue_paced(request)
 
@@ -188,11 +180,11 @@ class Poller:
 
     def _report(self, request: Request) -> None:
         self._paced.discard(request)
-        self._enqueue(request)
+        self.enqueue(request)
 
     def _subject(self, es: ElastiService) -> Subject:
         request = Request(es.metadata.namespace, es.metadata.name)
-        state = self._states.find(request)
+        state = self.states.find(request)
         return Subject(
             key=evidence_key(request, es.metadata.uid, es.spec),
             triggers=es.spec.triggers,
@@ -206,7 +198,7 @@ class Poller:
 
     def _pods(self, es: ElastiService) -> Iterator[ScrapeTarget]:
         key = f"{es.metadata.namespace}/{private_service_name(es.spec.service)}"
-        for endpoint_slice in self._private_slices.by_index(BY_SERVICE, key):
+        for endpoint_slice in self.private_slices.by_index(BY_SERVICE, key):
             ports = tuple(
                 (port.name or "", port.port) for port in endpoint_slice.ports or () if port.port
             )

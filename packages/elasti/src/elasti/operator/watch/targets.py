@@ -295,21 +295,14 @@ _WARM_PERIOD = 30.0
 _log = structlog.get_logger(__name__)
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class KindWarmer:
     """Opens the watch of every target kind in use, and closes the others. A runnable for `Group.OTHERS`."""
 
-    def __init__(
-        self,
-        *,
-        client: Client,
-        manager: InformerManager,
-        directory: Directory,
-        scales: ScaleHandler,
-    ) -> None:
-        self._client = client
-        self._manager = manager
-        self._directory = directory
-        self._scales = scales
+    client: Client
+    manager: InformerManager
+    directory: Directory
+    scales: ScaleHandler
 
     async def run(self) -> None:
         """Open and close watches as kinds come and go, until cancelled."""
@@ -317,27 +310,27 @@ class KindWarmer:
             used = {await self._warm(target) for target in self._wanted()}
             # A kind that could not be looked up may be one that is watched.
             if None not in used:
-                await self._manager.close_unused({key for key in used if key is not None})
+                await self.manager.close_unused({key for key in used if key is not None})
             await asyncio.sleep(_WARM_PERIOD)
 
     def _wanted(self) -> list[ScaleTarget]:
         """Return one target for each watch that the leader would need."""
         found = {
-            (target.api_version, target.kind, self._manager.place(target.namespace)): target
-            for target in self._directory.targets()
+            (target.api_version, target.kind, self.manager.place(target.namespace)): target
+            for target in self.directory.targets()
         }
         return list(found.values())
 
     async def _warm(self, target: ScaleTarget) -> tuple[GroupVersionResource, str] | None:
         """Open a kind's watch where there is none; returns which it is, None where that is not known."""
         try:
-            info = await self._scales.resource(target)
-            if self._manager.follows(info.gvr, target.namespace):
-                return info.gvr, self._manager.place(target.namespace)
-            await check_listing(self._client, self._manager, info.gvr, target.namespace)
+            info = await self.scales.resource(target)
+            if self.manager.follows(info.gvr, target.namespace):
+                return info.gvr, self.manager.place(target.namespace)
+            await check_listing(self.client, self.manager, info.gvr, target.namespace)
         except (KubeError, NotScalable) as error:
             _log.debug("kind cannot be watched", kind=target.kind, error=str(error))
             return None
         key = KeyParams(target.namespace, "", info.gvr, "")
-        self._manager.add(RequestWatch(key, kind_for(info.gvr), lambda _event: None))
-        return info.gvr, self._manager.place(target.namespace)
+        self.manager.add(RequestWatch(key, kind_for(info.gvr), lambda _event: None))
+        return info.gvr, self.manager.place(target.namespace)

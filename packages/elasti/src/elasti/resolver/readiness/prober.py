@@ -71,23 +71,18 @@ class ProbeTarget:
     database: DatabaseKind | None = None
 
 
+@dataclasses.dataclass(eq=False, kw_only=True, repr=False)
 class Prober:
     """Probes the pods of one port. `serves` is called for each that is found to serve."""
 
-    def __init__(
-        self,
-        *,
-        checks: PodChecks,
-        pods: PodReader,
-        serves: Callable[[UpstreamAddress], None],
-        stages: Mapping[str, Histogram] | None = None,
-    ) -> None:
-        self._stages = stages
-        self._checks = checks
-        self._pods = pods
-        self._serves = serves
-        self._tasks: dict[UpstreamAddress, tuple[ProbeTarget, asyncio.Task[None]]] = {}
-        self._ending: set[asyncio.Task[None]] = set()
+    checks: PodChecks
+    pods: PodReader
+    serves: Callable[[UpstreamAddress], None]
+    stages: Mapping[str, Histogram] | None = None
+    _tasks: dict[UpstreamAddress, tuple[ProbeTarget, asyncio.Task[None]]] = dataclasses.field(
+        default_factory=dict, init=False
+    )
+    _ending: set[asyncio.Task[None]] = dataclasses.field(default_factory=set, init=False)
 
     def __repr__(self) -> str:
         return f"<Prober {len(self._tasks)} pods>"
@@ -126,10 +121,10 @@ class Prober:
         asks_database = target.policy == "Protocol" and target.database is not None
         asks_pod = target.policy in ("Auto", "Protocol") and not asks_database
         if asks_pod and target.pod is not None and not target.ready:
-            reading = asyncio.get_running_loop().create_task(self._pods.plan(target.pod))
+            reading = asyncio.get_running_loop().create_task(self.pods.plan(target.pod))
         try:
             if await self._until_it_serves(address, target, reading):
-                self._serves(address)
+                self.serves(address)
         finally:
             if reading is not None:
                 await finish([reading])
@@ -153,16 +148,16 @@ class Prober:
         while True:
             match next_step(facts):
                 case ReadinessStep.RELEASE:
-                    if facts.accepts and self._stages is not None:
-                        self._stages["probe"].add(loop.time() - began)
+                    if facts.accepts and self.stages is not None:
+                        self.stages["probe"].add(loop.time() - began)
                     return True
                 case ReadinessStep.AWAIT_READY:
                     return False
                 case ReadinessStep.CONNECT:
                     await self._until_it_accepts(address)
                     facts = dataclasses.replace(facts, accepts=True)
-                    if self._stages is not None:
-                        self._stages["start"].add(loop.time() - began)
+                    if self.stages is not None:
+                        self.stages["start"].add(loop.time() - began)
                     began = loop.time()
                 case ReadinessStep.LEARN:
                     plan = await reading if reading is not None else ProbePlan(only_ready="no pod")
@@ -176,7 +171,7 @@ class Prober:
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
-            reach = await self._checks.connect(address, timeout=CONNECT_TIMEOUT)
+            reach = await self.checks.connect(address, timeout=CONNECT_TIMEOUT)
             if reach is Reachability.ACCEPTED:
                 return
             await asyncio.sleep(max(INTERVAL - (loop.time() - began), 0.001))
@@ -190,7 +185,7 @@ class Prober:
                 if passed:
                     # A threshold of three successes means three periods, and not three packets.
                     await asyncio.sleep(question.period)
-                if await self._checks.ask(host, question):
+                if await self.checks.ask(host, question):
                     passed += 1
                 else:
                     passed = 0

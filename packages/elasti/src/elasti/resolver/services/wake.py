@@ -11,6 +11,7 @@ it is then written onto the ElastiService as an annotation, where the next leade
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -61,6 +62,7 @@ class DurableWakeRequest(Protocol):
         """Write that a Service should wake. Raises OperatorUnreachable where it cannot."""
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class WakeLoop:
     """Wakes one Service.
 
@@ -68,40 +70,31 @@ class WakeLoop:
     `asked` is called with the seconds that it took until an operator answered.
     """
 
-    def __init__(
-        self,
-        key: ServiceKey,
-        *,
-        operator: WakeClient,
-        durable: DurableWakeRequest,
-        waiting: Callable[[], int],
-        client: Callable[[], str] = str,
-        asked: Callable[[float], None] | None = None,
-    ) -> None:
-        self._key = key
-        self._operator = operator
-        self._durable = durable
-        self._waiting = waiting
-        self._client = client
-        self._note_asked = asked
-        # When an operator last answered, for the connections that wait now.
-        self.answered_at: float | None = None
-        # When one last did, for whatever connections.
-        self.last_answer: float | None = None
-        # Since when no operator could act, or none was to be reached.
-        self.unavailable_since: float | None = None
-        self._again = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._durable_at: float | None = None
+    key: ServiceKey
+    _: dataclasses.KW_ONLY
+    operator: WakeClient
+    durable: DurableWakeRequest
+    waiting: Callable[[], int]
+    client: Callable[[], str] = str
+    asked: Callable[[float], None] | None = None
+    # When an operator last answered, for the connections that wait now.
+    answered_at: float | None = dataclasses.field(default=None, init=False)
+    # When one last did, for whatever connections.
+    last_answer: float | None = dataclasses.field(default=None, init=False)
+    # Since when no operator could act, or none was to be reached.
+    unavailable_since: float | None = dataclasses.field(default=None, init=False)
+    _again: asyncio.Event = dataclasses.field(default_factory=asyncio.Event, init=False)
+    _task: asyncio.Task[None] | None = dataclasses.field(default=None, init=False)
+    _durable_at: float | None = dataclasses.field(default=None, init=False)
 
     def __repr__(self) -> str:
-        return f"<WakeLoop {self._key}{' running' if self._task is not None else ''}>"
+        return f"<WakeLoop {self.key}{' running' if self._task is not None else ''}>"
 
     def need(self) -> None:
         """Connections wait and no pod answers: start the loop, unless it runs."""
-        if self._task is None and self._waiting():
+        if self._task is None and self.waiting():
             loop = asyncio.get_running_loop()
-            self._task = loop.create_task(self._run(), name=f"wake {self._key}")
+            self._task = loop.create_task(self._run(), name=f"wake {self.key}")
             self._task.add_done_callback(self._ended)
 
     def wake_now(self) -> None:
@@ -116,7 +109,7 @@ class WakeLoop:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("wake loop failed", service=str(self._key), exc_info=error)
+            _log.error("wake loop failed", service=str(self.key), exc_info=error)
 
     async def _run(self) -> None:
         try:
@@ -131,28 +124,28 @@ class WakeLoop:
         loop = asyncio.get_running_loop()
         first = loop.time()
         self.answered_at = self.unavailable_since = None
-        while count := self._waiting():
+        while count := self.waiting():
             self._again.clear()
             began = asyncio.get_running_loop().time()
             try:
                 is_answered = await self._ask(count)
             except Exception:  # noqa: BLE001 -- logged; held connections must not wait for a defect
-                _log.exception("wake request failed; retrying", service=str(self._key))
+                _log.exception("wake request failed; retrying", service=str(self.key))
                 is_answered = False
             if is_answered:
                 failed.reset()
                 self.last_answer = loop.time()
-                if self.answered_at is None and self._note_asked is not None:
-                    self._note_asked(loop.time() - first)
+                if self.answered_at is None and self.asked is not None:
+                    self.asked(loop.time() - first)
                 self.answered_at = self.answered_at or loop.time()
             await self._pause((answered if is_answered else failed).next_delay(), began)
 
     async def _ask(self, count: int) -> bool:
         """Ask once; returns whether an operator answered. One that cannot act gets the annotation."""
         try:
-            outcome = await self._operator.wake(self._key, count=count, client=self._client())
+            outcome = await self.operator.wake(self.key, count=count, client=self.client())
         except OperatorUnreachable as error:
-            _log.warning("operator unreachable", service=str(self._key), error=str(error))
+            _log.warning("operator unreachable", service=str(self.key), error=str(error))
             self._note_unavailable()
             await self._make_durable()
             return False
@@ -182,9 +175,9 @@ class WakeLoop:
         if self._durable_at is not None and now - self._durable_at < DURABLE_EVERY:
             return
         try:
-            await self._durable.write(self._key)
+            await self.durable.write(self.key)
         except OperatorUnreachable as error:
-            _log.warning("wake annotation failed", service=str(self._key), error=str(error))
+            _log.warning("wake annotation failed", service=str(self.key), error=str(error))
         else:
             self._durable_at = now
 

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable
 from typing import Self
@@ -107,25 +108,18 @@ class BookmarkPatience:
         return self._expected and silent_for > self._limit * 2 / 3
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class ResyncTimer:
     """Calls `resync` every `period` seconds where `should_resync` says so; period 0 is never.
 
     An exception of either stops the timer and goes to `on_error`.
     """
 
-    def __init__(
-        self,
-        *,
-        period: Callable[[], float],
-        should_resync: Callable[[], bool],
-        resync: Callable[[], None],
-        on_error: Callable[[Exception], None],
-    ) -> None:
-        self._period = period
-        self._should_resync = should_resync
-        self._resync = resync
-        self._on_error = on_error
-        self._timer: asyncio.TimerHandle | None = None
+    period: Callable[[], float]
+    should_resync: Callable[[], bool]
+    resync: Callable[[], None]
+    on_error: Callable[[Exception], None]
+    _timer: asyncio.TimerHandle | None = dataclasses.field(default=None, init=False)
 
     @property
     def armed(self) -> bool:
@@ -134,7 +128,7 @@ class ResyncTimer:
 
     def start(self) -> None:
         """Start counting, unless already started."""
-        if self._timer is None and (period := self._period()) > 0:
+        if self._timer is None and (period := self.period()) > 0:
             self._timer = asyncio.get_running_loop().call_later(period, self._fire)
 
     def stop(self) -> None:
@@ -146,11 +140,11 @@ class ResyncTimer:
     def _fire(self) -> None:
         self._timer = None
         try:
-            if self._should_resync():
+            if self.should_resync():
                 _log.debug("resync")
-                self._resync()
+                self.resync()
         except Exception as error:  # noqa: BLE001 -- handed on; a timer has no caller
-            self._on_error(error)
+            self.on_error(error)
         else:
             self.start()
 
