@@ -20,36 +20,36 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import errno
 import logging
 import shlex
-from collections.abc import Callable, Coroutine, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
 
 from devkube import addresses, datadir
+from devkube.addresses import AddressRanges
 from devkube.apiserver.auth import ADMIN_GROUP
 from devkube.apiserver.registry import admission
 from devkube.apiserver.server import ApiServer
+from devkube.auth.gate import NODE_PREFIX, NODES
 from devkube.auth.install import CONTROLLER_MANAGER, SERVICE_PROXY, fill, install
 from devkube.auth.jwt import SigningKey
 from devkube.controllers.manager import ControllerManager
 from devkube.datadir import scratch_directory
 from devkube.faults import ClusterFaults, NodePartitions
-from devkube.kubelet.stats import ByteCounts
+from devkube.kubeconfig import ClusterAccess
+from devkube.kubelet.kubelet import Kubelet, KubeletSettings
+from devkube.kubelet.logs.reading import PodLogs
+from devkube.kubelet.stats import ByteCounts, StatsServer
 from devkube.serviceproxy.proxy import PropagationDelay, ServiceProxy
 from kubeloop.aio.clock import Clock, SystemClock
 from kubeloop.aio.tasks import BackgroundTasks
 from kubeloop.client.client import Client
 from kubeloop.controller.events.event_types import Reporter
 from kubeloop.controller.events.recorder import ApiEventSink, EventRecorder
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from devkube.addresses import AddressRanges
-    from devkube.kubeconfig import ClusterAccess
-    from devkube.kubelet.kubelet import Kubelet
-
+from kubeloop.objects.meta import JsonObject
 
 _log = logging.getLogger(__name__)
 
@@ -258,21 +258,50 @@ class DevCluster:
     ) -> list[Kubelet]:
         if not self.node_names:
             return []
-        # An API server without nodes starts sooner without them.
-        from devkube import nodes  # noqa: PLC0415
+        directory = self._node_directory(stack)
+        kubelets = [
+            await self._make_kubelet(stack, number, directory / name, counts)
+            for number, name in enumerate(self.node_names, start=1)
+        ]
+        self._serve_logs(kubelets)
+        return kubelets
 
-        options = nodes.NodeOptions(
-            server=self.server,
-            ranges=self.ranges,
-            directory=self._node_directory(stack),
-            environment=self._environment,
-            entrypoints=self._programs,
-            clock=self._clock,
+    async def _make_kubelet(
+        self, stack: contextlib.AsyncExitStack, number: int, directory: Path, counts: ByteCounts
+    ) -> Kubelet:
+        """Make a node's kubelet, with a client, addresses and a directory of its own."""
+        name, clock = directory.name, self._clock
+        config = self.server.client_config(f"{NODE_PREFIX}{name}", [NODES])
+        client = await stack.enter_async_context(Client(config))
+        address = self.ranges.node(number)
+        settings = KubeletSettings(node_address=address, entrypoints=self._programs)
+        if self._environment:
+            settings = dataclasses.replace(settings, environment=self._environment)
+        kubelet = Kubelet(
+            client,
+            node_name=name,
+            ip_pool=addresses.AddressPool(self.ranges.pods(number)),
+            root_dir=directory,
+            settings=settings,
+            clock=clock,
             counts=counts,
         )
-        kubelets = await nodes.make_kubelets(stack, self.node_names, options)
-        nodes.serve_logs(self.server.core, kubelets, self._clock)
-        return kubelets
+        gate = self.server.core.gate
+        stats = StatsServer(name, kubelet.pods, counts=counts, gate=gate, clock=clock)
+        tls = self.server.server_tls([address, name])
+        await stack.enter_async_context(stats.serving(address, tls))
+        return kubelet
+
+    def _serve_logs(self, kubelets: Sequence[Kubelet]) -> None:
+        """Let the API server answer `pods/log` from the nodes of this process."""
+        core, logs = self.server.core, {kubelet.node_name: kubelet.logs for kubelet in kubelets}
+
+        def find_pod(namespace: str, name: str) -> JsonObject | None:
+            record = core.store.collection("/pods").get(f"{namespace}/{name}")
+            return record.decode() if record is not None else None
+
+        answers = PodLogs(find_pod=find_pod, node=logs.get, clock=self._clock)
+        core.streams["pods", "log"] = answers.answer
 
     def _node_directory(self, stack: contextlib.AsyncExitStack) -> Path:
         if self._data_dir is not None:

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from tests.controllers.builders import NOW, a_pod, a_replica_set
 
 from devkube.controllers.objects import (
-    NodeCondition,
     NodeSpec,
     NodeStatus,
     SlimNode,
+    WorkloadCondition,
     next_availability,
 )
 from devkube.controllers.pod_control import Tombstones, claim
@@ -132,7 +132,7 @@ def test_a_failure_is_noted_once_and_taken_back() -> None:
 
 
 def a_node(name: str, *, ready: bool = True, **spec: object) -> SlimNode:
-    condition = NodeCondition(type="Ready", status="True" if ready else "False")
+    condition = WorkloadCondition(type="Ready", status="True" if ready else "False")
     meta = ObjectMeta(name=name, labels={"zone": name})
     status = NodeStatus(conditions=(condition,), allocatable={"pods": "2"})
     return SlimNode(meta, NodeSpec(**spec), status)  # type: ignore[arg-type]

@@ -79,7 +79,7 @@ def _resource(
     resource = rest[0]
     name = rest[1] if len(rest) > 1 else ""
     # One object is watched by a field selector; its own path is only read.
-    watching = not name and _is_true(query.get("watch"))
+    watching = not name and flag(query, "watch")
     return Attributes(
         verb=_verb(method, name, watching=watching),
         path=path,
@@ -105,13 +105,9 @@ def _verb(method: str, name: str, *, watching: bool) -> str:
     return "watch" if watching and verb in ("list", "get") else verb
 
 
-def _is_true(value: str | None) -> bool:
-    return value is not None and value.lower() not in ("", "0", "false", "f")
-
-
 def flag(query: Mapping[str, str], name: str) -> bool:
     """Read a boolean parameter the way Go does: present and not false."""
-    return _is_true(query.get(name))
+    return query.get(name, "").lower() not in ("", "0", "false", "f")
 
 
 class FieldValidation(enum.Enum):

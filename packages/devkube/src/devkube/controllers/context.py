@@ -102,27 +102,23 @@ class PausableReconciler:
 
     def __init__(self, reconcile: Reconcile) -> None:
         self._reconcile = reconcile
-        self._paused = False
-        self._held: dict[Request, None] = {}
-
-    @property
-    def is_paused(self) -> bool:
+        self.is_paused = False
         """Whether requests are kept."""
-        return self._paused
+        self._held: dict[Request, None] = {}
 
     def pause(self) -> None:
         """Begin no further reconcile; one that runs goes on to its end."""
-        self._paused = True
+        self.is_paused = True
 
     def resume(self) -> tuple[Request, ...]:
         """Go on; returns what was kept, for the queue."""
-        self._paused = False
+        self.is_paused = False
         held, self._held = tuple(self._held), {}
         return held
 
     async def __call__(self, request: Request) -> Result | None:
         """Reconcile, or keep the request."""
-        if self._paused:
+        if self.is_paused:
             self._held[request] = None
             return None
         return await self._reconcile(request)

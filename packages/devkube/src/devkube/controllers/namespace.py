@@ -16,15 +16,10 @@ from typing import Any
 import msgspec
 
 from devkube.controllers.context import ControllerSpec, SharedInformers
-from devkube.controllers.objects import SlimPod
+from devkube.controllers.objects import PODS, SlimPod
 from devkube.controllers.pod_control import is_namespace_ending
 from kubeloop.client.discovery import ResourceInfo
-from kubeloop.client.errors import (
-    ApiError,
-    KubeError,
-    MethodNotAllowed,
-    NotFound,
-)
+from kubeloop.client.errors import ApiError, KubeError, MethodNotAllowed, NotFound
 from kubeloop.client.resource import Resource
 from kubeloop.controller.predicates import by_kind
 from kubeloop.controller.reconcile import Request, Result
@@ -38,7 +33,6 @@ NAMESPACES = GroupVersionResource("", "v1", "namespaces")
 CONFIG_MAPS = GroupVersionResource("", "v1", "configmaps")
 SERVICE_ACCOUNTS = GroupVersionResource("", "v1", "serviceaccounts")
 KUBERNETES = "kubernetes"
-_PODS = GroupVersionResource("", "v1", "pods")
 # Each condition's type, and its reason and message where there is nothing to complain of.
 _FINE = {
     "NamespaceDeletionContentFailure": (
@@ -154,8 +148,8 @@ def stages(resources: Iterable[ResourceInfo]) -> list[list[ResourceInfo]]:
     for info in resources:
         if info.namespaced and info.verbs >= {"list", "deletecollection"}:
             chosen.setdefault((info.gvr.group, info.gvr.resource), info)
-    pods = [info for info in chosen.values() if info.gvr == _PODS]
-    return [pods, [info for info in chosen.values() if info.gvr != _PODS]]
+    pods = [info for info in chosen.values() if info.gvr == PODS]
+    return [pods, [info for info in chosen.values() if info.gvr != PODS]]
 
 
 class NamespaceReconciler:

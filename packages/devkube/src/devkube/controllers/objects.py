@@ -93,20 +93,21 @@ class NodeSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
     unschedulable: bool = False
 
 
-class NodeCondition(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
-    """One condition of a node."""
+class WorkloadCondition(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
+    """A condition of a node or a workload; `last_update_time` is of Deployments only."""
 
     type: str
     status: str
     reason: str = ""
     message: str = ""
+    last_update_time: str | None = None
     last_transition_time: str | None = None
 
 
 class NodeStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """What a node says of itself."""
 
-    conditions: tuple[NodeCondition, ...] | None = None
+    conditions: tuple[WorkloadCondition, ...] | None = None
     allocatable: dict[str, str | int] | None = None
 
 
@@ -118,7 +119,7 @@ class SlimNode(msgspec.Struct, rename="camel", frozen=True, gc=False):
     status: NodeStatus = NodeStatus()
 
     @property
-    def ready(self) -> NodeCondition | None:
+    def ready(self) -> WorkloadCondition | None:
         """The Ready condition."""
         return next((c for c in self.status.conditions or () if c.type == "Ready"), None)
 
@@ -139,17 +140,6 @@ class NodeLease(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
     metadata: ObjectMeta
     spec: NodeLeaseSpec = NodeLeaseSpec()
-
-
-class WorkloadCondition(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
-    """A condition of a workload; `last_update_time` is of Deployments only."""
-
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    last_update_time: str | None = None
-    last_transition_time: str | None = None
 
 
 class ReplicaSetSpec(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):

@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import dataclasses
 import functools
 import logging
 import random
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -134,25 +135,18 @@ class PropagationDelay:
         self._coming.clear()
 
 
+@dataclasses.dataclass(eq=False)
 class PortListener:
     """Accepts connections for one frontend and relays them to its backends."""
 
-    def __init__(
-        self,
-        frontend: Frontend,
-        *,
-        complain: Callable[[str], None] = _log.warning,
-        choose: Callable[[Sequence[Backend]], Backend] = random.choice,
-        counts: ByteCounts | None = None,
-    ) -> None:
-        self.frontend = frontend
-        self._counts = counts or ByteCounts()
-        self._complain = complain
-        self._choose = choose
-        self._backends: list[Backend] = []
-        self._server: asyncio.Server | None = None
-        self._joining: set[asyncio.Task[None]] = set()
-        self._open: set[RelayEnd] = set()
+    frontend: Frontend
+    _: dataclasses.KW_ONLY
+    complain: Callable[[str], None] = _log.warning
+    counts: ByteCounts = dataclasses.field(default_factory=ByteCounts)
+    _backends: list[Backend] = dataclasses.field(default_factory=list, init=False)
+    _server: asyncio.Server | None = dataclasses.field(default=None, init=False)
+    _joining: set[asyncio.Task[None]] = dataclasses.field(default_factory=set, init=False)
+    _open: set[RelayEnd] = dataclasses.field(default_factory=set, init=False)
 
     async def route_to(self, backends: list[Backend]) -> None:
         """Send new connections to these; listen only where there are any."""
@@ -179,12 +173,12 @@ class PortListener:
         try:
             self._server = await loop.create_server(self._accept, host, port, backlog=_BACKLOG)
         except PermissionError:
-            self._complain(
+            self.complain(
                 f"nothing listens on {host}:{port}: ports below {_unprivileged()} take a privilege"
                 " here; give the Service a higher port, or start the cluster as root"
             )
         except OSError as error:
-            self._complain(f"nothing listens on {host}:{port}: {error}")
+            self.complain(f"nothing listens on {host}:{port}: {error}")
 
     def _accept(self) -> RelayEnd:
         end = _ClientEnd(self._accepted, self._forget)
@@ -198,14 +192,14 @@ class PortListener:
         if not self._backends:
             client.abort()
             return
-        backend = self._choose(self._backends)
+        backend = random.choice(self._backends)
         task = asyncio.get_running_loop().create_task(self._join(client, backend))
         self._joining.add(task)
         task.add_done_callback(self._joining.discard)
 
     async def _join(self, client: RelayEnd, backend: Backend) -> None:
         loop = asyncio.get_running_loop()
-        count = functools.partial(self._counts.add, backend.host)
+        count = functools.partial(self.counts.add, backend.host)
         try:
             _, pod = await loop.create_connection(
                 lambda: _PodEnd(count), backend.host, backend.port
@@ -274,7 +268,7 @@ class ServiceProxy:
         recorder: EventRecorder | None = None,
         counts: ByteCounts | None = None,
     ) -> None:
-        self._counts = counts
+        self._counts = counts or ByteCounts()
         self._factory = SharedInformerFactory(client, name="service proxy")
         self._services = self._factory.informer(SERVICES, Service)
         self._slices = self._factory.informer(SLICES, EndpointSlice)

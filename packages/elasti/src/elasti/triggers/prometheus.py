@@ -10,6 +10,7 @@ status what only the operator can reach.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import datetime as dt
 import functools
 import math
@@ -193,6 +194,7 @@ def _single(data: _QueryData) -> float:
         raise QueryFailed("the query's result is no single number") from None
 
 
+@dataclasses.dataclass(eq=False, repr=False)
 class PrometheusReader(TriggerReader):
     """Asks Prometheus; identical queries of one round are sent once.
 
@@ -200,27 +202,19 @@ class PrometheusReader(TriggerReader):
     thousands of triggers, waiting for each in turn would keep all others from being read.
     """
 
-    def __init__(
-        self,
-        session: aiohttp.ClientSession,
-        *,
-        clock: Clock,
-        default_address: str = "",
-        authorization: str = "",
-        servers: Sequence[ServerAddress] = (),
-        secret: ReadSecret | None = None,
-        timeout: float = _TIMEOUT,
-    ) -> None:
-        self._session = session
-        self._clock = clock
-        self._default_address = default_address
-        self._authorization = authorization
-        self._servers = servers
-        self._secret = secret
-        self._timeout = aiohttp.ClientTimeout(total=timeout)
-        self._asked: dict[tuple[object, ...], asyncio.Future[Any]] = {}
-        self._silences: dict[ServerAddress, list[str]] = {}
-        self.sent = 0
+    session: aiohttp.ClientSession
+    _: dataclasses.KW_ONLY
+    clock: Clock
+    default_address: str = ""
+    authorization: str = ""
+    servers: Sequence[ServerAddress] = ()
+    secret: ReadSecret | None = None
+    timeout: float = _TIMEOUT
+    _asked: dict[tuple[object, ...], asyncio.Future[Any]] = dataclasses.field(
+        default_factory=dict, init=False
+    )
+    _silences: dict[ServerAddress, list[str]] = dataclasses.field(default_factory=dict, init=False)
+    sent: int = dataclasses.field(default=0, init=False)
 
     async def read(self, metadata: PrometheusMetadata, context: ReadContext) -> TriggerReading:
         """Return the query's value, from a Prometheus that was up for the whole cooldown."""
@@ -252,15 +246,15 @@ class PrometheusReader(TriggerReader):
         text, credential = metadata.server_address, ""
         if (ref := metadata.authentication_ref) is not None:
             text, credential = await self._from_secret(ref.name, text, context)
-        text = text or self._default_address
+        text = text or self.default_address
         if not text:
             raise QueryFailed(
                 f"metadata.serverAddress is missing, and the operator has no default ({_ADDRESS})"
             )
         address = _parsed(text)
-        default = _parsed(self._default_address) if self._default_address else None
-        if self._servers and not any(
-            allowed.covers(address) for allowed in (*self._servers, *filter(None, [default]))
+        default = _parsed(self.default_address) if self.default_address else None
+        if self.servers and not any(
+            allowed.covers(address) for allowed in (*self.servers, *filter(None, [default]))
         ):
             raise QueryFailed(
                 f"the operator may not ask {address}: it is none of {_SERVERS}, which the"
@@ -273,7 +267,7 @@ class PrometheusReader(TriggerReader):
         # address that it was given with, and for no other path of that host.
         credential = credential or basic_authorization(text)
         if not credential and address == default:
-            credential = self._authorization
+            credential = self.authorization
         rest = {name: value for name, value in own.items() if name.lower() != "authorization"}
         return address, ({"Authorization": credential} if credential else {}) | rest
 
@@ -282,9 +276,9 @@ class PrometheusReader(TriggerReader):
 
         Without an address in the Secret, every user who may write an ElastiService could send it anywhere.
         """
-        if self._secret is None:
+        if self.secret is None:
             raise QueryFailed("metadata.authenticationRef cannot be used here")
-        read, namespace = self._secret, context.namespace
+        read, namespace = self.secret, context.namespace
         found = await asyncio.shield(
             self._once(("secret", namespace, name), lambda: read(namespace, name))
         )
@@ -319,13 +313,13 @@ class PrometheusReader(TriggerReader):
         if len(silences := self._silences.get(address, [])) >= _MAX_SILENCES:
             raise QueryFailed(silences[-1])
         self.sent += 1
-        now = self._clock.now().astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = self.clock.now().astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         try:
-            async with self._session.get(
+            async with self.session.get(
                 f"{address}/api/v1/query",
                 params={"query": query, "time": now},
                 headers=headers,
-                timeout=self._timeout,
+                timeout=aiohttp.ClientTimeout(total=self.timeout),
                 allow_redirects=False,  # headers are for the address that the author gave
             ) as response:
                 body = await whole_body(response, limit=_MAX_BYTES)
@@ -351,7 +345,7 @@ class PrometheusReader(TriggerReader):
     async def close(self) -> None:
         """Cancel queries, and close connections."""
         await self.end_round()
-        await self._session.close()
+        await self.session.close()
 
 
 def _parsed(text: str) -> ServerAddress:

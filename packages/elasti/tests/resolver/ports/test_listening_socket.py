@@ -125,7 +125,7 @@ async def test_a_leaving_worker_resets_and_refuses_no_connection():
     cluster, port = FakeCluster(), free_port()
     async with serving(cluster, port) as first:
         # The second worker of a resolver: it listens on the same port.
-        first.listeners._reuse_port = True
+        first.listeners.reuse_port = True
         cluster.objects.delete("web")
         await eventually(lambda: port not in first.listeners.ports, every=0.01)
         await first.listeners.settled()

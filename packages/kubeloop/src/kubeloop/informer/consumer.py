@@ -10,6 +10,7 @@ else.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import logging
 from typing import TYPE_CHECKING, Generic, TypeVar
@@ -37,6 +38,7 @@ _log = logging.getLogger(__name__)
 S = TypeVar("S")
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class QueueConsumer(Generic[T]):
     """Applies entries until cancelled.
 
@@ -45,33 +47,21 @@ class QueueConsumer(Generic[T]):
     `unknown_deletes` passes on deletions of keys that the store does not have.
     """
 
-    def __init__(
-        self,
-        *,
-        queue: DeltaQueue[T],
-        store: Store[T],
-        dispatcher: Dispatcher[T],
-        access: MetaAccess,
-        metrics: InformerMetrics,
-        on_synced: Callable[[], None],
-        on_failure: Callable[[Exception], None],
-        unknown_deletes: bool = False,
-    ) -> None:
-        self._queue = queue
-        self._store = store
-        self._dispatcher = dispatcher
-        self._version_of = access.version
-        self._metrics = metrics
-        self._on_synced = on_synced
-        self._on_failure = on_failure
-        self._unknown_deletes = unknown_deletes
+    queue: DeltaQueue[T]
+    store: Store[T]
+    dispatcher: Dispatcher[T]
+    access: MetaAccess
+    metrics: InformerMetrics
+    on_synced: Callable[[], None]
+    on_failure: Callable[[Exception], None]
+    unknown_deletes: bool = False
 
     async def run(self) -> None:
         """Apply entries until cancelled."""
         time = asyncio.get_running_loop().time
         synced = False
         while True:
-            entry = await self._queue.pop()
+            entry = await self.queue.pop()
             began = time()
             try:
                 count = await self._apply(entry)
@@ -79,21 +69,21 @@ class QueueConsumer(Generic[T]):
             except Exception as error:  # noqa: BLE001 -- reported, and answered by a new list
                 self._failed(entry, error)
                 continue
-            self._queue.done(entry)
-            if not synced and self._queue.has_synced:
+            self.queue.done(entry)
+            if not synced and self.queue.has_synced:
                 synced = True
-                self._on_synced()
+                self.on_synced()
 
     def _report(self, count: int, seconds: float) -> None:
-        self._metrics.applied(changes=count, seconds=seconds)
-        self._metrics.queued(changes=len(self._queue))
-        self._metrics.stored(objects=len(self._store.items), version=self._store.version)
+        self.metrics.applied(changes=count, seconds=seconds)
+        self.metrics.queued(changes=len(self.queue))
+        self.metrics.stored(objects=len(self.store.items), version=self.store.version)
 
     def _failed(self, entry: QueueEntry[T], error: Exception) -> None:
         _log.error("a %s could not be applied", type(entry).__name__, exc_info=error)
-        self._metrics.apply_failed()
-        self._queue.failed(entry)
-        self._on_failure(error)
+        self.metrics.apply_failed()
+        self.queue.failed(entry)
+        self.on_failure(error)
 
     async def _apply(self, entry: QueueEntry[T]) -> int:
         match entry:
@@ -106,7 +96,7 @@ class QueueConsumer(Generic[T]):
             case SyncAll():
                 return await self._resync()
             case Bookmark():
-                self._store.advance(entry.version)
+                self.store.advance(entry.version)
                 return 0
 
     # Changes
@@ -124,14 +114,14 @@ class QueueConsumer(Generic[T]):
     def _change_slice(self, changes: list[Delta[T]]) -> None:
         notes: list[Notification[T]] = []
         unchanged: set[int] = set()
-        put, version_of, append = self._store.put, self._version_of, notes.append
+        put, version_of, append = self.store.put, self.access.version, notes.append
         version = ""
-        with self._store.lock:
+        with self.store.lock:
             for change in changes:
                 key, obj = change.key, change.obj
                 version = change.version or version
                 if change.deleted:
-                    if self._store.delete(key) is not None or self._unknown_deletes:
+                    if self.store.delete(key) is not None or self.unknown_deletes:
                         append(Deleted(key, obj))
                     continue
                 old = put(key, obj)
@@ -141,24 +131,24 @@ class QueueConsumer(Generic[T]):
                 if change.version and change.version == version_of(old):
                     unchanged.add(len(notes))
                 append(Updated(key, old, obj))
-            self._store.advance(version)
-        self._dispatcher.distribute(notes, _without(notes, unchanged))
+            self.store.advance(version)
+        self.dispatcher.distribute(notes, _without(notes, unchanged))
 
     # Lists and resyncs
 
     async def _replace(self, entry: ReplacedAll[T]) -> None:
-        initial = not self._queue.has_synced
-        staging = self._store.stage()
+        initial = not self.queue.has_synced
+        staging = self.store.stage()
         budget = TimeBudget(items=SLICE)
         for key, obj in entry.items.items():
             staging.put(key, obj)
             if budget.spent():
                 await budget.rest()
-        old = self._store.swap(staging, entry.version)
-        recipients = self._dispatcher.recipients()
+        old = self.store.swap(staging, entry.version)
+        recipients = self.dispatcher.recipients()
         for some in _slices(self._differences(old, staging.items, initial=initial)):
             changed = [note for note in some if not self._is_repeat(note)]
-            self._dispatcher.distribute(some, changed, recipients=recipients)
+            self.dispatcher.distribute(some, changed, recipients=recipients)
             await budget.rest()
 
     def _differences(
@@ -175,19 +165,19 @@ class QueueConsumer(Generic[T]):
         if not isinstance(note, Updated):
             return False
         # Objects that tell no version (a transform dropped it) may always have changed.
-        version = self._version_of(note.new)
-        return bool(version) and version == self._version_of(note.old)
+        version = self.access.version(note.new)
+        return bool(version) and version == self.access.version(note.old)
 
     async def _resync(self) -> int:
-        recipients = self._dispatcher.syncing()
+        recipients = self.dispatcher.syncing()
         # No other task changes the store, so it stays as it is while we rest.
-        for some in _slices(self._store.items.items()):
+        for some in _slices(self.store.items.items()):
             notes: list[Notification[T]] = [Updated(key, obj, obj) for key, obj in some]
-            self._dispatcher.distribute(notes, recipients=recipients)
+            self.dispatcher.distribute(notes, recipients=recipients)
             await asyncio.sleep(0)
         for listener in recipients:
             listener.resynced()
-        return len(self._store.items)
+        return len(self.store.items)
 
 
 def _slices(items: Iterable[S]) -> Iterator[list[S]]:

@@ -213,8 +213,6 @@ def may_listen(address: str, port: int) -> bool:
     with socket.socket() as probe:
         try:
             probe.bind((address, port))
-        except PermissionError:
-            return False
-        except OSError:
-            return True
+        except OSError as error:
+            return not isinstance(error, PermissionError)
     return True

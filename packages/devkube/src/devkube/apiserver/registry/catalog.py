@@ -61,6 +61,12 @@ _EVENT_FIELDS = _paths(
     "type",
 ) | {"source": ("source", "component")}
 
+_BINDING = KindRules(
+    default=simple_kinds.default_binding,
+    validate=simple_kinds.validate_binding,
+    validate_update=simple_kinds.binding_update,
+    name_rule=names.path_segment,
+)
 KIND_RULES: Mapping[str, KindRules] = {
     "Pod": KindRules(
         default=pods.default_pod,
@@ -149,18 +155,8 @@ KIND_RULES: Mapping[str, KindRules] = {
     ),
     "Role": KindRules(name_rule=names.path_segment),
     "ClusterRole": KindRules(name_rule=names.path_segment),
-    "RoleBinding": KindRules(
-        default=simple_kinds.default_binding,
-        validate=simple_kinds.validate_binding,
-        validate_update=simple_kinds.binding_update,
-        name_rule=names.path_segment,
-    ),
-    "ClusterRoleBinding": KindRules(
-        default=simple_kinds.default_binding,
-        validate=simple_kinds.validate_binding,
-        validate_update=simple_kinds.binding_update,
-        name_rule=names.path_segment,
-    ),
+    "RoleBinding": _BINDING,
+    "ClusterRoleBinding": _BINDING,
     "PodDisruptionBudget": KindRules(generation=True, blind_update=False),
     "LimitRange": KindRules(check_required=False),
     "Ingress": KindRules(generation=True),

@@ -12,6 +12,7 @@ With several workers each binds the same ports with SO_REUSEPORT, and the kernel
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -90,39 +91,34 @@ class ServicePortListener:
         return accept_queue_length(self.sock)
 
 
+@dataclasses.dataclass(eq=False, kw_only=True, repr=False)
 class ServicePortListeners:
     """All listening sockets of one worker. `upstream` returns the upstream of a claim.
 
     `closed` is called for a Service whose last socket was closed.
     """
 
-    def __init__(
-        self,
-        *,
-        path: DataPath,
-        claims: PortClaims,
-        upstream: Callable[[PortClaim], Upstream],
-        host: str | None = None,
-        reuse_port: bool = False,
-        closed: Callable[[ServiceKey], None] = lambda _key: None,
-    ) -> None:
-        self._path = path
-        self._claims = claims
-        self._upstream = upstream
-        self._host = host
-        self._reuse_port = reuse_port
-        self._closed = closed
-        self._open: dict[int, ServicePortListener] = {}
-        # Listeners that only accept what is in their queue, and since when.
-        self._shut: dict[int, tuple[ServicePortListener, float]] = {}
-        self._sockets: Counter[ServiceKey] = Counter()
-        self._retired: dict[PortHandler, ServiceKey] = {}
-        self._dirty: set[int] = set()
-        self._due: dict[int, float] = {}
-        self._something = asyncio.Event()
-        self._settled = asyncio.Event()
+    path: DataPath
+    claims: PortClaims
+    upstream: Callable[[PortClaim], Upstream]
+    host: str | None = None
+    reuse_port: bool = False
+    closed: Callable[[ServiceKey], None] = lambda _key: None
+    _open: dict[int, ServicePortListener] = dataclasses.field(default_factory=dict, init=False)
+    # Listeners that only accept what is in their queue, and since when.
+    _shut: dict[int, tuple[ServicePortListener, float]] = dataclasses.field(
+        default_factory=dict, init=False
+    )
+    _sockets: Counter[ServiceKey] = dataclasses.field(default_factory=Counter, init=False)
+    _retired: dict[PortHandler, ServiceKey] = dataclasses.field(default_factory=dict, init=False)
+    _dirty: set[int] = dataclasses.field(default_factory=set, init=False)
+    _due: dict[int, float] = dataclasses.field(default_factory=dict, init=False)
+    _something: asyncio.Event = dataclasses.field(default_factory=asyncio.Event, init=False)
+    _settled: asyncio.Event = dataclasses.field(default_factory=asyncio.Event, init=False)
+    _accepting: bool = dataclasses.field(default=True, init=False)
+
+    def __post_init__(self) -> None:
         self._settled.set()
-        self._accepting = True
 
     def __repr__(self) -> str:
         return (
@@ -224,7 +220,7 @@ class ServicePortListeners:
 
     async def _apply(self, port: int) -> None:
         now = asyncio.get_running_loop().time()
-        decision = self._claims.decide(port, now=now)
+        decision = self.claims.decide(port, now=now)
         if decision.recheck_at is not None:
             self._due[port] = decision.recheck_at
         listener = self._open.get(port)
@@ -255,7 +251,7 @@ class ServicePortListeners:
             self._due[port] = asyncio.get_running_loop().time() + _RETRY
 
     async def _listen(self, port: int, claim: PortClaim) -> ServicePortListener:
-        sock = bound_socket(self._host, port, reuse_port=self._reuse_port)
+        sock = bound_socket(self.host, port, reuse_port=self.reuse_port)
         listener = ServicePortListener(claim, sock, make_handler=self._make_handler)
         try:
             listener.server = Acceptor(listener, sock, listener.brief_poll)
@@ -265,7 +261,7 @@ class ServicePortListeners:
         return listener
 
     def _make_handler(self, claim: PortClaim) -> PortHandler:
-        return self._path.handler(self._upstream(claim), claim.protocol, owner=claim.key)
+        return self.path.handler(self.upstream(claim), claim.protocol, owner=claim.key)
 
     async def _close_emptied(self) -> None:
         """Close the sockets that were shut, when their accept queues are empty."""
@@ -296,11 +292,11 @@ class ServicePortListeners:
         self._count()
         if not self._sockets[key]:
             del self._sockets[key]
-            self._closed(key)
+            self.closed(key)
 
     def _count(self) -> None:
         """Descriptors of listening sockets are not available to connections."""
-        self._path.quotas.leave_for_listening(len(self._open) + len(self._shut))
+        self.path.quotas.leave_for_listening(len(self._open) + len(self._shut))
 
     def _retire_handler(self, listener: ServicePortListener) -> None:
         if listener.handler is not None:

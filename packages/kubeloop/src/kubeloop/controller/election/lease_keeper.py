@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import logging
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -89,35 +90,21 @@ class Tenure:
         self._until = 0.0
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class LeaseKeeper:
     """One candidate's dealings with the lease. One task uses it at a time."""
 
-    def __init__(
-        self,
-        *,
-        config: ElectionConfig,
-        lease: LeaseClient,
-        tenure: Tenure,
-        now: Monotonic,
-        clock: Clock,
-    ) -> None:
-        self._config = config
-        self._lease = lease
-        self._tenure = tenure
-        self._now = now
-        self._clock = clock
-        self._view = LeaseView(identity=config.identity)
-        self._former = LeaseRecord()
+    config: ElectionConfig
+    lease: LeaseClient
+    tenure: Tenure
+    now: Monotonic
+    clock: Clock
+    former: LeaseRecord = dataclasses.field(default_factory=LeaseRecord, init=False)
+    """The lease as it was before this tenure: who led last, and until when."""
 
-    @property
-    def view(self) -> LeaseView:
+    def __post_init__(self) -> None:
+        self.view = LeaseView(identity=self.config.identity)
         """What was last seen of the lease."""
-        return self._view
-
-    @property
-    def former(self) -> LeaseRecord:
-        """The lease as it was before this tenure: who led last, and until when."""
-        return self._former
 
     async def attempt(self, *, until: float) -> None:
         """Try once to get or to keep the lease; the tenure tells the outcome.
@@ -125,67 +112,67 @@ class LeaseKeeper:
         A failure is logged and left to the next try. Gives up at `until`, and before that soon
         enough that one request which hangs leaves time for another.
         """
-        limit = min(until, self._now() + self._config.renew_deadline / 2)
+        limit = min(until, self.now() + self.config.renew_deadline / 2)
         try:
-            async with asyncio.timeout(limit - self._now()):
+            async with asyncio.timeout(limit - self.now()):
                 await self._get_or_keep()
         except KubeError as error:
-            _log.warning("lease %s could not be taken: %s", self._config.name, error)
+            _log.warning("lease %s could not be taken: %s", self.config.name, error)
         except TimeoutError:
-            _log.warning("lease %s: the server did not answer in time", self._config.name)
+            _log.warning("lease %s: the server did not answer in time", self.config.name)
 
     async def free(self) -> None:
         """Release the lease if it still is ours; where that fails it expires by itself."""
-        self._tenure.end()
+        self.tenure.end()
         try:
-            async with asyncio.timeout(self._config.renew_deadline):
-                self._observe(await self._lease.get(), self._now())
-                action = release(self._view, wall=self._clock.now())
+            async with asyncio.timeout(self.config.renew_deadline):
+                self._observe(await self.lease.get(), self.now())
+                action = release(self.view, wall=self.clock.now())
                 if action is not None:
-                    self._observe(await self._lease.update(action.lease), self._now())
+                    self._observe(await self.lease.update(action.lease), self.now())
         except (KubeError, TimeoutError) as error:
-            _log.warning("lease %s could not be released: %r", self._config.name, error)
+            _log.warning("lease %s could not be released: %r", self.config.name, error)
 
     async def _get_or_keep(self) -> None:
         if await self._renewed_unread():
             return
         try:
-            seen: JsonObject | None = await self._lease.get()
+            seen: JsonObject | None = await self.lease.get()
         except NotFound:
             seen = None
-        self._observe(seen, self._now())
-        match decide(self._view, self._config, now=self._now(), wall=self._clock.now()):
+        self._observe(seen, self.now())
+        match decide(self.view, self.config, now=self.now(), wall=self.clock.now()):
             case LeaveLease():
                 # Another replica holds it, so we do not: no reason to wait for our own deadline.
-                self._tenure.end()
+                self.tenure.end()
             case action:
                 await self._write(action)
 
     async def _renewed_unread(self) -> bool:
-        action = renewal(self._view, self._config, now=self._now(), wall=self._clock.now())
+        action = renewal(self.view, self.config, now=self.now(), wall=self.clock.now())
         if action is None:
             return False
         try:
             await self._write(action)
         except KubeError as error:
-            _log.info("lease %s is read again before renewal: %s", self._config.name, error)
+            _log.info("lease %s is read again before renewal: %s", self.config.name, error)
             return False
         return True
 
     async def _write(self, action: CreateLease | UpdateLease) -> None:
-        sent, before = self._now(), self._view.record
+        sent, before = self.now(), self.view.record
         if isinstance(action, CreateLease):
-            written = await self._lease.create(action.lease)
+            written = await self.lease.create(action.lease)
         else:
-            written = await self._lease.update(action.lease)
-        if not self._tenure.is_held:
-            self._former = before
+            written = await self.lease.update(action.lease)
+        if not self.tenure.is_held:
+            self.former = before
         # Counted from before the request left: others may have seen the record since then.
         self._observe(written, sent)
-        self._tenure.extend(sent + self._config.renew_deadline)
+        self.tenure.extend(sent + self.config.renew_deadline)
 
     def _observe(self, lease: JsonObject | None, now: float) -> None:
-        self._view = self._view.observe(lease, now)
+        self.view = self.view.observe(lease, now)
 
 
 class ApiLease:
