@@ -41,7 +41,9 @@ _SYNC_TIMEOUT = 60.0
 )
 @cluster_options
 def command(**options: Any) -> None:
-    """Watch RESOURCE and print what happens to it, until Ctrl-C.
+    """Print what an informer of kubeloop sees of RESOURCE, until Ctrl-C: which handler is called when.
+
+    It shows the library at work; to follow objects, `kubectl get -w` tells more.
 
     RESOURCE is what kubectl takes: a plural, a singular, a short name, or with its group
     (deployments.apps).

@@ -60,7 +60,7 @@ _SECTIONS = {
     "On this machine": {
         "demo": _Entry("demo", "Show the whole loop in a cluster of its own."),
         "dev": _Entry("dev", "Run a development cluster on this machine."),
-        "informer": _Entry("informer", "Watch a resource and print what happens to it."),
+        "informer": _Entry("informer", "Print what an informer of kubeloop sees."),
         "completion": _Entry("completion", "Print a script that completes commands."),
         "version": _Entry("version", "Print the version."),
     },

@@ -91,6 +91,7 @@ async def _run(*, keep: bool, ui: bool) -> None:
                             )
                         if keep or ui:
                             await demo.explore(path)
+                        story.line("\nLook around: elasti demo --keep. Your app: docs/start.md.")
     except (NoAddresses, ComponentFailed) as error:
         raise Failure(ExitCode.FAILED, str(error)) from error
     if lost:
@@ -163,10 +164,9 @@ class Demo:
         from elasti.cli.progress import Progress
 
         silent = Progress(Console(quiet=True))
+        self._story.report("cluster", "`elasti install`: operator and resolver, two of each")
         await Installer(self._client, manifests.choices(), silent).install(wait=_PATIENCE)
-        self._story.report(
-            "cluster", "operator and resolver run, two of each, as `elasti install`ed"
-        )
+        self._story.report("cluster", "operator and resolver run")
         for obj in manifests.samples():
             resource = await self._client.resource_for(obj["apiVersion"], obj["kind"])
             await resource.apply(obj, field_manager=_MANAGER, force=True)
@@ -180,7 +180,7 @@ class Demo:
         story, load, watching = self._story, self._load, self._watching
         addresses = await self._addresses()
         web = _url(addresses["web"])
-        story.heading("They are idle: they are put to sleep")
+        story.heading("They start, are not used, and are put to sleep")
         await watching.until_asleep(_PATIENCE)
 
         story.heading(f"{BURST} requests and a TCP connection arrive at sleeping Services")

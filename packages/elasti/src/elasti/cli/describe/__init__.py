@@ -27,7 +27,7 @@ def command(
 ) -> None:
     """Describe one ElastiService: spec, state, conditions, target, endpoints, events, and advice.
 
-    What you may not read is left out, and said so.
+    What you may not read is left out, and said so. Nothing is cut: a narrow terminal wraps the tables.
 
     \b
     Examples:
