@@ -6,10 +6,18 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.operator.memory_api import MemoryApi, MemoryClient
 
+from elasti.api.types import ElastiService, ElastiServiceSpec, ScaleTargetRef
+from elasti.operator.scale_handler import ScaleHandler
+from elasti.operator.watch.directory import Directory
 from elasti.operator.watch.informer_manager import InformerManager, KeyParams, RequestWatch
+from elasti.operator.watch.targets import KindWarmer
+from kubeloop.aio.clock import SystemClock
 from kubeloop.aio.tasks import finish
+from kubeloop.controller.reconcile import Request
 from kubeloop.objects.gvk import GroupVersionResource
+from kubeloop.objects.meta import ObjectMeta
 from kubeloop.testing.fake_source import FakeSource
 
 DEPLOYMENTS = GroupVersionResource("apps", "v1", "deployments")
@@ -96,6 +104,28 @@ async def test_the_watch_of_a_kind_is_closed_when_nobody_uses_it():
     await asyncio.sleep(1)
     assert heard == ["b:default/web"]
     await finish([running])
+
+
+@pytest.mark.virtual_time
+async def test_a_kind_is_watched_for_as_long_as_an_elastiservice_names_it():
+    client: Any = MemoryClient(MemoryApi(SystemClock().now))
+    manager, directory = InformerManager(client), Directory()
+    warmer = KindWarmer(
+        client=client, manager=manager, directory=directory, scales=ScaleHandler(client)
+    )
+    running = [asyncio.create_task(manager.run()), asyncio.create_task(warmer.run())]
+    for name, kind in (("web", "Deployment"), ("odd", "NoSuchKind")):
+        spec = ElastiServiceSpec(ScaleTargetRef("apps/v1", kind, name), name)
+        directory.put(ElastiService(metadata=ObjectMeta(name=name, namespace="shop"), spec=spec))
+    await asyncio.sleep(60)
+    assert manager.counts() == {str(DEPLOYMENTS): 1}
+    directory.remove(Request("shop", "web"))
+    await asyncio.sleep(60)
+    assert manager.counts() == {str(DEPLOYMENTS): 1}, "the kind that is not known may be this one"
+    directory.remove(Request("shop", "odd"))
+    await asyncio.sleep(60)
+    assert manager.counts() == {}
+    await finish(running)
 
 
 @pytest.mark.virtual_time
