@@ -24,11 +24,7 @@ from devkube.apiserver.faults import FAULTS_PATH, FaultInjector
 from devkube.apiserver.patch.apply import FieldTracker
 from devkube.apiserver.registry.admission import NamespaceLifecycle, ServiceAddresses
 from devkube.apiserver.registry.catalog import builtin_registry
-from devkube.apiserver.registry.subresources import (
-    NamespaceFinalize,
-    PodBinding,
-    ScaleSubresource,
-)
+from devkube.apiserver.registry.subresources import NamespaceFinalize, PodBinding, ScaleSubresource
 from devkube.apiserver.registry.verbs import ResourceVerbs
 from devkube.apiserver.registry.writer import ObjectWriter, WriteResult
 from devkube.apiserver.schema.types import BuiltinTypes

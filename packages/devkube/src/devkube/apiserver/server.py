@@ -19,11 +19,7 @@ from typing import Self
 import yaml
 from aiohttp import web
 
-from devkube.apiserver.auth import (
-    ADMIN_GROUP,
-    AdminAuthorizer,
-    CertificateAuthenticator,
-)
+from devkube.apiserver.auth import ADMIN_GROUP, AdminAuthorizer, CertificateAuthenticator
 from devkube.apiserver.core import Core
 from devkube.apiserver.database import Database
 from devkube.apiserver.http import RequestHandler, make_request

@@ -11,11 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from elasti.api.defaults import (
-    ENGAGE_SETTLE,
-    OPERATOR_PORT,
-    RESOLVER_ADMIN_PORT,
-)
+from elasti.api.defaults import ENGAGE_SETTLE, OPERATOR_PORT, RESOLVER_ADMIN_PORT
 from elasti.api.names import NAMESPACE, OPERATOR_SERVICE
 from elasti.api.parsing import (
     Variables,

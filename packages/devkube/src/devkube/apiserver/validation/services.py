@@ -6,13 +6,7 @@ import ipaddress
 from collections.abc import Iterator
 from typing import Any
 
-from devkube.apiserver.status import (
-    FieldError,
-    duplicate,
-    invalid,
-    required,
-    unsupported,
-)
+from devkube.apiserver.status import FieldError, duplicate, invalid, required, unsupported
 from devkube.apiserver.validation import names
 from devkube.apiserver.validation.pods import port_name
 from kubeloop.objects.meta import JsonObject

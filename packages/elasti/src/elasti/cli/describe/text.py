@@ -23,12 +23,7 @@ from elasti.triggers.registry import Role, redacted_metadata
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from elasti.api.types import (
-        ElastiServiceSpec,
-        ElastiServiceStatus,
-        ScaleTrigger,
-        TriggerStatus,
-    )
+    from elasti.api.types import ElastiServiceSpec, ElastiServiceStatus, ScaleTrigger, TriggerStatus
 
 T = TypeVar("T")
 _INDENT = "  "

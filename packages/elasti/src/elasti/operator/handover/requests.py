@@ -18,12 +18,7 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from elasti.api.conditions import Reason, WakeCause
-from elasti.api.names import (
-    FIELD_MANAGER,
-    KEEP_AWAKE_ANNOTATION,
-    SLEEP_ANNOTATION,
-    WAKE_ANNOTATION,
-)
+from elasti.api.names import FIELD_MANAGER, KEEP_AWAKE_ANNOTATION, SLEEP_ANNOTATION, WAKE_ANNOTATION
 from elasti.operator.handover.machine import Activity, State
 from elasti.operator.report.status import obstacle
 from kubeloop.objects.times import parse_time, unix_seconds

@@ -25,13 +25,7 @@ from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import MetaAccess, make_key
 
 if TYPE_CHECKING:
-    from kubeloop.informer import (
-        Handle,
-        IndexFunction,
-        MetricsProvider,
-        SharedInformer,
-        Transform,
-    )
+    from kubeloop.informer import Handle, IndexFunction, MetricsProvider, SharedInformer, Transform
     from kubeloop.informer.factory import ResourceClient
     from kubeloop.informer.handlers import Notification, OnEvent
 

@@ -25,11 +25,7 @@ from typing import TypeAlias
 
 import structlog
 
-from elasti.resolver.proxy.transport import (
-    BriefPoll,
-    BriefTransport,
-    enable_keepalive,
-)
+from elasti.resolver.proxy.transport import BriefPoll, BriefTransport, enable_keepalive
 
 # The time, in seconds, that a handshake under way may take: many round trips within a cluster.
 HANDSHAKE = 0.1

@@ -17,11 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 from elasti.resolver.proxy.http1.connection import ClientConnection
 from elasti.resolver.proxy.statistics import REFUSED_TCP, SERVED_TCP
-from elasti.resolver.proxy.transport import (
-    BufferedClientProtocol,
-    shorten_keepalive,
-    tunnel,
-)
+from elasti.resolver.proxy.transport import BufferedClientProtocol, shorten_keepalive, tunnel
 from elasti.resolver.proxy.upstream.interface import PortProtocol, Refusal, UpstreamAddress
 from elasti.resolver.proxy.upstream.search import UpstreamSearch
 from kubeloop.aio.relay import is_reset, reset

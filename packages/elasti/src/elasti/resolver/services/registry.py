@@ -14,12 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from elasti.api.names import (
-    MANAGED_BY,
-    PRIVATE_LABEL,
-    private_service_name,
-    resolver_slice_name,
-)
+from elasti.api.names import MANAGED_BY, PRIVATE_LABEL, private_service_name, resolver_slice_name
 from elasti.resolver.ports.claims import PortClaim, PortClaims
 from elasti.resolver.projections import (
     ELASTI_SERVICES,
