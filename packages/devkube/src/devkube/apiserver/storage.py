@@ -55,7 +55,8 @@ class StoredChange:
         """Return the encoded event; `form` names the representation, None one not to be kept."""
         found = self.lines.get((kind, form)) if form is not None else None
         if found is None:
-            found = _encoded(kind, render(self._left() if kind == "DELETED" else self.record))
+            shown = render(self._left() if kind == "DELETED" else self.record)
+            found = b'{"type":"%b","object":%b}\n' % (kind.encode(), shown)
             if form is not None:
                 self.lines[kind, form] = found
         return found
@@ -68,10 +69,6 @@ class StoredChange:
         if self.deleted or self.previous is None:
             return self.record
         return self.previous.at(self.record.version)
-
-
-def _encoded(kind: str, shown: bytes) -> bytes:
-    return b'{"type":"%b","object":%b}\n' % (kind.encode(), shown)
 
 
 class FellBehind(Exception):

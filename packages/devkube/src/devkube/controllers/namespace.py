@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from devkube.controllers.context import ControllerSpec, SharedInformers
-from devkube.controllers.objects import PODS, SlimPod
+from devkube.controllers.objects import PODS
 from devkube.controllers.pod_control import is_namespace_ending
 from kubeloop.client.discovery import ResourceInfo
 from kubeloop.client.errors import ApiError, KubeError, MethodNotAllowed, NotFound
@@ -235,12 +235,8 @@ def make(shared: SharedInformers) -> ControllerSpec:
     part = ControllerSpec.of(NAME, NamespaceReconciler(shared), workers=2)
     part.controller.watch(shared.informer(NAMESPACES, Namespace))
     gone = by_kind(added=lambda _note: False, updated=lambda _note: False)
-    part.controller.watch(shared.pods, mapping=map_func(_namespace_of), predicates=[gone])
+    part.controller.watch(shared.pods, mapping=map_func(_to_namespace), predicates=[gone])
     return part
-
-
-def _namespace_of(pod: SlimPod) -> list[Request]:
-    return [Request("", pod.metadata.namespace)]
 
 
 class ServiceAccounts:

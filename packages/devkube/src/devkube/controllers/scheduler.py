@@ -8,6 +8,7 @@ node, or a few equal ones. Of several that fit, the one with the fewest pods is 
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -141,12 +142,10 @@ class Scheduler:
             "lastTransitionTime": format_time(self._shared.clock.now()),
         }
         patch = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
-        try:
+        with contextlib.suppress(NotFound):
             await self._pods.subresource("status").patch(
                 pod.metadata.name, StrategicMergePatch(patch), namespace=pod.metadata.namespace
             )
-        except NotFound:
-            return
 
     def pending(self) -> Iterable[Request]:
         """Return all pods that wait for a node."""

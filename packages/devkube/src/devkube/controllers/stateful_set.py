@@ -78,7 +78,7 @@ class StatefulSetReconciler:
             self.guard.clear(request)
             return None
         pods = await self._claim(stateful_set)
-        revisions = self._known_revisions(stateful_set)
+        revisions = self._shared.revisions.store.by_index(BY_CONTROLLER, stateful_set.metadata.uid)
         history = read_history(stateful_set, revisions)
         if stateful_set.metadata.deletion_timestamp is None and not await self._remember(
             stateful_set, history
@@ -103,9 +103,6 @@ class StatefulSetReconciler:
         return await claim_owned(
             self._control.pods, self._sets, stateful_set, STATEFUL_SET, [*controlled, *named]
         )
-
-    def _known_revisions(self, stateful_set: StatefulSet) -> list[ControllerRevision]:
-        return self._shared.revisions.store.by_index(BY_CONTROLLER, stateful_set.metadata.uid)
 
     # Writing
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import os
 import platform
@@ -144,25 +145,21 @@ def _information(settings: KubeletSettings) -> JsonObject:
     }
 
 
+@dataclasses.dataclass(eq=False)
 class NodeAgent:
     """One node's object and lease; `run` is its task."""
 
-    def __init__(
-        self,
-        client: Client,
-        settings: KubeletSettings,
-        *,
-        name: str,
-        capacity: Mapping[str, str],
-        clock: Clock,
-    ) -> None:
-        self._nodes = client.resource("v1/nodes")
-        self._leases = client.resource("coordination.k8s.io/v1/leases")
-        self._settings = settings
-        self._name = name
-        self._capacity = capacity
-        self._clock = clock
-        self._node: JsonObject = {}
+    client: Client
+    settings: KubeletSettings
+    _: dataclasses.KW_ONLY
+    name: str
+    capacity: Mapping[str, str]
+    clock: Clock
+    _node: JsonObject = dataclasses.field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._nodes = self.client.resource("v1/nodes")
+        self._leases = self.client.resource("coordination.k8s.io/v1/leases")
 
     async def register(self) -> None:
         """Make the node known and ready; tried until the server has it."""
@@ -172,8 +169,8 @@ class NodeAgent:
     async def run(self) -> None:
         """Renew lease and status until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._every(self._settings.lease_renewed_every, self._renew))
-            group.create_task(self._every(self._settings.status_every, self._post_status))
+            group.create_task(self._every(self.settings.lease_renewed_every, self._renew))
+            group.create_task(self._every(self.settings.status_every, self._post_status))
 
     async def _every(self, period: float, act: Callable[[], Awaitable[None]]) -> None:
         while True:
@@ -181,45 +178,45 @@ class NodeAgent:
             await self._insist(act)
 
     async def _insist(self, act: Callable[[], Awaitable[None]]) -> None:
-        delays = self._settings.retry.start()
+        delays = self.settings.retry.start()
         while True:
             try:
                 await act()
             except KubeError as error:
-                _log.info("node %s: %s", self._name, error)
+                _log.info("node %s: %s", self.name, error)
                 await asyncio.sleep(delays.next_delay())
             else:
                 return
 
     async def _post_status(self) -> None:
         try:
-            self._node = await self._nodes.get(self._name, timeout=_PATIENCE)
+            self._node = await self._nodes.get(self.name, timeout=_PATIENCE)
         except NotFound:
             self._node = await self._create()
         patch = StrategicMergePatch({"status": self._status(self._node)})
         self._node = await self._nodes.subresource("status").patch(
-            self._name, patch, timeout=_PATIENCE
+            self.name, patch, timeout=_PATIENCE
         )
 
     def _status(self, node: JsonObject) -> JsonObject:
         return node_status(
-            self._name,
-            self._settings,
-            self._capacity,
+            self.name,
+            self.settings,
+            self.capacity,
             known=node.get("status") or {},
-            now=self._clock.now(),
+            now=self.clock.now(),
         )
 
     async def _create(self) -> JsonObject:
         # With its status at once, as kubelets do: no client ever sees a node without a condition.
-        node = node_object(self._name)
+        node = node_object(self.name)
         node["status"] = self._status(node)
         try:
             return await self._nodes.create(node, timeout=_PATIENCE)
         except AlreadyExists:
-            return await self._nodes.get(self._name, timeout=_PATIENCE)
+            return await self._nodes.get(self.name, timeout=_PATIENCE)
 
     async def _renew(self) -> None:
         uid = self._node["metadata"]["uid"]
-        lease = lease_object(self._name, node_uid=uid, now=self._clock.now())
+        lease = lease_object(self.name, node_uid=uid, now=self.clock.now())
         await self._leases.apply(lease, field_manager="kubelet", force=True, timeout=_PATIENCE)

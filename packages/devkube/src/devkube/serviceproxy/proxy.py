@@ -181,12 +181,9 @@ class PortListener:
             self.complain(f"nothing listens on {host}:{port}: {error}")
 
     def _accept(self) -> RelayEnd:
-        end = _ClientEnd(self._accepted, self._forget)
+        end = _ClientEnd(self._accepted, self._open.discard)
         self._open.add(end)
         return end
-
-    def _forget(self, end: RelayEnd) -> None:
-        self._open.discard(end)
 
     def _accepted(self, client: RelayEnd) -> None:
         if not self._backends:

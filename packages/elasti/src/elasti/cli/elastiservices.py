@@ -37,27 +37,22 @@ class ElastiServices:
     """The ElastiServices of one namespace; of all of them where it is empty."""
 
     def __init__(self, client: Client, namespace: str) -> None:
-        self._objects: Resource[ElastiService] = client.resource(
+        self.resource: Resource[ElastiService] = client.resource(
             RESOURCE, ElastiService, namespace=namespace
         )
         self.namespace = namespace
 
-    @property
-    def resource(self) -> Resource[ElastiService]:
-        """The resource itself, for watches."""
-        return self._objects
-
     async def all(self, selector: str = "") -> list[ElastiService]:
         """Return all, or those with these labels, by namespace and name. Raises Failure or KubeError."""
         with definition_needed():
-            found = [item async for item in self._objects.items(selector=selector)]
+            found = [item async for item in self.resource.items(selector=selector)]
         return sorted(found, key=lambda es: (es.metadata.namespace, es.metadata.name))
 
     async def get(self, name: str) -> ElastiService:
         """Return one. Raises Failure or KubeError."""
         try:
             with definition_needed():
-                return await self._objects.get(name)
+                return await self.resource.get(name)
         except NotFound:
             raise await self._unknown(name) from None
 
@@ -98,7 +93,7 @@ class ElastiServices:
         """Change one. Raises Failure or KubeError."""
         try:
             with definition_needed():
-                return await self._objects.patch(name, patch, field_manager=CLI_FIELD_MANAGER)
+                return await self.resource.patch(name, patch, field_manager=CLI_FIELD_MANAGER)
         except NotFound:
             raise await self._unknown(name) from None
 

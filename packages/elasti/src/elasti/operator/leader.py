@@ -131,40 +131,37 @@ class StartupProgress:
         )
 
 
+@dataclasses.dataclass(eq=False)
 class ReconcileLoop:
     """Reconciles for the controller's workers."""
 
-    def __init__(
-        self,
-        deps: LeaderDependencies,
-        reconciler: ElastiServiceReconciler,
-        bounded_requeue: BoundedRequeue,
-    ) -> None:
-        self._deps = deps
-        self._reconciler = reconciler
-        self._bounded_requeue = bounded_requeue
-        present = deps.caches.elastiservices.all()
+    deps: LeaderDependencies
+    reconciler: ElastiServiceReconciler
+    bounded_requeue: BoundedRequeue
+
+    def __post_init__(self) -> None:
+        present = self.deps.caches.elastiservices.all()
         self._progress = StartupProgress(
             Request(es.metadata.namespace, es.metadata.name) for es in present
         )
 
     async def reconcile(self, request: Request) -> Result | None:
         """Reconcile one ElastiService, in its turn. Raises what failed."""
-        clock, metrics = asyncio.get_running_loop().time, self._deps.metrics
-        await self._deps.waker.wait_calm()
+        clock, metrics = asyncio.get_running_loop().time, self.deps.metrics
+        await self.deps.waker.wait_calm()
         began = clock()
         try:
-            result = await self._reconciler.reconcile(request)
+            result = await self.reconciler.reconcile(request)
         except Exception as error:
             metrics.reconciled(request, clock() - began, error)
             self._progress.reconciled(request, failed=True)
             raise
         finally:
-            self._bounded_requeue.reconciled(request)
-        state = self._deps.states.find(request)
+            self.bounded_requeue.reconciled(request)
+        state = self.deps.states.find(request)
         if state is None:
             metrics.forget(request)
-            self._deps.pod_labels.forget(request)
+            self.deps.pod_labels.forget(request)
         else:
             metrics.reconciled(request, clock() - began, None)
             metrics.state(request, state.current)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 from typing import TYPE_CHECKING, TypeVar
 
@@ -72,24 +73,22 @@ def pod_session() -> aiohttp.ClientSession:
     )
 
 
+@dataclasses.dataclass(eq=False)
 class PodQueries:
     """Asks the pods of targets over HTTP.
 
     `timeout`: seconds for one pod; `together`: for all of a target's. `at_once`: how many are asked.
     """
 
-    def __init__(
-        self,
-        session: aiohttp.ClientSession,
-        *,
-        timeout: float = _TIMEOUT,
-        together: float = _TOGETHER,
-        at_once: int = _AT_ONCE,
-    ) -> None:
-        self._session = session
-        self._timeout = aiohttp.ClientTimeout(total=timeout)
-        self._together = together
-        self._gate = asyncio.Semaphore(at_once)
+    session: aiohttp.ClientSession
+    _: dataclasses.KW_ONLY
+    timeout: float = _TIMEOUT
+    together: float = _TOGETHER
+    at_once: int = _AT_ONCE
+
+    def __post_init__(self) -> None:
+        self._timeout = aiohttp.ClientTimeout(total=self.timeout)
+        self._gate = asyncio.Semaphore(self.at_once)
 
     async def ask(
         self,
@@ -116,10 +115,10 @@ class PodQueries:
                     failures.append(str(error))
 
         try:
-            async with asyncio.timeout(self._together):
+            async with asyncio.timeout(self.together):
                 await parallelize_until(_OF_ONE_TARGET, len(pods), one)
         except TimeoutError:
-            return f"its {len(pods)} pods did not all answer within {self._together:g} s"
+            return f"its {len(pods)} pods did not all answer within {self.together:g} s"
         return failures[0] if failures else [found[index] for index in range(len(pods))]
 
     async def _ask(
@@ -137,7 +136,7 @@ class PodQueries:
         url, where = URL(f"http://{host}:{port}{path}"), f"pod {pod.address}"
         try:
             for _ in range(max(redirects, 1)):
-                async with self._session.get(
+                async with self.session.get(
                     url, timeout=self._timeout, allow_redirects=False, headers=_UNPACKED
                 ) as response:
                     if not redirects or response.status not in _REDIRECTS:
@@ -155,7 +154,7 @@ class PodQueries:
 
     async def close(self) -> None:
         """Close connections."""
-        await self._session.close()
+        await self.session.close()
 
 
 def refuse_packed(response: aiohttp.ClientResponse) -> None:

@@ -307,32 +307,29 @@ def read_watch(call: Call, current: int) -> WatchRequest:
     )
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class Watch:
     """One running watch; `batches` are bytes to send as they are."""
 
-    def __init__(
-        self,
-        *,
-        store: ObjectStore,
-        collection: Collection,
-        request: WatchRequest,
-        presenter: Presenter,
-    ) -> None:
-        self._store = store
-        self._collection = collection
-        self._request = request
-        self._presenter = presenter
+    store: ObjectStore
+    collection: Collection
+    request: WatchRequest
+    presenter: Presenter
+
+    def __post_init__(self) -> None:
         self._initial = (
-            list(collection.scan(request.selection.namespace)) if request.initial else []
+            list(self.collection.scan(self.request.selection.namespace))
+            if self.request.initial
+            else []
         )
-        self._version = store.version
+        self._version = self.store.version
         self._cursor = self._open()
 
     def _open(self) -> Cursor | None:
         """Return the place to begin at; None where the history does not reach back that far."""
-        start = self._request.start
+        start = self.request.start
         try:
-            return self._collection.log.cursor(self._version if start is None else start)
+            return self.collection.log.cursor(self._version if start is None else start)
         except FellBehind:
             return None
 
@@ -340,12 +337,13 @@ class Watch:
         """Yield what to send until the watch's time is over, or until it is stopped."""
         cursor = self._cursor
         if cursor is None:
-            oldest = self._collection.log.compacted
-            text = f"too old resource version: {self._request.start or 0} ({oldest})"
-            yield error_line(status.expired(text))
+            oldest = self.collection.log.compacted
+            text = f"too old resource version: {self.request.start or 0} ({oldest})"
+            refusal = msgspec.json.encode(status.expired(text).status)
+            yield b'{"type":"ERROR","object":%b}\n' % refusal
             return
         loop = asyncio.get_running_loop()
-        end = loop.time() + self._request.seconds
+        end = loop.time() + self.request.seconds
         for lines in self._first_lines():
             yield lines
         bookmark_at = self._next_bookmark(loop.time(), end)
@@ -360,10 +358,10 @@ class Watch:
             now = loop.time()
             if now >= end:
                 return
-            if self._request.bookmarks and now >= bookmark_at:
+            if self.request.bookmarks and now >= bookmark_at:
                 yield self._bookmark()
                 bookmark_at = self._next_bookmark(now, end)
-            await _changed(cursor, min(end, bookmark_at if self._request.bookmarks else end))
+            await _changed(cursor, min(end, bookmark_at if self.request.bookmarks else end))
 
     def _next_bookmark(self, now: float, end: float) -> float:
         """About once a minute, and once shortly before the end."""
@@ -372,15 +370,15 @@ class Watch:
 
     def _first_lines(self) -> list[bytes]:
         """Return the synthetic events of what exists, in pieces."""
-        request, pieces, piece = self._request, [], []
+        request, pieces, piece = self.request, [], []
         for record in self._initial:
             if request.selection.covers(record):
-                piece.append(b'{"type":"ADDED","object":%b}\n' % self._presenter.record(record))
+                piece.append(b'{"type":"ADDED","object":%b}\n' % self.presenter.record(record))
             if len(piece) >= _BATCH:
                 pieces.append(b"".join(piece))
                 piece = []
         if request.end_of_initial:
-            end = self._presenter.bookmark(self._version, initial=True)
+            end = self.presenter.bookmark(self._version, initial=True)
             piece.append(b'{"type":"BOOKMARK","object":%b}\n' % end)
         self._initial = []
         return [*pieces, b"".join(piece)] if piece else pieces
@@ -389,10 +387,10 @@ class Watch:
         kind = self._kind(change)
         if kind is None:
             return None
-        return change.line(kind, self._presenter.form, self._presenter.record)
+        return change.line(kind, self.presenter.form, self.presenter.record)
 
     def _kind(self, change: StoredChange) -> str | None:
-        covers = self._request.selection.covers
+        covers = self.request.selection.covers
         before = change.previous is not None and covers(change.previous)
         after = not change.deleted and covers(change.record)
         if after:
@@ -400,7 +398,7 @@ class Watch:
         return "DELETED" if before else None
 
     def _bookmark(self) -> bytes:
-        line = self._presenter.bookmark(self._store.version)
+        line = self.presenter.bookmark(self.store.version)
         return b'{"type":"BOOKMARK","object":%b}\n' % line
 
 
@@ -410,8 +408,3 @@ async def _changed(cursor: Cursor, until: float) -> None:
             await cursor.changed()
     except TimeoutError:
         pass
-
-
-def error_line(refusal: status.StatusError) -> bytes:
-    """Return the event that ends a watch with a refusal."""
-    return b'{"type":"ERROR","object":%b}\n' % msgspec.json.encode(refusal.status)

@@ -24,7 +24,7 @@ from devkube.apiserver.registry.list_watch import (
     selection,
 )
 from devkube.apiserver.registry.serialization import ListMetadata, Presenter
-from devkube.apiserver.registry.writer import ObjectWriter, WriteResult, is_finished
+from devkube.apiserver.registry.writer import ObjectWriter, WriteResult, has_finalizers, is_finished
 from devkube.apiserver.storage import StoredObject
 from kubeloop.objects.meta import JsonObject
 
@@ -128,7 +128,7 @@ class Deleter:
         new = copy.deepcopy(old)
         _propagate(new, options)
         grace = _grace(call, new, options)
-        if grace is None and not new["metadata"].get("finalizers") and _is_free(new):
+        if grace is None and not has_finalizers(new):
             return self._writer.remove(call, record, new)
         self._mark(new, grace or 0)
         if is_finished(new):
@@ -210,10 +210,6 @@ def _grace(call: Call, obj: JsonObject, options: DeletionRequest) -> int | None:
     if options.grace_period_seconds is not None:
         return options.grace_period_seconds
     return int(spec.get("terminationGracePeriodSeconds", 30))
-
-
-def _is_free(obj: JsonObject) -> bool:
-    return not (obj.get("kind") == "Namespace" and (obj.get("spec") or {}).get("finalizers"))
 
 
 class ResourceVerbs:

@@ -281,14 +281,15 @@ class ObjectWriter:
         return written
 
 
+def has_finalizers(obj: JsonObject) -> bool:
+    """Whether something has to be done before the object may go."""
+    ends = obj.get("kind") == "Namespace" and (obj.get("spec") or {}).get("finalizers")
+    return bool(ends or obj["metadata"].get("finalizers"))
+
+
 def is_finished(obj: JsonObject) -> bool:
     """Whether an object that is being deleted has nothing left to wait for."""
-    metadata = obj["metadata"]
-    if metadata.get("finalizers"):
-        return False
-    if obj.get("kind") == "Namespace" and (obj.get("spec") or {}).get("finalizers"):
-        return False
-    return not metadata.get("deletionGracePeriodSeconds")
+    return not has_finalizers(obj) and not obj["metadata"].get("deletionGracePeriodSeconds")
 
 
 def _key(call: Call, obj: JsonObject) -> str:

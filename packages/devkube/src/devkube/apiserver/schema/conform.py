@@ -67,11 +67,6 @@ def _json_name(value: Any) -> str:
             return "object"
 
 
-def read_scalar(value: Any, kind: Type, path: str) -> Any:
-    """Return a scalar as its type has it. Raises Mismatch, or DecodeError for malformed text."""
-    return _SCALARS[kind.scalar](value, path)
-
-
 def _string(value: Any, path: str) -> str:
     if not isinstance(value, str):
         raise mismatch(value, path, "string")
@@ -194,7 +189,7 @@ class Conformer:
             case TypeShape.LIST:
                 return self._list(_expect(value, list, kind, path), kind, path)
             case TypeShape.SCALAR:
-                return read_scalar(value, kind, path)
+                return _SCALARS[kind.scalar](value, path)
             case TypeShape.ANY:
                 return value
 

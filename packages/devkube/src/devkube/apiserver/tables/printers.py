@@ -96,11 +96,6 @@ def _children(kind: str, argument: Any, value: Any) -> list[Any]:
             return [item for item in items if (first_match(left, item) == right) is equal]
 
 
-def show_value(value: Any) -> str:
-    """Show a value that is no text."""
-    return json.dumps(value, separators=(",", ":"))
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class TablePrinter:
     """Columns, and a function from an object and the time to its cells."""
@@ -162,7 +157,7 @@ def _custom_cell(value: Any, kind: str, now: dt.datetime) -> Any:
         case "boolean":
             return value if isinstance(value, bool) else None
         case _:
-            return value if isinstance(value, str) else show_value(value)
+            return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 
 
 def _name(obj: JsonObject) -> str:

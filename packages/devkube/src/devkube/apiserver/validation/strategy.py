@@ -27,11 +27,7 @@ def _leave_update(new: JsonObject, old: JsonObject) -> None:
     """Change nothing."""
 
 
-def _accept(obj: JsonObject) -> Iterable[FieldError]:
-    return ()
-
-
-def _accept_update(new: JsonObject, old: JsonObject) -> Iterable[FieldError]:
+def _accept(*_objects: JsonObject) -> Iterable[FieldError]:
     return ()
 
 
@@ -43,7 +39,7 @@ class KindRules:
     prepare_create: Callable[[JsonObject], None] = _leave
     prepare_update: Callable[[JsonObject, JsonObject], None] = _leave_update
     validate: Callable[[JsonObject], Iterable[FieldError]] = _accept
-    validate_update: Callable[[JsonObject, JsonObject], Iterable[FieldError]] = _accept_update
+    validate_update: Callable[[JsonObject, JsonObject], Iterable[FieldError]] = _accept
     name_rule: Callable[[str], list[str]] = names.dns_subdomain
     generation: bool = False
     blind_update: bool = True

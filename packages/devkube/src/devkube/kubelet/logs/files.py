@@ -32,13 +32,6 @@ class LogFile:
         self._waiting: set[asyncio.Future[None]] = set()
         self.is_closed = False
 
-    @classmethod
-    def left_by(cls, path: Path, *, clock: Clock) -> LogFile:
-        """Return the log that an earlier kubelet wrote; nothing is added to it."""
-        log = cls(path, clock=clock)
-        log.close()
-        return log
-
     def feed(self, data: bytes) -> None:
         """Take what was printed."""
         lines = (self._rest + data).split(b"\n")
@@ -148,7 +141,8 @@ class PodLogStore:
         self._clock = clock
         self._logs: dict[str, list[LogFile]] = {}
         for path in sorted(directory.glob("*/*.log"), key=lambda path: int(path.stem)):
-            log = LogFile.left_by(path, clock=clock)
+            log = LogFile(path, clock=clock)
+            log.close()
             self._logs.setdefault(path.parent.name, []).append(log)
 
     def find(self, container: str, *, previous: bool = False) -> LogFile | None:

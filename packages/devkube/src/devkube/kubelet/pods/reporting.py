@@ -36,29 +36,24 @@ class StatusWriter:
         self._meta = pod.metadata
         self._retry = retry
         self._written = pod.status
-        self._wanted = pod.status
+        self.wanted = pod.status
         self._changed = asyncio.Event()
         self._settled = asyncio.Event()
         self._settled.set()
         self.is_gone = False
         """The server said that there is no such pod."""
 
-    @property
-    def wanted(self) -> KubeletPodStatus:
-        """The newest status, written or not."""
-        return self._wanted
-
     def set(self, status: KubeletPodStatus) -> None:
         """Want a status; returns at once."""
-        if status == self._wanted:
+        if status == self.wanted:
             return
-        self._wanted = status
+        self.wanted = status
         self._settled.clear()
         self._changed.set()
 
     def heard(self, status: KubeletPodStatus) -> None:
         """Hear what the server has. An old version may come late; it costs a patch without effect."""
-        if self._wanted != self._written:
+        if self.wanted != self._written:
             return
         if all(_holds(status, condition) for condition in self._written.conditions):
             return
@@ -100,8 +95,8 @@ class StatusWriter:
 
     async def _write(self) -> None:
         delays = self._retry.start()
-        while not self.is_gone and self._wanted != self._written:
-            wanted = self._wanted
+        while not self.is_gone and self.wanted != self._written:
+            wanted = self.wanted
             try:
                 await self._send(wanted)
             except NotFound:

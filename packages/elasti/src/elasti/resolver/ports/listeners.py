@@ -46,6 +46,7 @@ _PATIENCE = 5.0
 _log = structlog.get_logger(__name__)
 
 
+@dataclasses.dataclass(slots=True, eq=False)
 class ServicePortListener:
     """One port: its socket, and the handler that makes protocols for its connections.
 
@@ -53,26 +54,18 @@ class ServicePortListener:
     no connections for most of the time, and descriptors are divided among those that do.
     """
 
-    __slots__ = ("_make_handler", "claim", "handler", "server", "sock")
-
-    def __init__(
-        self,
-        claim: PortClaim,
-        sock: socket.socket,
-        *,
-        make_handler: Callable[[PortClaim], PortHandler],
-    ) -> None:
-        self.claim = claim
-        self.sock = sock
-        self.handler: PortHandler | None = None
-        self.server: Acceptor | None = None
-        self._make_handler = make_handler
+    claim: PortClaim
+    sock: socket.socket
+    _: dataclasses.KW_ONLY
+    make_handler: Callable[[PortClaim], PortHandler]
+    handler: PortHandler | None = dataclasses.field(default=None, init=False)
+    server: Acceptor | None = dataclasses.field(default=None, init=False)
 
     def __call__(self) -> BufferedClientProtocol:
         """Return the protocol for a connection that is being accepted."""
         handler = self.handler
         if handler is None:
-            handler = self.handler = self._make_handler(self.claim)
+            handler = self.handler = self.make_handler(self.claim)
         # A request's first line shows a probe on the other ports.
         if handler.protocol not in (PortProtocol.TCP, PortProtocol.TLS):
             return handler()

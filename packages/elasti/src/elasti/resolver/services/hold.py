@@ -13,6 +13,7 @@ of the loop handles a few of them only: a queue of thousands must not slow down 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 from collections import OrderedDict
 from collections.abc import Callable
@@ -43,6 +44,7 @@ class HoldCapacity:
         self.used = 0
 
 
+@dataclasses.dataclass(slots=True, eq=False, kw_only=True, repr=False)
 class Hold:
     """The queue of one port.
 
@@ -50,35 +52,20 @@ class Hold:
     empty or stops being so.
     """
 
-    __slots__ = (
-        "_batch",
-        "_capacity",
-        "_changed",
-        "_deadline",
-        "_left_of_batch",
-        "_pods",
-        "_release",
-        "_waiting",
-        "timeout",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        *,
-        capacity: HoldCapacity,
-        timeout: float,
-        pods: Callable[[], list[UpstreamAddress]],
-        changed: Callable[[], None],
-    ) -> None:
-        self.timeout = timeout
-        self._capacity = capacity
-        self._pods = pods
-        self._changed = changed
-        # Each waiter with the time since which it waits.
-        self._waiting: OrderedDict[HeldConnection, float] = OrderedDict()
-        self._deadline: asyncio.TimerHandle | None = None
-        self._release: asyncio.TimerHandle | asyncio.Handle | None = None
-        self._batch = self._left_of_batch = BATCH
+    capacity: HoldCapacity
+    timeout: float
+    pods: Callable[[], list[UpstreamAddress]]
+    changed: Callable[[], None]
+    # Each waiter with the time since which it waits.
+    _waiting: OrderedDict[HeldConnection, float] = dataclasses.field(
+        default_factory=OrderedDict, init=False
+    )
+    _deadline: asyncio.TimerHandle | None = dataclasses.field(default=None, init=False)
+    _release: asyncio.TimerHandle | asyncio.Handle | None = dataclasses.field(
+        default=None, init=False
+    )
+    _batch: int = dataclasses.field(default=BATCH, init=False)
+    _left_of_batch: int = dataclasses.field(default=BATCH, init=False)
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -93,7 +80,7 @@ class Hold:
 
     def wait(self, waiter: HeldConnection, *, first: bool) -> Refusal | None:
         """Queue a connection; returns the refusal where there is no place."""
-        capacity = self._capacity
+        capacity = self.capacity
         # One that comes back had a place already.
         if capacity.used >= capacity.limit and not first:
             return Refusal.OVERFLOW
@@ -105,7 +92,7 @@ class Hold:
         if first or len(self._waiting) == 1:
             self._set_deadline()
         if len(self._waiting) == 1:
-            self._changed()
+            self.changed()
         return None
 
     def leave(self, waiter: HeldConnection) -> None:
@@ -138,12 +125,12 @@ class Hold:
         self._release = None
         admitted = 0
         # Asked each time: an admitted connection may find out that its pod is gone.
-        while self._left_of_batch and admitted < SLICE and self._waiting and (pods := self._pods()):
+        while self._left_of_batch and admitted < SLICE and self._waiting and (pods := self.pods()):
             self._left_of_batch -= 1
             admitted += len(pods)
             for pod in pods:
                 self._admit_first(pod)
-        if not self._waiting or not self._pods():
+        if not self._waiting or not self.pods():
             return
         loop = asyncio.get_running_loop()
         if self._left_of_batch:
@@ -160,10 +147,10 @@ class Hold:
             self._notify(waiter.admit, pod)
 
     def _left(self, count: int) -> None:
-        self._capacity.used -= count
+        self.capacity.used -= count
         if count and not self._waiting:
             self._set_deadline()
-            self._changed()
+            self.changed()
 
     def _set_deadline(self) -> None:
         if self._deadline is not None:

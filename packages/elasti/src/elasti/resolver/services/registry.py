@@ -10,6 +10,7 @@ not matter.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -44,34 +45,33 @@ _BY_SERVICE = "service"
 _PLACEHOLDER = "?"
 
 
+@dataclasses.dataclass(eq=False, kw_only=True, repr=False)
 class ServiceRegistry:
     """Every Service that has an ElastiService. `bounds` limits what any of them may ask for.
 
     What a replica may hold is divided among its `workers`.
     """
 
-    def __init__(
-        self,
-        *,
-        factories: Iterable[SharedInformerFactory],
-        deps: ServiceDeps,
-        claims: PortClaims,
-        bounds: WakeSpec | None = None,
-        workers: int = 1,
-    ) -> None:
-        self._bounds = bounds
-        self._workers = workers
-        self._deps = deps
-        self._claims = claims
-        self._listeners: ServicePortListeners | None = None
-        self._services: dict[ServiceKey, WakeableService] = {}
-        # Services without an ElastiService whose ports nodes that are behind still use.
-        self._left: dict[ServiceKey, WakeableService] = {}
-        # Which Service a private Service belongs to, and the objects that are for a Service.
-        self._by_private: dict[ServiceKey, ServiceKey] = {}
-        self._objects: dict[ServiceKey, dict[str, ElastiView]] = {}
-        self._closing: set[asyncio.Task[None]] = set()
-        self._informers = [_Informers(factory, self) for factory in factories]
+    factories: Iterable[SharedInformerFactory]
+    deps: ServiceDeps
+    claims: PortClaims
+    bounds: WakeSpec | None = None
+    workers: int = 1
+    _listeners: ServicePortListeners | None = dataclasses.field(default=None, init=False)
+    _services: dict[ServiceKey, WakeableService] = dataclasses.field(
+        default_factory=dict, init=False
+    )
+    # Services without an ElastiService whose ports nodes that are behind still use.
+    _left: dict[ServiceKey, WakeableService] = dataclasses.field(default_factory=dict, init=False)
+    # Which Service a private Service belongs to, and the objects that are for a Service.
+    _by_private: dict[ServiceKey, ServiceKey] = dataclasses.field(default_factory=dict, init=False)
+    _objects: dict[ServiceKey, dict[str, ElastiView]] = dataclasses.field(
+        default_factory=dict, init=False
+    )
+    _closing: set[asyncio.Task[None]] = dataclasses.field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self._informers = [_Informers(factory, self) for factory in self.factories]
 
     def __repr__(self) -> str:
         return f"<ServiceRegistry {len(self._services)} services>"
@@ -79,7 +79,7 @@ class ServiceRegistry:
     @property
     def cold_starts(self) -> Mapping[str, Histogram]:
         """How long the stages of cold starts took."""
-        return self._deps.cold_starts
+        return self.deps.cold_starts
 
     def __len__(self) -> int:
         return len(self._services)
@@ -110,7 +110,7 @@ class ServiceRegistry:
 
     def unbound(self, key: ServiceKey) -> None:
         """The last socket of a Service was closed: one that has left is not needed any more."""
-        if not self._claims.has_any(key):
+        if not self.claims.has_any(key):
             self._left.pop(key, None)
 
     def default_port(self, key: ServiceKey, number: int | None) -> WakeablePort | None:
@@ -203,7 +203,7 @@ class ServiceRegistry:
 
     def _refresh_published(self, key: ServiceKey) -> None:
         ports = frozenset(port for _, port in self._published_ports(key))
-        changed = self._claims.publish(key, ports, now=asyncio.get_running_loop().time())
+        changed = self.claims.publish(key, ports, now=asyncio.get_running_loop().time())
         self._touch(changed)
 
     def _refresh(self, key: ServiceKey) -> None:
@@ -213,12 +213,12 @@ class ServiceRegistry:
             return
         service = self._services.get(key)
         if service is None:
-            service = self._services[key] = WakeableService(key, deps=self._deps)
+            service = self._services[key] = WakeableService(key, deps=self.deps)
             self._left.pop(key, None)
         service.configure(wake=self._bounded(view.spec.wake), responses=view.spec.probe_response)
         service.publish(published=bool(self._published_slices(key)))
         service.set_endpoints(self._endpoints(service))
-        self._touch(self._claims.claim(key, self._wanted(view)))
+        self._touch(self.claims.claim(key, self._wanted(view)))
 
     def _endpoints(
         self, service: WakeableService
@@ -244,17 +244,17 @@ class ServiceRegistry:
         return found
 
     def _bounded(self, wake: WakeSpec) -> WakeSpec:
-        bounds = self._bounds or wake
+        bounds = self.bounds or wake
         most = min(wake.max_held, bounds.max_held)
         return msgspec.structs.replace(
             wake,
             timeout_seconds=min(wake.timeout_seconds, bounds.timeout_seconds),
-            max_held=max(most // self._workers, 1),
+            max_held=max(most // self.workers, 1),
             page=msgspec.structs.replace(wake.page, mode=wake.page.mode or bounds.page.mode),
         )
 
     def _remove(self, key: ServiceKey) -> None:
-        ports = self._claims.claim(key, {})
+        ports = self.claims.claim(key, {})
         self._touch(ports)
         service = self._services.pop(key, None)
         if service is not None:

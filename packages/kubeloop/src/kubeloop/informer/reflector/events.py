@@ -144,6 +144,7 @@ class ErrorSeen:
 ControlEvent: TypeAlias = BookmarkSeen | ErrorSeen
 
 
+@dataclasses.dataclass(slots=True, eq=False, kw_only=True)
 class EventReader(Generic[T]):
     """Reads the events of one watch.
 
@@ -152,22 +153,15 @@ class EventReader(Generic[T]):
     resume at: until something else than ADDED comes, `version` stays what it was.
     """
 
-    __slots__ = ("_metrics", "_mismatch", "_preparer", "_replaying", "accepted", "version")
+    preparer: ObjectPreparer[T]
+    version: str
+    metrics: InformerMetrics
+    mismatch: Callable[[Any], str] | None = None
+    accepted: int = dataclasses.field(default=0, init=False)
+    _replaying: bool = dataclasses.field(init=False)
 
-    def __init__(
-        self,
-        *,
-        preparer: ObjectPreparer[T],
-        version: str,
-        metrics: InformerMetrics,
-        mismatch: Callable[[Any], str] | None = None,
-    ) -> None:
-        self.version = version
-        self.accepted = 0
-        self._preparer = preparer
-        self._metrics = metrics
-        self._mismatch = mismatch
-        self._replaying = version in {"", "0"}
+    def __post_init__(self) -> None:
+        self._replaying = self.version in {"", "0"}
 
     def read(self, events: Iterator[WatchEvent[T]]) -> tuple[list[Delta[T]], ControlEvent | None]:
         """Read on to the next bookmark or error, or to the end of `events`.
@@ -175,8 +169,8 @@ class EventReader(Generic[T]):
         Returns the changes up to there, and what stopped the reading, None at the end.
         """
         changes: list[Delta[T]] = []
-        append, prepare = changes.append, self._preparer.prepare
-        version_of, mismatch = self._preparer.access.version, self._mismatch
+        append, prepare = changes.append, self.preparer.prepare
+        version_of, mismatch = self.preparer.access.version, self.mismatch
         version, accepted = self.version, 0
         special: ControlEvent | None = None
         for kind, obj in events:
@@ -224,7 +218,7 @@ class EventReader(Generic[T]):
         return BookmarkSeen(version, ends), version
 
     def _drop(self, reason: str, why: str) -> None:
-        self._metrics.rejected(reason=reason)
+        self.metrics.rejected(reason=reason)
         _log.warning("watch event dropped: %s", why)
 
 
