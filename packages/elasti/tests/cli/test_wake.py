@@ -168,6 +168,8 @@ def test_labels_choose(environment: CommandEnvironment):
     )
     listed = environment.ok("get", "-l", "team=shop", "-o", "name")
     assert listed == "elastiservice.elasti.truefoundry.com/labelled\n"
+    nothing = environment.run("get", "-l", "team=none").stderr
+    assert nothing.startswith("There is no ElastiService with team=none in namespace ")
     result = environment.run("resume", "-l", "team=none")
     assert result.exit_code == 3, result.output
     assert "there is no ElastiService with team=none" in result.stderr

@@ -106,7 +106,8 @@ async def show(access: AccessOptions, query: GetQuery) -> None:
         echo(listed(rows, query, _now()), nl=False)
     elif not missing:
         where = f"in namespace {place}" if place else "in this cluster"
-        echo(f"There is no ElastiService {where}.", err=True)
+        having = f" with {query.selector}" if query.selector else ""
+        echo(f"There is no ElastiService{having} {where}.", err=True)
     if held:
         _report_unknown(held)
     _raise_first(missing)

@@ -37,6 +37,13 @@ def namespace(text: str) -> str:
     return text
 
 
+def one_namespace(text: str) -> str:
+    """Return a namespace as it is; an empty one, as an unset variable gives, is none. Raises BadParameter."""
+    if not text:
+        raise click.BadParameter("it is empty; name a namespace.")
+    return namespace(text)
+
+
 def name(text: str) -> str:
     """Return an ElastiService's name, also from what `-o name` prints. Raises BadParameter."""
     found = _KIND.match(text)
@@ -137,7 +144,7 @@ def namespace_option(
     return click.option(
         "-n",
         "--namespace",
-        type=namespace,
+        type=one_namespace if shown else namespace,
         default=default,
         show_default=shown,
         shell_complete=complete_namespaces,
@@ -147,7 +154,7 @@ def namespace_option(
 
 elasti_namespace_option = click.option(
     "--elasti-namespace",
-    type=namespace,
+    type=one_namespace,
     default=NAMESPACE,
     show_default=True,
     help="Where operator and resolver run.",

@@ -28,7 +28,7 @@ from elasti.cli.install.choices import (
     Program,
     read_toleration,
 )
-from elasti.cli.options import WholeNumber
+from elasti.cli.options import WholeNumber, namespace_option
 
 ByProgram: TypeAlias = dict[str, dict[str, str]]
 Command: TypeAlias = Callable[..., None]
@@ -279,13 +279,7 @@ def _repeated(name: str, read: Callable[[Any], Any], metavar: str, about: str) -
 
 
 _OPTIONS = (
-    click.option(
-        "-n",
-        "--namespace",
-        default=NAMESPACE,
-        show_default=True,
-        help="Where operator and resolver live.",
-    ),
+    namespace_option("Where operator and resolver live.", NAMESPACE),
     _option("image", show_default=IMAGE, help="The image of both programs."),
     _switch(
         "namespaced",
