@@ -466,6 +466,27 @@ async def test_keda_is_paused_for_the_sleep_and_resumed_by_the_wake(env: Environ
         assert PAUSED_OBJECTS_ANNOTATION not in env.annotations("elastiservices")
 
 
+@pytest.mark.parametrize("named", [True, False])
+async def test_keda_scales_up_what_sleeps_where_it_was_not_paused_before(
+    env: Environment, named: bool
+):
+    env._create("scaledobjects", {})
+    env.web(autoscaler=KEDA if named else None)
+
+    def scale(plural: str, obj: JsonObject, _gone: bool) -> None:
+        # As it is in this moment: a pause that comes later is too late.
+        is_paused = PAUSED in env.annotations("scaledobjects")
+        if plural == "deployments" and not obj["spec"]["replicas"] and not is_paused:
+            asyncio.get_running_loop().call_later(1.0, env.scale, 1, "keda-operator")
+
+    env.api.on_change.append(scale)
+    async with env.operator():
+        await asyncio.sleep(300)
+        assert (env.state == "Proxy") is named
+        assert ("ScaleContested" in env.reasons()) is not named
+    assert env.dark == []
+
+
 async def test_keda_that_does_not_pause_keeps_the_target_awake(env: Environment):
     env._create("scaledobjects", {})
     env.keda_pauses = False
