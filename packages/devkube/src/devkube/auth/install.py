@@ -10,6 +10,7 @@ the write itself: when a role has been written, those made of it are up to date 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.resources
 from collections.abc import Iterator
@@ -153,11 +154,9 @@ def _selectors(role: JsonObject) -> list[LabelSelector]:
     rule = role.get("aggregationRule") or {}
     found = []
     for body in rule.get("clusterRoleSelectors") or ():
-        try:
+        # A selector that means nothing selects nothing.
+        with contextlib.suppress(SelectorError):
             found.append(LabelSelector.from_json(body))
-        except SelectorError:
-            # A selector that means nothing selects nothing.
-            continue
     return found
 
 

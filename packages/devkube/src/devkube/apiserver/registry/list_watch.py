@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+import contextlib
 import dataclasses
 import itertools
 import random
@@ -403,8 +404,6 @@ class Watch:
 
 
 async def _changed(cursor: Cursor, until: float) -> None:
-    try:
+    with contextlib.suppress(TimeoutError):
         async with asyncio.timeout_at(until):
             await cursor.changed()
-    except TimeoutError:
-        pass

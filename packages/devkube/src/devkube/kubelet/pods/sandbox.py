@@ -37,28 +37,24 @@ if TYPE_CHECKING:
 _RETRY = Backoff(duration=0.5, factor=2.0, cap=60.0)
 
 
+@dataclasses.dataclass(eq=False)
 class PodSandbox:
     """One pod's surroundings. `pod` gives the newest version of it."""
 
-    def __init__(
-        self,
-        pod: Callable[[], KubeletPod],
-        node: NodeContext,
-        directory: Path,
-        *,
-        events: PodEvents,
-        report: Callable[[PodFact], None],
-    ) -> None:
-        self._pod = pod
-        self._node = node
-        self._events = events
-        self._report = report
-        self._changed = asyncio.Event()
-        self._references: PodReferences | None = None
-        self._address = ""
-        self._taken = ""
-        tokens = PodTokens(node.client, pod(), clock=node.clock)
-        self._volumes = PodVolumes(directory, tokens=tokens, clock=node.clock)
+    pod: Callable[[], KubeletPod]
+    node: NodeContext
+    directory: Path
+    _: dataclasses.KW_ONLY
+    events: PodEvents
+    report: Callable[[PodFact], None]
+    _changed: asyncio.Event = dataclasses.field(default_factory=asyncio.Event, init=False)
+    _references: PodReferences | None = dataclasses.field(default=None, init=False)
+    _address: str = dataclasses.field(default="", init=False)
+    _taken: str = dataclasses.field(default="", init=False)
+
+    def __post_init__(self) -> None:
+        tokens = PodTokens(self.node.client, self.pod(), clock=self.node.clock)
+        self._volumes = PodVolumes(self.directory, tokens=tokens, clock=self.node.clock)
 
     def recheck(self) -> None:
         """Something that volumes show changed."""
@@ -67,22 +63,22 @@ class PodSandbox:
     async def run(self) -> None:
         """Get ready, say so, and keep the volumes up to date."""
         self._address = await self._take_address()
-        async with self._node.objects.references(self._pod(), self._changed.set) as objects:
+        async with self.node.objects.references(self.pod(), self._changed.set) as objects:
             self._references = objects
             await self._mount(objects)
-            self._volumes.write_hosts(self._pod(), self._address)
-            self._report(Prepared(self._address))
+            self._volumes.write_hosts(self.pod(), self._address)
+            self.report(Prepared(self._address))
             while True:
                 await self._wait_for_changes()
                 with contextlib.suppress(VolumeError):
                     await self._volumes.refresh(self._facts(), objects)
-                self._report(Changed())
+                self.report(Changed())
 
     def give_back(self) -> None:
         """Free the address; it may be repeated."""
         taken, self._taken = self._taken, ""
         if taken:
-            self._node.addresses.free(taken)
+            self.node.addresses.free(taken)
 
     def remove(self) -> None:
         """Free the address and remove the volumes."""
@@ -90,14 +86,14 @@ class PodSandbox:
         self._volumes.remove()
 
     async def _take_address(self) -> str:
-        if self._pod().spec.host_network:
-            return self._node.settings.node_address
+        if self.pod().spec.host_network:
+            return self.node.settings.node_address
         delays = _RETRY.start()
         while True:
             try:
-                self._taken = self._node.addresses.take()
+                self._taken = self.node.addresses.take()
             except NoAddressLeft as error:
-                self._events.warning(
+                self.events.warning(
                     "", "FailedCreatePodSandBox", f"Failed to create pod sandbox: {error}"
                 )
                 await asyncio.sleep(delays.next_delay())
@@ -111,7 +107,7 @@ class PodSandbox:
             try:
                 await self._volumes.refresh(self._facts(), objects)
             except VolumeError as error:
-                self._events.warning("", "FailedMount", str(error))
+                self.events.warning("", "FailedMount", str(error))
             else:
                 return
             with contextlib.suppress(TimeoutError):
@@ -129,14 +125,14 @@ class PodSandbox:
     def configure(self, container: ContainerSpec) -> ProcessSpec:
         """Return what to run. Raises ConfigurationError."""
         assert self._references is not None
-        pod, isolated = self._pod(), self._node.processes.isolation.has_namespaces
+        pod, isolated = self.pod(), self.node.processes.isolation.has_namespaces
         base = self._base_environment(pod)
         if not isolated:
             base |= dict(self._volumes.variables(pod, container))
         variables = environment(container, self._facts(), self._references, base)
         if not isolated:
             variables = self._volumes.located(pod, container, variables)
-        entrypoint = self._node.settings.entrypoints.get(container.image, ())
+        entrypoint = self.node.settings.entrypoints.get(container.image, ())
         return ProcessSpec(
             argv=command(container, variables, entrypoint),
             env=variables,
@@ -146,9 +142,9 @@ class PodSandbox:
         )
 
     def _base_environment(self, pod: KubeletPod) -> dict[str, str]:
-        host, port = self._node.api_server
+        host, port = self.node.api_server
         return {
-            **self._node.settings.environment,
+            **self.node.settings.environment,
             "HOSTNAME": pod.hostname,
             "POD_IP": self._address,
             # Pods share the machine's addresses here; who would listen on all takes others' ports.
@@ -159,8 +155,8 @@ class PodSandbox:
         }
 
     def _facts(self) -> DownwardContext:
-        host = self._node.settings.node_address
-        return DownwardContext(self._pod(), self._address, host)
+        host = self.node.settings.node_address
+        return DownwardContext(self.pod(), self._address, host)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict, cast
 
 from elasti._version import __version__
 from elasti.api.names import GROUP, MANAGED_BY, NAMESPACE
+from kubeloop.objects.quantities import Quantity
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,15 +27,9 @@ _NETWORK = "network"
 OPTIONS_ANNOTATION = f"{GROUP}/install-options"
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
-_MEMORY = re.compile(r"(\d+(?:\.\d+)?)(Ki|Mi|Gi|Ti|k|M|G|T)?\Z")
-_CPU = re.compile(r"(\d+(?:\.\d+)?)(m)?\Z")
 _TOLERATION = re.compile(
     r"(?P<key>[^=:\s]+)(=(?P<value>[^:\s]*))?(:(?P<effect>NoSchedule|PreferNoSchedule|NoExecute))?\Z"
 )
-_UNITS = {
-    None: 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "k": 10**3, "M": 10**6, "G": 10**9,
-    "T": 10**12,
-}  # fmt: skip
 
 
 class Program(enum.StrEnum):
@@ -255,25 +250,18 @@ def _check_resource(program: str, name: str, text: str) -> None:
             f"--resources {program}:{name} is no resource: write requests.cpu, requests.memory,"
             " limits.cpu or limits.memory"
         )
-    amount = _amount(name, text)
-    if amount is None:
+    try:
+        amount = Quantity.parse(text)
+    except ValueError:
         example = "500m" if name.endswith("cpu") else "512Mi"
         raise ChoiceError(
             f"--resources {program}:{name}={text} is no amount: write one such as {example}"
-        )
-    least = MINIMUM.get(name)
-    if least is not None and amount < cast("float", _amount(name, least)):
+        ) from None
+    least = MINIMUM.get(name, "0")
+    if amount < Quantity.parse(least):
         raise ChoiceError(
             f"--resources {program}:{name}={text} is too little for the {program}: at least {least}"
         )
-
-
-def _amount(name: str, text: str) -> float | None:
-    if name.endswith("cpu"):
-        found = _CPU.match(text)
-        return float(found[1]) * (0.001 if found[2] else 1) if found else None
-    found = _MEMORY.match(text)
-    return float(found[1]) * _UNITS[found[2]] if found else None
 
 
 DEFINITION_LABELS = {

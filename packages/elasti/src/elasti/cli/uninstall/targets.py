@@ -7,6 +7,7 @@ for, and waited for.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 from elasti.api.names import FINALIZER, MANAGED_BY, PRIVATE_LABEL, WAKE_ANNOTATION
@@ -91,10 +92,8 @@ class UninstallTargets:
         """Delete all; the operator ends them."""
         for es in await self.present():
             meta = es["metadata"]
-            try:
+            with contextlib.suppress(NotFound):
                 await self._objects.delete(meta["name"], namespace=meta["namespace"])
-            except NotFound:
-                continue
 
     async def until_gone(self, seconds: float) -> list[JsonObject]:
         """Wait until all are gone."""
@@ -124,18 +123,14 @@ class UninstallTargets:
         objects = self._client.resource(resource, PartialObjectMetadata)
         for namespace in self._survey.watches or ("",):
             async for item in objects.items(selector=selector, namespace=namespace):
-                try:
+                with contextlib.suppress(NotFound):
                     await objects.delete(item.metadata.name, namespace=item.metadata.namespace)
-                except NotFound:
-                    continue
 
     async def _patch(self, es: JsonObject, patch: Patch) -> None:
         meta = es["metadata"]
-        try:
+        # It may go or change meanwhile; the wait reads it again.
+        with contextlib.suppress(NotFound, Conflict, Invalid):
             await self._objects.patch(meta["name"], patch, namespace=meta["namespace"])
-        except (NotFound, Conflict, Invalid):
-            # It went or changed meanwhile; the wait reads it again.
-            return
 
     async def _wait(
         self,

@@ -9,6 +9,7 @@ target sleeps because of us.
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from elasti.api.names import FIELD_MANAGER, PAUSED_BY_US_ANNOTATION
@@ -71,10 +72,8 @@ class Keda(Autoscaler):
 
     async def resume(self, namespace: str, name: str) -> None:
         """Let KEDA work again, if it was us who stopped it; nothing where there is no object."""
-        try:
+        with contextlib.suppress(NotFound, NoMatch):
             await self._annotate(namespace, name, resume_patch)
-        except (NotFound, NoMatch):
-            return
 
     async def _annotate(self, namespace: str, name: str, change: Any) -> None:
         for tries_left in reversed(range(_TRIES)):

@@ -160,14 +160,12 @@ class Finalizer:
         name = private_service_name(facts.es.spec.service)
         present = facts.private
         uid = present.metadata.uid if present else ""
-        try:
+        with contextlib.suppress(NotFound, Conflict):
             await self._services.delete(
                 name,
                 namespace=facts.namespace,
                 preconditions=Preconditions(uid=uid) if uid else None,
             )
-        except (NotFound, Conflict):
-            return
 
     async def _let_go(self, facts: Facts) -> float | None:
         """Take our finalizer away; returns after how many seconds to try again, None when done."""
@@ -215,12 +213,10 @@ class OrphanSweeper:
             _log.info(
                 "orphan is deleted", resource=resource, namespace=meta.namespace, name=meta.name
             )
-            try:
+            with contextlib.suppress(NotFound, Conflict):
                 await self._client.resource(resource).delete(
                     meta.name, namespace=meta.namespace, preconditions=Preconditions(uid=meta.uid)
                 )
-            except (NotFound, Conflict):
-                continue
 
     def _named(self) -> set[tuple[str, str]]:
         objects = self._caches.elastiservices.all()

@@ -13,6 +13,7 @@ memory alone.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 import structlog
@@ -173,8 +174,6 @@ def _times(found: JsonObject) -> dict[int, float]:
     """Read what is written; what is no port or no time is passed over."""
     times = {}
     for port, stamp in (found.get("data") or {}).items():
-        try:
+        with contextlib.suppress(ValueError):
             times[int(port)] = parse_time(stamp).timestamp()
-        except ValueError:
-            continue
     return times

@@ -83,31 +83,26 @@ class _ReadJob(NamedTuple):
     trigger: int
 
 
+@dataclasses.dataclass(eq=False, kw_only=True)
 class Evaluator:
     """Reads triggers. Used as an `async with` block, which owns the connections.
 
     `former_at`: until when a former leader has read them, in seconds since 1970.
     """
 
-    def __init__(
-        self,
-        *,
-        clock: Clock,
-        stale_after: float,
-        variables: Mapping[str, Any] | None = None,
-        secret: ReadSecret | None = None,
-        client: Client | None = None,
-        former_at: float = -math.inf,
-    ) -> None:
-        self._former_at = former_at
-        self._clock = clock
-        self._stale_after = stale_after
-        self._longest_round = stale_after / 3
+    clock: Clock
+    stale_after: float
+    variables: Mapping[str, Any] | None = None
+    secret: ReadSecret | None = None
+    client: Client | None = None
+    former_at: float = -math.inf
+    _records: dict[Hashable, _EvidenceRecord] = dataclasses.field(default_factory=dict, init=False)
+    _readers: dict[str, TriggerReader] = dataclasses.field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
         self._settings = ReaderSettings(
-            clock=clock, client=client, variables=variables or {}, secret=secret
+            clock=self.clock, client=self.client, variables=self.variables or {}, secret=self.secret
         )
-        self._records: dict[Hashable, _EvidenceRecord] = {}
-        self._readers: dict[str, TriggerReader] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -141,7 +136,7 @@ class Evaluator:
         """Read the triggers of all subjects once; `on_read` is called with each key as it is read."""
         jobs = await self._queue_jobs(subjects)
         try:
-            async with asyncio.timeout(self._longest_round), asyncio.TaskGroup() as group:
+            async with asyncio.timeout(self.stale_after / 3), asyncio.TaskGroup() as group:
                 for _ in range(min(_AT_ONCE, len(jobs))):
                     group.create_task(self._work(jobs, on_read))
         except TimeoutError:
@@ -191,7 +186,7 @@ class Evaluator:
                 Evidence(
                     item.limit() if isinstance(item, TriggerMetadata) else 0.0,
                     quiet_since=since,
-                    known_at=self._former_at,
+                    known_at=self.former_at,
                     veto=trigger.effective_role is Role.VETO,
                 )
                 for item, since, trigger in zip(metadata, inherited, triggers, strict=True)
@@ -207,9 +202,9 @@ class Evaluator:
             kind = type(error).__name__
             _log.error("trigger cannot be read", of=str(subject.key), index=index, error=kind)
             reading = TriggerReading(error=f"it could not be read ({kind})")
-        now = self._clock.now().timestamp()
+        now = self.clock.now().timestamp()
         record.evidence[index] = record.evidence[index].after(
-            reading, now, stale_after=self._stale_after, asleep=subject.asleep
+            reading, now, stale_after=self.stale_after, asleep=subject.asleep
         )
 
     async def _reading(
