@@ -23,16 +23,16 @@ from tests.e2e.real.cluster import RealCluster
 from tests.e2e.real.proxies import ProxyKind
 from tests.e2e.testbed import Testbed
 
-# Every connection to one Service comes from one address here, and has a port of its own there.
-_MOST_CONNECTIONS = 20_000
+# Our proxy is a relay and needs two descriptors for each. With kube-proxy every connection to one Service comes
+# from one address, and has a port of its own there.
+_MOST_CONNECTIONS = {ProxyKind.OURS: 5_000, ProxyKind.KUBE_PROXY: 20_000}
 
 
 class RealTestbed(Testbed):
     """A real control plane; see `real_testbed`."""
 
-    most_connections = _MOST_CONNECTIONS
-
     def __init__(self, cluster: RealCluster, client: Client) -> None:
+        self.most_connections = _MOST_CONNECTIONS[cluster.kind]
         self.cluster = cluster
         self.client = client
         self.kubeconfig = cluster.rig.kubeconfig
