@@ -125,7 +125,7 @@ class FakeResolvers:
         }
         return self.answers and port in ports
 
-    async def reachable(self, _address: str) -> bool:
+    async def reachable(self, _address: str, _ended: Callable[[], None]) -> bool:
         return True
 
     async def activity(

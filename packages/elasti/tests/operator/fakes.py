@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Self
 
 import msgspec
@@ -144,8 +144,8 @@ class Translated(HttpResolverClient):
     ) -> ActivityReport | None:
         return await super().activity(self._real(address), namespace, service, hold=hold)
 
-    async def reachable(self, address: str) -> bool:
-        return await super().reachable(self._real(address))
+    async def reachable(self, address: str, ended: Callable[[], None]) -> bool:
+        return await super().reachable(self._real(address), ended)
 
     def _real(self, address: str) -> str:
         return next((r.address for r in self._resolvers if r.shown == address), address)

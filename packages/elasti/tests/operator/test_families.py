@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -78,7 +79,7 @@ class OnlyFour:
     ) -> ActivityReport | None:
         raise AssertionError
 
-    async def reachable(self, address: str) -> bool:
+    async def reachable(self, address: str, ended: Callable[[], None]) -> bool:
         raise AssertionError
 
 

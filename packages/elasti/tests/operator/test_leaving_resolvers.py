@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -65,7 +66,7 @@ class Cluster:
     async def owns(self, address: str, port: int, namespace: str, service: str) -> bool:
         return True
 
-    async def reachable(self, address: str) -> bool:
+    async def reachable(self, address: str, ended: Callable[[], None]) -> bool:
         return True
 
     async def activity(

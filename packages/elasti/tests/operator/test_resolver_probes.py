@@ -6,6 +6,7 @@ import asyncio
 import select
 import socket
 import struct
+from collections.abc import Callable
 from typing import Any, Self
 
 import msgspec
@@ -25,7 +26,7 @@ from kubeloop.testing.fake_source import FakeSource
 from kubeloop.testing.virtual_time import VirtualTimeLoop
 
 ONE, TWO, SIX = "10.0.0.1", "10.0.0.2", "fd00::1"
-CONNECT = 1.2
+CONNECT, KEEPALIVE = 1.2, 2.0
 
 
 class ProbeRig:
@@ -38,10 +39,12 @@ class ProbeRig:
             access=STRUCT_ACCESS,
         )
         self.lost: set[str] = set()
+        self.broken: set[str] = set()
+        self.kept: dict[str, Callable[[], None]] = {}
         self.changes = 0
         self.manager = InformerManager(self)
         self.resolvers = Resolvers(self.manager, namespace="elasti", service="resolver")
-        self.probes = ResolverProbes(self.resolvers, self.connect)
+        self.probes = ResolverProbes(self.resolvers, self.reachable)
         for address in addresses:
             self.source.put(
                 self.source.build(
@@ -55,9 +58,28 @@ class ProbeRig:
         assert namespace == "elasti"
         return self.source
 
-    async def connect(self, address: str) -> bool:
+    async def reachable(self, address: str, ended: Callable[[], None]) -> bool:
+        if address in self.kept:
+            return True
+        if address in self.broken:
+            self.broken.remove(address)
+            return False
         await asyncio.sleep(CONNECT if address in self.lost else 0.001)
-        return address not in self.lost
+        if address in self.lost:
+            return False
+        self.kept[address] = ended
+        return True
+
+    def lose(self, *addresses: str) -> None:
+        """Let these resolvers' nodes go; the kernel ends their connections when it notices."""
+        self.lost = set(addresses)
+        for address in self.lost & self.kept.keys():
+            asyncio.get_running_loop().call_later(KEEPALIVE, self._break, address)
+
+    def _break(self, address: str) -> None:
+        if address in self.lost:
+            self.broken.add(address)
+            self.kept.pop(address)()
 
     def ready(self) -> list[str]:
         return [endpoint.addresses[0] for endpoint in self.resolvers.ready()]
@@ -83,7 +105,7 @@ class ProbeRig:
 async def test_a_lost_resolver_does_not_count_after_four_seconds(begun: float):
     async with ProbeRig(ONE, TWO) as rig:
         await asyncio.sleep(begun)
-        rig.lost = {TWO}
+        rig.lose(TWO)
         await asyncio.sleep(4)
         assert (rig.ready(), rig.changes) == ([ONE], 1)
         rig.lost = set()
@@ -95,8 +117,8 @@ async def test_a_lost_resolver_does_not_count_after_four_seconds(begun: float):
 async def test_one_lost_connection_changes_nothing():
     async with ProbeRig(ONE, TWO) as rig:
         for _ in range(20):
-            rig.lost = {TWO}
-            await asyncio.sleep(0.6)
+            rig.lose(TWO)
+            await asyncio.sleep(KEEPALIVE + 0.05)
             rig.lost = set()
             await asyncio.sleep(4)
         assert (rig.ready(), rig.changes) == ([ONE, TWO], 0)
@@ -105,10 +127,10 @@ async def test_one_lost_connection_changes_nothing():
 @pytest.mark.virtual_time
 async def test_the_only_resolver_and_the_last_of_a_family_always_count():
     async with ProbeRig(ONE, TWO, SIX) as rig:
-        rig.lost = {ONE, SIX}
+        rig.lose(ONE, SIX)
         await asyncio.sleep(5)
         assert rig.ready() == [TWO, SIX]
-        rig.lost = {ONE, TWO, SIX}
+        rig.lose(ONE, TWO, SIX)
         await asyncio.sleep(5)
         assert rig.ready() == [ONE, TWO, SIX]
 
@@ -119,9 +141,9 @@ async def test_a_resolver_whose_loop_is_busy_is_reachable_and_a_closed_one_is_no
         listener.bind(("127.0.0.1", 0))
         listener.listen(8)
         client = HttpResolverClient(admin_port=listener.getsockname()[1])
-        assert await client.reachable("127.0.0.1")
+        assert await client.reachable("127.0.0.1", print)
         client = HttpResolverClient(admin_port=listener.getsockname()[1])
-    assert not await client.reachable("127.0.0.1")
+    assert not await client.reachable("127.0.0.1", print)
 
 
 @pytest.mark.parametrize(("linger", "refusals"), [(None, 0), (struct.pack("ii", 1, 0), 1)])
@@ -134,9 +156,10 @@ async def test_a_resolver_is_connected_to_again_only_when_the_kept_connection_ha
         listener.listen(8)
         listener.setblocking(False)
         async with HttpResolverClient(admin_port=listener.getsockname()[1]) as client:
-            assert await client.reachable("127.0.0.1")
+            assert await client.reachable("127.0.0.1", print)
             accepted, _ = listener.accept()
-            assert await client.reachable("127.0.0.1")
+            assert accepted.recv(4096).startswith(b"GET /healthz")
+            assert await client.reachable("127.0.0.1", print)
             with pytest.raises(BlockingIOError):
                 listener.accept()
             if linger is not None:
@@ -145,7 +168,7 @@ async def test_a_resolver_is_connected_to_again_only_when_the_kept_connection_ha
             answers: list[bool] = []
             async with asyncio.timeout(5):
                 while not select.select([listener], [], [], 0)[0]:
-                    answers.append(await client.reachable("127.0.0.1"))
+                    answers.append(await client.reachable("127.0.0.1", print))
                     await asyncio.sleep(0)
             assert (answers.count(False), answers[-1]) == (refusals, True)
 

@@ -199,8 +199,8 @@ def _container(program: Program, choices: Choices) -> JsonObject:
             for name, number in _ports(program, choices).items()
         ],
         "startupProbe": _probe(program, "/healthz", every=1, failures=120),
-        "readinessProbe": _probe(program, "/readyz", every=2, failures=3),
-        "livenessProbe": _probe(program, "/healthz", every=10, failures=6),
+        "readinessProbe": _probe(program, "/readyz", every=5, failures=2),
+        "livenessProbe": _probe(program, "/healthz", every=20, failures=3),
         "resources": choices.resources_of(program),
         "securityContext": _CONTAINER_SECURITY,
         "volumeMounts": [mount for _, mount in _volumes(program, choices)],

@@ -34,7 +34,7 @@ from kubeloop.client.errors import Forbidden, NotFound
 from kubeloop.objects.meta import JsonObject, PartialObjectMetadata
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
     from elasti.api.wire import ActivityReport
     from elasti.cli.progress import Progress
@@ -69,7 +69,7 @@ class UnreachableResolvers:
         """No resolver reports, so nothing is put to sleep."""
         return None
 
-    async def reachable(self, address: str) -> bool:
+    async def reachable(self, address: str, ended: Callable[[], None]) -> bool:
         """None is taken out because it cannot be reached from here."""
         return True
 

@@ -55,8 +55,8 @@ class ResolverClient(Protocol):
         `hold`: for a while it gives nothing to the pods that there are now; False: it does again.
         """
 
-    async def reachable(self, address: str) -> bool:
-        """Whether a resolver takes connections at all."""
+    async def reachable(self, address: str, ended: Callable[[], None]) -> bool:
+        """Whether a resolver takes connections at all; `ended` is called when that is to be asked again."""
 
 
 ResolverClientFactory: TypeAlias = Callable[[], AbstractAsyncContextManager[ResolverClient]]
@@ -74,7 +74,8 @@ class HttpResolverClient:
         self._token_file = token_file
         self._timeout = timeout
         self._session: aiohttp.ClientSession | None = None
-        self._kept: dict[str, _KeptConnection] = {}
+        self._kept: dict[str, asyncio.Transport] = {}
+        self._broken: set[str] = set()
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
@@ -83,8 +84,8 @@ class HttpResolverClient:
         return self
 
     async def __aexit__(self, *_exc: object) -> None:
-        for kept in self._kept.values():
-            kept.transport.abort()
+        for transport in self._kept.values():
+            transport.abort()
         assert self._session is not None
         await self._session.close()
 
@@ -116,24 +117,33 @@ class HttpResolverClient:
         except _NO_ANSWER:
             return None
 
-    async def reachable(self, address: str) -> bool:
+    async def reachable(self, address: str, ended: Callable[[], None]) -> bool:
         """Whether the admin port accepts: the kernel does, however busy the resolver is.
 
         The connection is kept, so that the next question costs nothing; one that the network broke is a no.
         """
-        if kept := self._kept.get(address):
-            if kept.holds:
-                return True
-            del self._kept[address]
-            if kept.error:
-                return False
+        if address in self._kept:
+            return True
+        if address in self._broken:
+            self._broken.remove(address)
+            return False
+
+        def lost(exc: Exception | None) -> None:
+            self._kept.pop(address, None)
+            if exc is not None:
+                self._broken.add(address)
+            ended()
+
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_CONNECT_TIMEOUT):
-                _, kept = await loop.create_connection(_KeptConnection, address, self._admin_port)
+                transport, _ = await loop.create_connection(
+                    lambda: _KeptConnection(lost), address, self._admin_port
+                )
         except (OSError, TimeoutError):
             return False
-        self._kept[address] = kept
+        if not transport.is_closing():
+            self._kept[address] = transport
         return True
 
     def _headers(self) -> dict[str, str]:
@@ -143,20 +153,20 @@ class HttpResolverClient:
 
 
 class _KeptConnection(asyncio.Protocol):
-    """A connection over which nothing is said; resolvers close it now and then."""
+    """A connection for its own sake. Resolvers close one that is idle for a minute, a silent one sooner."""
 
-    transport: asyncio.Transport
-    holds = True
-    error: Exception | None = None
+    def __init__(self, lost: Callable[[Exception | None], None]) -> None:
+        self._lost = lost
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
         for level, option, value in _KEEPALIVE:
             transport.get_extra_info("socket").setsockopt(level, option, value)
+        # Nobody waits for the answer.
+        transport.write(b"GET /healthz HTTP/1.1\r\nHost: resolver\r\n\r\n")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.holds, self.error = False, exc
+        self._lost(exc)
 
 
 async def _ask(address: str, port: int, request: bytes) -> bytes:

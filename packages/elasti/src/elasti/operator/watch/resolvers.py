@@ -1,9 +1,8 @@
 """The resolvers that are there: the endpoints of the resolver's own Service, from a watch and by probes.
 
 For most of a minute after a node was lost Kubernetes calls its pods ready, and a slice that lists them loses
-every connection that is sent there. So every operator replica has a connection to each resolver, looks at it
-twice a second, and connects again where it is gone. One that was not there twice in a row counts as not ready
-until it was there twice. The kernel accepts, so a resolver that is busy is not taken for lost; whether it
+every connection that is sent there. So every operator replica keeps a connection to each resolver, and makes it
+again where it has ended. A resolver that was not there twice in a row counts as not ready until it was there twice. The kernel accepts, so a resolver that is busy is not taken for lost; whether it
 answers in time is the kubelet's readiness probe to say. Where none accepts, the network between is as likely
 to be at fault: then all count.
 """
@@ -11,6 +10,7 @@ to be at fault: then all count.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 import structlog
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 
     from elasti.operator.watch.informer_manager import InformerManager
 
-# Lost just after a round: two seconds of the kernel's, this, the second look, a connect's 1.2 s are under four.
-_PERIOD = 0.5
+    Reachable = Callable[[str, Callable[[], None]], Awaitable[bool]]
+
+# A lost node ends its connections in two seconds; with the second look and a connect's 1.2 s that is under four.
+_PERIOD = 2.0
+_PERIOD_OF_LOST = 0.5
 _SECOND_LOOK = 0.1
 _ROUNDS = 2
 
@@ -122,26 +125,29 @@ class Resolvers:
 class ResolverProbes:
     """Looks for every resolver again and again; runs on every replica."""
 
-    def __init__(self, resolvers: Resolvers, connect: Callable[[str], Awaitable[bool]]) -> None:
+    def __init__(self, resolvers: Resolvers, reachable: Reachable) -> None:
         self._resolvers = resolvers
-        self._connect = connect
+        self._reachable = reachable
+        self._ended = asyncio.Event()
         self._unreachable: frozenset[str] = frozenset()
         # How often in a row each was found otherwise than it counts.
         self._contrary: dict[str, int] = {}
 
     async def run(self) -> None:
-        """Probe until cancelled."""
-        await until(self.probe, _PERIOD)
+        """Look until cancelled."""
+        await until(self._look, _SECOND_LOOK)
 
-    async def probe(self) -> None:
-        """Look for each resolver, and soon again where one is otherwise than it counts."""
-        while True:
-            addresses = self._resolvers.addresses()
-            answers = await asyncio.gather(*map(self._connect, addresses))
-            self._resolvers.set_unreachable(self.judge(dict(zip(addresses, answers, strict=True))))
-            if not self._contrary:
-                return
-            await asyncio.sleep(_SECOND_LOOK)
+    async def _look(self) -> None:
+        """Look for each; where all are as they count, wait until a connection ends or a while is over."""
+        self._ended.clear()
+        addresses = self._resolvers.addresses()
+        answers = await asyncio.gather(*(self._reachable(a, self._ended.set) for a in addresses))
+        self._resolvers.set_unreachable(self.judge(dict(zip(addresses, answers, strict=True))))
+        if self._contrary:
+            return
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_PERIOD_OF_LOST if self._unreachable else _PERIOD):
+                await self._ended.wait()
 
     def judge(self, accepted: Mapping[str, bool]) -> frozenset[str]:
         """Return which resolvers count as unreachable after another round."""
