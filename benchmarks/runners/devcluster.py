@@ -62,7 +62,7 @@ WRITERS = 32
 
 
 class Family:
-    """The processes of a dev cluster, as the kernel counts them."""
+    """A process and all that it started, as the kernel counts them."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -72,6 +72,12 @@ class Family:
 
     def cpu_seconds(self) -> float:
         return sum(_cpu(pid) for pid in self._pids(self._pid))
+
+    def members(self, last_word: str) -> list[Family]:
+        """Those whose command line ends with a word."""
+        ends = b"\0%s\0" % last_word.encode()
+        commands = ((pid, Path(f"/proc/{pid}/cmdline")) for pid in self._pids(self._pid))
+        return [Family(pid) for pid, command in commands if command.read_bytes().endswith(ends)]
 
     def _pids(self, pid: int) -> Iterable[int]:
         yield pid
@@ -90,8 +96,8 @@ def _status(pid: int) -> int:
 
 def _cpu(pid: int) -> float:
     with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        threads = Path(f"/proc/{pid}/task").iterdir()
+        return sum(int((one / "schedstat").read_text().split()[0]) for one in threads) / 1e9
     return 0.0
 
 

@@ -21,6 +21,7 @@ SUITES = (
     "handlers",
     "imports",
     "devcluster",
+    "rest",
     "resolver",
     "operator",
 )
