@@ -35,7 +35,7 @@ async def hundred_services(trial: Trial) -> None:
     await trial.flow_out()
 
 
-async def ten_thousand_held(trial: Trial) -> None:
+async def thousands_held(trial: Trial) -> None:
     """Thousands of requests wait at one Service at once, and all of them are answered."""
     # The app starts when everybody is there, so that they really are held all at once.
     everybody = trial.directory / "everybody"
