@@ -91,7 +91,7 @@ async def _run(*, keep: bool, ui: bool) -> None:
                             )
                         if keep or ui:
                             await demo.explore(path)
-                        story.line("\nLook around: elasti demo --keep. Your app: docs/start.md.")
+                        story.heading("Look around: elasti demo --keep. Your app: docs/start.md.")
     except (NoAddresses, ComponentFailed) as error:
         raise Failure(ExitCode.FAILED, str(error)) from error
     if lost:
