@@ -137,5 +137,5 @@ def test_an_image_may_have_an_entrypoint_that_a_command_replaces():
 
 
 def test_a_container_without_a_command_is_an_error_with_a_remedy():
-    with pytest.raises(ConfigurationError, match='image "img" is not pulled here'):
+    with pytest.raises(ConfigurationError, match=r'image "img" is not pulled here.*--run'):
         command(container(), {})

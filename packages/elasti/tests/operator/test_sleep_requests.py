@@ -78,7 +78,7 @@ def test_it_stays_in_force_while_the_hand_over_goes_on(state: State):
 
 
 REFUSALS = [
-    (facts(), {"state": None}, "not in order"),
+    (facts(target_problem="there is none"), {"state": None}, "not in order: there is none"),
     (facts(resolvers=()), {}, "no resolver is ready"),
     (facts(decision=Decision(Verdict.STAY, "no", Obstacle("X", "b"))), {}, "b"),
     (
