@@ -256,6 +256,32 @@ async def _unseen(environment: CommandEnvironment, namespace: str, name: str) ->
     ).create(body)
 
 
+def test_a_target_that_was_woken_since_its_status_was_written_is_not_asleep(
+    environment: CommandEnvironment,
+):
+    environment.call(_unseen(environment, "stale", "web"))
+    environment.call(_sleeps_by_its_status_only(environment, "stale", "web"))
+    result = environment.run("sleep", "web", "-n", "stale", "--wait", "--timeout", "1")
+    assert (result.exit_code, result.stdout) == (7, "")
+
+
+async def _sleeps_by_its_status_only(
+    environment: CommandEnvironment, namespace: str, name: str
+) -> None:
+    client = environment.rig.client
+    pod = {
+        "metadata": {"labels": {"app": name}},
+        "spec": {"containers": [{"name": "app", "image": "none"}]},
+    }
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": name}}, "template": pod}
+    deployments = client.resource("apps/v1/deployments", namespace=namespace)
+    await deployments.create({"metadata": {"name": name}, "spec": spec})
+    services = client.resource(
+        "elasti.truefoundry.com/v1alpha1/elastiservices", namespace=namespace
+    )
+    await services.subresource("status").patch(name, MergePatch({"status": {"state": "Proxy"}}))
+
+
 @pytest.mark.parametrize("command", ["wake", "sleep"])
 def test_a_name_that_is_not_there_is_told(environment: CommandEnvironment, command: str):
     result = environment.run(command, "nobody-has-this")

@@ -327,17 +327,19 @@ class _RequestWait:
                 asyncio.timeout_at(deadline),
                 watch_elastiservices(client, meta.namespace, meta.name) as changes,
             ):
-                step = await self._last_step(changes)
+                step = await self._last_step(client, changes)
         except TimeoutError:
             raise self._timed_out() from None
         if step.refused:
             raise Failure(ExitCode.FAILED, f"{meta.name} is not {outcome}: {step.refused}")
         echo(f"{meta.name} is {outcome} ({time.monotonic() - self._began:.1f} s)")
 
-    async def _last_step(self, changes: ElastiServiceWatch) -> RequestProgress:
+    async def _last_step(self, client: Client, changes: ElastiServiceWatch) -> RequestProgress:
         from kubeloop.objects.meta import compare_versions
 
-        while not (step := progress_of(self._kind, self._seen)).over:
+        while not (step := progress_of(self._kind, self._seen)).over or (
+            self._kind is RequestKind.SLEEP and not step.refused and await self._is_up(client)
+        ):
             change = await changes.next()
             if change.deleted:
                 return RequestProgress(over=True, refused="the ElastiService was deleted meanwhile")
@@ -347,6 +349,14 @@ class _RequestWait:
                 self._seen = change.es
                 self._report()
         return step
+
+    async def _is_up(self, client: Client) -> bool:
+        """Whether a target is up that sleeps by its status, which may be some seconds old."""
+        from elasti.cli.describe.collect import readable, target_summary
+        from elasti.cli.describe.model import TargetSummary
+
+        target = await readable(target_summary(client, self._seen))
+        return isinstance(target, TargetSummary) and target.wanted > 0
 
     def _report(self) -> None:
         from elasti.api.view import STATES, state_word

@@ -52,13 +52,13 @@ async def describe(
 
 
 async def _around(client: Client, es: ElastiService, elasti_namespace: str) -> Description:
-    target = await _readable(_target(client, es))
+    target = await readable(target_summary(client, es))
     selector = target.selector if isinstance(target, TargetSummary) else ""
     pods, services, slices, events, held, values = await asyncio.gather(
-        _readable(_pods(client, es, selector)),
-        _readable(_services(client, es)),
-        _readable(_slices(client, es)),
-        _readable(_events(client, es)),
+        readable(_pods(client, es, selector)),
+        readable(_services(client, es)),
+        readable(_slices(client, es)),
+        readable(_events(client, es)),
         read_held(client, elasti_namespace),
         read_trigger_values(client, elasti_namespace),
     )
@@ -79,14 +79,16 @@ async def _around(client: Client, es: ElastiService, elasti_namespace: str) -> D
     )
 
 
-async def _readable(part: Awaitable[T]) -> T | Unreadable:
+async def readable(part: Awaitable[T]) -> T | Unreadable:
+    """Return what is read, or why it cannot be."""
     try:
         return await part
     except (KubeError, NotScalable, ValueError) as error:  # a target's name may be no name at all
         return Unreadable(str(error))
 
 
-async def _target(client: Client, es: ElastiService) -> TargetSummary:
+async def target_summary(client: Client, es: ElastiService) -> TargetSummary:
+    """Read a target's scale. Raises KubeError, NotScalable or ValueError."""
     target = target_of(es)
     info = await ScaleHandler(client).resource(target)
     scales = client.resource(info.gvr, namespace=target.namespace).subresource("scale")
