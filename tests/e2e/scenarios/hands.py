@@ -45,7 +45,7 @@ async def pod_dies_and_comes_back(trial: Trial) -> None:
 
 
 async def scaled_to_zero_by_hand(trial: Trial) -> None:
-    """Somebody scales the target to zero in the middle of traffic."""
+    """A person scales the target to zero in the middle of traffic."""
     app = await trial.serving_app()
     await trial.load(app)
     await trial.flow(trial.length.load / 4)

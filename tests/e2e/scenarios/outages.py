@@ -17,7 +17,7 @@ LATE = 3.0
 
 
 async def api_away(trial: Trial) -> None:
-    """Nobody reaches the API server while traffic arrives at a sleeping Service."""
+    """The API server is away while traffic arrives at a sleeping Service."""
     app = await trial.sleeping_app()
     probe = await trial.load(app, rate=0)
     async with trial.environment.testbed.api_away():
