@@ -115,13 +115,13 @@ async def test_ports_are_bound_on_after_a_defect(log_output):
     async with rig(cluster) as made:
         await eventually(lambda: made.owner(first) == "web")
 
-        sound = made.listeners._closed
+        sound = made.listeners.closed
 
         def fails_once(_key):
-            made.listeners._closed = sound
+            made.listeners.closed = sound
             raise Defect
 
-        made.listeners._closed = fails_once
+        made.listeners.closed = fails_once
         cluster.objects.delete("web")
         cluster.elasti_service("api", ("http", second))
         await eventually(
