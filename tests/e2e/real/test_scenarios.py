@@ -26,10 +26,15 @@ from tests.e2e.real.testbed import open_testbed
 from tests.e2e.settings import SHORT, Settings
 from tests.e2e.table import SCENARIOS, Scenario
 from tests.e2e.testbed import Unsupported
+from tests.realcluster import test_zero_loss
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(1500)]
 
-SHORT_WITH_OURS = table.by_name("wake", "rollout", "control")
+# In a short run each is played on a control plane at least once: here, or on real nodes (tests/realcluster).
+SHORT_WITH_OURS = table.by_name(
+    "wake", "last-moment-exiting", "cycles-exiting", "rollout", "leader-engaging", "pod-leaves", "pod-dies",
+    "by-hand-exiting", "held", "hundred", "takeover", "control",
+)  # fmt: skip
 SHORT_WITH_KUBE_PROXY = table.by_name(
     "wake", "idle-metric", "leader-parking", "leader-waking", "api-away", "etcd", "watches",
     "by-hand", "deleted", "late-endpoints", "control",
@@ -72,6 +77,12 @@ def trials(kind: ProxyKind, scenario: Scenario, length: settings.Length) -> bool
     """Whether a scenario is played with a proxy in a run of this length."""
     short = SHORT_WITH_KUBE_PROXY if kind is ProxyKind.KUBE_PROXY else SHORT_WITH_OURS
     return length != SHORT or scenario in short
+
+
+def test_a_short_run_plays_each_on_a_control_plane():
+    on_nodes = (*test_zero_loss.TOGETHER, *test_zero_loss.ALONE)
+    played = {one.name for one in (*SHORT_WITH_OURS, *SHORT_WITH_KUBE_PROXY, *on_nodes)}
+    assert {one.name for one in SCENARIOS} <= played
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
