@@ -52,7 +52,8 @@ class Server:
         """Return the workload, its Service, its ElastiService and a pod for clients."""
         labels = {"app": self.name}
         meta = {"name": self.name, "namespace": namespace}
-        target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": self.name}
+        # As the guide says: a Deployment starts a pod while another still has the data open.
+        target = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": self.name}
         claim = {"name": "data", "persistentVolumeClaim": {"claimName": f"data-{self.name}"}}
         server = pod(
             self.command,
@@ -65,10 +66,10 @@ class Server:
         return [
             {
                 "apiVersion": "apps/v1",
-                "kind": "Deployment",
+                "kind": "StatefulSet",
                 "metadata": meta,
                 "spec": {
-                    "strategy": {"type": "Recreate"},
+                    "serviceName": self.name,
                     "selector": {"matchLabels": labels},
                     "template": template,
                 },
@@ -174,7 +175,7 @@ async def there(trial: NodeTrial, server: Server) -> None:
     directory.chmod(0o777)
     await trial.environment.apply(*volume(trial.namespace, f"data-{server.name}", directory))
     await trial.environment.apply(*server.objects(trial.namespace))
-    await trial.environment.rolled_out(trial.namespace, server.name)
+    await trial.kubectl("rollout", "status", f"statefulset/{server.name}", "--timeout=120s")
     await trial.kubectl("wait", "pod/clients", "--for=condition=Ready", "--timeout=60s")
 
 
