@@ -17,7 +17,8 @@ WORKERS = $(shell expr $(CORES) + 1)
 test: WORKERS = $(shell expr $(CORES) + 2)
 PYTEST_ARGS ?= --numprocesses=$(WORKERS) --dist=worksteal
 # End-to-end tests mostly wait; tests/e2e/conftest.py shares them out.
-E2E_ARGS ?= --numprocesses=$(WORKERS) --verbose
+# A worker for each core: what is measured there are seconds, and more of them would wait for each other.
+E2E_ARGS ?= --numprocesses=$(CORES) --verbose
 # What runs pytest in `make test` and `make conformance`: CI has .ci/retry here.
 RETRY ?=
 # Every worker and every program that a test starts imports the same modules: compile them once.
