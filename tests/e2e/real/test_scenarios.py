@@ -30,10 +30,11 @@ from tests.realcluster import test_zero_loss
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(1500)]
 
-# In a short run each is played on a control plane at least once: here, or on real nodes (tests/realcluster).
+# In a short run each is played on a control plane at least once, here or on real nodes (tests/realcluster), but for the
+# hundred Services, whose pods take two cores some minutes.
 SHORT_WITH_OURS = table.by_name(
     "wake", "last-moment-exiting", "cycles-exiting", "rollout", "leader-engaging", "pod-leaves", "pod-dies",
-    "by-hand-exiting", "held", "hundred", "takeover", "control",
+    "by-hand-exiting", "held", "takeover", "control",
 )  # fmt: skip
 SHORT_WITH_KUBE_PROXY = table.by_name(
     "wake", "idle-metric", "leader-parking", "leader-waking", "api-away", "etcd", "watches",
@@ -82,7 +83,7 @@ def trials(kind: ProxyKind, scenario: Scenario, length: settings.Length) -> bool
 def test_a_short_run_plays_each_on_a_control_plane():
     on_nodes = (*test_zero_loss.TOGETHER, *test_zero_loss.ALONE)
     played = {one.name for one in (*SHORT_WITH_OURS, *SHORT_WITH_KUBE_PROXY, *on_nodes)}
-    assert {one.name for one in SCENARIOS} <= played
+    assert {one.name for one in SCENARIOS} - played == {"hundred"}
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
