@@ -26,12 +26,12 @@ from tests.e2e.real.testbed import open_testbed
 from tests.e2e.settings import SHORT, Settings
 from tests.e2e.table import SCENARIOS, Scenario
 from tests.e2e.testbed import Unsupported
-from tests.realcluster import test_zero_loss
+from tests.realcluster import scenarios
 
 pytestmark = [pytest.mark.controlplane, pytest.mark.timeout(1500)]
 
-# In a short run each is played on a control plane at least once, here or on real nodes (tests/realcluster), but for the
-# hundred Services, whose pods take two cores some minutes.
+# In a short run each is played on a control plane at least once, here or on real nodes (tests/realcluster), but
+# for the hundred Services, whose pods take two cores some minutes.
 SHORT_WITH_OURS = table.by_name(
     "wake", "last-moment-exiting", "cycles-exiting", "rollout", "leader-engaging", "pod-leaves", "pod-dies",
     "by-hand-exiting", "held", "takeover", "control",
@@ -81,7 +81,7 @@ def trials(kind: ProxyKind, scenario: Scenario, length: settings.Length) -> bool
 
 
 def test_a_short_run_plays_each_on_a_control_plane():
-    on_nodes = (*test_zero_loss.TOGETHER, *test_zero_loss.ALONE)
+    on_nodes = (*scenarios.TOGETHER, *scenarios.ALONE)
     played = {one.name for one in (*SHORT_WITH_OURS, *SHORT_WITH_KUBE_PROXY, *on_nodes)}
     assert {one.name for one in SCENARIOS} - played == {"hundred"}
 
