@@ -155,9 +155,9 @@ class NodeAgent:
     name: str
     capacity: Mapping[str, str]
     clock: Clock
-    _node: JsonObject = dataclasses.field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
+        self._node: JsonObject = {}
         self._nodes = self.client.resource("v1/nodes")
         self._leases = self.client.resource("coordination.k8s.io/v1/leases")
 

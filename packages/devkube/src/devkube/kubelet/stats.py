@@ -66,7 +66,9 @@ class StatsServer:
     counts: ByteCounts
     gate: Gate
     clock: Clock
-    _first: dict[str, int] = dataclasses.field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._first: dict[str, int] = {}
 
     def summary(self) -> JsonObject:
         """Return the statistics now."""

@@ -143,10 +143,12 @@ class PortListener:
     _: dataclasses.KW_ONLY
     complain: Callable[[str], None] = _log.warning
     counts: ByteCounts = dataclasses.field(default_factory=ByteCounts)
-    _backends: list[Backend] = dataclasses.field(default_factory=list, init=False)
-    _server: asyncio.Server | None = dataclasses.field(default=None, init=False)
-    _joining: set[asyncio.Task[None]] = dataclasses.field(default_factory=set, init=False)
-    _open: set[RelayEnd] = dataclasses.field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self._backends: list[Backend] = []
+        self._server: asyncio.Server | None = None
+        self._joining: set[asyncio.Task[None]] = set()
+        self._open: set[RelayEnd] = set()
 
     async def route_to(self, backends: list[Backend]) -> None:
         """Send new connections to these; listen only where there are any."""

@@ -68,23 +68,17 @@ class TargetWaker:
     clock: Clock
     is_synced: Callable[[], bool]
     known: Callable[[ScaleTarget], Awaitable[ScaleView | None]]
-    _wake_slots: FairSemaphore = dataclasses.field(default_factory=FairSemaphore, init=False)
-    _note_slots: FairSemaphore = dataclasses.field(
-        default_factory=lambda: FairSemaphore(
-            at_once=_NOTES_AT_ONCE, most_late=8, per_late_group=2
-        ),
-        init=False,
-    )
-    _deferred: DeferredWork = dataclasses.field(default_factory=DeferredWork, init=False)
-    _tasks: BackgroundTasks = dataclasses.field(
-        default_factory=lambda: BackgroundTasks(on_error=_log_failure), init=False
-    )
-    _under_way: dict[Request, asyncio.Task[IncomingReply]] = dataclasses.field(
-        default_factory=dict, init=False
-    )
-    _before: Callable[[Request, str], None] | None = dataclasses.field(default=None, init=False)
-    _after: Callable[[Request], None] | None = dataclasses.field(default=None, init=False)
-    _asked: Callable[[Request, bool], bool] | None = dataclasses.field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._objects = self.client.resource(ELASTISERVICES)
+        self._wake_slots = FairSemaphore()
+        self._note_slots = FairSemaphore(at_once=_NOTES_AT_ONCE, most_late=8, per_late_group=2)
+        self._deferred = DeferredWork()
+        self._tasks = BackgroundTasks(on_error=_log_failure)
+        self._under_way: dict[Request, asyncio.Task[IncomingReply]] = {}
+        self._before: Callable[[Request, str], None] | None = None
+        self._after: Callable[[Request], None] | None = None
+        self._asked: Callable[[Request, bool], bool] | None = None
 
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
@@ -213,15 +207,11 @@ class TargetWaker:
 
     async def _note(self, details: CRDDetails, body: JsonObject) -> None:
         async with self._note_slots.slot(details.namespace):
-            await (
-                self.client.resource(ELASTISERVICES)
-                .subresource("status")
-                .patch(
-                    details.name,
-                    MergePatch(body),
-                    namespace=details.namespace,
-                    field_manager=FIELD_MANAGER,
-                )
+            await self._objects.subresource("status").patch(
+                details.name,
+                MergePatch(body),
+                namespace=details.namespace,
+                field_manager=FIELD_MANAGER,
             )
 
 

@@ -210,11 +210,11 @@ class PrometheusReader(TriggerReader):
     servers: Sequence[ServerAddress] = ()
     secret: ReadSecret | None = None
     timeout: float = _TIMEOUT
-    _asked: dict[tuple[object, ...], asyncio.Future[Any]] = dataclasses.field(
-        default_factory=dict, init=False
-    )
-    _silences: dict[ServerAddress, list[str]] = dataclasses.field(default_factory=dict, init=False)
-    sent: int = dataclasses.field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._asked: dict[tuple[object, ...], asyncio.Future[Any]] = {}
+        self._silences: dict[ServerAddress, list[str]] = {}
+        self.sent = 0
 
     async def read(self, metadata: PrometheusMetadata, context: ReadContext) -> TriggerReading:
         """Return the query's value, from a Prometheus that was up for the whole cooldown."""

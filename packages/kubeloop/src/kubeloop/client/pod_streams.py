@@ -77,7 +77,7 @@ class CommandResult:
 class ContainerProcess:
     """A command in a container, or what one is attached to; much as `asyncio.subprocess.Process`.
 
-    `stdout` and `stderr` hold a bounded number of bytes: whoever reads one must read the other too.
+    `stdout` and `stderr` hold a bounded number of bytes: a program that reads one must read the other too.
     With a terminal all output is stdout. Both raise, as `wait` does, where there was no command or
     its connection is lost.
     """
@@ -99,7 +99,7 @@ class ContainerProcess:
     async def wait(self) -> int:
         """Return the exit code once the command has ended. Output that is not read delays that.
 
-        Raises `ApiError` where the command could not be run, `ConnectionLost` where nobody knows.
+        Raises `ApiError` where the command could not be run, `ConnectionLost` where that is not known.
         """
         return await asyncio.shield(self._channels.ended)
 

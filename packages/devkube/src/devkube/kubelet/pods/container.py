@@ -191,12 +191,12 @@ class ContainerRunner:
     context: RunContext
     open_log: Callable[[], LogFile]
     configure: Callable[[], ProcessSpec]
-    _process: Process | None = dataclasses.field(default=None, init=False)
-    _spec: ProcessSpec | None = dataclasses.field(default=None, init=False)
-    _stop: ContainerStop | None = dataclasses.field(default=None, init=False)
-    container_id: str = dataclasses.field(
-        default_factory=lambda: f"elasti://{uuid.uuid4().hex}{uuid.uuid4().hex}", init=False
-    )
+
+    def __post_init__(self) -> None:
+        self._process: Process | None = None
+        self._spec: ProcessSpec | None = None
+        self._stop: ContainerStop | None = None
+        self.container_id: str = f"elasti://{uuid.uuid4().hex}{uuid.uuid4().hex}"
 
     @property
     def name(self) -> str:

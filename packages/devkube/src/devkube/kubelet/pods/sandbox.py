@@ -47,12 +47,12 @@ class PodSandbox:
     _: dataclasses.KW_ONLY
     events: PodEvents
     report: Callable[[PodFact], None]
-    _changed: asyncio.Event = dataclasses.field(default_factory=asyncio.Event, init=False)
-    _references: PodReferences | None = dataclasses.field(default=None, init=False)
-    _address: str = dataclasses.field(default="", init=False)
-    _taken: str = dataclasses.field(default="", init=False)
 
     def __post_init__(self) -> None:
+        self._changed = asyncio.Event()
+        self._references: PodReferences | None = None
+        self._address: str = ""
+        self._taken: str = ""
         tokens = PodTokens(self.node.client, self.pod(), clock=self.node.clock)
         self._volumes = PodVolumes(self.directory, tokens=tokens, clock=self.node.clock)
 

@@ -162,7 +162,7 @@ class _KeptConnection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         for level, option, value in _KEEPALIVE:
             transport.get_extra_info("socket").setsockopt(level, option, value)
-        # Nobody waits for the answer.
+        # A silent connection would be closed after ten seconds; the answer is not waited for.
         transport.write(b"GET /healthz HTTP/1.1\r\nHost: resolver\r\n\r\n")
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -96,10 +96,10 @@ class Evaluator:
     secret: ReadSecret | None = None
     client: Client | None = None
     former_at: float = -math.inf
-    _records: dict[Hashable, _EvidenceRecord] = dataclasses.field(default_factory=dict, init=False)
-    _readers: dict[str, TriggerReader] = dataclasses.field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
+        self._records: dict[Hashable, _EvidenceRecord] = {}
+        self._readers: dict[str, TriggerReader] = {}
         self._settings = ReaderSettings(
             clock=self.clock, client=self.client, variables=self.variables or {}, secret=self.secret
         )

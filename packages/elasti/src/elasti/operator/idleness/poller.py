@@ -58,14 +58,14 @@ class Poller:
     enqueue: Callable[[Request], None]
     interval: float
     show: Callable[[Request, Iterable[float | None]], None] | None = None
-    _known: set[EvidenceKey] = dataclasses.field(default_factory=set, init=False)
-    _woken: set[Request] = dataclasses.field(default_factory=set, init=False)
-    _due: dict[Request, float] = dataclasses.field(default_factory=dict, init=False)
-    _asked: asyncio.Event = dataclasses.field(default_factory=asyncio.Event, init=False)
-    _paced: set[Request] = dataclasses.field(default_factory=set, init=False)
-    _spacer: RateSpacer = dataclasses.field(
-        default_factory=lambda: RateSpacer(_REPORTS_A_SECOND), init=False
-    )
+
+    def __post_init__(self) -> None:
+        self._known: set[EvidenceKey] = set()
+        self._woken: set[Request] = set()
+        self._due: dict[Request, float] = {}
+        self._asked = asyncio.Event()
+        self._paced: set[Request] = set()
+        self._spacer = RateSpacer(_REPORTS_A_SECOND)
 
     def read_soon(self, request: Request) -> None:
         """Read one now: it is new, or its triggers are."""

@@ -2,9 +2,10 @@
 
 For most of a minute after a node was lost Kubernetes calls its pods ready, and a slice that lists them loses
 every connection that is sent there. So every operator replica keeps a connection to each resolver, and makes it
-again where it has ended. A resolver that was not there twice in a row counts as not ready until it was there twice. The kernel accepts, so a resolver that is busy is not taken for lost; whether it
-answers in time is the kubelet's readiness probe to say. Where none accepts, the network between is as likely
-to be at fault: then all count.
+again where it has ended. A resolver that was not there twice in a row counts as not ready until it was there
+twice. The kernel accepts, so a resolver that is busy is not taken for lost; whether it answers in time is the
+kubelet's readiness probe to say. Where none accepts, the network between is as likely to be at fault: then all
+count.
 """
 
 from __future__ import annotations

@@ -97,20 +97,18 @@ class ServicePortListeners:
     host: str | None = None
     reuse_port: bool = False
     closed: Callable[[ServiceKey], None] = lambda _key: None
-    _open: dict[int, ServicePortListener] = dataclasses.field(default_factory=dict, init=False)
-    # Listeners that only accept what is in their queue, and since when.
-    _shut: dict[int, tuple[ServicePortListener, float]] = dataclasses.field(
-        default_factory=dict, init=False
-    )
-    _sockets: Counter[ServiceKey] = dataclasses.field(default_factory=Counter, init=False)
-    _retired: dict[PortHandler, ServiceKey] = dataclasses.field(default_factory=dict, init=False)
-    _dirty: set[int] = dataclasses.field(default_factory=set, init=False)
-    _due: dict[int, float] = dataclasses.field(default_factory=dict, init=False)
-    _something: asyncio.Event = dataclasses.field(default_factory=asyncio.Event, init=False)
-    _settled: asyncio.Event = dataclasses.field(default_factory=asyncio.Event, init=False)
-    _accepting: bool = dataclasses.field(default=True, init=False)
 
     def __post_init__(self) -> None:
+        self._open: dict[int, ServicePortListener] = {}
+        # Listeners that only accept what is in their queue, and since when.
+        self._shut: dict[int, tuple[ServicePortListener, float]] = {}
+        self._sockets: Counter[ServiceKey] = Counter()
+        self._retired: dict[PortHandler, ServiceKey] = {}
+        self._dirty: set[int] = set()
+        self._due: dict[int, float] = {}
+        self._something = asyncio.Event()
+        self._settled = asyncio.Event()
+        self._accepting = True
         self._settled.set()
 
     def __repr__(self) -> str:

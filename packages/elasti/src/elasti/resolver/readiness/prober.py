@@ -79,10 +79,10 @@ class Prober:
     pods: PodReader
     serves: Callable[[UpstreamAddress], None]
     stages: Mapping[str, Histogram] | None = None
-    _tasks: dict[UpstreamAddress, tuple[ProbeTarget, asyncio.Task[None]]] = dataclasses.field(
-        default_factory=dict, init=False
-    )
-    _ending: set[asyncio.Task[None]] = dataclasses.field(default_factory=set, init=False)
+
+    def __post_init__(self) -> None:
+        self._tasks: dict[UpstreamAddress, tuple[ProbeTarget, asyncio.Task[None]]] = {}
+        self._ending: set[asyncio.Task[None]] = set()
 
     def __repr__(self) -> str:
         return f"<Prober {len(self._tasks)} pods>"

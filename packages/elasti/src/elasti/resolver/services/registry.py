@@ -57,20 +57,16 @@ class ServiceRegistry:
     claims: PortClaims
     bounds: WakeSpec | None = None
     workers: int = 1
-    _listeners: ServicePortListeners | None = dataclasses.field(default=None, init=False)
-    _services: dict[ServiceKey, WakeableService] = dataclasses.field(
-        default_factory=dict, init=False
-    )
-    # Services without an ElastiService whose ports nodes that are behind still use.
-    _left: dict[ServiceKey, WakeableService] = dataclasses.field(default_factory=dict, init=False)
-    # Which Service a private Service belongs to, and the objects that are for a Service.
-    _by_private: dict[ServiceKey, ServiceKey] = dataclasses.field(default_factory=dict, init=False)
-    _objects: dict[ServiceKey, dict[str, ElastiView]] = dataclasses.field(
-        default_factory=dict, init=False
-    )
-    _closing: set[asyncio.Task[None]] = dataclasses.field(default_factory=set, init=False)
 
     def __post_init__(self) -> None:
+        self._listeners: ServicePortListeners | None = None
+        self._services: dict[ServiceKey, WakeableService] = {}
+        # Services without an ElastiService whose ports nodes that are behind still use.
+        self._left: dict[ServiceKey, WakeableService] = {}
+        # Which Service a private Service belongs to, and the objects that are for a Service.
+        self._by_private: dict[ServiceKey, ServiceKey] = {}
+        self._objects: dict[ServiceKey, dict[str, ElastiView]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
         self._informers = [_Informers(factory, self) for factory in self.factories]
 
     def __repr__(self) -> str:

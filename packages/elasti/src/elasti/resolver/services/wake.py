@@ -77,15 +77,17 @@ class WakeLoop:
     waiting: Callable[[], int]
     client: Callable[[], str] = str
     asked: Callable[[float], None] | None = None
-    # When an operator last answered, for the connections that wait now.
-    answered_at: float | None = dataclasses.field(default=None, init=False)
-    # When one last did, for whatever connections.
-    last_answer: float | None = dataclasses.field(default=None, init=False)
-    # Since when no operator could act, or none was to be reached.
-    unavailable_since: float | None = dataclasses.field(default=None, init=False)
-    _again: asyncio.Event = dataclasses.field(default_factory=asyncio.Event, init=False)
-    _task: asyncio.Task[None] | None = dataclasses.field(default=None, init=False)
-    _durable_at: float | None = dataclasses.field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        # When an operator last answered, for the connections that wait now.
+        self.answered_at: float | None = None
+        # When one last did, for whatever connections.
+        self.last_answer: float | None = None
+        # Since when no operator could act, or none was to be reached.
+        self.unavailable_since: float | None = None
+        self._again = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._durable_at: float | None = None
 
     def __repr__(self) -> str:
         return f"<WakeLoop {self.key}{' running' if self._task is not None else ''}>"

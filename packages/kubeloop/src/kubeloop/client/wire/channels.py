@@ -2,7 +2,7 @@
 
 The first byte of a message is the number of its channel. Output channels are `StreamReader`s of
 bounded size: when one of them is full, the socket is not read until it has room again, and the
-container waits. So whoever reads one of two outputs must read the other too, as with the pipes of
+container waits. So a program that reads one of two outputs must read the other too, as with the pipes of
 a subprocess. What comes on the error channel is collected, and says at the end how it ended.
 
 A peer that sends text, a channel that was not asked for, or a message beyond all measure gets no

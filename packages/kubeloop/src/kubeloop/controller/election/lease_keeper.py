@@ -99,10 +99,10 @@ class LeaseKeeper:
     tenure: Tenure
     now: Monotonic
     clock: Clock
-    former: LeaseRecord = dataclasses.field(default_factory=LeaseRecord, init=False)
     """The lease as it was before this tenure: who led last, and until when."""
 
     def __post_init__(self) -> None:
+        self.former = LeaseRecord()
         self.view = LeaseView(identity=self.config.identity)
         """What was last seen of the lease."""
 

@@ -119,7 +119,9 @@ class ResyncTimer:
     should_resync: Callable[[], bool]
     resync: Callable[[], None]
     on_error: Callable[[Exception], None]
-    _timer: asyncio.TimerHandle | None = dataclasses.field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def armed(self) -> bool:
