@@ -44,6 +44,7 @@ class Server:
     probe: JsonObject
     ask: str
     """What a client runs; it prints one line."""
+    kind: str = "StatefulSet"
     cooldown: int = NEVER
     """With fewer seconds it sleeps by itself, by the installation's default trigger."""
     probe_every: int = 1
@@ -52,8 +53,11 @@ class Server:
         """Return the workload, its Service, its ElastiService and a pod for clients."""
         labels = {"app": self.name}
         meta = {"name": self.name, "namespace": namespace}
-        # As the guide says: a Deployment starts a pod while another still has the data open.
-        target = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": self.name}
+        target = {"apiVersion": "apps/v1", "kind": self.kind, "name": self.name}
+        # As the guide says: no pod starts while another still has the data open.
+        alone = {"serviceName": self.name}
+        if self.kind == "Deployment":
+            alone = {"strategy": {"type": "Recreate"}}
         claim = {"name": "data", "persistentVolumeClaim": {"claimName": f"data-{self.name}"}}
         server = pod(
             self.command,
@@ -66,10 +70,10 @@ class Server:
         return [
             {
                 "apiVersion": "apps/v1",
-                "kind": "StatefulSet",
+                "kind": self.kind,
                 "metadata": meta,
                 "spec": {
-                    "serviceName": self.name,
+                    **alone,
                     "selector": {"matchLabels": labels},
                     "template": template,
                 },
@@ -123,6 +127,7 @@ def postgres(probe: JsonObject, *, prepare: str = "") -> Server:
     ask = "psql --host postgres --username app --tuples-only --no-align postgres --command"
     return Server(
         name="postgres",
+        kind="Deployment",
         port=5432,
         command=_POSTGRES.replace("PREPARE", prepare),
         probe=probe,
@@ -175,7 +180,7 @@ async def there(trial: NodeTrial, server: Server) -> None:
     directory.chmod(0o777)
     await trial.environment.apply(*volume(trial.namespace, f"data-{server.name}", directory))
     await trial.environment.apply(*server.objects(trial.namespace))
-    await trial.kubectl("rollout", "status", f"statefulset/{server.name}", "--timeout=120s")
+    await trial.kubectl("rollout", "status", f"{server.kind}/{server.name}", "--timeout=120s")
     await trial.kubectl("wait", "pod/clients", "--for=condition=Ready", "--timeout=60s")
 
 

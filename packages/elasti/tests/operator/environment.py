@@ -29,7 +29,7 @@ from elasti.operator.settings import OperatorSettings
 from elasti.operator.wake import TargetWaker
 from elasti.operator.watch.caches import OperatorCaches
 from elasti.operator.watch.directory import Directory
-from elasti.operator.watch.targets import known_scale
+from elasti.operator.watch.targets import known_target
 from elasti.triggers.keda import PAUSED
 from elasti.triggers.registry import (
     ReadContext,
@@ -175,6 +175,8 @@ class Environment:
         self.resolvers = FakeResolvers(self.api)
         self.recorder = Recorder(self.clock)
         self.keda_pauses = True
+        self.pod_end = 0.0
+        self._ending: set[str] = set()
         self.dark: list[str] = []
         self._lit = False
         self.api.create("namespaces", {"metadata": {"name": NAMESPACE}})
@@ -182,14 +184,21 @@ class Environment:
 
     # Objects
 
-    def web(self, replicas: int = 1, *, name: str = "web", **spec: Any) -> None:
+    def web(
+        self, replicas: int = 1, *, name: str = "web", strategy: str = "RollingUpdate", **spec: Any
+    ) -> None:
         """A Deployment, its Service and an ElastiService. Only the one called `web` has pods."""
         labels = {"app": name}
         template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c"}]}}
         self._create(
             "deployments",
             {
-                "spec": {"replicas": replicas, "template": template},
+                "spec": {
+                    "replicas": replicas,
+                    "selector": {"matchLabels": labels},
+                    "template": template,
+                    "strategy": {"type": strategy},
+                },
                 "status": {"replicas": replicas},
             },
             name,
@@ -343,7 +352,8 @@ class Environment:
         for pod in pods:
             if self.api.find("pods", NAMESPACE, pod) is None:
                 ready = {"conditions": [{"type": "Ready", "status": "True"}]}
-                self._create("pods", {"status": ready}, pod)
+                meta = {"name": pod, "namespace": NAMESPACE, "labels": LABELS}
+                self.api.create("pods", {"metadata": meta, "status": ready})
         for service in self.api.all("services"):
             meta = service["metadata"]
             body: JsonObject = {
@@ -370,7 +380,18 @@ class Environment:
             there = self.api.find("endpointslices", NAMESPACE, body["metadata"]["name"])
             (self.api.create if there is None else self.api.update)("endpointslices", body)
         for gone in [p for p in self.api.all("pods") if p["metadata"]["name"] not in pods]:
-            self.api.delete("pods", NAMESPACE, gone["metadata"]["name"])
+            self._end_pod(gone["metadata"]["name"])
+
+    def _end_pod(self, name: str) -> None:
+        if not self.pod_end:
+            self.api.delete("pods", NAMESPACE, name)
+        elif name not in self._ending:
+            self._ending.add(name)
+            asyncio.get_running_loop().call_later(self.pod_end, self._pod_ended, name)
+
+    def _pod_ended(self, name: str) -> None:
+        self._ending.remove(name)
+        self.api.delete("pods", NAMESPACE, name)
 
     def _keda(self, name: str) -> None:
         found = self.api.get("scaledobjects", NAMESPACE, name)
@@ -446,7 +467,7 @@ class Operator:
             reporter=EventReporter(recorder),
             clock=env.clock,
             is_synced=lambda: manager.is_ready,
-            known=lambda target: known_scale(manager, scales, target),
+            known=lambda target: known_target(client, manager, scales, target),
         )
         self._leader = Leader(
             Dependencies(

@@ -313,7 +313,10 @@ class MemoryResource:
             obj = {
                 "metadata": obj["metadata"],
                 "spec": {"replicas": obj["spec"].get("replicas", 1)},
-                "status": {"replicas": obj.get("status", {}).get("replicas", 0)},
+                "status": {
+                    "replicas": obj.get("status", {}).get("replicas", 0),
+                    "selector": _selector_text(obj),
+                },
             }
         return self._codec.decode(msgspec.json.encode(obj))
 
@@ -323,6 +326,11 @@ class MemoryResource:
     # Last of all, because its name hides the builtin.
     async def list(self, options: ListOptions) -> Any:
         return await self._view().list(options)
+
+
+def _selector_text(workload: JsonObject) -> str:
+    labels = workload["spec"].get("selector", {}).get("matchLabels", {})
+    return ",".join(f"{key}={value}" for key, value in labels.items())
 
 
 def _patched(found: JsonObject, patch: Patch) -> JsonObject:

@@ -416,6 +416,56 @@ async def test_a_key_that_is_found_is_removed_once_pods_are_ready(env: Environme
         assert env.pods_in_rotation
 
 
+# Pods that are still ending
+
+
+@pytest.mark.parametrize("by", ["a request", "an annotation", "a trigger"])
+async def test_a_deployment_that_recreates_wakes_when_its_pods_are_gone(env: Environment, by: str):
+    env.pod_end = 40.0
+    env.web(strategy="Recreate")
+    beside: list[int] = []
+
+    def count(plural: str, obj: JsonObject, _gone: bool) -> None:
+        if plural == "deployments" and obj["spec"]["replicas"]:
+            beside.append(len([*env.api.all("pods")]))
+
+    async with asleep(env) as operator:
+        env.api.on_change.append(count)
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        match by:
+            case "a request":
+                reply = await operator.waker.wake(NAMESPACE, "web", "10.0.0.9")
+                assert reply.outcome is WakeOutcome.UNAVAILABLE
+                assert "still ending" in reply.message
+            case "an annotation":
+                env.change("elastiservices", metadata={"annotations": {WAKE_ANNOTATION: "now"}})
+            case _:
+                FakeTrigger.value = 9.0
+        await asyncio.sleep(20)
+        assert env.replicas == 0
+        assert env.es is not None
+        conditions = {one["type"]: one["message"] for one in env.es["status"]["conditions"]}
+        assert "still ending" in conditions["MaySleep"]
+        await eventually(lambda: env.replicas == 1, timeout=60.0, every=0.05)
+        assert loop.time() - began < 41.0
+        await env.becomes("Serve")
+        again = await operator.waker.wake(NAMESPACE, "web", "10.0.0.9")
+        assert again.outcome is WakeOutcome.ALREADY_UP
+    assert beside[0] == 0
+    assert env.dark == []
+    assert {"FailedToScale", "ScaleContested"}.isdisjoint(env.reasons())
+
+
+async def test_other_deployments_wake_beside_pods_that_are_ending(env: Environment):
+    env.pod_end = 40.0
+    env.web()
+    async with asleep(env) as operator:
+        reply = await operator.waker.wake(NAMESPACE, "web", "10.0.0.9")
+        assert (reply.outcome, env.replicas) == (WakeOutcome.SCALING, 1)
+        assert len([*env.api.all("pods")]) == 1
+
+
 # Other writers
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
@@ -19,8 +19,10 @@ from elasti.operator.scale_handler import (
 )
 from kubeloop.client.discovery import ResourceInfo
 from kubeloop.client.errors import Conflict, Status
+from kubeloop.objects.core import Pod, PodStatus
 from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.meta import SlimMeta
+from kubeloop.testing.fake_errors import api_error
 
 WEB = ScaleTarget.of("shop", "apps/v1", "Deployment", "web")
 
@@ -37,6 +39,8 @@ class FakeServer:
     meddle: Callable[[FakeServer], None] = lambda _server: None
     writes: int = 0
     reads: int = 0
+    phases: list[str] = dataclasses.field(default_factory=list)
+    may_list: bool = True
 
     # What a client has
     @property
@@ -54,8 +58,15 @@ class FakeServer:
     async def refresh(self) -> None:
         self.subresources |= self.learned
 
-    def resource(self, _gvr: object) -> FakeServer:
+    def resource(self, _gvr: object, _kind: object = None) -> FakeServer:
         return self
+
+    async def items(self, *, selector: str, namespace: str) -> AsyncIterator[Pod]:
+        assert (selector, namespace) == ("app=web", WEB.namespace)
+        if not self.may_list:
+            raise api_error(403, "Forbidden", "no")
+        for phase in self.phases:
+            yield Pod(status=PodStatus(phase=phase))
 
     def subresource(self, _name: str, _kind: object) -> FakeServer:
         return self
@@ -70,6 +81,7 @@ class FakeServer:
         scale.spec.replicas = self.replicas
         # The pods of a former life are still there: they must not be counted.
         scale.status.replicas = 1
+        scale.status.selector = "app=web"
         return scale
 
     async def replace(self, scale: TargetScale, **_options: Any) -> TargetScale:
@@ -148,6 +160,31 @@ async def test_a_wake_up_that_never_gets_through_says_so():
     server = FakeServer(replicas=0, meddle=times(1000))
     with pytest.raises(Conflict):
         await server.handler().scale_up(WEB, 1)
+
+
+ASLEEP = ScaleView("u1", 0, "1")
+
+
+@pytest.mark.parametrize("seen", [ASLEEP, None])
+async def test_what_recreates_stays_at_zero_while_it_has_pods(seen: ScaleView | None):
+    server = FakeServer(phases=["Succeeded", "Running"])
+    outcome, view = await server.handler().scale_up(WEB, 1, seen=seen, recreates=True)
+    assert (outcome, view.replicas, server.writes) == (ScaleUp.WAITS, 0, 0)
+    # Its containers have ended: what keeps the object is a finalizer.
+    server.phases = ["Succeeded", "Failed"]
+    outcome, view = await server.handler().scale_up(WEB, 1, seen=seen, recreates=True)
+    assert (outcome, view.replicas) == (ScaleUp.SCALED, 1)
+
+
+async def test_what_recreates_and_is_not_at_zero_waits_for_nothing():
+    server = FakeServer(replicas=1, phases=["Running"])
+    outcome, view = await server.handler().scale_up(WEB, 2, recreates=True)
+    assert (outcome, view.replicas) == (ScaleUp.SCALED, 2)
+
+
+async def test_without_the_right_to_list_pods_targets_wake_as_before():
+    server = FakeServer(phases=["Running"], may_list=False)
+    assert (await server.handler().scale_up(WEB, 1, recreates=True))[0] is ScaleUp.SCALED
 
 
 async def test_a_park_needs_the_same_target():

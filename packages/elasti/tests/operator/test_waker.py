@@ -25,6 +25,7 @@ from elasti.operator.report.events import EventReporter
 from elasti.operator.scale_handler import ScaleTarget, ScaleUp, ScaleView
 from elasti.operator.wake import TargetWaker
 from elasti.operator.watch.directory import Directory
+from elasti.operator.watch.targets import UpdateObjInfo
 from kubeloop.aio.clock import SystemClock
 from kubeloop.controller.reconcile import Request
 from kubeloop.objects.meta import ObjectMeta
@@ -54,7 +55,7 @@ class Server:
         await self._request(f"note {name}")
 
     async def scale_up(
-        self, target: ScaleTarget, minimum: int, *, seen: ScaleView | None
+        self, target: ScaleTarget, minimum: int, *, seen: ScaleView | None, recreates: bool
     ) -> tuple[ScaleUp, ScaleView]:
         self.seen.append(seen)
         if target.namespace in self.hangs:
@@ -90,8 +91,8 @@ def directory_of(count: int, namespaces: tuple[str, ...], status: ElastiServiceS
 def waker_on(
     server: Server, count: int, *namespaces: str, status: ElastiServiceStatus | None = None
 ) -> TargetWaker:
-    async def known(_target: ScaleTarget) -> ScaleView:
-        return ScaleView("u", 0, "1")
+    async def known(_target: ScaleTarget) -> UpdateObjInfo:
+        return UpdateObjInfo(spec_replicas=0, uid="u", version="1")
 
     return TargetWaker(
         client=server,  # type: ignore[arg-type]  # all that is used of it

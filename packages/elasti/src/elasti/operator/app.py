@@ -25,7 +25,7 @@ from elasti.operator.wake import TargetWaker
 from elasti.operator.watch.caches import OperatorCaches
 from elasti.operator.watch.directory import Directory
 from elasti.operator.watch.resolvers import ResolverProbes
-from elasti.operator.watch.targets import KindWarmer, known_scale
+from elasti.operator.watch.targets import KindWarmer, known_target
 from kubeloop.aio.clock import Clock, SystemClock
 from kubeloop.controller import (
     ApiEventSink,
@@ -94,7 +94,7 @@ class OperatorApp:
             reporter=reporter,
             clock=self._clock,
             is_synced=lambda: self.is_synced,
-            known=lambda target: known_scale(manager, scales, target),
+            known=lambda target: known_target(client, manager, scales, target),
         )
         self._open_resolver_client = resolver_client or self._http_resolver_client
         self._dependencies = Dependencies(

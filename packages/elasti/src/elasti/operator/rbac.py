@@ -35,7 +35,7 @@ NAMESPACED_RULES = (
         (*READ, "create", "update", "delete"),
         "the resolver's place in a Service's rotation",
     ),
-    PolicyRule("", ("pods",), ("get",), "whether an endpoint's pod is there"),
+    PolicyRule("", ("pods",), ("get", "list"), "whether pods are there, or still ending"),
     # Custom slices are refused without it, where endpoint addresses are restricted.
     PolicyRule(
         "discovery.k8s.io", ("endpointslices/restricted",), ("create",), "OpenShift asks for it"

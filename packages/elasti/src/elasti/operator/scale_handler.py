@@ -4,6 +4,10 @@ What is compared is always `spec.replicas`: `status.replicas` still counts the p
 was just scaled down, and a wake-up judged by it would be lost. Every write carries the
 resourceVersion that was read, so nothing is decided by an old reading: a wake-up that meets another
 writer reads again; a park that does so gives way.
+
+A Deployment with `strategy: Recreate` is not to have two pods at once; a database with its volume is damaged
+by them. Kubernetes keeps that in rollouts only: scaled to zero and back, a new pod starts beside one that is
+ending. So such a target stays at zero until its pods are gone.
 """
 
 from __future__ import annotations
@@ -13,9 +17,11 @@ import enum
 from typing import TYPE_CHECKING
 
 import msgspec
+import structlog
 
 from elasti.api.names import FIELD_MANAGER
-from kubeloop.client.errors import Conflict
+from kubeloop.client.errors import Conflict, Forbidden
+from kubeloop.objects.core import PODS, Pod
 from kubeloop.objects.meta import SlimMeta
 
 if TYPE_CHECKING:
@@ -27,6 +33,10 @@ _TRIES = 3
 _WAKE_TRIES = 10
 # KubeElasti takes these plurals for kinds.
 _LEGACY_KINDS = {"deployments": "Deployment", "rollouts": "Rollout", "statefulsets": "StatefulSet"}
+
+PODS_ENDING = "its pods are still ending, and the strategy Recreate lets none start beside them"
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -53,6 +63,7 @@ class _ScaleSpec(msgspec.Struct, gc=False):
 
 class _ScaleStatus(msgspec.Struct, gc=False):
     replicas: int = 0
+    selector: str = ""
 
 
 class TargetScale(msgspec.Struct, rename="camel", gc=False):
@@ -75,10 +86,11 @@ class ScaleView:
 
 
 class ScaleUp(enum.Enum):
-    """How a wake-up ended."""
+    """How a wake-up ended. WAITS: pods that a new one may not run beside are still ending."""
 
     SCALED = "scaled"
     ALREADY_UP = "already up"
+    WAITS = "waits"
 
 
 class ScaleDown(enum.Enum):
@@ -104,21 +116,29 @@ class ScaleHandler:
         return _view(await scales.get(target.name, namespace=target.namespace))
 
     async def scale_up(
-        self, target: ScaleTarget, minimum: int, *, seen: ScaleView | None = None
+        self,
+        target: ScaleTarget,
+        minimum: int,
+        *,
+        seen: ScaleView | None = None,
+        recreates: bool = False,
     ) -> tuple[ScaleUp, ScaleView]:
         """Ask for at least `minimum` replicas; says from a live reading whether that was so.
 
         `seen` is what a cache has. Where that is too little, it is written onto at once: the server
         takes the write only if nothing has changed since, so nothing is decided by an old reading, and
-        a wake-up is one request instead of two.
+        a wake-up is one request instead of two. `recreates`: not from zero while there are pods.
         """
         scales = await self._scales(target)
-        scale = _scale(target, seen) if seen is not None and seen.replicas < minimum else None
+        is_writable = seen is not None and seen.replicas < minimum and not recreates
+        scale = _scale(target, seen) if seen is not None and is_writable else None
         for tries_left in reversed(range(_WAKE_TRIES)):
             if scale is None:
                 scale = await scales.get(target.name, namespace=target.namespace)
             if scale.spec.replicas >= minimum:
                 return ScaleUp.ALREADY_UP, _view(scale)
+            if recreates and not scale.spec.replicas and await self._has_pods(target, scale):
+                return ScaleUp.WAITS, _view(scale)
             try:
                 return ScaleUp.SCALED, await self._write(scales, target, scale, minimum)
             except Conflict:
@@ -156,6 +176,16 @@ class ScaleHandler:
                 " CustomResourceDefinition"
             )
         return info
+
+    async def _has_pods(self, target: ScaleTarget, scale: TargetScale) -> bool:
+        pods = self._client.resource(PODS, Pod).items(
+            selector=scale.status.selector, namespace=target.namespace
+        )
+        try:
+            return any([not pod.is_terminal async for pod in pods])
+        except Forbidden as error:
+            _log.warning("pods that are ending cannot be seen", target=str(target), why=str(error))
+            return False
 
     async def _scales(self, target: ScaleTarget) -> Subresource[TargetScale]:
         info = await self.resource(target)

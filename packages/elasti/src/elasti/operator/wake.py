@@ -24,7 +24,13 @@ from elasti.api.wire import IncomingReply, WakeOutcome
 from elasti.operator.handover.plan import wake_replicas
 from elasti.operator.pacing import DeferredWork
 from elasti.operator.report.status import wake_note
-from elasti.operator.scale_handler import NotScalable, ScaleHandler, ScaleTarget, ScaleUp, ScaleView
+from elasti.operator.scale_handler import (
+    PODS_ENDING,
+    NotScalable,
+    ScaleHandler,
+    ScaleTarget,
+    ScaleUp,
+)
 from kubeloop.aio.fairness import FairSemaphore
 from kubeloop.aio.tasks import BackgroundTasks
 from kubeloop.client.errors import KubeError
@@ -38,6 +44,7 @@ if TYPE_CHECKING:
     from elasti.operator.metrics import OperatorMetrics
     from elasti.operator.report.events import EventReporter
     from elasti.operator.watch.directory import CRDDetails, Directory
+    from elasti.operator.watch.targets import UpdateObjInfo
     from kubeloop.aio.clock import Clock
     from kubeloop.client.client import Client
     from kubeloop.controller.reconcile import Request
@@ -56,7 +63,7 @@ _log = structlog.get_logger(__name__)
 class TargetWaker:
     """Wakes targets. Used as an `async with` block, which owns what is done after a reply.
 
-    `known` is what a cache has of a target's scale: enough to write onto, never enough to answer by.
+    `known` is what a cache has of a target: enough to write onto, never enough to answer by.
     """
 
     client: Client
@@ -67,7 +74,7 @@ class TargetWaker:
     reporter: EventReporter
     clock: Clock
     is_synced: Callable[[], bool]
-    known: Callable[[ScaleTarget], Awaitable[ScaleView | None]]
+    known: Callable[[ScaleTarget], Awaitable[UpdateObjInfo | None]]
 
     def __post_init__(self) -> None:
         self._objects = self.client.resource(ELASTISERVICES)
@@ -157,15 +164,20 @@ class TargetWaker:
         began = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(_TIMEOUT), self._wake_slots.slot(details.namespace):
+                found = await self.known(target)
                 outcome, view = await self.scales.scale_up(
                     target,
                     wake_replicas(details.spec, details.status),
-                    seen=await self.known(target),
+                    seen=found.view if found is not None else None,
+                    recreates=found is not None and found.recreates,
                 )
         except (KubeError, NotScalable, TimeoutError) as error:
             self.metrics.scaled(details.request, details.spec, error)
             _log.warning("wake-up failed", target=str(target), error=str(error))
             return IncomingReply(WakeOutcome.UNAVAILABLE, f"{target} cannot be scaled: {error}")
+        if outcome is ScaleUp.WAITS:
+            # The leader scales it up when they are gone; it is told now, or by the caller's annotation.
+            return IncomingReply(WakeOutcome.UNAVAILABLE, f"{target}: {PODS_ENDING}")
         scaled = outcome is ScaleUp.SCALED
         if scaled:
             took = asyncio.get_running_loop().time() - began

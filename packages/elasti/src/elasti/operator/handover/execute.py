@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import structlog
 
+from elasti.api.conditions import WakeCause
 from elasti.api.defaults import cooldown_of
 from elasti.api.names import FIELD_MANAGER
 from elasti.operator.handover import plan as plans
@@ -227,16 +228,20 @@ class HandoverExecutor:
 
     async def _wake(self, facts: Facts, state: ServiceState, minimum: int) -> None:
         try:
-            await self.scale_up(facts, state, minimum)
+            asked = await self.scale_up(facts, state, minimum)
         except KubeError as error:
             self._deps.reporter.not_woken(facts.es, str(error))
             raise
-        state.requests.note_scale_written(self._deps.wall())
+        if asked:
+            state.requests.note_scale_written(self._deps.wall())
 
-    async def scale_up(self, facts: Facts, state: ServiceState, minimum: int) -> None:
-        """Ask for replicas. Raises KubeError."""
+    async def scale_up(self, facts: Facts, state: ServiceState, minimum: int) -> bool:
+        """Ask for replicas; False where pods that are ending are in the way. Raises KubeError."""
+        recreates = facts.target is not None and facts.target.recreates
         try:
-            outcome, view = await self._deps.scales.scale_up(target_of(facts.es), minimum)
+            outcome, view = await self._deps.scales.scale_up(
+                target_of(facts.es), minimum, recreates=recreates
+            )
         except KubeError as error:
             self._count(facts, error)
             raise
@@ -245,6 +250,9 @@ class HandoverExecutor:
             self._count(facts)
             state.requests.note_scaled_up(self._deps.wall())
             self._deps.reporter.woken(facts.es, minimum, state.handover.why)
+            if state.requests.cause is WakeCause.REQUEST:
+                self._deps.metrics.woken(WakeCause.REQUEST)
+        return outcome is not ScaleUp.WAITS
 
     async def resume_autoscaler(
         self, facts: Facts, state: ServiceState, autoscaler: AutoscalerRef

@@ -135,13 +135,13 @@ class Finalizer:
         """Ask for pods; False where that failed and may be tried again."""
         await self._resume_autoscalers(facts, state)
         try:
-            await self._executor.scale_up(facts, state, facts.es.spec.min_target_replicas)
+            minimum = facts.es.spec.min_target_replicas
+            return await self._executor.scale_up(facts, state, minimum)
         except NotFound:
             return True
         except KubeError as error:
             self._deps.reporter.not_woken(facts.es, str(error))
             return False
-        return True
 
     async def _resume_autoscalers(self, facts: Facts, state: ServiceState) -> None:
         for owed in state.autoscaler.owed(facts.autoscaler):

@@ -76,6 +76,11 @@ class ClusterSnapshot:
         return Request(self.es.metadata.namespace, self.es.metadata.name)
 
     @property
+    def waits_for_pods(self) -> bool:
+        """Whether a target that is to wake has to stay at zero until its pods are gone."""
+        return self.at_zero and self.target is not None and self.target.recreates
+
+    @property
     def at_zero(self) -> bool:
         """Whether the target asks for no pods."""
         return self.target is not None and self.target.at_zero

@@ -131,6 +131,7 @@ _PROBE_PAUSE = 0.1
 _LONGEST_PROBE_PAUSE = 5.0
 _PARTNER_PAUSE = 1.0
 _SLICE_PAUSE = 1.0
+_ENDING_PAUSE = 0.5
 _KIND_PAUSE = 0.5
 _LONGEST_KIND_PAUSE = 60.0
 
@@ -156,6 +157,9 @@ def requeue_after(
         case State.WAKING | State.RELEASING if handover.ready_since:
             first = min(handover.ready_since.values())
             pauses.append(max(first + settings.release_settle - now, 0.05))
+        case State.WAKING if facts.waits_for_pods:
+            # Pods are not watched.
+            pauses.append(_ENDING_PAUSE)
         case State.WAKING if facts.ready_soon:
             # The public Service's slices are not watched, and may be written after the private ones.
             pauses.append(_SLICE_PAUSE)

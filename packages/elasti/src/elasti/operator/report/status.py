@@ -45,6 +45,7 @@ from elasti.operator.idleness.decide import (
 )
 from elasti.operator.report import conditions
 from elasti.operator.report.events import contested_text
+from elasti.operator.scale_handler import PODS_ENDING
 from kubeloop.objects.times import format_time, unix_seconds
 
 if TYPE_CHECKING:
@@ -412,6 +413,8 @@ def obstacle(facts: Facts, state: ServiceState) -> Obstacle | None:
     """Return what keeps a target awake."""
     if state.current is None:
         return Obstacle(Reason.NOT_IN_ORDER, f"it is not in order: {_ready(facts).message}")
+    if state.current is State.WAKING and facts.waits_for_pods:
+        return Obstacle(Reason.WAKING, PODS_ENDING)
     missing = uncovered(facts.service, facts.resolvers) if facts.service else ()
     return obstacle_of(
         state.current, facts.decision, resolvers=bool(facts.resolvers), uncovered=missing

@@ -73,9 +73,14 @@ class _Template(msgspec.Struct, gc=False):
     spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
 
 
+class _Strategy(msgspec.Struct, gc=False):
+    type: str = ""
+
+
 class _WorkloadSpec(msgspec.Struct, gc=False):
     replicas: int | None = None
     template: _Template | None = None
+    strategy: _Strategy = msgspec.field(default_factory=_Strategy)
 
 
 class Workload(msgspec.Struct, rename="camel", gc=False):
@@ -106,7 +111,8 @@ class Workload(msgspec.Struct, rename="camel", gc=False):
 class UpdateObjInfo:
     """What is known of a scale target.
 
-    `probed` says whether its pods tell when they are ready; None where that cannot be known.
+    `probed` says whether its pods tell when they are ready; None where that cannot be known. `recreates`: no
+    pod may run beside one that is ending.
     """
 
     spec_replicas: int
@@ -115,6 +121,7 @@ class UpdateObjInfo:
     pod_labels: Mapping[str, str] = dataclasses.field(default_factory=dict)
     probed: bool | None = None
     pod: RequestingPod | None = None
+    recreates: bool = False
 
     @property
     def pod_request(self) -> CapacityStatus | None:
@@ -154,6 +161,7 @@ def info_of(workload: Workload) -> UpdateObjInfo:
         pod_labels=workload.template_labels,
         probed=workload.has_readiness_probe if workload.spec.template else None,
         pod=workload.spec.template.spec if workload.spec.template else None,
+        recreates=workload.spec.strategy.type == "Recreate",
     )
 
 
@@ -250,16 +258,20 @@ class TargetWatcher:
         return UpdateObjInfo(spec_replicas=view.replicas, uid=view.uid, version=view.version)
 
 
-async def known_scale(
-    manager: InformerManager, scales: ScaleHandler, target: ScaleTarget
-) -> ScaleView | None:
-    """Return a target's scale as a cache has it; None where none has, or its kind keeps it elsewhere.
+async def known_target(
+    client: Client, manager: InformerManager, scales: ScaleHandler, target: ScaleTarget
+) -> UpdateObjInfo | None:
+    """Return a target as a cache has it, or else the server; None where its kind keeps replicas elsewhere.
 
     Raises NoMatch, NotScalable, KubeError.
     """
-    info = await scales.resource(target)
-    found = manager.find(info.gvr, target.namespace, target.name)
-    return info_of(found).view if isinstance(found, Workload) else None
+    gvr = (await scales.resource(target)).gvr
+    if kind_for(gvr) is not Workload:
+        return None
+    found = manager.find(gvr, target.namespace, target.name)
+    if found is None:
+        found = await client.resource(gvr, Workload).get(target.name, namespace=target.namespace)
+    return info_of(found)
 
 
 async def check_listing(
