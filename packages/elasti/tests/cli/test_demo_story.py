@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import io
+import socket
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
+from tests.resolver.support import free_port
 
-from elasti.cli.demo.load import RequestResult
+from elasti.cli.demo import load
+from elasti.cli.demo.load import LoadGenerator, RequestResult
 from elasti.cli.demo.manifests import choices, samples
 from elasti.cli.demo.story import AppState, Story, WakeMoment, board, drawn, timeline
 
@@ -76,6 +79,17 @@ async def test_the_sums_name_what_was_lost_and_who_was_first():
     assert "2 requests, 1 lost" in text
     assert "1 were held: median 1.40 s, longest 1.40 s" in text
     assert "found the app answering 0.50 s before Kubernetes did" in text
+
+
+async def test_a_lost_request_is_told_in_words(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(load, "_PATIENCE", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        quiet = silent.getsockname()[1]
+        for number, words in ((free_port(), "Connect call failed"), (quiet, "no answer in 0 s")):
+            (page,) = await LoadGenerator().http(f"http://127.0.0.1:{number}", 1)
+            line = await LoadGenerator().tcp("127.0.0.1", number)
+            assert words in page.words
+            assert words in line.words
 
 
 async def test_a_board_is_only_for_terminals():

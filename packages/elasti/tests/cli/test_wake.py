@@ -195,10 +195,22 @@ def test_traffic_refuses_a_sleep_and_the_command_says_so(environment: CommandEnv
     web(environment, "in-use", 1, "Serve", triggers=[environment.prometheus.trigger()])
     result = environment.run("sleep", "in-use", "--wait", "--timeout", "50")
     assert result.exit_code == 1
-    assert "Error: in-use is not asleep: AttemptEnded: the last attempt" in result.stderr
-    assert "traffic arrived" in result.stderr
+    assert "Error: in-use is not asleep: traffic arrived" in result.stderr
     assert environment.call(environment.rig.replicas("in-use")) == 1
     assert SLEEP_ANNOTATION not in annotations_of(environment, "in-use")
+
+
+def test_a_refused_sleep_has_the_reason_of_its_own_event(environment: CommandEnvironment):
+    triggers = [environment.prometheus.trigger()]
+    web(environment, "first", 1, "Serve", triggers=triggers)
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "first"}
+    environment.call(environment.rig.service("second"))
+    environment.call(environment.rig.elastiservice("second", scaleTargetRef=target))
+    for _ in range(2):  # the second time there is an event of the first
+        result = environment.run("sleep", "first", "--wait", "--timeout", "50")
+        assert result.exit_code == 1
+        assert "first is not asleep: " in result.stderr
+        assert "second" in result.stderr
 
 
 def test_a_wake_takes_a_request_to_sleep_back(environment: CommandEnvironment):

@@ -25,9 +25,13 @@ if TYPE_CHECKING:
     from elasti.cli.elastiservices import ElastiServices, ElastiServiceWatch
     from elasti.cli.options import AccessOptions, Choice
     from kubeloop.client import Client
+    from kubeloop.objects.meta import JsonObject
 
 
 _AWAKE = ("Serve", "Releasing")
+_REFUSED = "reason=SleepRefused"
+_EVENT_LOOKS = 15
+_EVENT_PAUSE = 0.2
 
 
 class RequestKind(enum.Enum):
@@ -269,6 +273,9 @@ async def _request(
         for es in [await objects.get(name) for name in names]:
             if kind is RequestKind.SLEEP:
                 _warn_of_cuts(es)
+        refusals = _Refusals(client, objects.namespace)
+        if wait and kind is RequestKind.SLEEP:
+            await refusals.note_former()
         asked = [await _ask(kind, objects, name, kept_until) for name in names]
         if not wait:
             for es in asked:
@@ -276,7 +283,7 @@ async def _request(
             return
         until = asyncio.get_running_loop().time() + timeout
         for es in asked:
-            await _RequestWait(kind, es).until_over(client, until)
+            await _RequestWait(kind, es, refusals).until_over(client, until)
 
 
 def _warn_of_cuts(es: ElastiService) -> None:
@@ -304,12 +311,46 @@ async def _ask(
     return await objects.patch(name, MergePatch(body))
 
 
+class _Refusals:
+    """The operator's events about requests to sleep that it refused: they alone have the reason."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._events = client.resource("v1/events", namespace=namespace)
+        self._former: set[tuple[str, str]] = set()
+
+    async def note_former(self) -> None:
+        """Leave out what was refused before now."""
+        self._former = set(await self._read())
+
+    async def reason(self, uid: str) -> str:
+        """Return why the request of one ElastiService was refused; empty where no event says so soon."""
+        import asyncio
+
+        for _ in range(_EVENT_LOOKS):
+            found = await self._read()
+            for version in found.keys() - self._former:
+                if found[version]["involvedObject"].get("uid") == uid:
+                    return str(found[version].get("message")).rpartition(" as asked: ")[2]
+            await asyncio.sleep(_EVENT_PAUSE)
+        return ""
+
+    async def _read(self) -> dict[tuple[str, str], JsonObject]:
+        from kubeloop.client.errors import KubeError
+
+        try:
+            events = [event async for event in self._events.items(field_selector=_REFUSED)]
+        except KubeError:
+            return {}  # a user may lack the right
+        return {(e["metadata"]["uid"], e["metadata"]["resourceVersion"]): e for e in events}
+
+
 class _RequestWait:
     """Waits for one request to be over, and reports how it goes."""
 
-    def __init__(self, kind: RequestKind, asked: ElastiService) -> None:
+    def __init__(self, kind: RequestKind, asked: ElastiService, refusals: _Refusals) -> None:
         self._kind = kind
         self._seen = asked
+        self._refusals = refusals
         self._text = (asked.metadata.annotations or {}).get(kind.value, "")
         self._shown = ("", "")
         self._began = time.monotonic()
@@ -331,7 +372,8 @@ class _RequestWait:
         except TimeoutError:
             raise self._timed_out() from None
         if step.refused:
-            raise Failure(ExitCode.FAILED, f"{meta.name} is not {outcome}: {step.refused}")
+            told = self._kind is RequestKind.SLEEP and await self._refusals.reason(meta.uid)
+            raise Failure(ExitCode.FAILED, f"{meta.name} is not {outcome}: {told or step.refused}")
         echo(f"{meta.name} is {outcome} ({time.monotonic() - self._began:.1f} s)")
 
     async def _last_step(self, client: Client, changes: ElastiServiceWatch) -> RequestProgress:

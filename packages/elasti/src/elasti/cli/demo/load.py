@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import re
 
@@ -21,6 +22,13 @@ class RequestResult:
     words: str
     took: float
     held: float = 0.0
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return f"no answer in {_PATIENCE:.0f} s"
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    return (isinstance(cause, OSError) and cause.strerror) or str(cause) or "connection lost"
 
 
 class LoadGenerator:
@@ -45,14 +53,14 @@ class LoadGenerator:
         try:
             async with asyncio.timeout(_PATIENCE):
                 reader, writer = await asyncio.open_connection(host, port)
-                greeting = await reader.readline()
-                took = _now() - began
-                writer.write(b"are you there?\n")
-                said = await reader.readline()
-                writer.close()
+                with contextlib.closing(writer):
+                    greeting = await reader.readline()
+                    took = _now() - began
+                    writer.write(b"are you there?\n")
+                    said = await reader.readline()
                 await writer.wait_closed()
         except (OSError, TimeoutError) as error:
-            return RequestResult(what, ok=False, words=repr(error), took=_now() - began)
+            return RequestResult(what, ok=False, words=_words(error), took=_now() - began)
         self.answered += 1
         good = greeting.startswith(b"hello") and said == b"are you there?\n"
         # A pod that runs greets at once: whatever it took, it was held.
@@ -65,7 +73,7 @@ class LoadGenerator:
                 await response.read()
                 held = _HELD.search(response.headers.get("Server-Timing", ""))
         except (aiohttp.ClientError, TimeoutError) as error:
-            return RequestResult(what, ok=False, words=repr(error), took=_now() - began)
+            return RequestResult(what, ok=False, words=_words(error), took=_now() - began)
         self.answered += 1
         seconds = float(held[1]) / 1000 if held else 0.0
         ok, words = response.status == 200, str(response.status)
