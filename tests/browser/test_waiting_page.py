@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import pytest_asyncio
 
@@ -96,9 +97,18 @@ async def test_a_forms_post_is_held_and_arrives_once(beds: Bed, page: Page):
 
 async def test_a_fetch_of_an_app_is_held(beds: Bed, page: Page):
     sleeper = await beds.sleeper(after="0s")
+    await sleeper.wake()
     await page.goto(sleeper.url)
+    await sleeper.place()
+    async with aiohttp.ClientSession(headers={"Accept": "text/html"}) as visitor:
+
+        async def sleeps() -> bool:
+            async with visitor.get(sleeper.url) as response:
+                return response.status == 503
+
+        await eventually(sleeps)
     fetched = asyncio.create_task(page.evaluate("fetch('data').then((r) => r.text())"))
-    await sleeper.resolver.holds(2, sleeper.name)
+    await sleeper.resolver.holds(1, sleeper.name)
     await sleeper.wake()
     assert "GET /data" in await fetched
 
