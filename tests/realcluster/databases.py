@@ -55,7 +55,7 @@ class Server:
         meta = {"name": self.name, "namespace": namespace}
         target = {"apiVersion": "apps/v1", "kind": self.kind, "name": self.name}
         # As the guide says: no pod starts while another still has the data open.
-        alone = {"serviceName": self.name}
+        alone: JsonObject = {"serviceName": self.name}
         if self.kind == "Deployment":
             alone = {"strategy": {"type": "Recreate"}}
         claim = {"name": "data", "persistentVolumeClaim": {"claimName": f"data-{self.name}"}}
