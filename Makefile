@@ -65,7 +65,7 @@ e2e: $(READY) ## Run operator and resolver end to end; build/e2e/report.md accou
 
 browser: $(READY) docs ## Look at what people see in a real Chromium, the site too; build/browser has the pictures
 	$(BIN)/pip install --quiet --require-hashes --requirement tests/browser/requirements.lock
-	$(BIN)/pytest tests/browser $(BROWSER_ARGS)
+	$(RETRY) $(BIN)/pytest tests/browser $(BROWSER_ARGS)
 
 fuzz: $(READY) ## Fuzz what reads bytes, FUZZ_SECONDS (600) in all; FUZZ_SEED repeats a run
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/pytest tests/fuzz -rA -q
