@@ -86,6 +86,7 @@ def test_every_outcome_has_a_status():
     assert {outcome: outcome.code for outcome in WakeOutcome} == {
         WakeOutcome.SCALING: 202,
         WakeOutcome.ALREADY_UP: 202,
+        WakeOutcome.WAITS: 202,
         WakeOutcome.NOT_FOUND: 404,
         WakeOutcome.UNAVAILABLE: 503,
     }

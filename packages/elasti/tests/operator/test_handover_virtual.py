@@ -436,7 +436,7 @@ async def test_a_deployment_that_recreates_wakes_when_its_pods_are_gone(env: Env
         match by:
             case "a request":
                 reply = await operator.waker.wake(NAMESPACE, "web", "10.0.0.9")
-                assert reply.outcome is WakeOutcome.UNAVAILABLE
+                assert reply.outcome is WakeOutcome.WAITS
                 assert "still ending" in reply.message
             case "an annotation":
                 env.change("elastiservices", metadata={"annotations": {WAKE_ANNOTATION: "now"}})

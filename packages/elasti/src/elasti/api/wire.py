@@ -61,10 +61,14 @@ class IncomingRequest(msgspec.Struct, frozen=True, gc=False):
 
 
 class WakeOutcome(enum.Enum):
-    """What a wake request led to; `code` is the HTTP status that goes with it."""
+    """What a wake request led to; `code` is the HTTP status that goes with it.
+
+    WAITS: the target wakes when pods that it may not run beside have ended, and the leader has to be told.
+    """
 
     SCALING = "scaling"
     ALREADY_UP = "already-up"
+    WAITS = "waits"
     NOT_FOUND = "not-found"
     UNAVAILABLE = "unavailable"
 
@@ -77,6 +81,7 @@ class WakeOutcome(enum.Enum):
 _CODES = {
     WakeOutcome.SCALING: 202,
     WakeOutcome.ALREADY_UP: 202,
+    WakeOutcome.WAITS: 202,
     WakeOutcome.NOT_FOUND: 404,
     WakeOutcome.UNAVAILABLE: 503,
 }

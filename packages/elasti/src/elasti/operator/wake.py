@@ -177,7 +177,8 @@ class TargetWaker:
             return IncomingReply(WakeOutcome.UNAVAILABLE, f"{target} cannot be scaled: {error}")
         if outcome is ScaleUp.WAITS:
             # The leader scales it up when they are gone; it is told now, or by the caller's annotation.
-            return IncomingReply(WakeOutcome.UNAVAILABLE, f"{target}: {PODS_ENDING}")
+            leads = self._asked is not None
+            return IncomingReply(WakeOutcome.WAITS, f"{target}: {PODS_ENDING}", leads=leads)
         scaled = outcome is ScaleUp.SCALED
         if scaled:
             took = asyncio.get_running_loop().time() - began

@@ -120,12 +120,15 @@ async def test_an_unreachable_operator_is_retried_and_the_annotation_written():
     await rig.waker.aclose()
 
 
-async def test_an_operator_that_cannot_act_gets_it_in_writing():
+@pytest.mark.parametrize("outcome", [WakeOutcome.UNAVAILABLE, WakeOutcome.WAITS])
+async def test_an_operator_that_cannot_act_now_gets_it_in_writing(outcome: WakeOutcome):
     rig = WakeRig()
-    rig.outcome = WakeOutcome.UNAVAILABLE
+    rig.outcome = outcome
     rig.waker.need()
     await asyncio.sleep(0.1)
     assert rig.annotations == [0.0]
+    # One that waits for pods to end is no failure: no page says so.
+    assert (rig.waker.unavailable_since is None) is (outcome is WakeOutcome.WAITS)
     await rig.waker.aclose()
 
 

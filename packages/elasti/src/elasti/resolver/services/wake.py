@@ -143,7 +143,7 @@ class WakeLoop:
             await self._pause((answered if is_answered else failed).next_delay(), began)
 
     async def _ask(self, count: int) -> bool:
-        """Ask once; returns whether an operator answered. One that cannot act gets the annotation."""
+        """Ask once; returns whether an operator answered. One that cannot act now gets the annotation."""
         try:
             outcome = await self.operator.wake(self.key, count=count, client=self.client())
         except OperatorUnreachable as error:
@@ -153,9 +153,10 @@ class WakeLoop:
             return False
         if outcome is WakeOutcome.UNAVAILABLE:
             self._note_unavailable()
-            await self._make_durable()
         else:
             self.unavailable_since = None
+        if outcome in (WakeOutcome.UNAVAILABLE, WakeOutcome.WAITS):
+            await self._make_durable()
         return True
 
     def _note_unavailable(self) -> None:
