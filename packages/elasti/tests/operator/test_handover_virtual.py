@@ -416,6 +416,27 @@ async def test_a_key_that_is_found_is_removed_once_pods_are_ready(env: Environme
         assert env.pods_in_rotation
 
 
+# Requests to sleep
+
+
+async def test_a_request_to_sleep_stands_where_the_target_was_woken_and_status_is_behind(
+    env: Environment,
+):
+    env.web()
+    async with asleep(env):
+        pass
+    # Another replica woke it, and the next leader finds the status of before.
+    env.scale(1, manager="elasti")
+    FakeTrigger.value = 9.0
+    env.change("elastiservices", metadata={"annotations": {SLEEP_ANNOTATION: "now"}})
+    async with env.operator():
+        asked = "scaled to zero: asked to sleep"
+        await eventually(lambda: asked in env.messages(), timeout=60.0, every=0.05)
+        await env.becomes("Proxy")
+        assert env.replicas == 0
+    assert env.dark == []
+
+
 # Pods that are still ending
 
 

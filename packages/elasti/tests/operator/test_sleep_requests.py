@@ -107,6 +107,7 @@ def test_what_takes_too_long_is_given_up():
 def test_asleep_it_quiets_the_triggers_until_they_are_calm():
     known = remembering(State.PARKING)
     known.enter(State.PROXY, "parked")
+    known.requests.note_asleep()
     assert after(facts(), known, active=True) is None
     assert is_in_force(known)
     assert after(facts(), known, active=False) == ""
@@ -116,6 +117,7 @@ def test_asleep_it_quiets_the_triggers_until_they_are_calm():
 def test_once_fulfilled_it_does_not_put_the_target_to_sleep_again():
     known = remembering(State.PARKING)
     known.enter(State.PROXY, "parked")
+    known.requests.note_asleep()
     known.enter(State.WAKING, "wanted")
     assert not is_in_force(known)
     assert after(facts(), known, active=True) == ""

@@ -157,8 +157,7 @@ class ElastiServiceReconciler:
             await self._leave_service(es.metadata.namespace, former)
         if not es.metadata.deletion_timestamp and not await self._writer.has_finalizer(es):
             return Result(requeue=True)
-        asleep = state.current is State.PROXY
-        state.requests.take_in(es.metadata.annotations, self._deps.wall(), asleep=asleep)
+        state.requests.take_in(es.metadata.annotations, self._deps.wall())
         watched = await self._targets.watch(es, lambda _event: self._deps.enqueue(request))
         if es.metadata.deletion_timestamp:
             facts = await self._observer.observe(es, state, watched)
@@ -280,6 +279,9 @@ class ElastiServiceReconciler:
         state.handover.note_step(self._loop_time(), listed=listed, at_zero=facts.at_zero)
         if state.current in AWAKE and not facts.at_zero:
             state.requests.note_awake()
+        elif state.current is State.PROXY and facts.at_zero:
+            # Not where it is only found asleep by its status: another replica may have woken it since.
+            state.requests.note_asleep()
         # Most often the slices are as they should be, and publishing them writes nothing.
         only_published = all(isinstance(write, plans.PublishSlices) for write in writes)
         return (

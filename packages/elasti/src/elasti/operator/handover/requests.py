@@ -72,15 +72,13 @@ class RequestState:
     woken_at: float | None = None
     scaled_at: float | None = None
 
-    def take_in(
-        self, annotations: Mapping[str, str] | None, now: float, *, asleep: bool = False
-    ) -> None:
+    def take_in(self, annotations: Mapping[str, str] | None, now: float) -> None:
         """Take in durable requests that are new; forget a request to sleep that was taken back."""
         found = annotations or {}
         sleep = found.get(SLEEP_ANNOTATION, "")
         if sleep != self.sleep_text:
             self.sleep_text = sleep
-            self.sleep = SleepRequest(now, fulfilled=asleep) if sleep else None
+            self.sleep = SleepRequest(now) if sleep else None
         kept = found.get(KEEP_AWAKE_ANNOTATION, "")
         if now < unix_seconds(kept):
             self.kept_text = kept

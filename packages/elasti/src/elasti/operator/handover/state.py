@@ -210,8 +210,6 @@ class ServiceState:
         self.handover.enter(current, why)
         if current is State.ENGAGING:
             self.listing.forget_queries()
-        if current is State.PROXY:
-            self.requests.note_asleep()
 
     def look(self, settle: float) -> float:
         """Return for how long our slice must be beside the pods' before a park, in seconds.
