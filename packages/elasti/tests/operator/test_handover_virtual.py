@@ -440,6 +440,10 @@ async def test_a_request_to_sleep_stands_where_the_target_was_woken_and_status_i
 # Pods that are still ending
 
 
+def rendered(operator: Operator) -> list[str]:
+    return operator.metrics.render().decode().splitlines()
+
+
 @pytest.mark.parametrize("by", ["a request", "an annotation", "a trigger"])
 async def test_a_deployment_that_recreates_wakes_when_its_pods_are_gone(env: Environment, by: str):
     env.pod_end = 40.0
@@ -473,6 +477,9 @@ async def test_a_deployment_that_recreates_wakes_when_its_pods_are_gone(env: Env
         await env.becomes("Serve")
         again = await operator.waker.wake(NAMESPACE, "web", "10.0.0.9")
         assert again.outcome is WakeOutcome.ALREADY_UP
+        cause = {"a request": "Request", "an annotation": "Manual", "a trigger": "Trigger"}[by]
+        counted = [line for line in rendered(operator) if line.startswith("elasti_wakes_total{")]
+        assert counted == [f'elasti_wakes_total{{cause="{cause}"}} 1']
     assert beside[0] == 0
     assert env.dark == []
     assert {"FailedToScale", "ScaleContested"}.isdisjoint(env.reasons())

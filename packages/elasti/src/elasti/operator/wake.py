@@ -63,7 +63,7 @@ _log = structlog.get_logger(__name__)
 class TargetWaker:
     """Wakes targets. Used as an `async with` block, which owns what is done after a reply.
 
-    `known` is what a cache has of a target: enough to write onto, never enough to answer by.
+    `known` is what is known of a target, most often by a cache: enough to write onto, never to answer by.
     """
 
     client: Client

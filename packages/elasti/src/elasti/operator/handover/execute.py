@@ -250,7 +250,9 @@ class HandoverExecutor:
             self._count(facts)
             state.requests.note_scaled_up(self._deps.wall())
             self._deps.reporter.woken(facts.es, minimum, state.handover.why)
-            if state.requests.cause is WakeCause.REQUEST:
+            # Other causes are counted as the sleep ends; a request's by the replica that scales.
+            woken = state.current is State.WAKING and facts.at_zero
+            if woken and state.requests.cause is WakeCause.REQUEST:
                 self._deps.metrics.woken(WakeCause.REQUEST)
         return outcome is not ScaleUp.WAITS
 
