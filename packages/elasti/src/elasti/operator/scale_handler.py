@@ -130,8 +130,9 @@ class ScaleHandler:
         a wake-up is one request instead of two. `recreates`: not from zero while there are pods.
         """
         scales = await self._scales(target)
-        is_writable = seen is not None and seen.replicas < minimum and not recreates
-        scale = _scale(target, seen) if seen is not None and is_writable else None
+        scale = None
+        if seen is not None and seen.replicas < minimum and not recreates:
+            scale = _scale(target, seen)
         for tries_left in reversed(range(_WAKE_TRIES)):
             if scale is None:
                 scale = await scales.get(target.name, namespace=target.namespace)

@@ -80,7 +80,7 @@ class _Strategy(msgspec.Struct, gc=False):
 class _WorkloadSpec(msgspec.Struct, gc=False):
     replicas: int | None = None
     template: _Template | None = None
-    strategy: _Strategy = msgspec.field(default_factory=_Strategy)
+    strategy: _Strategy | None = None
 
 
 class Workload(msgspec.Struct, rename="camel", gc=False):
@@ -161,7 +161,7 @@ def info_of(workload: Workload) -> UpdateObjInfo:
         pod_labels=workload.template_labels,
         probed=workload.has_readiness_probe if workload.spec.template else None,
         pod=workload.spec.template.spec if workload.spec.template else None,
-        recreates=workload.spec.strategy.type == "Recreate",
+        recreates=workload.spec.strategy is not None and workload.spec.strategy.type == "Recreate",
     )
 
 
