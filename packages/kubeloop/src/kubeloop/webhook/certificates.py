@@ -1,0 +1,195 @@
+"""Certificates of a webhook: an authority, and the serving certificate that it signs.
+
+`renewed` is a pure decision about what a Secret holds. An authority is replaced in two steps, so that
+no API server ever meets a certificate that it does not trust: first the new authority is trusted beside
+the old one, and after `Lifetimes.settle` it signs. The old one stays trusted until it expires, for
+replicas that are behind. Without a working certificate there is nothing to lose, and all is made at once.
+
+The one module that needs the package cryptography (`kubeloop[webhook]`): it is imported when certificates
+are made.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import ipaddress
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+import msgspec
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from kubeloop.webhook.certificate_secret import CertificateSet, RenewalOrder
+
+if TYPE_CHECKING:
+    from kubeloop.webhook.certificate_secret import Lifetimes
+
+# For clocks that differ.
+_BACKDATE = dt.timedelta(hours=1)
+
+
+def renewed(
+    found: CertificateSet | None, hosts: Sequence[str], now: dt.datetime, lifetimes: Lifetimes
+) -> CertificateSet:
+    """Return what the Secret is to hold; `found` itself if it may stay."""
+    state = _read(found, now) if found is not None else None
+    if found is None or state is None:
+        key = _new_key()
+        authority = _certificate(key, now, lifetimes.authority)
+        certificate, own_key = _issue(authority, key, hosts, now, lifetimes)
+        return CertificateSet(_pem(authority), _key_pem(key), certificate, own_key)
+    authorities, key, serving = state
+    newest = authorities[-1]
+    if serving is None or not set(hosts) <= set(_names(serving)):
+        certificate, own_key = _issue(newest, key, hosts, now, lifetimes)
+        return dataclasses.replace(found, certificate=certificate, key=own_key)
+    if _is_old(newest, now):
+        key = _new_key()
+        made = _certificate(key, now, lifetimes.authority)
+        trusted = b"".join(map(_pem, [*authorities, made]))
+        return dataclasses.replace(found, authorities=trusted, authority_key=_key_pem(key))
+    is_settled = newest.not_valid_before_utc + _BACKDATE + lifetimes.settle <= now
+    if is_settled and (_is_old(serving, now) or not _signed(serving, newest)):
+        certificate, own_key = _issue(newest, key, hosts, now, lifetimes)
+        trusted = b"".join(map(_pem, authorities))  # without those that have expired
+        return CertificateSet(trusted, found.authority_key, certificate, own_key)
+    return found
+
+
+def _read(
+    found: CertificateSet, now: dt.datetime
+) -> tuple[list[x509.Certificate], ec.EllipticCurvePrivateKey, x509.Certificate | None] | None:
+    """Return living authorities, the newest one's key and a certificate that works, if there is one."""
+    try:
+        every = x509.load_pem_x509_certificates(found.authorities)
+        key = _private(found.authority_key)
+        if every[-1].public_key() != key.public_key() or every[-1].not_valid_after_utc <= now:
+            return None
+    except (ValueError, TypeError):
+        return None
+    living = [authority for authority in every if authority.not_valid_after_utc > now]
+    try:
+        serving = x509.load_pem_x509_certificates(found.certificate)[0]
+        works = serving.public_key() == _private(found.key).public_key()
+    except (ValueError, TypeError):
+        return living, key, None
+    works = works and serving.not_valid_after_utc > now
+    return living, key, serving if works and any(_signed(serving, one) for one in living) else None
+
+
+def _is_old(certificate: x509.Certificate, now: dt.datetime) -> bool:
+    life = certificate.not_valid_after_utc - certificate.not_valid_before_utc
+    return certificate.not_valid_after_utc - now < life / 3
+
+
+def _signed(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
+def _names(certificate: x509.Certificate) -> list[str]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (x509.ExtensionNotFound, ValueError):
+        return []
+    return [str(name.value) for name in names]
+
+
+def _issue(
+    authority: x509.Certificate,
+    authority_key: ec.EllipticCurvePrivateKey,
+    hosts: Sequence[str],
+    now: dt.datetime,
+    lifetimes: Lifetimes,
+) -> tuple[bytes, bytes]:
+    key = _new_key()
+    life = min(lifetimes.serving, authority.not_valid_after_utc - now)
+    made = _certificate(key, now, life, issuer=authority, issuer_key=authority_key, hosts=hosts)
+    return _pem(made), _key_pem(key)
+
+
+def _certificate(
+    key: ec.EllipticCurvePrivateKey,
+    now: dt.datetime,
+    life: dt.timedelta,
+    *,
+    issuer: x509.Certificate | None = None,
+    issuer_key: ec.EllipticCurvePrivateKey | None = None,
+    hosts: Sequence[str] = (),
+) -> x509.Certificate:
+    """Make a certificate; without an issuer it is an authority, which signs itself."""
+    # An authority's name has its time: two of them in one bundle must not be taken for each other.
+    common = hosts[0][:64] if hosts else f"kubeloop webhook authority {now:%Y-%m-%dT%H:%M:%S}"
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+    signing_key = issuer_key or key
+    unused = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
+    usage = dict.fromkeys((*unused, "encipher_only", "decipher_only"), False)
+    usage |= {"digital_signature": True, "key_cert_sign": not issuer, "crl_sign": not issuer}
+    identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(signing_key.public_key())
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer.subject if issuer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _BACKDATE)
+        .not_valid_after(now + life)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(identifier, critical=False)
+        .add_extension(x509.BasicConstraints(ca=not issuer, path_length=None), critical=True)
+        .add_extension(x509.KeyUsage(**usage), critical=True)
+    )
+    if issuer:
+        server, names = ExtendedKeyUsageOID.SERVER_AUTH, [_general_name(host) for host in hosts]
+        builder = builder.add_extension(x509.ExtendedKeyUsage([server]), critical=False)
+        builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    return builder.sign(signing_key, hashes.SHA256())
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _new_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def _private(pem: bytes) -> ec.EllipticCurvePrivateKey:
+    return cast(
+        "ec.EllipticCurvePrivateKey", serialization.load_pem_private_key(pem, password=None)
+    )
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def main() -> None:
+    """Answer one `RenewalOrder`: keys and certificates pass through pipes alone."""
+    order = msgspec.json.decode(sys.stdin.buffer.read(), type=RenewalOrder)
+    made = renewed(order.found, order.hosts, order.now, order.lifetimes)
+    sys.stdout.buffer.write(msgspec.json.encode(made))
+
+
+if __name__ == "__main__":
+    main()
