@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 
 import pytest
+import uvloop
 
 from kubeloop.aio.relay import RelayEnd, is_reset, reset
 from tests.waiting import eventually
@@ -58,7 +60,7 @@ async def relayed(handler):
         await asyncio.gather(*handlers)
 
 
-async def test_each_side_hears_the_other_and_may_stop_first():
+async def test_each_side_receives_from_the_other_and_may_stop_first():
     async def upper(reader, writer):
         writer.write((await reader.read()).upper())
 
@@ -68,7 +70,7 @@ async def test_each_side_hears_the_other_and_may_stop_first():
         assert await reader.read() == b"HELLO " * 100_000
 
 
-async def test_both_connections_are_closed_once_both_sides_have_said_all():
+async def test_both_connections_are_closed_once_both_sides_have_sent_all():
     enough = asyncio.Event()
 
     async def polite(reader, writer):
@@ -130,3 +132,62 @@ async def test_a_client_that_closed_is_noticed_by_what_it_is_sent():
     async with relayed(pokes) as (_, writer, _, _):
         writer.close()
         await asyncio.wait_for(lost.wait(), 10)
+
+
+ANSWER = b"HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n"
+
+
+def refuse_early(listener: socket.socket) -> None:
+    """Answer as soon as a request begins, and close without reading the rest: the kernel sends a reset."""
+    connection, _ = listener.accept()
+    with connection:
+        connection.recv(1000)
+        connection.sendall(ANSWER)
+
+
+def upload(port: int) -> bytes:
+    """Send far more than is read, then return what came back."""
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.settimeout(10)
+        with contextlib.suppress(ConnectionError):
+            for _ in range(200):
+                connection.sendall(b"x" * 50_000)
+        with contextlib.suppress(ConnectionError):
+            return connection.recv(1000)
+    return b""
+
+
+async def answers_to_uploads(count: int) -> list[bytes]:
+    loop = asyncio.get_running_loop()
+    joins: set[asyncio.Task[None]] = set()
+    with socket.create_server(("127.0.0.1", 0), backlog=count) as pod:
+
+        async def join(near: RelayEnd) -> None:
+            _, far = await loop.create_connection(RelayEnd, *pod.getsockname())
+            near.join(far)
+
+        class Accepted(RelayEnd):
+            __slots__ = ()
+
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                super().connection_made(transport)
+                joins.add(loop.create_task(join(self)))
+
+        relay = await loop.create_server(Accepted, "127.0.0.1", 0)
+        port = relay.sockets[0].getsockname()[1]
+        answers = []
+        for _ in range(count):
+            _, answer = await asyncio.gather(
+                asyncio.to_thread(refuse_early, pod), asyncio.to_thread(upload, port)
+            )
+            answers.append(answer)
+        relay.close()
+        await asyncio.gather(*joins)
+        return answers
+
+
+@pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_early_answer_to_an_upload_reaches_the_client_before_the_break(factory):
+    with asyncio.Runner(loop_factory=factory) as runner:
+        answers = runner.run(answers_to_uploads(40))
+    assert answers == [ANSWER] * 40

@@ -29,7 +29,9 @@ def connections_to(port: int) -> Iterator[socket.socket]:
 
 
 def seconds_to_notice(sock: socket.socket) -> tuple[int, ...]:
+    """Return keepalive's idle time, interval and probes, and the time for sending; empty without keepalive."""
     options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
-    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+    if not sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE):
+        return ()
     found = [sock.getsockopt(socket.IPPROTO_TCP, option) for option in options]
     return *found, sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) // 1000

@@ -15,7 +15,7 @@ from kubeloop.client.config.endpoint import Endpoint
 from kubeloop.client.errors import ConfigError, RequestTimeout
 from kubeloop.client.ratelimit import RateLimit
 from kubeloop.client.request import get
-from kubeloop.client.wire.dial import request_bytes
+from kubeloop.client.wire.dial import api_request_bytes
 from kubeloop.client.wire.transport import Timeouts
 from kubeloop.objects.gvk import GroupVersionResource
 
@@ -116,5 +116,5 @@ async def test_a_servers_warning_is_logged_once(caplog):
 
 def test_a_header_may_be_repeated_on_the_wire():
     lines = (("Impersonate-Group", "a"), ("Impersonate-Group", "b"))
-    head = request_bytes(Endpoint.parse("http://server"), "/api", lines)
+    head = api_request_bytes(Endpoint.parse("http://server"), "/api", lines)
     assert head.count(b"\r\nImpersonate-Group: ") == 2

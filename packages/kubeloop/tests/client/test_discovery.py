@@ -87,7 +87,7 @@ async def test_a_server_that_shows_nothing_is_an_error():
 
 
 @pytest.mark.parametrize("body", [b"<html>", b'{"kind": "Pod"}', b"[]", b"{"])
-async def test_what_is_no_discovery_document_is_a_protocol_error(body):
+async def test_anything_but_a_discovery_document_is_a_protocol_error(body):
     async with ScriptedServer() as server, client_of(server) as client:
         server.expect("GET", "/api", reply(body=body))
         with pytest.raises(ProtocolError, match="/api answered HTTP 200"):

@@ -101,7 +101,7 @@ def test_an_unknown_kind_lists_near_kinds_and_other_versions():
     assert "metrics" not in str(caught.value)
 
 
-def test_kind_served_only_in_parts_of_others_is_no_resource():
+def test_kind_served_only_in_parts_of_others_is_not_a_resource():
     partial = samples.aggregated_resource("things", "", subresources=[{"subresource": "status"}])
     index = ResourceIndex(
         discovered(

@@ -33,6 +33,7 @@ from kubeloop.client import (
     Forbidden,
     InternalError,
     NotFound,
+    OutputTooLong,
     ProtocolError,
     TransportError,
 )
@@ -77,6 +78,22 @@ async def test_outputs_come_apart_and_exit_code_at_end(protocol):
     assert request.headers["user-agent"].startswith("kubeloop/")
 
 
+@pytest.mark.parametrize("channel", [1, 2])
+async def test_output_without_an_end_is_given_up(channel):
+    async def chatter(peer: Peer) -> None:
+        with contextlib.suppress(OSError, aiohttp.ClientError):
+            while True:
+                await peer.send(channel, bytes(100_000))
+
+    async with PodServer(chatter) as server, server.client() as client:
+        with pytest.raises(
+            OutputTooLong, match="more than 16777216 bytes; pass a larger max_output"
+        ):
+            await client.run(*POD, ["yes"])
+        with pytest.raises(OutputTooLong, match="more than 1000 bytes"):
+            await client.run(*POD, ["yes"], max_output=1000)
+
+
 async def test_stdin_is_sent_in_pieces_and_ended():
     data = bytes(range(256)) * 4096
     async with PodServer(echo) as server, server.client() as client:
@@ -100,7 +117,7 @@ async def test_command_may_end_before_it_has_read_everything():
         assert result == CommandResult(b"enough", b"", 0)
 
 
-async def test_old_server_cannot_end_stdin_and_that_is_said():
+async def test_old_server_cannot_end_stdin_and_the_error_says_so():
     async with PodServer(echo, protocols=(V4,)) as server, server.client() as client:
         with pytest.raises(ProtocolError, match=r"v4.*cannot end stdin.*before 1\.30"):
             await client.run(*POD, ["cat"], stdin=b"x")
@@ -178,8 +195,8 @@ GARBAGE = {
     "channel 4": lambda peer: peer.send(4, b"x"),
     "without a channel": lambda peer: peer.socket.send_bytes(b""),
     "Message size": lambda peer: peer.send(1, bytes(2_000_000)),
-    "no Status": lambda peer: peer.send(3, b"oops"),
-    "no Status of": lambda peer: peer.status(failure("x")),  # type: ignore[arg-type]
+    "not the Status": lambda peer: peer.send(3, b"oops"),
+    "not the Status of": lambda peer: peer.status(failure("x")),  # type: ignore[arg-type]
 }
 
 

@@ -114,7 +114,7 @@ def test_empty_parameters_are_left_out():
         ("PATCH", "application/merge-patch+json", False),
     ],
 )
-def test_only_requests_that_do_no_more_second_time_are_repeatable(method, content_type, repeatable):
+def test_only_idempotent_requests_are_repeatable(method, content_type, repeatable):
     assert Request(method=method, path="/x", content_type=content_type).repeatable is repeatable
 
 
@@ -129,7 +129,7 @@ def test_write_parameters_have_the_servers_names():
 
 
 def test_wrong_write_parameters_are_refused_with_their_value():
-    with pytest.raises(ValueError, match="'strict' is none of 'Strict'"):
+    with pytest.raises(ValueError, match="'strict' is not one of 'Strict'"):
         write_query(field_validation="strict")
     with pytest.raises(ValueError, match="at most 128 characters"):
         write_query(field_manager="x" * 129)

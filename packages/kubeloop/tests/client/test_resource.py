@@ -224,7 +224,7 @@ async def test_refusals_are_typed():
         (reply(body=b"[]"), "cannot be read as the object asked for"),
     ],
 )
-async def test_a_success_that_is_no_object_is_a_protocol_error(answer, told):
+async def test_a_success_that_is_not_an_object_is_a_protocol_error(answer, told):
     async with ScriptedServer() as server, client_of(server) as client:
         server.expect("GET", ONE, answer)
         with pytest.raises(ProtocolError) as caught:

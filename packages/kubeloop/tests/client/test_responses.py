@@ -24,10 +24,17 @@ from kubeloop.client.errors import (
     ProtocolError,
     ServerTimeout,
     ServiceUnavailable,
+    Status,
     TooManyRequests,
     Unauthorized,
+    error_from_status,
 )
-from kubeloop.client.responses import error_from_response, parse_retry_after, undecodable
+from kubeloop.client.responses import (
+    Response,
+    error_from_response,
+    parse_retry_after,
+    undecodable,
+)
 
 NOW = dt.datetime(2030, 1, 1, 12, 0, 0, tzinfo=dt.UTC)
 
@@ -191,5 +198,39 @@ def test_the_header_goes_before_the_delay_inside_the_status():
 
 
 @given(st.binary(), st.integers(300, 599), st.sampled_from(["text/plain", "text/html", ""]))
-def test_every_answer_that_is_no_success_is_some_error(body, code, content_type):
+def test_every_answer_that_is_not_a_success_is_some_error(body, code, content_type):
     assert isinstance(error_of(answer(code, raw=body, content_type=content_type)), KubeError)
+
+
+TOKEN = "s3cr3t-token-of-some-length"
+
+
+@pytest.mark.parametrize(
+    "echo",
+    [
+        f"GET /api HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {TOKEN}\r\n\r\n",
+        f"bad request: {{'Authorization': 'Basic {TOKEN}'}}",
+        f"unknown credential Bearer {TOKEN}",
+        f"unknown credential eyJ{TOKEN}.{TOKEN}.{TOKEN}",
+    ],
+)
+@pytest.mark.parametrize("kind", ["text/plain", "application/octet-stream"])
+def test_server_that_echoes_our_token_puts_it_into_no_message(echo, kind):
+    response = Response(
+        status=400, headers=(("content-type", kind),), body=echo.encode(), url="https://a"
+    )
+    error = error_from_response(response, now=NOW)
+    assert TOKEN not in str(error)
+    assert "[redacted]" in str(error)
+
+
+def test_escapes_of_a_server_reach_no_terminal():
+    status = Status(
+        code=403, reason="Forbidden", message="no\x1b]0;pwned\x07\x9b2J\u202e\r\n\tallowed"
+    )
+    assert str(error_from_status(status)) == "no\\x1b]0;pwned\\x07\\x9b2J\\u202e\\r\n\tallowed"
+
+
+def test_words_that_only_look_like_credentials_stay():
+    message = "basic authentication is disabled; use a bearer token"
+    assert str(error_from_status(Status(code=401, message=message))) == message

@@ -4,34 +4,40 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+import time
+from collections.abc import AsyncGenerator, AsyncIterator
 
 import aiohttp
 import pytest
-from aiohttp import web
 
-from kubeloop.http.server import ConnectionLimits, HardenedServer
+from kubeloop.http.framing import FramingError, parse_request_head, parse_response_head
+from kubeloop.http.server import (
+    ConnectionLimits,
+    Handler,
+    HttpError,
+    HttpServer,
+    Request,
+    Response,
+    Router,
+)
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(120)
 
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 PATIENT = ConnectionLimits(head=600.0, idle=600.0, answer=600.0)
 
 
-async def say_hello(_request: web.Request) -> web.Response:
-    return web.Response(text="hello")
+async def say_hello(_request: Request) -> Response:
+    return Response(body=b"hello")
 
 
 @contextlib.asynccontextmanager
 async def serving(
     limits: ConnectionLimits, handler: Handler = say_hello
-) -> AsyncIterator[HardenedServer]:
-    server = HardenedServer(limits)
-    app = web.Application()
-    app.router.add_route("*", "/", handler)
+) -> AsyncIterator[HttpServer]:
+    server = HttpServer(handler, limits, shutdown_timeout=0.1)
     try:
-        await server.open(app, "127.0.0.1", 0, shutdown_timeout=0.1)
+        await server.open("127.0.0.1", 0)
         yield server
     finally:
         await server.close()
@@ -50,7 +56,7 @@ class Caller:
 
 
 @contextlib.asynccontextmanager
-async def calling(server: HardenedServer, said: bytes = b"") -> AsyncIterator[Caller]:
+async def calling(server: HttpServer, said: bytes = b"") -> AsyncIterator[Caller]:
     reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
     try:
         writer.write(said)
@@ -61,13 +67,13 @@ async def calling(server: HardenedServer, said: bytes = b"") -> AsyncIterator[Ca
             await writer.wait_closed()
 
 
-async def get(server: HardenedServer) -> tuple[int, str]:
+async def get(server: HttpServer) -> tuple[int, str]:
     url = f"http://127.0.0.1:{server.port}/"
     async with aiohttp.ClientSession() as session, session.get(url) as response:
         return response.status, await response.text()
 
 
-async def until_left(server: HardenedServer, count: int) -> None:
+async def until_left(server: HttpServer, count: int) -> None:
     await eventually(lambda: len(server) == count, f"{count} connections left", timeout=60)
 
 
@@ -78,7 +84,7 @@ async def test_a_connection_without_a_whole_head_ends(said: bytes):
         await until_left(server, 0)
 
 
-async def test_a_head_that_trickles_in_gets_no_more_time():
+async def test_a_head_that_trickles_in_gets_no_extra_time():
     said = b"GET / HTTP/1.1\r\nHost: x\r\nX-Slow: "
     async with serving(ConnectionLimits(head=0.3)) as server, calling(server, said) as caller:
         end = asyncio.create_task(caller.ends())
@@ -116,8 +122,8 @@ async def test_a_body_that_does_not_come_is_reported_so():
 
 
 async def test_an_answer_that_no_client_takes_is_given_up():
-    async def much(_request: web.Request) -> web.Response:
-        return web.Response(body=bytes(64 << 20))
+    async def much(_request: Request) -> Response:
+        return Response(body=bytes(64 << 20))
 
     said = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
     limits = ConnectionLimits(idle=0.3, answer=0.3)
@@ -142,10 +148,10 @@ async def test_newcomer_takes_place_of_any_caller_has_waited_longest():
 async def test_any_caller_is_being_served_keeps_its_place():
     begun, may_end = asyncio.Event(), asyncio.Event()
 
-    async def slow(_request: web.Request) -> web.Response:
+    async def slow(_request: Request) -> Response:
         begun.set()
         await may_end.wait()
-        return web.Response(text="hello")
+        return Response(body=b"hello")
 
     limits = ConnectionLimits(head=600.0, connections=1)
     async with serving(limits, slow) as server:
@@ -163,3 +169,344 @@ async def test_many_requests_on_one_connection_are_served():
             async with session.post(f"http://127.0.0.1:{server.port}/", data=b"x" * 1000) as reply:
                 assert (reply.status, await reply.text()) == (200, "hello")
         assert len(server) == 1
+
+
+async def said(server: HttpServer, wire: bytes) -> bytes:
+    """Everything that a server says to some bytes, until it closes the connection."""
+    async with calling(server, wire) as caller:
+        with contextlib.suppress(ConnectionError):
+            return await asyncio.wait_for(caller.reader.read(), 10)
+    return b""
+
+
+async def echo(request: Request) -> Response:
+    return Response(body=f"{request.method} {request.path}:".encode() + request.body)
+
+
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n"
+LAST = GET.replace(b"/ ", b"/last ") + b"Connection: close\r\n\r\n"
+# Each is one request for some parsers and another, or two, for others.
+AMBIGUOUS = {
+    "cl-te": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "te-te": b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: x\r\n\r\n0\r\n\r\n",
+    "te-list": b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
+    "te-in-1.0": b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    "two lengths": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+    "same length twice": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\na",
+    "length list": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1, 1\r\n\r\na",
+    "signed length": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: +1\r\n\r\na",
+    "fold": b"GET / HTTP/1.1\r\nHost: x\r\nA: b\r\n c\r\n\r\n",
+    "space before colon": b"GET / HTTP/1.1\r\nHost : x\r\n\r\n",
+    "bare line feed": b"GET / HTTP/1.1\r\nHost: x\nA: b\r\n\r\n",
+    "NUL": b"GET / HTTP/1.1\r\nHost: x\r\nA: \0\r\n\r\n",
+    "no Host": b"GET / HTTP/1.1\r\nA: b\r\n\r\n",
+    "two Hosts": b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
+    "no path": b"GET http://x/ HTTP/1.1\r\nHost: x\r\n\r\n",
+    "two spaces": b"GET  / HTTP/1.1\r\nHost: x\r\n\r\n",
+    "other version": b"GET / HTTP/2.0\r\nHost: x\r\n\r\n",
+    "padded chunk size": b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1 \r\na\r\n0\r\n\r\n",
+    "signed chunk size": b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n+1\r\na\r\n0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("what", AMBIGUOUS)
+async def test_what_parsers_read_differently_is_refused_and_nothing_after_it_is_served(what: str):
+    async with serving(PATIENT, echo) as server:
+        answer = await said(server, AMBIGUOUS[what] + LAST)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"/last:" not in answer
+
+
+@pytest.mark.parametrize(
+    ("wire", "status"),
+    [
+        (b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: x\r\n\r\n", 431),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n" + b"A: b\r\n" * 5_000 + b"\r\n", 431),
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 999999\r\n\r\n", 413),
+        (
+            b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n11000\r\n"
+            + bytes(69_632),
+            413,
+        ),
+        (GET + b"Expect: 200-ok\r\n\r\n", 417),
+        (b"GET /?" + b"&".join(b"a=b" for _ in range(200)) + b" HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+    ],
+)
+async def test_what_is_too_much_is_refused(wire: bytes, status: int):
+    async with serving(PATIENT, echo) as server:
+        assert (await said(server, wire)).startswith(b"HTTP/1.1 %d " % status)
+
+
+async def test_requests_that_come_at_once_are_answered_in_order():
+    wire = b"POST /one HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab" + GET + b"\r\n" + LAST
+    async with serving(PATIENT, echo) as server:
+        answer = await said(server, wire)
+    assert [part in answer for part in (b"POST /one:ab", b"GET /:", b"GET /last:")] == [True] * 3
+
+
+async def test_what_follows_a_chunked_body_is_not_served():
+    wire = (
+        b"POST /one HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\n\r\n"
+    )
+    async with serving(PATIENT, echo) as server:
+        answer = await said(server, wire + LAST)
+    assert b"POST /one:ab" in answer
+    assert b"/last:" not in answer
+
+
+async def test_old_clients_close_and_a_head_has_no_body():
+    async with serving(PATIENT, echo) as server:
+        assert (await said(server, b"GET /old HTTP/1.0\r\n\r\n")).endswith(b"\r\n\r\nGET /old:")
+        answer = await said(server, LAST.replace(b"GET", b"HEAD"))
+    assert b"Content-Length: 11\r\n" in answer
+    assert answer.endswith(b"\r\n\r\n")
+
+
+async def test_an_answer_may_come_in_pieces():
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        yield b"hel"
+        yield b"lo"
+
+    async def stream(_request: Request) -> Response:
+        return Response(body=pieces())
+
+    async with serving(PATIENT, stream) as server:
+        assert await get(server) == (200, "hello")
+        assert (await said(server, b"GET / HTTP/1.0\r\n\r\n")).endswith(b"\r\n\r\nhello")
+
+
+async def test_a_handler_that_fails_is_an_error_of_the_server(caplog: pytest.LogCaptureFixture):
+    async def fails(_request: Request) -> Response:
+        raise ValueError("secret")
+
+    async with serving(PATIENT, fails) as server:
+        assert await get(server) == (500, "internal error\n")
+    assert "secret" in caplog.text
+
+
+async def test_routes_are_by_method_and_path():
+    async def named(request: Request) -> Response:
+        return Response(body=request.arguments["name"].encode())
+
+    async def refused(_request: Request) -> Response:
+        raise HttpError(418, "no")
+
+    routes = {"GET /of/{name}": named, "POST /of/{name}": refused}
+    async with serving(PATIENT, Router(routes)) as server, aiohttp.ClientSession() as session:
+        found = []
+        for method, path in (
+            ("GET", "/of/a%20b"),
+            ("POST", "/of/x"),
+            ("PUT", "/of/x"),
+            ("GET", "/"),
+        ):
+            url = f"http://127.0.0.1:{server.port}{path}"
+            async with session.request(method, url) as reply:
+                found.append((reply.status, await reply.text()))
+    assert found == [(200, "a b"), (418, "no"), (405, "method not allowed\n"), (404, "not found\n")]
+
+
+async def test_a_request_that_is_being_served_is_answered_when_the_server_closes():
+    begun, may_end = asyncio.Event(), asyncio.Event()
+
+    async def slow(_request: Request) -> Response:
+        begun.set()
+        await may_end.wait()
+        return Response(body=b"hello")
+
+    server = HttpServer(slow, PATIENT, shutdown_timeout=10)
+    await server.open("127.0.0.1", 0)
+    first = asyncio.create_task(get(server))
+    await begun.wait()
+    closing = asyncio.create_task(server.close())
+    await asyncio.sleep(0)
+    may_end.set()
+    assert await first == (200, "hello")
+    await closing
+    assert len(server) == 0
+
+
+BLANKS = b" " * 16_000
+HOSTILE_HEADS = [
+    GET + b"A:" + BLANKS + b"\0\r\n\r\n",
+    GET + b"A:" + BLANKS + b"b\r\n\r\n",
+    GET + b"A: b" + BLANKS + b"c" + b"\r\n\r\n",
+    GET + (b"A:" + BLANKS[:70] + b"\r\n") * 200 + b"B\r\n\r\n",
+]
+
+
+@pytest.mark.parametrize("wire", HOSTILE_HEADS)
+def test_a_head_takes_time_in_proportion_to_its_bytes(wire: bytes):
+    begun = time.process_time()
+    with contextlib.suppress(FramingError):
+        parse_request_head(wire[:-2])
+    with contextlib.suppress(FramingError):
+        parse_response_head(wire[:-2].replace(GET, b"HTTP/1.1 200 OK\r\n"))
+    assert time.process_time() - begun < 0.5
+
+
+@pytest.mark.parametrize("blank", [b"\xa0", b"\x85"])
+async def test_a_length_beside_what_only_unicode_takes_for_a_blank_is_refused(blank: bytes):
+    wire = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1" + blank + b"\r\n\r\na"
+    async with serving(PATIENT, echo) as server:
+        assert (await said(server, wire + LAST)).startswith(b"HTTP/1.1 400 ")
+
+
+async def test_an_empty_piece_does_not_end_an_answer():
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        yield b"hel"
+        yield b""
+        yield b"lo"
+
+    async def stream(_request: Request) -> Response:
+        return Response(body=pieces())
+
+    async with serving(PATIENT, stream) as server:
+        assert await get(server) == (200, "hello")
+
+
+async def test_a_head_request_does_not_begin_the_body():
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        await asyncio.get_running_loop().create_future()
+        yield b""
+
+    async def stream(_request: Request) -> Response:
+        return Response(body=pieces())
+
+    async with serving(PATIENT, stream) as server:
+        answer = await said(server, LAST.replace(b"GET", b"HEAD"))
+    assert answer.endswith(b"Connection: close\r\n\r\n")
+
+
+@pytest.mark.parametrize("status", [204, 304])
+@pytest.mark.parametrize("streams", [True, False])
+async def test_a_status_without_a_body_has_neither_body_nor_length(status: int, *, streams: bool):
+    async def pieces() -> AsyncGenerator[bytes, None]:
+        yield b"hello"
+
+    async def bodiless(_request: Request) -> Response:
+        return Response(status, pieces() if streams else b"hello")
+
+    async with serving(PATIENT, bodiless) as server:
+        answer = await said(server, GET + b"\r\n" + LAST)
+    assert answer.count(b"HTTP/1.1 %d " % status) == 2
+    assert answer.endswith(b"Connection: close\r\n\r\n")
+    assert not any(part in answer for part in (b"hello", b"Content-Length", b"Transfer-Encoding"))
+
+
+# What a client may hold a connection with, without a whole request and without reading.
+HOLDING = {
+    "half a head": GET,
+    "half a body": b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nabc",
+    "half a chunk": b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n9\r\nabc",
+    "answers unread": b"GET /much HTTP/1.1\r\nHost: x\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("what", HOLDING)
+async def test_clients_that_hold_every_connection_keep_no_one_out(what: str):
+    async def handle(request: Request) -> Response:
+        return Response(body=bytes(32 << 20) if request.path == "/much" else b"hello")
+
+    limits = ConnectionLimits(head=600.0, answer=600.0, connections=8)
+    async with serving(limits, handle) as server, contextlib.AsyncExitStack() as stack:
+        for _ in range(8):
+            await stack.enter_async_context(calling(server, HOLDING[what]))
+        await until_left(server, 8)
+        await asyncio.sleep(0.05)
+        for _ in range(20):
+            assert await get(server) == (200, "hello")
+        assert len(server) <= 8
+
+
+async def test_hundreds_of_silent_connections_stay_within_the_bound():
+    limits = ConnectionLimits(head=600.0, connections=32)
+    async with serving(limits) as server, contextlib.AsyncExitStack() as stack:
+        callers: list[Caller] = []
+        for _ in range(8):
+            callers = [await stack.enter_async_context(calling(server)) for _ in range(50)]
+            assert len(server) <= 32
+            assert await get(server) == (200, "hello")
+        assert not callers[-1].reader.at_eof()
+
+
+@pytest.mark.parametrize("leaves", [True, False])
+async def test_a_handler_that_takes_too_long_is_cancelled(*, leaves: bool):
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def endless(_request: Request) -> Response:
+        begun.set()
+        try:
+            return await asyncio.get_running_loop().create_future()
+        finally:
+            ended.set()
+
+    async with serving(ConnectionLimits(answer=0.2), endless) as server:
+        async with calling(server, GET + b"\r\n") as caller:
+            await begun.wait()
+            if not leaves:
+                await caller.ends()
+        await asyncio.wait_for(ended.wait(), 10)
+        await until_left(server, 0)
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 8000000\r\n\r\n", 413),
+        (b"GET / HTTP/1.1\r\nHost: x\nA: b\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nA: ", 431),
+    ],
+)
+async def test_a_client_that_still_sends_gets_its_refusal(head: bytes, status: int):
+    async with serving(PATIENT, echo) as server, calling(server, head) as caller:
+        for _ in range(80):
+            caller.writer.write(bytes(100_000).replace(b"\0", b"a"))
+            await caller.writer.drain()
+        assert (await caller.reader.read()).startswith(b"HTTP/1.1 %d " % status)
+
+
+async def test_a_refused_client_that_never_stops_is_cut_off(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("kubeloop.http.server._LINGER", 0.2)
+    async with serving(PATIENT, echo) as server, calling(server, b"no\r\n\r\n") as caller:
+        with contextlib.suppress(ConnectionError):
+            while True:
+                caller.writer.write(bytes(10_000))
+                await caller.writer.drain()
+                await asyncio.sleep(0)
+        await until_left(server, 0)
+
+
+async def test_a_client_that_closed_its_own_direction_gets_every_answer():
+    async with serving(PATIENT, echo) as server, calling(server) as caller:
+        caller.writer.write(GET + b"\r\n" + GET.replace(b"/ ", b"/two ") + b"\r\n")
+        caller.writer.write_eof()
+        answer = await asyncio.wait_for(caller.reader.read(), 10)
+        assert [part in answer for part in (b"GET /:", b"GET /two:")] == [True, True]
+        await until_left(server, 0)
+
+
+async def test_little_is_read_ahead_of_a_request_that_is_being_handled():
+    begun = asyncio.Event()
+
+    async def endless(_request: Request) -> Response:
+        begun.set()
+        return await asyncio.get_running_loop().create_future()
+
+    async with serving(PATIENT, endless) as server, calling(server, GET + b"\r\n") as caller:
+        await begun.wait()
+        caller.writer.write(bytes(16 << 20))
+        await asyncio.sleep(0.2)
+        (connection,) = server._connections
+        assert len(connection._buffer) <= 48 * 1024
+        caller.writer.transport.abort()
+
+
+@pytest.mark.parametrize("expect", [b"100-Continue", b"100-continue"])
+async def test_a_body_is_asked_for(expect: bytes):
+    head = b"POST / HTTP/1.%d\r\nHost: x\r\nExpect: " + expect + b"\r\nContent-Length: 2\r\n"
+    async with serving(PATIENT, echo) as server:
+        answer = await said(server, head % 1 + b"Connection: close\r\n\r\nab")
+        assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 ")
+        # HTTP/1.0 knows no interim answer.
+        assert (await said(server, head % 0 + b"\r\nab")).startswith(b"HTTP/1.1 200 ")

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells wall time. For durations use the running loop's `time()`, never this."""
+    """A wall clock. For durations use the running loop's `time()`, never this."""
 
     def now(self) -> dt.datetime:
         """Return the present as an aware UTC time."""

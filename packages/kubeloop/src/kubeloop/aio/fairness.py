@@ -8,7 +8,7 @@ under way, or it would come to hold every slot, one late holder after the other.
 are bounded in all, since each still has a connection.
 
 `FairQueue` hands out jobs of several groups, the next job of the next group, and only so many
-of one group at a time: a group whose jobs take long fills its own share and no more.
+of one group at a time: a group whose jobs take long fills only its own share.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Holder:
 
 
 class FairSemaphore:
-    """Admits `at_once`, late ones not counted. `turn` is used as an `async with` block."""
+    """Admits `at_once`, late ones not counted. `slot` is used as an `async with` block."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class FairSemaphore:
         )
 
     async def wait_calm(self, longest: float) -> None:
-        """Let a crowd go first, for so many seconds at most; late ones are none."""
+        """Let a crowd go first, for at most that many seconds; late holders do not count."""
         if self._calm.is_set():
             return
         with contextlib.suppress(TimeoutError):
@@ -190,7 +190,7 @@ class FairQueue(Generic[J]):
         self._waiting.setdefault(group, deque()).append(job)
 
     def take(self) -> tuple[str, J] | None:
-        """Take the next job that may begin; None where there is none, or where every lane is full.
+        """Take the next job that may begin; None if no job waits or every lane is full.
 
         Where all are full, the work in them goes on there, so no other need wait.
         """

@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 async def finish(tasks: Iterable[asyncio.Task[Any]], *, cancel: bool = True) -> None:
-    """Wait until every task has ended, cancelling them first unless told not to.
+    """Wait until every task has ended, cancelling them first unless `cancel` is False.
 
     If the caller is cancelled while it waits, the tasks are cancelled (again), waited for all the
     same, and only then the cancellation goes on. The tasks' own outcomes are not raised.
@@ -60,8 +60,8 @@ async def finish(tasks: Iterable[asyncio.Task[Any]], *, cancel: bool = True) -> 
 class BackgroundTasks:
     """A set of named tasks with one owner, used as an `async with` block.
 
-    `on_error` hears of every task that ends with an exception (default: the log); cancellation is
-    no failure. Tasks can be started only inside the block.
+    `on_error` is called for every task that ends with an exception (default: the log), not for a
+    cancelled one. Tasks can be started only inside the block.
     """
 
     def __init__(self, *, on_error: TaskReport | None = None) -> None:

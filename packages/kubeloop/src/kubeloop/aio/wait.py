@@ -93,10 +93,10 @@ async def exponential_backoff(
     *,
     rand: Random = random.random,
 ) -> bool:
-    """Ask at most `backoff.steps` times, resting between: True; False when stopped before.
+    """Ask at most `backoff.steps` times with rests between: True once it holds, False if stopped.
 
-    Raises TimeoutError when the last answer was no (there is no rest after it), ValueError where
-    the backoff has no number of steps, and whatever the condition raises.
+    Raises TimeoutError if the condition does not hold at the last try (no rest follows it), ValueError
+    if the backoff has no number of steps, and whatever the condition raises.
     """
     if backoff.steps is None:
         raise ValueError("exponential_backoff needs backoff.steps, the number of tries")

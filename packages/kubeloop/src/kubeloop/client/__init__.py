@@ -25,6 +25,7 @@ from kubeloop.client.errors import KubeError as KubeError
 from kubeloop.client.errors import MethodNotAllowed as MethodNotAllowed
 from kubeloop.client.errors import NoMatch as NoMatch
 from kubeloop.client.errors import NotFound as NotFound
+from kubeloop.client.errors import OutputTooLong as OutputTooLong
 from kubeloop.client.errors import ProtocolError as ProtocolError
 from kubeloop.client.errors import RequestTimeout as RequestTimeout
 from kubeloop.client.errors import ServerTimeout as ServerTimeout
@@ -34,7 +35,10 @@ from kubeloop.client.errors import TransportError as TransportError
 from kubeloop.client.errors import Unauthorized as Unauthorized
 
 if TYPE_CHECKING:
+    from kubeloop.client.access import AccessDecision as AccessDecision
+    from kubeloop.client.access import can_i as can_i
     from kubeloop.client.auth.identity import Impersonation as Impersonation
+    from kubeloop.client.changes import retry_on_conflict as retry_on_conflict
     from kubeloop.client.client import Client as Client
     from kubeloop.client.config.client_config import ClientConfig as ClientConfig
     from kubeloop.client.config.endpoint import Endpoint as Endpoint
@@ -50,9 +54,13 @@ if TYPE_CHECKING:
     from kubeloop.client.resource import Resource as Resource
     from kubeloop.client.retry import RetryPolicy as RetryPolicy
     from kubeloop.client.subresource import Subresource as Subresource
+    from kubeloop.client.waiting import has_condition as has_condition
+    from kubeloop.client.waiting import wait_for as wait_for
+    from kubeloop.client.waiting import wait_until_deleted as wait_until_deleted
     from kubeloop.client.wire.transport import Timeouts as Timeouts
 
 _EXPORTS = {
+    "AccessDecision": "kubeloop.client.access",
     "Client": "kubeloop.client.client",
     "ClientConfig": "kubeloop.client.config.client_config",
     "CommandResult": "kubeloop.client.pod_streams",
@@ -70,6 +78,11 @@ _EXPORTS = {
     "RetryPolicy": "kubeloop.client.retry",
     "Subresource": "kubeloop.client.subresource",
     "Timeouts": "kubeloop.client.wire.transport",
+    "can_i": "kubeloop.client.access",
+    "has_condition": "kubeloop.client.waiting",
+    "retry_on_conflict": "kubeloop.client.changes",
+    "wait_for": "kubeloop.client.waiting",
+    "wait_until_deleted": "kubeloop.client.waiting",
 }
 
 if not TYPE_CHECKING:

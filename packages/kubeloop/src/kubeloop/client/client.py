@@ -25,7 +25,7 @@ from kubeloop.client.resource import Resource
 from kubeloop.client.wire.streams import StreamTransport
 from kubeloop.client.wire.transport import HttpTransport, Timeouts
 from kubeloop.objects.codec import codec_for
-from kubeloop.objects.gvk import GroupVersionResource
+from kubeloop.objects.gvk import GroupVersionResource, ServedKind, resource_and_kind
 from kubeloop.objects.owners import kind_of
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kubeloop.objects.meta import JsonObject
 
 T = TypeVar("T")
+K = TypeVar("K", bound=ServedKind)
 
 
 class Client(PodStreams):
@@ -76,7 +77,7 @@ class Client(PodStreams):
 
     @classmethod
     def from_env(cls, *, context: str | None = None) -> Client:
-        """Use the pod's ServiceAccount where there is one, else the kubeconfig."""
+        """Use the pod's ServiceAccount if there is one, else the kubeconfig."""
         return cls(ClientConfig.from_env(context=context))
 
     @classmethod
@@ -104,7 +105,7 @@ class Client(PodStreams):
 
     @property
     def namespace(self) -> str:
-        """The namespace that the configuration names, `default` where it names none."""
+        """The namespace that the configuration names, `default` if it names none."""
         return self._config.namespace
 
     @property
@@ -114,8 +115,11 @@ class Client(PodStreams):
 
     @property
     def discovery(self) -> DiscoveryClient:
-        """What the server offers, asked again each time."""
+        """The resources that the server offers, read again each time."""
         return self._discovery
+
+    @overload
+    def resource(self, resource: type[K], *, namespace: str = "") -> Resource[K]: ...
 
     @overload
     def resource(
@@ -129,13 +133,16 @@ class Client(PodStreams):
 
     def resource(
         self,
-        resource: str | GroupVersionResource,
+        resource: str | GroupVersionResource | type[Any],
         kind: type[Any] = dict,
         *,
         namespace: str = "",
     ) -> Resource[Any]:
-        """Return a resource by its path: `v1/pods`, `apps/v1/deployments`. Sends nothing."""
-        gvr = GroupVersionResource.parse(resource)
+        """Return a resource by its path: `v1/pods`, `apps/v1/deployments`. Sends nothing.
+
+        A class of kubeloop-kinds, or any with a `RESOURCE`, says its path itself.
+        """
+        gvr, kind = resource_and_kind(resource, kind)
         return self._bind(ResourceScope(gvr=gvr, namespace=namespace), kind)
 
     @overload

@@ -1,7 +1,7 @@
 """Discovery: which resources a server offers.
 
 Two requests where the server has aggregated discovery (all since 1.26), one for every group and
-version besides where it has not. A group whose own server is down is reported among the failures
+version besides if it has not. A group whose own server is down is reported among the failures
 and hides nothing else. Nothing is cached here; the mapper does that.
 
 The documents have two generations: the aggregated `APIGroupDiscoveryList` (v2 and v2beta1), which
@@ -174,7 +174,7 @@ def parse_root(body: bytes) -> Discovered | dict[str, tuple[str, ...]]:
         return {"": tuple(root.versions or ())}
     if root.kind == "APIGroupList":
         return {group.name: _preferred_first(group) for group in root.groups or ()}
-    raise msgspec.ValidationError(f"kind {root.kind!r} is no discovery document")
+    raise msgspec.ValidationError(f"kind {root.kind!r} is not a discovery document")
 
 
 def parse_resources(body: bytes, group_version: GroupVersion) -> tuple[ResourceInfo, ...]:
@@ -218,7 +218,7 @@ def _aggregated_resources(
     for group, versions in groups.items():
         for version in versions:
             for item in version.resources or ():
-                # Where only subresources are served there is no kind for the whole.
+                # If only subresources are served, the whole has no kind.
                 if item.response_kind is not None and item.response_kind.kind:
                     yield _aggregated_resource(group, version.version, item)
 
@@ -250,7 +250,7 @@ class DiscoveryClient:
         self._pipeline = pipeline
 
     async def fetch(self) -> Discovered:
-        """Read everything again. Raises `KubeError` where not even the roots can be read."""
+        """Read everything again. Raises `KubeError` if not even the roots can be read."""
         core, core_error = await self._root("/api")
         groups, groups_error = await self._root("/apis")
         if core_error is not None and groups_error is not None:

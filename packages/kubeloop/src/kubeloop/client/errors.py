@@ -1,12 +1,16 @@
-"""What can go wrong between us and an API server, by whose fault it is.
+"""Errors between us and an API server, by whose fault they are.
 
 `ConfigError`: the caller's configuration. `TransportError`: no answer came. `ProtocolError`: an
 answer came that is not Kubernetes'. `ApiError`: the server's own refusal, built from its `Status`.
-Every message names the file or URL, the field and the remedy where there is one.
+Every message names the file or URL, the field and the remedy if there is one.
+
+Messages quote servers, which may be anyone's. So `readable` takes two things out of each: control
+characters, which a terminal would obey, and credentials, which a server may send back.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,8 +20,26 @@ _TOO_LARGE = "Too large resource version"
 _FIELD_CONFLICT = "FieldManagerConflict"
 
 
+# All but tab and newline, and the characters that change the direction of writing.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+_CREDENTIAL = re.compile(
+    r"(\bauthorization\W{1,4}\w+\s+|\b(?:bearer|basic)\s+(?=\S{20}))[\w.~+/=-]+"
+    r"|\beyJ[\w-]{8,}\.[\w-]+\.[\w-]*",
+    re.IGNORECASE,
+)
+
+
+def readable(text: str) -> str:
+    """Return a server's text with its control characters escaped and credentials left out."""
+    text = _CREDENTIAL.sub(lambda found: f"{found[1] or ''}[redacted]", text)
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+
+
 class KubeError(Exception):
     """Base of all errors that this package raises."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(readable(message))
 
 
 class ConfigError(KubeError):
@@ -51,8 +73,8 @@ class HostNotFound(TransportError):
 class ConnectionLost(TransportError):
     """The connection ended before the answer did.
 
-    `answer_begun` tells whether any of it had come; where not, the server may or may not have
-    acted on the request.
+    `answer_begun`: whether any of it had come; if not, the server may or may not have acted on the
+    request.
     """
 
     def __init__(self, message: str, *, answer_begun: bool = False) -> None:
@@ -63,13 +85,17 @@ class ConnectionLost(TransportError):
 class ProtocolError(KubeError):
     """The answer is not a Kubernetes API server's, HTML for one.
 
-    `code` is its HTTP status (0 where there was none), `retry_after` the delay it asked for.
+    `code` is its HTTP status (0 without an answer), `retry_after` the delay it asked for.
     """
 
     def __init__(self, message: str, *, code: int = 0, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.code = code
         self.retry_after = retry_after
+
+
+class OutputTooLong(KubeError):
+    """A command wrote more than its caller wants to hold."""
 
 
 class MappingError(KubeError):
@@ -146,7 +172,7 @@ class ApiError(KubeError):
 
     @property
     def retry_after(self) -> float | None:
-        """Seconds to wait before a retry, where the server named them."""
+        """Seconds to wait before a retry, if the server named them."""
         if self._retry_after is not None:
             return self._retry_after
         details = self.status.details

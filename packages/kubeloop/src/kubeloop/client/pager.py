@@ -2,7 +2,7 @@
 
     async for pod in client.resource("v1/pods").items(page_size=500): ...
 
-The pages are one snapshot: all have the version of the first, which `resource_version` tells. A
+The pages are one snapshot: all have the version of the first (`resource_version`). A
 server keeps it for some minutes; a reader slower than that meets `Gone`, and may either start again
 or, with `allow_inconsistent`, go on from the same place in the present state: nothing comes twice,
 but what changed before that place is not seen.
@@ -46,7 +46,7 @@ class Pager(Generic[T]):
 
     @property
     def remaining(self) -> int | None:
-        """The server's estimate of what follows the last page read; None where it gives none."""
+        """The server's estimate of what follows the last page read; None if it gives none."""
         return self._remaining
 
     async def __aiter__(self) -> AsyncIterator[T]:

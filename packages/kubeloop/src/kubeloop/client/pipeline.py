@@ -28,11 +28,10 @@ from kubeloop.objects.list_watch import DecodeError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from aiohttp import ClientWebSocketResponse
-
     from kubeloop.client.auth.identity import AuthContext, Identity
     from kubeloop.client.ratelimit import TokenBucket
     from kubeloop.client.wire.transport import Transport
+    from kubeloop.client.wire.websocket import WebSocket
     from kubeloop.objects.codec import Codec
 
 
@@ -86,9 +85,7 @@ class RequestPipeline:
             await self._bucket.acquire()
         return await self._identity.attempt(call)
 
-    async def open_socket(
-        self, request: Request, *, protocols: tuple[str, ...]
-    ) -> ClientWebSocketResponse:
+    async def open_socket(self, request: Request, *, protocols: tuple[str, ...]) -> WebSocket:
         """Open a WebSocket, in one attempt: what it asks for may have begun. Raises `KubeError`."""
         return await self.once(
             lambda auth: self._transport.open_socket(
@@ -108,7 +105,7 @@ class RequestPipeline:
 
 
 class WriteOptions(TypedDict, total=False):
-    """What every write takes as keywords.
+    """Keyword arguments of every write.
 
     `dry_run`: check and answer, store nothing. `field_manager`: under which name the fields are
     owned; required by `apply`. `field_validation`: `Strict`, `Warn` or `Ignore` unknown fields.
@@ -158,7 +155,7 @@ class ObjectCalls(Generic[T]):
         return await self.call(request, timeout=options.get("timeout"))
 
     async def call_optional(self, request: Request, *, timeout: float | None = None) -> T | None:
-        """Return the object that answers, or None where a mere Status says success."""
+        """Return the object that answers, or None if a mere Status says success."""
         response = await self.pipeline.send(request, timeout=timeout)
         if decode(response, msgspec.json.Decoder(_Kind).decode).kind == "Status":
             return None
@@ -166,7 +163,7 @@ class ObjectCalls(Generic[T]):
 
 
 def decode(response: Response, decoder: Callable[[bytes], R]) -> R:
-    """Decode a body; raises `ProtocolError` that names the URL where it is something else."""
+    """Decode a body; raises `ProtocolError` that names the URL if it is something else."""
     try:
         return decoder(response.body)
     except (DecodeError, msgspec.MsgspecError) as error:

@@ -29,6 +29,7 @@ from kubeloop.aio.tasks import BackgroundTasks
 from kubeloop.client.errors import (
     ConnectionLost,
     KubeError,
+    OutputTooLong,
     ProtocolError,
     Status,
     TransportError,
@@ -47,7 +48,8 @@ _PODS = ResourceScope(gvr=GroupVersionResource("", "v1", "pods"), namespaced=Tru
 _STDIN, _STDOUT, _STDERR, _ERROR, _RESIZE = range(5)
 _MAX_LINE = 1024 * 1024
 _PIECE = 64 * 1024
-# How long a pod may go on sending to a local client that sends no more; runtimes allow as much.
+_MAX_OUTPUT = 16 * 1024 * 1024
+# How long a pod may go on sending to a local client that has finished sending, as in runtimes.
 _HALF_CLOSED = 1.0
 
 _log = logging.getLogger(__name__)
@@ -57,7 +59,7 @@ _log = logging.getLogger(__name__)
 class StreamWriter:
     """Sends bytes to a container.
 
-    `write` waits while the container does not keep up, and raises `ConnectionLost` where the command
+    `write` waits while the container does not keep up, and raises `ConnectionLost` if the command
     has ended. After `close` a command reads the end of its input; a forwarded connection is closed.
     """
 
@@ -67,7 +69,7 @@ class StreamWriter:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class CommandResult:
-    """What a command wrote, and its exit code."""
+    """A command's output and exit code."""
 
     stdout: bytes
     stderr: bytes
@@ -78,7 +80,7 @@ class ContainerProcess:
     """A command in a container, or what one is attached to; much as `asyncio.subprocess.Process`.
 
     `stdout` and `stderr` hold a bounded number of bytes: a program that reads one must read the other too.
-    With a terminal all output is stdout. Both raise, as `wait` does, where there was no command or
+    With a terminal all output is stdout. Both raise, as `wait` does, if there was no command or
     its connection is lost.
     """
 
@@ -90,7 +92,7 @@ class ContainerProcess:
 
     @property
     def stdin(self) -> StreamWriter:
-        """Where the command reads from. Raises ValueError where it was not asked for."""
+        """Where the command reads from. Raises ValueError if it was not asked for."""
         if not self._stdin:
             raise ValueError("there is no stdin: pass stdin=True")
         send, end = self._channels.send, self._channels.end
@@ -99,7 +101,7 @@ class ContainerProcess:
     async def wait(self) -> int:
         """Return the exit code once the command has ended. Output that is not read delays that.
 
-        Raises `ApiError` where the command could not be run, `ConnectionLost` where that is not known.
+        Raises `ApiError` if the command could not be run, `ConnectionLost` where that is not known.
         """
         return await asyncio.shield(self._channels.ended)
 
@@ -174,7 +176,9 @@ class PodStreams:
         decide. Raises `NotFound`, `Forbidden`, and `BadRequest` for a container that is not there.
         """
         if isinstance(command, str) or not command:
-            raise ValueError(f"command {command!r} is no list of words, such as ['sh', '-c', 'ls']")
+            raise ValueError(
+                f"command {command!r} is not a list of words, such as ['sh', '-c', 'ls']"
+            )
         words = [("command", word) for word in command]
         return self._process(
             namespace, name, "exec", *words, container=container, stdin=stdin, tty=tty
@@ -200,9 +204,11 @@ class PodStreams:
         *,
         container: str = "",
         stdin: bytes = b"",
+        max_output: int = _MAX_OUTPUT,
     ) -> CommandResult:
         """Run a command to its end and return all that it wrote, whatever its exit code.
 
+        Raises `OutputTooLong` if that is more than `max_output` bytes on one of its outputs.
         A server may never say that a command has ended which did not read all of its `stdin`.
         """
 
@@ -216,7 +222,10 @@ class PodStreams:
         opened = self.exec(namespace, name, command, container=container, stdin=bool(stdin))
         async with opened as process:
             stdout, stderr, code, _ = await asyncio.gather(
-                process.stdout.read(), process.stderr.read(), process.wait(), feed()
+                _whole(process.stdout, max_output),
+                _whole(process.stderr, max_output),
+                process.wait(),
+                feed(),
             )
         return CommandResult(stdout, stderr, code)
 
@@ -226,7 +235,7 @@ class PodStreams:
     ) -> AsyncIterator[tuple[asyncio.StreamReader, StreamWriter]]:
         """Connect to a pod's port: `async with client.port_forward(...) as (reader, writer)`.
 
-        The reader raises `TransportError` where nothing in the pod listens.
+        The reader raises `TransportError` if nothing in the pod listens.
         """
         if not 0 < port < 65536:
             raise ValueError(f"port {port} must be from 1 to 65535")
@@ -309,6 +318,18 @@ class PodStreams:
             yield ContainerProcess(channels, stdin=stdin)
 
 
+async def _whole(output: asyncio.StreamReader, limit: int) -> bytes:
+    data = bytearray()
+    while piece := await output.read(_PIECE):
+        data += piece
+        if len(data) > limit:
+            raise OutputTooLong(
+                f"the command wrote more than {limit} bytes; pass a larger max_output=, or read it"
+                " piece by piece with exec()"
+            )
+    return bytes(data)
+
+
 def _request(namespace: str, name: str, part: str, *query: tuple[str, object]) -> Request:
     wanted = [pair for pair in query if pair[1] not in {None, ""} and pair[1] is not False]
     return Request(
@@ -322,7 +343,7 @@ def _request(namespace: str, name: str, part: str, *query: tuple[str, object]) -
 def _exit_code(url: str, said: bytes) -> int:
     """Read the Status that ends a command."""
     if not said:
-        raise lost(url, "nothing was said of how the command ended", answer_begun=True)
+        raise lost(url, "the server did not report how the command ended", answer_begun=True)
     try:
         status = msgspec.json.decode(said, type=Status)
         if status.status == "Success":
@@ -331,7 +352,9 @@ def _exit_code(url: str, said: bytes) -> int:
             if cause.reason == "ExitCode":
                 return int(cause.message)
     except ValueError as error:  # also msgspec's
-        raise ProtocolError(f"{url}: {said[:200]!r} is no Status of a command: {error}") from error
+        raise ProtocolError(
+            f"{url}: {said[:200]!r} is not the Status of a command: {error}"
+        ) from error
     raise error_from_status(status)
 
 

@@ -11,7 +11,7 @@ import asyncio
 import collections
 import dataclasses
 
-# A timer may fire a rounding error early; a token that is complete but for that counts as one.
+# A timer may fire a rounding error early; a token that lacks only that counts as complete.
 _ONE = 1 - 1e-9
 
 

@@ -5,9 +5,9 @@ for all others, with `/namespaces/NAMESPACE` before the plural where an object h
 be a name is refused here, with a message, before a server has to guess what was meant.
 
 `ResourceScope` is a resource and the namespace that it is bound to. Whether a resource is
-namespaced is known only if discovery was asked. Where it is known, a missing or a superfluous
-namespace is refused before anything is sent; where it is not, the server's 404 or 405 is told with
-what is likely wrong.
+namespaced is known only if discovery was asked. If it is known, a missing or a superfluous
+namespace is refused before anything is sent; if it is not, the server's 404 or 405 is reported with
+the likely mistake.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from kubeloop.client.errors import MethodNotAllowed, NotFound
+from kubeloop.objects.names import DNS_LABEL_63
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,10 +33,10 @@ JSON = "application/json"
 APPLY = "application/apply-patch+yaml"
 
 _REPEATABLE = frozenset({"GET", "HEAD", "PUT", "DELETE"})
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?\Z")
+_LABEL = re.compile(rf"{DNS_LABEL_63}\Z")
 _SEGMENT = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?\Z")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-# What RFC 3986 lets stand in a path segment and Kubernetes' names use; the rest is escaped.
+# Characters of Kubernetes' names that RFC 3986 allows in a path segment; others are escaped.
 _SAFE = ":@!$&'()*+,;=~"
 
 
@@ -152,7 +153,7 @@ def query_of(parameters: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def accept(projection: str) -> str:
-    """Return the Accept header for objects as they are, or for a projection of them.
+    """Return the Accept header for whole objects, or for a projection of them.
 
     A server that does not know the projection sends whole objects, of which only the projected part
     is decoded: the same result, at a higher price.
@@ -193,7 +194,7 @@ def write_query(
     """Return the parameters of a write. Raises ValueError for what a server would refuse."""
     if field_validation not in {"", "Strict", "Warn", "Ignore"}:
         raise ValueError(
-            f"field_validation {field_validation!r} is none of 'Strict', 'Warn' and 'Ignore'"
+            f"field_validation {field_validation!r} is not one of 'Strict', 'Warn' and 'Ignore'"
         )
     if len(field_manager) > 128 or not field_manager.isprintable():
         raise ValueError(
@@ -238,7 +239,7 @@ class DeleteOptions:
     def __post_init__(self) -> None:
         if self.propagation is not None and self.propagation not in get_args(Propagation):
             raise ValueError(
-                f"propagation {self.propagation!r} is none of {', '.join(get_args(Propagation))}"
+                f"propagation {self.propagation!r} is not one of {', '.join(get_args(Propagation))}"
             )
         if self.grace_period is not None and self.grace_period < 0:
             raise ValueError(
@@ -273,7 +274,7 @@ def delete(path: str, options: DeleteOptions, query: dict[str, str] | None = Non
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceScope:
-    """A resource, perhaps bound to a namespace. `namespaced` is None where it was not asked for."""
+    """A resource, perhaps bound to a namespace. `namespaced` is None if it was not asked for."""
 
     gvr: GroupVersionResource
     namespace: str = ""
@@ -318,7 +319,7 @@ class ResourceScope:
             details = error.status.details
             if namespace or self.namespace or (details and details.name):
                 raise
-            # Everybody's first mistake, to which servers answer as to a wrong path.
+            # The most common mistake; servers answer it like a wrong path.
             missing = (
                 f"no namespace was given; if {self.gvr.resource} are namespaced, pass namespace="
             )

@@ -11,12 +11,14 @@ failure. With keywords, as people call them, `list` reads everything and `watch`
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 import msgspec
 
 from kubeloop.client import request as requests
+from kubeloop.client.changes import Change, carry_over, retry_on_conflict
 from kubeloop.client.errors import error_from_object
 from kubeloop.client.pager import Pager
 from kubeloop.client.pipeline import ObjectCalls, RequestPipeline, WriteOptions, decode
@@ -26,6 +28,7 @@ from kubeloop.objects.codec import Codec, codec_for
 from kubeloop.objects.lazy import LazyObject
 from kubeloop.objects.list_watch import ERROR, ListOptions, Page, WatchEvent, WatchOptions
 from kubeloop.objects.meta import DICT_ACCESS, JsonObject
+from kubeloop.objects.patches import same_json
 from kubeloop.objects.selectors import LabelSelector, SelectorLike
 
 if TYPE_CHECKING:
@@ -43,12 +46,13 @@ S = TypeVar("S")
 
 
 def applied_content(obj: Any, gvr: GroupVersionResource) -> JsonObject:
-    """Return what an apply sends of an object. Raises ValueError where its kind is unknown."""
+    """Return what an apply sends of an object. Raises ValueError if its kind is unknown."""
     if isinstance(obj, LazyObject):
         return obj.to_dict()
     content: JsonObject = msgspec.to_builtins(obj)
     if isinstance(obj, msgspec.Struct):
         # A manager must not own fields that it did not set, such as an empty uid or no labels.
+        _drop_empty_parts(obj, content)
         metadata = content.get("metadata") or {}
         content["metadata"] = {name: value for name, value in metadata.items() if value}
         content["apiVersion"] = gvr.api_version
@@ -61,11 +65,26 @@ def applied_content(obj: Any, gvr: GroupVersionResource) -> JsonObject:
     return content
 
 
+def _drop_empty_parts(obj: Any, content: Any) -> None:
+    """Take out the parts that a Struct makes by itself, such as a status, if nothing in them is set."""
+    if isinstance(obj, msgspec.Struct) and isinstance(content, dict):
+        for field in msgspec.structs.fields(obj):
+            if field.encode_name not in content:
+                continue
+            _drop_empty_parts(getattr(obj, field.name), content[field.encode_name])
+            made = isinstance(field.default_factory, type(msgspec.Struct))
+            if made and not content[field.encode_name]:
+                del content[field.encode_name]
+    elif isinstance(obj, list | tuple) and isinstance(content, list | tuple):
+        for item, part in zip(obj, content, strict=True):
+            _drop_empty_parts(item, part)
+
+
 class Resource(Generic[T]):
     """One resource of one server, its objects represented as T. Made by `Client.resource`.
 
-    Objects are named by `name` and `namespace`; where neither the call nor the binding nor the
-    object itself gives a namespace, the path has none, as cluster-scoped objects want it.
+    Objects are named by `name` and `namespace`; if neither the call nor the binding nor the object
+    itself gives a namespace, the path has no namespace, as for cluster-scoped objects.
     """
 
     def __init__(
@@ -94,6 +113,11 @@ class Resource(Generic[T]):
     def namespace(self) -> str:
         """The namespace that it is bound to; empty for all of them, or none."""
         return self._scope.namespace
+
+    @property
+    def namespaced(self) -> bool | None:
+        """Whether its objects have namespaces; None if discovery was not asked."""
+        return self._scope.namespaced
 
     @property
     def access(self) -> MetaAccess:
@@ -148,7 +172,8 @@ class Resource(Generic[T]):
         With options: one page, decoded as it arrives, in one attempt. Raises `KubeError`.
         """
         if options is not None:
-            return await self._streams.list(self._list_request(options, None), self._codec)
+            request = self._list_request(options, None)
+            return await self._streams.list(request, self._codec, on_answer=options.on_answer)
         return await self.items(
             selector=selector, field_selector=field_selector, namespace=namespace, timeout=timeout
         ).to_list()
@@ -331,6 +356,37 @@ class Resource(Generic[T]):
                 "PATCH", path, body, options, content_type=requests.APPLY, force=force
             )
 
+    async def modify(
+        self,
+        name: str,
+        change: Change[T],
+        *,
+        namespace: str | None = None,
+        **options: Unpack[WriteOptions],
+    ) -> T:
+        """Let `change` edit the object in place, and write it whole unless nothing changed.
+
+        `change` gets a copy of its own, may be plain or `async`, and is called again on what another
+        client wrote meanwhile. Fields that T does not name are kept, also inside of lists (see
+        `changes`). Returns the object as the server has it.
+        """
+        codec: Codec[JsonObject] = codec_for(dict)
+        whole = Resource(self._scope, codec=codec, pipeline=self._pipeline, streams=self._streams)
+
+        async def attempt() -> T:
+            raw = await whole.get(name, namespace=namespace)
+            wanted = self._codec.decode(codec.encode(raw))
+            before = self._codec.encode(wanted)
+            result = change(wanted)
+            if inspect.isawaitable(result):
+                await result
+            after = carry_over(raw, codec.decode(before), codec.decode(self._codec.encode(wanted)))
+            if not same_json(raw, after):
+                after = await whole.replace(after, namespace=namespace, **options)
+            return self._codec.decode(codec.encode(after))
+
+        return await retry_on_conflict(attempt)
+
     async def delete(
         self,
         name: str,
@@ -342,7 +398,7 @@ class Resource(Generic[T]):
         dry_run: bool = False,
         timeout: float | None = None,
     ) -> T | None:
-        """Delete one object; returns it where it stays for a while (finalizers, grace), else None.
+        """Delete one object; returns it if it stays for a while (finalizers, grace), else None.
 
         Raises `NotFound`, and `Conflict` where a precondition fails.
         """
@@ -367,7 +423,7 @@ class Resource(Generic[T]):
         dry_run: bool = False,
         timeout: float | None = None,
     ) -> None:
-        """Delete every object that the selectors match: all of the namespace where none is given."""
+        """Delete every object that the selectors match: all of the namespace if none is given."""
         options = DeleteOptions(propagation=propagation, grace_period=grace_period, dry_run=dry_run)
         query = {
             "labelSelector": str(LabelSelector.parse(selector)),

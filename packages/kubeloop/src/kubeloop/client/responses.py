@@ -1,4 +1,4 @@
-"""What a response means: success, a typed refusal, or not Kubernetes at all; and its warnings.
+"""The meaning of a response: success, a typed refusal, or not Kubernetes at all; and its warnings.
 
 A refusal is a `Status` document and becomes the typed error of its reason. API servers and the
 aggregated servers behind them also refuse in plain text, or with no body (an unknown path, too
@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
-import email.utils
 import logging
 import re
 from collections.abc import Iterable
@@ -23,7 +22,13 @@ from http import HTTPStatus
 
 import msgspec
 
-from kubeloop.client.errors import KubeError, ProtocolError, Status, error_from_status
+from kubeloop.client.errors import (
+    KubeError,
+    ProtocolError,
+    Status,
+    error_from_status,
+    readable,
+)
 
 _EXCERPT = 200
 _HTML = re.compile(rb"\s*<(!doctype|html|head|body|\?xml)", re.IGNORECASE)
@@ -62,7 +67,7 @@ class Response:
         return 200 <= self.status < 300
 
     def header(self, name: str) -> str:
-        """Return a header's first value, empty where it is absent."""
+        """Return a header's first value, empty if it is absent."""
         return next((value for key, value in self.headers if key == name), "")
 
     def header_values(self, name: str) -> list[str]:
@@ -73,11 +78,6 @@ class Response:
 class _StatusBody(msgspec.Struct):
     kind: str
     status: str = ""
-
-
-def lower_names(headers: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-    """Bring headers into the form that `Response` keeps them in."""
-    return tuple((name.lower(), value) for name, value in headers)
 
 
 def error_from_response(response: Response, *, now: dt.datetime) -> KubeError:
@@ -115,15 +115,17 @@ def undecodable(response: Response, error: Exception) -> ProtocolError:
 def parse_retry_after(value: str, *, now: dt.datetime) -> float | None:
     """Return the seconds that a Retry-After header asks for, given as a number or as a date.
 
-    None where it is absent or unreadable; 0 for a date that has passed.
+    None if it is absent or unreadable; 0 for a date that has passed.
     """
     value = value.strip()
     if value.isascii() and value.isdigit():
         return float(value)
     if not value:
         return None
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415 -- half a MiB for a rare header
+
     try:
-        moment = email.utils.parsedate_to_datetime(value)
+        moment = parsedate_to_datetime(value)
     except ValueError:
         return None
     if moment.tzinfo is None:
@@ -218,4 +220,5 @@ class WarningLog:
         if text in self._seen or len(self._seen) >= _REMEMBERED:
             return
         self._seen.add(text)
+        text = readable(text)
         self._log.warning("API server warns about %s: %s", request, text, extra={"warning": text})

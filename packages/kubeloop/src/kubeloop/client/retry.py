@@ -6,7 +6,7 @@ multiply. The rules:
 
 - The server asked for it: 429, or 5xx with a Retry-After. It has not acted, so anything may be sent
   again, a creation too. The delay is the server's, or one second for a 429 that names none.
-- The connection failed before any byte of the answer: only what is repeatable is sent again. Where
+- The connection failed before any byte of the answer: only what is repeatable is sent again. If
   nothing can have reached the server (refused), the same, since waiting longer is the caller's
   decision.
 - Everything else is the caller's to handle.

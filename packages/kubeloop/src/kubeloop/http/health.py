@@ -3,29 +3,27 @@
 A check is a function, plain or `async`, that raises when something is wrong. `HealthChecks`
 aggregates checks under one name. The reasons of failures go to the log; the response only names
 the checks that failed, because every pod of the cluster can read it.
-
-aiohttp is imported when a server is started, not when this module is imported.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-from kubeloop.http.server import ConnectionLimits, HardenedServer
+from kubeloop.http.server import HttpError, HttpServer, Request, Response, Router
 from kubeloop.metrics.text import CONTENT_TYPE
 
 if TYPE_CHECKING:
-    from aiohttp import web
+    import ssl
 
+    from kubeloop.http.server import ConnectionLimits, Handler
 
 Check: TypeAlias = Callable[[], Awaitable[object] | object]
-
-_MAX_BYTES = 64 * 1024
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +46,7 @@ class HealthChecks:
             self.add(check_name, check)
 
     def add(self, name: str, check: Check) -> None:
-        """Add a check. Raises ValueError where the name is taken or would not do in a path."""
+        """Add a check. Raises ValueError if the name is taken or would not do in a path."""
         if not name or "/" in name:
             raise ValueError(f"check {name!r}: the name must not be empty nor contain '/'")
         if name in self._checks:
@@ -70,7 +68,7 @@ class HealthChecks:
         return HealthAnswer(ok, "\n".join(lines) + "\n" if verbose or not ok else "ok")
 
     async def run_one(self, name: str) -> HealthAnswer | None:
-        """Run a single check; None where there is none of that name."""
+        """Run a single check; None if there is no check of that name."""
         check = self._present().get(name)
         if check is None:
             return None
@@ -86,7 +84,8 @@ class HealthChecks:
             if inspect.isawaitable(result):
                 await result
         except Exception as error:  # noqa: BLE001 -- whatever it raises, that is how a check fails
-            # Probes come every few seconds, and not to be ready is no fault: one line is enough.
+            # Probes come every few seconds, and a program may be unready for a good reason: one
+            # line is enough.
             _log.warning(
                 "%s check %s failed: %s", self._name, name, str(error) or type(error).__name__
             )
@@ -109,8 +108,8 @@ class HealthServer:
     """A runnable for `Group.SERVERS`; ready when it listens.
 
     `metrics` returns the present metrics in Prometheus' text format. Port 0 takes any free one;
-    `port` tells which. `limits` hold callers to sending something; at the end, requests under way have
-    `shutdown_timeout` seconds.
+    `port` has it then. `limits` hold callers to sending something; at the end, requests under way
+    have `shutdown_timeout` seconds. `optional_tls`: as of `HttpServer.open`.
     """
 
     def __init__(
@@ -123,28 +122,33 @@ class HealthServer:
         port: int = 8081,
         limits: ConnectionLimits | None = None,
         shutdown_timeout: float = 60.0,
+        optional_tls: Callable[[], ssl.SSLContext | None] | None = None,
     ) -> None:
+        self._optional_tls = optional_tls
         self._checks = {"healthz": healthz, "readyz": readyz}
         self._metrics = metrics
         self._host = host
         self._wanted_port = port
+        self._limits = limits
         self._shutdown_timeout = shutdown_timeout
         self._listening = asyncio.Event()
-        self._http_server = HardenedServer(limits)
+        self._http_server: HttpServer | None = None
 
     @property
     def port(self) -> int:
-        """The port that it listens on; known when ready."""
+        """The port that it listens on; known when ready. Raises RuntimeError before."""
+        if self._http_server is None:
+            raise RuntimeError("the server does not listen yet")
         return self._http_server.port
 
     async def run(self) -> None:
         """Serve until cancelled."""
+        self._http_server = HttpServer(
+            Router(self.routes()), self._limits, shutdown_timeout=self._shutdown_timeout
+        )
         try:
             await self._http_server.open(
-                self.application(),
-                self._host,
-                self._wanted_port,
-                shutdown_timeout=self._shutdown_timeout,
+                self._host, self._wanted_port, optional_tls=self._optional_tls
             )
             self._listening.set()
             await asyncio.get_running_loop().create_future()
@@ -155,48 +159,34 @@ class HealthServer:
         """Wait until it listens."""
         await self._listening.wait()
 
-    def application(self) -> web.Application:
-        """Return what is served; a program may have more of it in a class of its own."""
-        from aiohttp import web  # noqa: PLC0415 -- costs 100 ms, which not every program needs
-
-        app = web.Application(client_max_size=_MAX_BYTES)
+    def routes(self) -> dict[str, Handler]:
+        """Return what is served, by method and path; a program may have more of it in a class of its own."""
+        routes: dict[str, Handler] = {}
         for name, checks in self._checks.items():
             if checks is not None:
-                _add_checks(app, name, checks)
+                routes |= _check_routes(name, checks)
         if self._metrics is not None:
-            _add_metrics(app, self._metrics)
-        return app
+            routes["GET /metrics"] = functools.partial(_serve_metrics, self._metrics)
+        return routes
 
 
-def _add_checks(app: web.Application, name: str, checks: HealthChecks) -> None:
-    async def all_of_them(request: web.Request) -> web.Response:
-        exclude = request.query.getall("exclude", [])
-        return _response(await checks.run(exclude=exclude, verbose="verbose" in request.query))
+def _check_routes(name: str, checks: HealthChecks) -> dict[str, Handler]:
+    async def every(request: Request) -> Response:
+        exclude, verbose = request.query.get("exclude", ()), "verbose" in request.query
+        return _response(await checks.run(exclude=exclude, verbose=verbose))
 
-    async def one(request: web.Request) -> web.Response:
-        return _response(await checks.run_one(request.match_info["check"]))
+    async def one(request: Request) -> Response:
+        return _response(await checks.run_one(request.arguments["check"]))
 
-    app.router.add_get(f"/{name}", all_of_them)
-    app.router.add_get(f"/{name}/", all_of_them)
-    app.router.add_get(f"/{name}/{{check}}", one)
+    return {f"GET /{name}": every, f"GET /{name}/": every, f"GET /{name}/{{check}}": one}
 
 
-def _add_metrics(app: web.Application, metrics: Callable[[], bytes]) -> None:
-    from aiohttp import web  # noqa: PLC0415 -- as above
-
-    async def serve(_request: web.Request) -> web.Response:
-        return web.Response(body=metrics(), headers={"Content-Type": CONTENT_TYPE})
-
-    app.router.add_get("/metrics", serve)
+async def _serve_metrics(metrics: Callable[[], bytes], _request: Request) -> Response:
+    return Response(body=metrics(), content_type=CONTENT_TYPE)
 
 
-def _response(answer: HealthAnswer | None) -> web.Response:
-    from aiohttp import web  # noqa: PLC0415 -- as above
-
+def _response(answer: HealthAnswer | None) -> Response:
     if answer is None:
-        return web.Response(status=404, text="no such check\n")
-    return web.Response(
-        status=200 if answer.ok else 500,
-        text=answer.text,
-        headers={"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"},
-    )
+        raise HttpError(404, "no such check\n")
+    headers = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+    return Response(200 if answer.ok else 500, answer.text.encode(), headers=headers)

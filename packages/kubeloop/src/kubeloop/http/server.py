@@ -1,35 +1,67 @@
-"""A hardened aiohttp server: limits on slow, idle and surplus connections.
+"""A small hardened HTTP/1.1 server, for probes, metrics, admin ports and the like.
 
-aiohttp's own server waits for the rest of a request for as long as a client sends a byte now and
-then, and accepts any number of connections. Inside a cluster every pod can connect to a port that
-must be open for probes, so `HardenedServer` adds these limits (`ConnectionLimits`):
+Inside a cluster every pod can connect to a port that must be open for probes, so connections have limits
+(`ConnectionLimits`):
 
 - A new connection has a few seconds to send a complete request head; so has each further request
-  on it, counted from its first byte. A body has as long, and the response is sent within a minute.
+  on it, counted from its first byte. A body has as long, and the response is made and sent within a
+  minute, or its handler is cancelled.
 - Between two requests a connection may be idle for a minute.
 - The number of connections is bounded. One more than the bound replaces the connection that has
-  waited longest for its request; a connection whose request is being served is never replaced.
-  Clients that hold connections and send nothing therefore displace each other, and never a client
-  that sends a request.
+  waited longest for its client: for a whole request, or for the answer to be read. A connection whose
+  request is being handled is never replaced. Clients that hold connections and send nothing, send a body
+  slowly or do not read therefore displace each other, and never a client that sends a request.
 
-aiohttp is imported when a server is started, not when this module is imported.
+Requests are read by the grammar of `kubeloop.http.framing`; what it refuses is answered with 400, and the
+connection closed. A request is handled when all of it has come. A client may close its own direction after it
+and still gets the answer (TLS has no such thing). With TLS, a handshake has as long as a head, and counts as
+a connection when it is done. With `optional_tls` a port has both: a client that begins with a handshake gets TLS,
+any other is answered in the clear, and `Request.is_secure` tells them apart. There a handshake counts from its start.
 """
 
 from __future__ import annotations
 
 import asyncio
+import asyncio.sslproto
+import contextlib
 import dataclasses
+import logging
+import re
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from urllib.parse import parse_qs, unquote
+
+from kubeloop.aio.clock import SystemClock
+from kubeloop.aio.tasks import finish
+from kubeloop.http.framing import (
+    ChunkedFraming,
+    FramingError,
+    HttpRequestHead,
+    SizedFraming,
+    parse_request_head,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    import ssl
 
-    from aiohttp import web
+Handler: TypeAlias = Callable[["Request"], Awaitable["Response"]]
 
+TEXT = "text/plain; charset=utf-8"
+_MAX_HEAD = 16 * 1024
+_MAX_BODY = 64 * 1024
+_MAX_PARAMETERS = 100
+_READ = 16 * 1024
+# Seconds for a client to take its refusal while it still sends: with bytes unread the kernel would reset the
+# connection, and the client might lose the answer.
+_LINGER = 2.0
+_BODILESS = frozenset((204, 304))
+# The first byte of a TLS handshake, which no method of HTTP begins with.
+_HANDSHAKE = 0x16
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
 
-if TYPE_CHECKING:
-    Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,169 +74,457 @@ class ConnectionLimits:
     connections: int = 512
 
 
-class HardenedServer:
-    """Serves an application, from `open` to `close`."""
+@dataclasses.dataclass(slots=True)
+class Response:
+    """An answer; a body that is iterated over is sent as it comes."""
 
-    def __init__(self, limits: ConnectionLimits | None = None) -> None:
-        self._limits = limits or ConnectionLimits()
-        self._connections: dict[object, _GuardedConnection] = {}
-        self._waiting: OrderedDict[_GuardedConnection, None] = OrderedDict()
+    status: int = 200
+    body: bytes | AsyncGenerator[bytes, None] = b""
+    content_type: str = TEXT
+    headers: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+class HttpError(Exception):
+    """A request is refused, with a status and a text."""
+
+    def __init__(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(text)
+        self.status = status
+        self.headers = dict(headers or {})
+
+
+class Request:
+    """A whole request; `arguments` are the parts of its path that a route names."""
+
+    def __init__(
+        self, head: HttpRequestHead, body: bytes = b"", *, is_secure: bool = False
+    ) -> None:
+        self.method, self.target, self.is_secure = head.method, head.target, is_secure
+        self.path, _, query = head.target.partition("?")
+        self.body = body
+        self.arguments: dict[str, str] = {}
+        self._head = head
+        try:
+            self.query = parse_qs(query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
+        except ValueError:
+            raise FramingError(f"a query of more than {_MAX_PARAMETERS} parameters") from None
+
+    def header(self, name: str) -> str | None:
+        """Return a field's first value by its lower-case name."""
+        return next(iter(self._head.values(name)), None)
+
+    def parameter(self, name: str, default: str = "") -> str:
+        """Return the first value of a parameter of the query."""
+        return self.query.get(name, [default])[0]
+
+
+class Router:
+    """Handles requests by method and path: `{"GET /healthz/{check}": handler}`. HEAD is as GET."""
+
+    def __init__(self, routes: Mapping[str, Handler]) -> None:
+        self._routes: dict[re.Pattern[str], dict[str, Handler]] = {}
+        for route, handler in routes.items():
+            method, _, path = route.partition(" ")
+            pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(path))
+            methods = self._routes.setdefault(re.compile(pattern), {})
+            methods |= {method: handler} | ({"HEAD": handler} if method == "GET" else {})
+
+    async def __call__(self, request: Request) -> Response:
+        """Handle a request. Raises HttpError."""
+        for pattern, methods in self._routes.items():
+            if (found := pattern.fullmatch(request.path)) is None:
+                continue
+            if request.method not in methods:
+                raise HttpError(405, "method not allowed\n", {"Allow": ", ".join(methods)})
+            request.arguments = {name: unquote(part) for name, part in found.groupdict().items()}
+            return await methods[request.method](request)
+        raise HttpError(404, "not found\n")
+
+
+class HttpServer:
+    """Serves requests, from `open` to `close`."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        limits: ConnectionLimits | None = None,
+        *,
+        max_body: int = _MAX_BODY,
+        shutdown_timeout: float = 60.0,
+    ) -> None:
+        self.handler = handler
+        self.limits = limits or ConnectionLimits()
+        self.max_body = max_body
+        self.optional_tls: Callable[[], ssl.SSLContext | None] | None = None
+        self._shutdown_timeout = shutdown_timeout
+        self._connections: set[_ServerConnection] = set()
+        self._waiting: OrderedDict[_ServerConnection, None] = OrderedDict()
         self._server: asyncio.Server | None = None
-        self._runner: web.AppRunner | None = None
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.is_closing = False
+        # One for all: what is read into it is taken out before the loop turns to another connection.
+        self.read_buffer = memoryview(bytearray(_READ))
 
     def __len__(self) -> int:
         return len(self._connections)
 
     @property
     def port(self) -> int:
-        """The port that it listens on. Raises RuntimeError where it does not."""
+        """The port that it listens on. Raises RuntimeError if it does not."""
         if self._server is None or not self._server.sockets:
             raise RuntimeError("the server does not listen yet")
         return int(self._server.sockets[0].getsockname()[1])
 
     async def open(
-        self, app: web.Application, host: str | None, port: int, *, shutdown_timeout: float = 60.0
+        self,
+        host: str | None = None,
+        port: int = 0,
+        *,
+        path: str = "",
+        tls: ssl.SSLContext | None = None,
+        optional_tls: Callable[[], ssl.SSLContext | None] | None = None,
     ) -> None:
-        """Listen; port 0 takes any free one. `close` is safe, and due, also where this fails."""
-        from aiohttp import web  # noqa: PLC0415 -- costs 100 ms, which not every program needs
+        """Listen on a port, 0 for any free one, or on a Unix socket; `tls` is for ports.
 
-        app.middlewares.insert(0, self._middleware())
-        self._runner = web.AppRunner(
-            app,
-            access_log=None,
-            shutdown_timeout=shutdown_timeout,
-            lingering_time=0.0,  # else it goes on reading what was too slow already
-        )
-        await self._runner.setup()
-        protocols = cast("Callable[[], asyncio.Protocol]", self._runner.server)
-        self._server = await asyncio.get_running_loop().create_server(
-            lambda: _GuardedConnection(self, protocols()), host, port, backlog=1024
-        )
+        `optional_tls` is asked at each handshake; with None from it, the handshake is refused like any bad request.
+        """
+        loop = asyncio.get_running_loop()
+        self.optional_tls = optional_tls
+        if path:
+            self._server = await loop.create_unix_server(self.connection, path)
+        else:
+            patience = self.limits.head if tls else None
+            self._server = await loop.create_server(
+                self.connection,
+                host,
+                port,
+                backlog=1024,
+                ssl=tls,
+                ssl_handshake_timeout=patience,
+                ssl_shutdown_timeout=patience,
+            )
+
+    def connection(self) -> asyncio.BufferedProtocol:
+        """Return the protocol of a new connection."""
+        return _ServerConnection(self)
 
     async def close(self) -> None:
-        """Accept no more connections, and answer the requests that are being served. Safe to repeat."""
+        """Stop accepting connections, and answer the requests under way. Safe to repeat."""
+        self.is_closing = True
         if self._server is not None:
             self._server.close()
-        if self._runner is not None:
-            await self._runner.cleanup()
-
-    def _middleware(self) -> Any:
-        """Return what tells who is being served, and reads the body in time."""
-        from aiohttp import web  # noqa: PLC0415 -- as above
-
-        @web.middleware
-        async def serve(request: web.Request, handler: Handler) -> web.StreamResponse:
-            connection = self._connections.get(request.protocol)
-            if connection is None:  # it is being shut
-                raise web.HTTPServiceUnavailable(text="too many connections\n")
-            connection.serve()
-            try:
-                await self._read(request)
-                return await handler(request)
-            finally:
-                connection.response_made()
-
-        return serve
-
-    async def _read(self, request: web.Request) -> None:
-        from aiohttp import web  # noqa: PLC0415 -- as above
-
-        try:
-            async with asyncio.timeout(self._limits.head):
-                await request.read()
-        except TimeoutError:
-            raise web.HTTPRequestTimeout(text="the body did not come in time\n") from None
+        for connection in [one for one in self._connections if one.task is None]:
+            connection.drop()
+        if serving := set(self.tasks):
+            await asyncio.wait(serving, timeout=self._shutdown_timeout)
+            await finish(serving)
+        for connection in list(self._connections):
+            connection.drop()
+        await asyncio.sleep(0)  # the loop frees their sockets
 
     # What connections report
 
-    def accepted(self, connection: _GuardedConnection) -> None:
+    def accepted(self, connection: _ServerConnection) -> None:
         """A connection was accepted."""
-        self._connections[connection.inner] = connection
-        if len(self._connections) > self._limits.connections:
+        self._connections.add(connection)
+        if len(self._connections) > self.limits.connections:
             next(iter(self._waiting), connection).drop()
 
-    def awaits_request(self, connection: _GuardedConnection) -> None:
-        """A connection waits for a request from now on."""
+    def awaits_client(self, connection: _ServerConnection) -> None:
+        """A connection waits from now on: for a whole request, or for the client to read."""
         self._waiting[connection] = None
         self._waiting.move_to_end(connection)
 
-    def request_begun(self, connection: _GuardedConnection) -> None:
-        """A request has come on a connection."""
+    def is_served(self, connection: _ServerConnection) -> None:
+        """A whole request has come on a connection, or its client reads on."""
         self._waiting.pop(connection, None)
 
-    def closed(self, connection: _GuardedConnection) -> None:
+    def closed(self, connection: _ServerConnection) -> None:
         """A connection is closed, or about to be."""
-        self._connections.pop(connection.inner, None)
+        self._connections.discard(connection)
         self._waiting.pop(connection, None)
 
-    @property
-    def limits(self) -> ConnectionLimits:
-        """What connections are held to."""
-        return self._limits
 
+class _ServerConnection(asyncio.BufferedProtocol):
+    """One connection: reads a request, has it handled, sends the answer, and keeps the time."""
 
-class _GuardedConnection(asyncio.Protocol):
-    """One connection: hands everything on to aiohttp's protocol, and keeps the time."""
-
-    def __init__(self, owner: HardenedServer, inner: asyncio.Protocol) -> None:
-        self.inner = inner
+    def __init__(self, owner: HttpServer) -> None:
         self._owner = owner
         self._limits = owner.limits
-        self._transport: asyncio.Transport | None = None
+        self._transport: asyncio.Transport
         self._timer: asyncio.TimerHandle | None = None
-        self._idle = False
-
-    def serve(self) -> None:
-        """A whole head has come."""
-        self._idle = False
-        self._owner.request_begun(self)
-        self._set_deadline(self._limits.answer)
+        self._buffer = bytearray()
+        self._head: HttpRequestHead | None = None
+        self._framing: SizedFraming | ChunkedFraming = SizedFraming(0)
+        self._chunks = b""
+        self._may_write = asyncio.Event()
+        self._may_write.set()
+        self._is_idle = self._is_parting = self._at_eof = self._is_streaming = False
+        self._is_new, self._is_secure = True, False
+        self.task: asyncio.Task[None] | None = None
 
     def drop(self) -> None:
-        """End the connection now."""
-        self._owner.closed(self)
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._transport is not None:
-            self._transport.abort()
+        """End the connection now, and what is done for it."""
+        self.forget()
+        self._transport.abort()
+        if self.task is not None:
+            self.task.cancel()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self.inner.connection_made(transport)
+        self._is_secure = transport.get_extra_info("ssl_object") is not None
         self._owner.accepted(self)
         if not self._transport.is_closing():
-            self._owner.awaits_request(self)
-            self._set_deadline(self._limits.head)
+            self._owner.awaits_client(self)
+            self._set_deadline(self._limits.head, self.drop)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._owner.closed(self)
-        if self._timer is not None:
-            self._timer.cancel()
-        self.inner.connection_lost(exc)
+        self._may_write.set()
+        if self.task is None:  # a handler keeps its deadline
+            self.forget()
 
-    def data_received(self, data: bytes) -> None:
-        if self._idle:
-            self._idle = False
-            self._set_deadline(self._limits.head)
-        self.inner.data_received(data)
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._owner.read_buffer
 
-    def eof_received(self) -> bool | None:
-        return self.inner.eof_received()
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._is_parting:
+            return
+        data = self._owner.read_buffer[:nbytes]
+        if self._is_new:
+            self._is_new = False
+            wanted = self._owner.optional_tls if data[0] == _HANDSHAKE else None
+            if wanted is not None and (context := wanted()) is not None:
+                self._secure(context, bytes(data))
+                return
+        self._buffer += data
+        self._received()
+
+    def _secure(self, context: ssl.SSLContext, data: bytes) -> None:
+        """Speak TLS from here on; these bytes began it. Then `connection_made` is called again."""
+        layer = _TlsLayer(context, self, self._limits.head)
+        self._transport.set_protocol(layer)
+        layer.connection_made(self._transport)
+        layer.get_buffer(len(data))[: len(data)] = data
+        layer.buffer_updated(len(data))
+
+    def eof_received(self) -> bool:
+        self._at_eof = True
+        # A stream has no end to wait for, so its client has rather left; TLS has no half-closed connections.
+        may_read_on = not self._is_streaming and self._transport.can_write_eof()
+        return self.task is not None and may_read_on
+
+    def _received(self) -> None:
+        if self.task is not None:
+            # Read on a little, so that a client that leaves is noticed.
+            if len(self._buffer) > _MAX_HEAD:
+                self._transport.pause_reading()
+            return
+        if self._is_idle:
+            self._is_idle = False
+            self._set_deadline(self._limits.head, self.drop)
+        self._advance()
 
     def pause_writing(self) -> None:
-        self.inner.pause_writing()
+        self._may_write.clear()
+        self._owner.awaits_client(self)
 
     def resume_writing(self) -> None:
-        self.inner.resume_writing()
+        self._may_write.set()
+        self._owner.is_served(self)
 
-    def response_made(self) -> None:
-        """The answer is made; it is sent, and the next request may take its time to begin."""
-        if self._transport is not None and not self._transport.is_closing():
-            self._idle = True
-            self._owner.awaits_request(self)
-            self._set_deadline(self._limits.idle)
+    def _advance(self) -> None:
+        """Handle the next request if all of it is there."""
+        try:
+            if self._head is None and not self._take_head():
+                return
+            body = self._take_body()
+            if body is None:
+                return
+            assert self._head is not None
+            request = Request(self._head, body, is_secure=self._is_secure)
+        except FramingError as error:
+            self._refuse(HttpError(400, f"{error}\n"))
+        except HttpError as error:
+            self._refuse(error)
+        else:
+            self._start(lambda: self._owner.handler(request))
 
-    def _set_deadline(self, seconds: float) -> None:
+    def _take_head(self) -> bool:
+        end = self._buffer.find(b"\r\n\r\n", 0, _MAX_HEAD)
+        if end < 0:
+            if len(self._buffer) >= _MAX_HEAD:
+                raise HttpError(431, f"the head is longer than {_MAX_HEAD} bytes\n")
+            return False
+        self._head = head = parse_request_head(bytes(self._buffer[: end + 2]))
+        del self._buffer[: end + 4]
+        self._framing, self._chunks = head.body(), b""
+        late = HttpError(408, "the body did not come in time\n")
+        self._set_deadline(self._limits.head, lambda: self._refuse(late))
+        if isinstance(self._framing, SizedFraming) and self._framing.size > self._owner.max_body:
+            raise HttpError(413, f"the body is longer than {self._owner.max_body} bytes\n")
+        if head.minor and (expected := head.values("expect")):
+            if [value.lower() for value in expected] != ["100-continue"]:
+                raise HttpError(417, "the only expectation supported is 100-continue\n")
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        return True
+
+    def _take_body(self) -> bytes | None:
+        if isinstance(self._framing, SizedFraming):
+            if len(self._buffer) < (size := self._framing.size):
+                return None
+            body = bytes(self._buffer[:size])
+            del self._buffer[:size]
+            return body
+        pieces = self._framing.feed(memoryview(bytes(self._buffer)))
+        self._buffer.clear()
+        self._chunks = b"".join((self._chunks, *pieces))
+        if len(self._chunks) > self._owner.max_body:
+            raise HttpError(413, f"the body is longer than {self._owner.max_body} bytes\n")
+        return self._chunks if self._framing.finished else None
+
+    def _refuse(self, error: HttpError) -> None:
+        """Answer what was not read to its end, or not well-formed: nothing after it can be trusted."""
+        self._head = None
+        self._start(lambda: _failed(error))
+
+    def _start(self, answer: Callable[[], Awaitable[Response]]) -> None:
+        self._owner.is_served(self)
+        self._set_deadline(self._limits.answer, self.drop)
+        self.task = asyncio.create_task(self._serve(answer), name="http request")
+        self._owner.tasks.add(self.task)
+        self.task.add_done_callback(self._owner.tasks.discard)
+
+    async def _serve(self, answer: Callable[[], Awaitable[Response]]) -> None:
+        head = self._head
+        try:
+            response = await answer()
+        except HttpError as error:
+            response = Response(error.status, str(error).encode(), headers=error.headers)
+        except Exception:  # noqa: BLE001 -- a handler may raise anything
+            _log.exception("request failed: %s", head and f"{head.method} {head.target}")
+            response = Response(500, b"internal error\n")
+        overrun = self._framing.overrun or self._owner.is_closing
+        persists = head is not None and head.persists and not overrun
+        try:
+            persists = await self._send(response, head, persists=persists) and persists
+        except Exception:  # noqa: BLE001 -- a handler may raise anything
+            _log.exception("answer failed: %s", head and f"{head.method} {head.target}")
+            self._transport.abort()
+        finally:
+            self.task = self._head = None
+        if self._transport.is_closing():
+            self.forget()
+        elif persists:
+            self._await_next()
+        elif head is None or overrun:
+            self._part()
+        else:
+            self._transport.close()
+
+    def _await_next(self) -> None:
+        self._is_idle = True
+        self._owner.awaits_client(self)
+        self._set_deadline(self._limits.idle, self.drop)
+        self._transport.resume_reading()
+        if self._buffer:
+            self._received()
+        if self._at_eof and self.task is None:
+            self._transport.close()
+
+    def _part(self) -> None:
+        """End the sending side, and let the client read all of it before the connection ends."""
+        if self._at_eof or self._owner.is_closing:
+            self._transport.close()
+            return
+        self._is_parting = True
+        self._buffer.clear()
+        self._owner.awaits_client(self)
+        self._set_deadline(_LINGER, self.drop)
+        if self._transport.can_write_eof():
+            self._transport.write_eof()
+        self._transport.resume_reading()
+
+    async def _send(
+        self, response: Response, head: HttpRequestHead | None, *, persists: bool
+    ) -> bool:
+        """Send an answer; return whether its end is known without closing the connection."""
+        body, phrase = response.body, _PHRASES.get(response.status, "")
+        is_bodiless = response.status in _BODILESS
+        fields = {"Content-Type": response.content_type} | response.headers
+        fields["Date"] = SystemClock().now().strftime("%a, %d %b %Y %H:%M:%S GMT")
+        chunked = not isinstance(body, bytes) and head is not None and head.minor == 1
+        if is_bodiless:
+            chunked = False
+        elif isinstance(body, bytes):
+            fields["Content-Length"] = str(len(body))
+        elif chunked:
+            fields["Transfer-Encoding"] = "chunked"
+        if not persists:
+            fields["Connection"] = "close"
+        elif head is not None and head.minor == 0:
+            fields["Connection"] = "keep-alive"
+        lines = [f"HTTP/1.1 {response.status} {phrase}", *(f"{k}: {v}" for k, v in fields.items())]
+        if any(char in line for line in lines for char in "\r\n\0"):
+            raise ValueError("a header field of the answer holds a line break")
+        wire = ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+        has_body = not is_bodiless and (head is None or head.method != "HEAD")
+        if isinstance(body, bytes):
+            self._transport.write(wire + body if has_body else wire)
+            await self._may_write.wait()
+            return True
+        self._transport.write(wire)
+        async with contextlib.aclosing(body):
+            if has_body:
+                await self._send_pieces(body, chunked=chunked)
+        return chunked or is_bodiless
+
+    async def _send_pieces(self, body: AsyncGenerator[bytes, None], *, chunked: bool) -> None:
+        self._is_streaming = True
+        async for piece in body:
+            if self._transport.is_closing():
+                return
+            if piece:  # an empty chunk would be the last one
+                self._transport.write(b"%x\r\n%b\r\n" % (len(piece), piece) if chunked else piece)
+                await self._may_write.wait()
+        self._is_streaming = False
+        if chunked:
+            self._transport.write(b"0\r\n\r\n")
+
+    def forget(self) -> None:
+        """Count it no longer."""
+        self._owner.closed(self)
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(seconds, self.drop)
+
+    def _set_deadline(self, seconds: float, end: Callable[[], None]) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(seconds, end)
+
+
+class _TlsLayer(asyncio.sslproto.SSLProtocol):
+    """TLS under a connection that has already read: a loop upgrades only a connection that has not."""
+
+    def __init__(
+        self, context: ssl.SSLContext, connection: _ServerConnection, patience: float
+    ) -> None:
+        # The types of the standard library know neither floats nor that nothing need wait.
+        options: Any = {
+            "waiter": None,
+            "server_side": True,
+            "ssl_handshake_timeout": patience,
+            "ssl_shutdown_timeout": patience,
+        }
+        super().__init__(asyncio.get_running_loop(), connection, context, **options)
+        self._connection = connection
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        super().connection_lost(exc)
+        # A handshake that failed is not reported to the connection.
+        if self._connection.task is None:
+            self._connection.forget()
+
+
+async def _failed(error: HttpError) -> Response:
+    raise error

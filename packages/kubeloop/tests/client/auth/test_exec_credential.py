@@ -53,7 +53,7 @@ def test_nulls_are_missing_fields():
     assert credential.pair is None
 
 
-def test_the_older_version_is_read_where_it_is_asked_for():
+def test_the_older_version_is_read_if_it_is_asked_for():
     beta = "client.authentication.k8s.io/v1beta1"
     assert read(answer(token="t") | {"apiVersion": beta}, api_version=beta).token == "t"
 

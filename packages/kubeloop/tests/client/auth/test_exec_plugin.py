@@ -121,7 +121,7 @@ async def test_a_file_without_the_execute_bit_says_so(script):
     assert "chmod +x" in await fails(plugin(path))
 
 
-async def test_a_file_that_is_no_program_says_so(tmp_path):
+async def test_a_file_that_is_not_a_program_says_so(tmp_path):
     path = tmp_path / "data"
     path.write_bytes(b"\x00\x01")
     path.chmod(0o755)
@@ -136,7 +136,7 @@ async def test_failing_plugin_shows_code_and_words_but_not_output(script):
     message = await fails(
         plugin(script("echo sesame; printf 'please \\033[31mlog in\\n' >&2; exit 3"))
     )
-    assert "failed with exit code 3. It said: please [31mlog in" in message
+    assert "failed with exit code 3. Standard error: please [31mlog in" in message
 
 
 async def test_a_plugin_killed_by_a_signal_names_it(script):
@@ -167,7 +167,7 @@ async def test_output_that_is_too_long_is_not_kept(script):
     assert peak < 10_000_000
 
 
-async def test_output_that_is_no_credential_is_not_repeated(script):
+async def test_output_that_is_not_a_credential_is_not_repeated(script):
     assert "not JSON" in await fails(plugin(script("echo token=sesame")))
 
 
@@ -212,7 +212,7 @@ wait
 async def test_a_hanging_plugin_is_ended_with_all_it_started(script, lifeline):
     hanging = plugin(script(HANGS.format(lifeline=lifeline)), timeout=1.5)
     message, _ = await asyncio.gather(fails(hanging), lifeline.begun())
-    assert "did not end within 1.5 s. It said: waiting for you" in message
+    assert "did not end within 1.5 s. Standard error: waiting for you" in message
     await lifeline.ended()
 
 
@@ -315,7 +315,7 @@ def test_plugin_in_terminal_can_ask_and_read_answer(script):
             os.close(ours)
 
 
-def test_a_closed_or_missing_standard_input_is_no_terminal(monkeypatch, tmp_path):
+def test_a_closed_or_missing_standard_input_is_not_a_terminal(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "stdin", None)
     assert stdin_is_terminal() is False
     closed = (tmp_path / "x").open("w")

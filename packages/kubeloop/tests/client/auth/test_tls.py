@@ -104,7 +104,7 @@ async def test_another_server_name_is_refused_unless_expected(authority):
         assert await who_am_i(port, context, server_name="kubernetes.default") == "nobody"
 
 
-async def test_a_common_name_is_no_substitute_for_an_alternative_name(authority):
+async def test_a_common_name_is_not_a_substitute_for_an_alternative_name(authority):
     context = TlsContexts(authority=inline(authority.pem)).context()
     async with serving(server_context(authority.nameless_server("api.example"))) as port:
         with pytest.raises(ssl.SSLCertVerificationError):

@@ -40,7 +40,7 @@ def test_the_context_decides_cluster_user_and_namespace(tmp_path):
     assert config.source == f"kubeconfig {path}, context here"
 
 
-def test_the_namespace_is_default_where_none_is_named(tmp_path):
+def test_the_namespace_is_default_if_none_is_named(tmp_path):
     path = write(tmp_path / "config", document())
     assert ClientConfig.from_kubeconfig(str(path), settings=ClientSettings()).namespace == "default"
 
@@ -69,18 +69,22 @@ def test_a_context_without_a_user_is_anonymous(tmp_path):
         (
             {"current-context": "gone"},
             None,
-            "current-context: there is no context 'gone'; there is",
+            "current-context: there is no context 'gone'; known contexts:",
         ),
-        ({}, "gone", ": there is no context 'gone'; there is 'here'"),
+        ({}, "gone", ": there is no context 'gone'; known contexts: 'here'"),
         ({"current-context": ""}, None, "no current-context is set; choose one of 'here'"),
         ({"current-context": "", "contexts": []}, None, "has no contexts; is it a kubeconfig"),
-        ({"contexts": []}, None, "there is no context 'here'; there is none"),
-        ({"clusters": []}, None, "contexts[0].context.cluster: there is no cluster 'c'; there is"),
-        ({"users": []}, None, "contexts[0].context.user: there is no user 'u'; there is none"),
+        ({"contexts": []}, None, "there is no context 'here'; known contexts: none"),
+        (
+            {"clusters": []},
+            None,
+            "contexts[0].context.cluster: there is no cluster 'c'; known clusters:",
+        ),
+        ({"users": []}, None, "contexts[0].context.user: there is no user 'u'; known users: none"),
         (
             {"contexts": [{"name": "here", "context": {"user": "u"}}]},
             None,
-            "contexts[0].context.cluster: is empty; there is 'c'",
+            "contexts[0].context.cluster: is empty; known clusters: 'c'",
         ),
     ],
 )
@@ -143,7 +147,7 @@ def test_asking_for_a_context_means_the_kubeconfig(pod, tmp_path):
 
 
 @pytest.mark.parametrize("missing", ["service_host", "service_port", "token"])
-def test_without_an_address_or_a_token_it_is_no_pod(pod, tmp_path, missing):
+def test_without_an_address_or_a_token_it_is_not_a_pod(pod, tmp_path, missing):
     if missing == "token":
         (pod["serviceaccount_dir"] / "token").unlink()
     else:

@@ -293,7 +293,7 @@ def test_an_impersonated_name_cannot_break_out_of_its_header(fails, user):
             {"interactiveMode": None},
             "interactiveMode: is missing; choose one of Never, IfAvailable, Always",
         ),
-        ({"interactiveMode": "Perhaps"}, "interactiveMode: 'Perhaps' is none of"),
+        ({"interactiveMode": "Perhaps"}, "interactiveMode: 'Perhaps'"),
         ({"env": [{"name": "A"}, {"value": "sesame"}]}, "env[1].name: '' cannot be"),
         ({"env": [{"name": "A=B"}]}, "env[0].name: 'A=B' cannot be"),
     ],

@@ -168,7 +168,7 @@ class TestEvents:
 
             assert names(await read_all(await watch(server))) == ["p1"]
 
-    async def test_blank_lines_are_no_events(self) -> None:
+    async def test_blank_lines_are_not_events(self) -> None:
         async with ScriptedServer() as server:
             script = server.expect_watch(PODS)
             stream = await watch(server)
@@ -630,7 +630,7 @@ class TestLists:
     @pytest.mark.parametrize(
         "body", [b'{"kind":"Table","rows":[]}', b"<html>hello</html>", b'{"kind":"PodList","items"']
     )
-    async def test_what_is_no_list_is_protocol_error_with_url(self, body: bytes) -> None:
+    async def test_anything_but_a_list_is_protocol_error_with_url(self, body: bytes) -> None:
         async with ScriptedServer() as server:
             server.expect("GET", PODS, reply(body=body))
 

@@ -495,7 +495,9 @@ async def test_a_proxy_that_refuses_the_tunnel_is_reported():
     async with ScriptedServer() as proxy:
         proxy.expect("CONNECT", "inner:6443", reply(status=407))
         transport = through(proxy, "https://inner:6443")
-        with pytest.raises(TransportError, match="the proxy refused with HTTP 407") as caught:
+        with pytest.raises(
+            TransportError, match="the proxy refused the tunnel: HTTP 407"
+        ) as caught:
             await transport.send(GET, auth(ssl.create_default_context()), timeout=5)
         await transport.aclose()
     assert "proxy-url" in str(caught.value)

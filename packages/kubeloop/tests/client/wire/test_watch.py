@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeloop.client.wire.framing import ResponseFramingError
 from kubeloop.client.wire.watch import LineSplitter
+from kubeloop.http.framing import FramingError
 
 
 @pytest.mark.spec("R37", "X13")
@@ -37,7 +37,7 @@ def test_a_line_above_the_limit_is_refused() -> None:
     splitter = LineSplitter(limit=10)
     splitter.feed(b"12345678")
 
-    with pytest.raises(ResponseFramingError, match="more than 10 bytes"):
+    with pytest.raises(FramingError, match="more than 10 bytes"):
         splitter.feed(b"9abc")
 
 

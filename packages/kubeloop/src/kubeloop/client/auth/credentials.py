@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 class Credentials(Protocol):
-    """What proves our identity, kept fresh."""
+    """Credentials, kept fresh."""
 
     async def headers(self) -> Mapping[str, str]:
         """Return the Authorization header, or nothing. Raises `CredentialError`."""
 
     async def ssl_context(self) -> ssl.SSLContext | None:
-        """Return the TLS context for new connections; None where the endpoint is not https.
+        """Return the TLS context for new connections; None if the endpoint is not https.
 
         It stays the same object until trust or certificate change, so that a caller may compare
         it by identity to learn that pooled connections are out of date. Raises `ConfigError`.
@@ -67,7 +67,7 @@ class Anonymous:
 
 
 def bearer(token: str, *, origin: str) -> Mapping[str, str]:
-    """Make the Authorization header; raises where the token could not be one header's value."""
+    """Make the Authorization header; raises if the token could not be one header's value."""
     if not token or not all(0x21 <= ord(char) <= 0x7E for char in token):
         raise CredentialError(
             f"{origin}: the token is empty or contains white space or characters that a header"

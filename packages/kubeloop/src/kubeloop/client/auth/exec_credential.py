@@ -24,7 +24,7 @@ CLUSTER_EXTENSION = f"{GROUP}/exec"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginCredential:
-    """What a plugin gave: a token, a certificate with its key, or both, and until when."""
+    """The output of a plugin: a token, a certificate with its key, or both, and when it expires."""
 
     token: str = field(default="", repr=False)
     pair: ClientKeyPair | None = field(default=None, repr=False)

@@ -2,7 +2,7 @@
 
 The plugin gets its question in KUBERNETES_EXEC_INFO and answers on standard output. Unless it is
 interactive it runs in a session of its own, so that a plugin that hangs is ended together with the
-programs it started; a terminal is only handed to it where there is one and it may have it.
+programs it started; a terminal is only handed to it if there is one and it may have it.
 
 `PluginIdentity` shares one run among concurrent requests. A credential is renewed shortly
 before it expires; when that run fails the old one serves until its real end, and the plugin gets a
@@ -47,7 +47,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class InteractiveMode(StrEnum):
-    """What a plugin wants of standard input."""
+    """How a plugin uses standard input."""
 
     NEVER = "Never"
     IF_AVAILABLE = "IfAvailable"
@@ -213,7 +213,7 @@ class ExecPlugin:
             )
         if len(output) > _MOST_OUTPUT:
             raise self._error(
-                f"the plugin wrote more than {_MOST_OUTPUT >> 20} MiB, which is no credential"
+                f"the plugin wrote more than {_MOST_OUTPUT >> 20} MiB, which is not a credential"
             )
         return output
 
@@ -276,7 +276,7 @@ def _exit_words(code: int) -> str:
 
 def _quote(errors: bytearray) -> str:
     text = _printable(errors.decode("utf-8", errors="replace"))
-    return f". It said: {text}" if text else ""
+    return f". Standard error: {text}" if text else ""
 
 
 def _printable(text: str) -> str:
@@ -289,7 +289,7 @@ _RETRY_PAUSE = dt.timedelta(seconds=5)
 
 
 class Plugin(Protocol):
-    """What gives credentials when it is run."""
+    """A program that prints credentials."""
 
     @property
     def origin(self) -> str:
@@ -311,7 +311,7 @@ class PluginIdentity:
         self._renew_at: dt.datetime | None = None
 
     async def headers(self) -> Mapping[str, str]:
-        """Return the bearer header, or nothing where the plugin gives certificates only."""
+        """Return the bearer header, or nothing if the plugin gives certificates only."""
         await self._fresh()
         return self._headers
 

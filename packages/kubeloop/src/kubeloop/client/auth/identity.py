@@ -1,6 +1,6 @@
 """A client's identity on the wire: credentials, impersonation and user agent, kept fresh.
 
-Every attempt asks for an `AuthContext` first. Where the server answers 401, the credentials learn
+Every attempt asks for an `AuthContext` first. If the server answers 401, the credentials learn
 which headers were refused, and the attempt is made once more if they have others to offer; a
 server that refuses the same headers would only refuse them again. Its message for that is a bare
 "Unauthorized": which server that was, and whose credentials, is added here.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kubeloop.client.config.client_config import ClientConfig
 
 
-# What an HTTP header's name may contain, without '%', which starts an escape.
+# Characters of an HTTP header's name, without '%', which starts an escape.
 _NAME_CHARS = frozenset(
     "!#$&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 )
@@ -71,7 +71,7 @@ def _escape(key: str) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class AuthContext:
-    """What one attempt is sent with."""
+    """The headers and TLS context of one attempt."""
 
     authorization: Mapping[str, str] = dataclasses.field(repr=False)
     ssl_context: ssl.SSLContext | None
@@ -92,7 +92,7 @@ class Identity:
         self._common = (("User-Agent", user_agent or default_user_agent()), *acting)
 
     async def auth(self) -> AuthContext:
-        """Return the present credentials. Raises `ConfigError` where there are none to be had."""
+        """Return the present credentials. Raises `ConfigError` if there are no credentials."""
         return AuthContext(
             authorization=dict(await self._credentials.headers()),
             ssl_context=await self._credentials.ssl_context(),

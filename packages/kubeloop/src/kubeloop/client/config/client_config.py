@@ -27,26 +27,14 @@ from kubeloop.client.auth.credentials import (
 )
 from kubeloop.client.auth.tls import PemSource, TlsContexts
 from kubeloop.client.config.endpoint import Endpoint
-from kubeloop.client.config.kubeconfig import (
-    AuthInfo,
-    Context,
-    Kubeconfig,
-    KubeconfigEntry,
-    load_file,
-    load_files,
-)
-from kubeloop.client.config.kubeconfig_entries import (
-    credentials_of,
-    endpoint_of,
-    impersonation_of,
-    tls_of,
-)
 from kubeloop.client.errors import ConfigError
+from kubeloop.objects.names import url_host
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from kubeloop.client.auth.identity import Impersonation
+    from kubeloop.client.config.kubeconfig import AuthInfo, Context, Kubeconfig, KubeconfigEntry
 
 
 SERVICEACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -104,9 +92,8 @@ def in_cluster_endpoint(settings: ClientSettings) -> Endpoint:
             f"not in a cluster: {_HOST} and {_PORT} are not both set; inside a pod the kubelet sets"
             " them, elsewhere use a kubeconfig"
         )
-    bracketed = f"[{host}]" if ":" in host and not host.startswith("[") else host
     try:
-        return Endpoint.parse(f"https://{bracketed}:{port}")
+        return Endpoint.parse(f"https://{url_host(host)}:{port}")
     except ConfigError as error:
         raise ConfigError(f"{_HOST}={host!r}, {_PORT}={port!r}: {error}") from error
 
@@ -122,7 +109,7 @@ def in_cluster_credentials(settings: ClientSettings) -> Credentials:
 
 
 def in_cluster_namespace(settings: ClientSettings) -> str:
-    """Return the pod's namespace; `default` where the kubelet mounted none."""
+    """Return the pod's namespace; `default` if the kubelet mounted none."""
     path = settings.serviceaccount_dir / "namespace"
     try:
         return path.read_text("utf-8").strip() or "default"
@@ -134,11 +121,14 @@ def in_cluster_namespace(settings: ClientSettings) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientConfig:
-    """Where the server is, who we are, and where that was written down (`source`)."""
+    """Where the server is and who we are."""
 
     endpoint: Endpoint
     credentials: Credentials
     source: str
+    """Where this was written, for messages."""
+    context: str = ""
+    """The kubeconfig's context; empty in a cluster."""
     namespace: str = "default"
     impersonate: Impersonation | None = None
 
@@ -146,7 +136,7 @@ class ClientConfig:
     def from_env(
         cls, *, context: str | None = None, settings: ClientSettings | None = None
     ) -> ClientConfig:
-        """Use the pod's ServiceAccount where there is one, else the kubeconfig.
+        """Use the pod's ServiceAccount if there is one, else the kubeconfig.
 
         A `context` names an entry of a kubeconfig, so asking for one skips the ServiceAccount.
         Raises `ConfigError`.
@@ -192,6 +182,13 @@ class ClientConfig:
     def _from_merged(
         cls, merged: Kubeconfig, *, context: str | None, settings: ClientSettings, clock: Clock
     ) -> ClientConfig:
+        from kubeloop.client.config.kubeconfig_entries import (  # noqa: PLC0415 -- with exec plugins half a MiB, which pods do without
+            credentials_of,
+            endpoint_of,
+            impersonation_of,
+            tls_of,
+        )
+
         chosen = _context(merged, context)
         cluster = _referred(merged.clusters, chosen, "cluster", chosen.value.cluster)
         user = _user(merged, chosen)
@@ -212,10 +209,13 @@ class ClientConfig:
             namespace=chosen.value.namespace or "default",
             impersonate=impersonation_of(user),
             source=f"kubeconfig {merged.source}, context {chosen.name}",
+            context=chosen.name,
         )
 
 
 def _load(paths: str | Path | Iterable[str | Path] | None, settings: ClientSettings) -> Kubeconfig:
+    from kubeloop.client.config.kubeconfig import load_file, load_files  # noqa: PLC0415 -- as above
+
     if isinstance(paths, (str, Path)):
         return load_file(Path(paths))
     tried = settings.kubeconfig_paths() if paths is None else tuple(map(Path, paths))
@@ -247,8 +247,8 @@ def _context(merged: Kubeconfig, asked: str | None) -> KubeconfigEntry[Context]:
     if name not in merged.contexts:
         where = "" if asked else "current-context: "
         raise ConfigError(
-            f"{merged.source}: {where}there is no context {name!r}; there is"
-            f" {_known(merged.contexts)}"
+            f"{merged.source}: {where}there is no context {name!r}; known"
+            f" contexts: {_known(merged.contexts)}"
         )
     return merged.contexts[name]
 
@@ -259,11 +259,13 @@ def _referred(
     if name in entries:
         return entries[name]
     problem = f"there is no {field} {name!r}" if name else "is empty"
-    raise context.location.at(field).error(f"{problem}; there is {_known(entries)}")
+    raise context.location.at(field).error(f"{problem}; known {field}s: {_known(entries)}")
 
 
 def _user(merged: Kubeconfig, context: KubeconfigEntry[Context]) -> KubeconfigEntry[AuthInfo]:
     """Return the context's user; a context that names none is anonymous."""
+    from kubeloop.client.config.kubeconfig import AuthInfo, KubeconfigEntry  # noqa: PLC0415 -- as above
+
     if not context.value.user:
         return KubeconfigEntry(name="", value=AuthInfo(), location=context.location.at("user"))
     return _referred(merged.users, context, "user", context.value.user)

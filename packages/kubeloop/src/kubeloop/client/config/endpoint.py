@@ -17,6 +17,7 @@ from typing import TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
 from kubeloop.client.errors import ConfigError
+from kubeloop.objects.names import url_host
 
 IPAddress: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -93,17 +94,16 @@ class Endpoint:
     @property
     def url(self) -> str:
         """The whole URL, always with its port, never with a trailing slash."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}{self.path}"
+        return f"{self.scheme}://{url_host(self.host)}:{self.port}{self.path}"
 
     @property
     def is_secure(self) -> bool:
-        """Whether the connection is encrypted; credentials are only sent where it is."""
+        """Whether the connection is encrypted; credentials are only sent if it is."""
         return self.scheme == "https"
 
     @property
     def proxy_address(self) -> str:
-        """The proxy's URL without its credentials, for messages; empty where there is none."""
+        """The proxy's URL without its credentials, for messages; empty if absent."""
         parts = urlsplit(self.proxy or "")
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if self.proxy else ""
 

@@ -136,11 +136,11 @@ class ConfigLocation:
         return (self.file.parent / name).absolute()
 
     def error(self, message: str) -> ConfigError:
-        """Return an error that says where it is."""
+        """Return an error with its location."""
         return ConfigError(f"{self}: {message}")
 
     def credential_error(self, message: str) -> CredentialError:
-        """Return an error that says where it is, about credentials."""
+        """Return an error about credentials with its location."""
         return CredentialError(f"{self}: {message}")
 
     def __str__(self) -> str:

@@ -141,7 +141,7 @@ def credentials_of(
 
 
 def impersonation_of(entry: KubeconfigEntry[AuthInfo]) -> Impersonation | None:
-    """Return whom the user acts as, if anyone. Raises `ConfigError`."""
+    """Return the user to impersonate, if any. Raises `ConfigError`."""
     user = entry.value
     if not user.as_user:
         if user.as_groups or user.as_user_extra or user.as_uid:
@@ -252,7 +252,7 @@ def _interactive_mode(config: ExecConfig, location: ConfigLocation) -> Interacti
         return InteractiveMode(config.interactive_mode)
     except ValueError:
         mode = config.interactive_mode
-        problem = f"{mode!r} is none of" if mode else "is missing; choose one of"
+        problem = f"{mode!r} is not one of" if mode else "is missing; choose one of"
         raise location.at("interactiveMode").error(
             f"{problem} Never, IfAvailable, Always"
         ) from None

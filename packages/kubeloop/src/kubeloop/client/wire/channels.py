@@ -14,18 +14,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Collection
-
-import aiohttp
-from aiohttp import ClientWebSocketResponse, WSMsgType
+from typing import TYPE_CHECKING
 
 from kubeloop.aio.tasks import finish
 from kubeloop.client.errors import KubeError, ProtocolError
 from kubeloop.client.wire.errors import lost
+from kubeloop.http.framing import FramingError
+
+if TYPE_CHECKING:
+    from kubeloop.client.wire.websocket import WebSocket
 
 V5 = "v5.channel.k8s.io"
 V4 = "v4.channel.k8s.io"
 
-_LOST = frozenset({WSMsgType.CLOSING, WSMsgType.CLOSED})
 _PIECE = 32 * 1024
 _CLOSE_CHANNEL = 255
 _MAX_SAID = 1024 * 1024
@@ -38,12 +39,12 @@ class ChannelSocket:
     """The client's side of one WebSocket. `aclose` frees it, and ends what is being read.
 
     Each channel begins with `greeting`, which is checked and taken off. `ended` is what `outcome`
-    makes of the URL and of the error channel: an exit code, or why there is none.
+    makes of the URL and of the error channel: an exit code, or why it is missing.
     """
 
     def __init__(
         self,
-        socket: ClientWebSocketResponse,
+        socket: WebSocket,
         *,
         url: str,
         outputs: Collection[int],
@@ -67,19 +68,19 @@ class ChannelSocket:
         number = bytes((channel,))
         try:
             for start in range(0, len(data), _PIECE):
-                await self._socket.send_bytes(number + data[start : start + _PIECE])
-        except (aiohttp.ClientError, OSError) as error:
+                await self._socket.send(number + data[start : start + _PIECE])
+        except OSError as error:
             raise lost(self._url, str(error), answer_begun=True) from error
 
     async def end(self, channel: int) -> None:
-        """Say that no more comes on a channel; the peer may have gone already."""
+        """Close the sending side of a channel; the peer may have left already."""
         if self._socket.protocol != V5:
             raise ProtocolError(
                 f"{self._url}: the server speaks {self._socket.protocol}, which cannot end stdin"
                 " alone (Kubernetes before 1.30): leave the block instead"
             )
-        with contextlib.suppress(aiohttp.ClientError, OSError):
-            await self._socket.send_bytes(bytes((_CLOSE_CHANNEL, channel)))
+        with contextlib.suppress(OSError):
+            await self._socket.send(bytes((_CLOSE_CHANNEL, channel)))
 
     async def aclose(self) -> None:
         """Close the socket at once. Safe to repeat."""
@@ -87,7 +88,7 @@ class ChannelSocket:
             await finish([self._pump])
         finally:
             self._end(lost(self._url, "closed by its owner", answer_begun=True))
-            with contextlib.suppress(TimeoutError):  # aiohttp drops the connection then
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_GOODBYE):
                     await self._socket.close()
 
@@ -117,16 +118,17 @@ class ChannelSocket:
         """Pass messages on until the peer ends, with a goodbye or after its last word."""
         while True:
             try:
-                message = await self._socket.receive(timeout=_LINGER if self._said else None)
-            except TimeoutError:
+                async with asyncio.timeout(_LINGER if self._said else None):
+                    message = await self._socket.receive()
+            except FramingError as error:
+                raise self._garbage(str(error)) from error
+            except OSError as error:  # also a TimeoutError
+                if self._said:
+                    return
+                raise lost(self._url, str(error), answer_begun=True) from error
+            if message is None:
                 return
-            if message.type is WSMsgType.CLOSE or (message.type in _LOST and self._said):
-                return
-            if message.type in _LOST:
-                raise lost(self._url, "", answer_begun=True)
-            if message.type is not WSMsgType.BINARY:
-                raise self._garbage(f"{message.type.name}: {str(message.data)[:200]}")
-            self._take(message.data)
+            self._take(message)
             for valve in self._valves:
                 await valve.opened.wait()
 
@@ -152,7 +154,7 @@ class ChannelSocket:
 
 
 class _Valve(asyncio.ReadTransport):
-    """What a `StreamReader` takes for its transport: shut while it has enough."""
+    """The transport of a `StreamReader`: shut while it has enough."""
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         super().__init__()

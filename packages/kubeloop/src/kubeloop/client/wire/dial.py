@@ -17,103 +17,65 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
-import errno
-import re
-import socket
+import dataclasses
 import ssl
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from kubeloop.client.errors import TransportError
 from kubeloop.client.wire.errors import proxy_error
-from kubeloop.client.wire.framing import HttpResponseHead, ResponseHeadReader
+from kubeloop.http.client import HeaderLines, open_connection, request_bytes
+from kubeloop.http.framing import HttpResponseHead, ResponseHeadReader
+from kubeloop.objects.names import url_host
 
 if TYPE_CHECKING:
     from kubeloop.client.config.endpoint import Endpoint
-    from kubeloop.client.wire.connection import Connection
-
-HeaderLines: TypeAlias = tuple[tuple[str, str], ...]
+    from kubeloop.http.connection import Connection
 
 
-_KEEPALIVE_IDLE = 30
-_KEEPALIVE_INTERVAL = 5
-_KEEPALIVE_PROBES = 3
-_UNACKNOWLEDGED_LIMIT = _KEEPALIVE_IDLE + _KEEPALIVE_INTERVAL * _KEEPALIVE_PROBES
-# Linux has them all; where one is missing, the others do what they can.
-_KEEPALIVE_OPTIONS = (
-    ("TCP_KEEPIDLE", _KEEPALIVE_IDLE),
-    ("TCP_KEEPINTVL", _KEEPALIVE_INTERVAL),
-    ("TCP_KEEPCNT", _KEEPALIVE_PROBES),
-    ("TCP_USER_TIMEOUT", _UNACKNOWLEDGED_LIMIT * 1000),
-)
+@dataclasses.dataclass(frozen=True, slots=True)
+class ApiServer:
+    """An API server as connections are made and kept: by its address, and the TLS context of the credentials."""
+
+    endpoint: Endpoint
+    ssl_context: ssl.SSLContext | None
+
+    async def connect(self, connection: Connection) -> None:
+        """Connect, and attach the connection. Raises OSError, FramingError or TransportError."""
+        endpoint = self.endpoint
+        if endpoint.proxy is None:
+            context = self._context() if endpoint.is_secure else None
+            name = endpoint.server_name or endpoint.host
+            await open_connection(connection, endpoint.host, endpoint.port, context, name)
+        elif endpoint.is_secure:
+            await _dial_through(connection, endpoint, self._context())
+        else:
+            await _dial_proxy(endpoint, connection)
+
+    def _context(self) -> ssl.SSLContext:
+        return self.ssl_context or ssl.create_default_context()
 
 
-_ERRNO = re.compile(r"\[Errno (\d+)\]")
-
-
-def enable_keepalive(sock: socket.socket) -> None:
-    """Let a TCP connection end by itself, with an error, when its peer is gone."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE_OPTIONS:
-        if (number := getattr(socket, name, None)) is not None:
-            with contextlib.suppress(OSError):
-                sock.setsockopt(socket.IPPROTO_TCP, number, value)
-
-
-def keepalive_socket(address: tuple[Any, ...]) -> socket.socket:
-    """Return a socket for one result of `getaddrinfo`: aiohttp's `socket_factory`."""
-    family, kind, protocol, *_ = address
-    sock = socket.socket(family, kind, protocol)
-    enable_keepalive(sock)
-    return sock
-
-
-async def dial(
-    connection: Connection, *, endpoint: Endpoint, ssl_context: ssl.SSLContext | None
-) -> None:
-    """Connect, and attach the connection. Raises OSError, FramingError or TransportError."""
-    await _dial(connection, endpoint, ssl_context)
-    connection.established()
-
-
-async def _dial(
-    connection: Connection, endpoint: Endpoint, ssl_context: ssl.SSLContext | None
-) -> None:
-    if endpoint.proxy is None:
-        context = (ssl_context or ssl.create_default_context()) if endpoint.is_secure else None
-        name = endpoint.server_name or endpoint.host
-        await _connect(connection, endpoint.host, endpoint.port, context, name)
-    elif endpoint.is_secure:
-        await _dial_through(connection, endpoint, ssl_context)
-    else:
-        await _dial_proxy(endpoint, connection)
-
-
-def request_bytes(endpoint: Endpoint, target: str, headers: HeaderLines) -> bytes:
-    """Write the head of a GET. `target` is the path below the endpoint's own, and the query."""
+def api_request_bytes(
+    endpoint: Endpoint,
+    target: str,
+    headers: HeaderLines,
+    *,
+    method: str = "GET",
+    body: bytes | None = None,
+) -> bytes:
+    """Write a request. `target` is the path below the endpoint's own, and the query."""
     authority = _authority(endpoint)
     path = f"{endpoint.path}{target}"
-    fields = {"Host": authority, "Accept-Encoding": "identity", "Connection": "close"}
+    fields = {"Host": authority}
     if endpoint.proxy is not None and not endpoint.is_secure:
         path = f"{endpoint.scheme}://{authority}{path}"
         fields |= _proxy_authorization(urlsplit(endpoint.proxy))
-    return _head(f"GET {path} HTTP/1.1", (*fields.items(), *headers))
-
-
-def _head(line: str, fields: HeaderLines) -> bytes:
-    lines = [line, *(f"{name}: {value}" for name, value in fields)]
-    for text in lines:
-        if any(char in text for char in "\r\n\0"):
-            raise ValueError(f"{text.split(':')[0]!r} holds a line break: not a valid request")
-    if line.count(" ") != 2:
-        raise ValueError(f"{line!r} holds a space in its path: not a valid request")
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
+    return request_bytes(method, path, (*fields.items(), *headers), body)
 
 
 def _authority(endpoint: Endpoint) -> str:
-    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-    return f"{host}:{endpoint.port}"
+    return f"{url_host(endpoint.host)}:{endpoint.port}"
 
 
 def _proxy_authorization(proxy: SplitResult) -> dict[str, str]:
@@ -123,37 +85,12 @@ def _proxy_authorization(proxy: SplitResult) -> dict[str, str]:
     return {"Proxy-Authorization": f"Basic {base64.b64encode(pair.encode()).decode('ascii')}"}
 
 
-async def _connect(
-    protocol: asyncio.BaseProtocol,
-    host: str,
-    port: int,
-    context: ssl.SSLContext | None,
-    server_name: str,
-) -> asyncio.Transport:
-    try:
-        transport, _ = await asyncio.get_running_loop().create_connection(
-            lambda: protocol,
-            host,
-            port,
-            ssl=context,
-            server_hostname=server_name if context else None,
-        )
-    except OSError as error:
-        # Where a name has several addresses, asyncio tells all their failures in one text.
-        if set(_ERRNO.findall(str(error))) == {str(errno.ECONNREFUSED)}:
-            raise ConnectionRefusedError(errno.ECONNREFUSED, str(error)) from error
-        raise
-    if (sock := transport.get_extra_info("socket")) is not None:
-        enable_keepalive(sock)
-    return transport
-
-
 async def _dial_proxy(endpoint: Endpoint, protocol: asyncio.BaseProtocol) -> asyncio.Transport:
     proxy = urlsplit(endpoint.proxy or "")
     context = ssl.create_default_context() if proxy.scheme == "https" else None
     host, port = proxy.hostname or "", proxy.port or (443 if proxy.scheme == "https" else 80)
     try:
-        return await _connect(protocol, host, port, context, host)
+        return await open_connection(protocol, host, port, context, host)
     except OSError as error:
         raise proxy_error(error, endpoint.url, endpoint.proxy_address) from error
 
@@ -184,7 +121,7 @@ class _Tunnel(asyncio.Protocol):
 
 
 async def _dial_through(
-    connection: Connection, endpoint: Endpoint, ssl_context: ssl.SSLContext | None
+    connection: Connection, endpoint: Endpoint, context: ssl.SSLContext
 ) -> None:
     assert endpoint.proxy is not None
     proxy, authority = urlsplit(endpoint.proxy), _authority(endpoint)
@@ -192,12 +129,12 @@ async def _dial_through(
     transport = await _dial_proxy(endpoint, tunnel)
     try:
         fields = {"Host": authority, **_proxy_authorization(proxy)}
-        transport.write(_head(f"CONNECT {authority} HTTP/1.1", tuple(fields.items())))
+        transport.write(request_bytes("CONNECT", authority, tuple(fields.items()), None))
         _require_tunnel(endpoint, await tunnel.answer)
         upgraded = await asyncio.get_running_loop().start_tls(
             transport,
             connection,
-            ssl_context or ssl.create_default_context(),
+            context,
             server_hostname=endpoint.server_name or endpoint.host,
         )
         assert upgraded is not None

@@ -7,7 +7,7 @@ items whenever enough of it is there, and the part before the cut is decoded and
 Where to cut is guessed, and the decoder itself proves the guess: items up to the cut, put in
 brackets, are an array in well-formed JSON only if the cut lies between two items, since no proper
 beginning of an object is an object. Guesses come from the first item: all items of a list begin
-with the same keys. Where the guesses fail, a slow scanner that understands strings and nesting finds
+with the same keys. If the guesses fail, a slow scanner that understands strings and nesting finds
 the cut. What is left at the end is decoded as a list of its own: the envelope's beginning, the last
 items, the envelope's end. So the list's metadata may stand before the items or after.
 """
@@ -33,7 +33,7 @@ BATCH = 256 * 1024
 _GUESSES = 3
 
 _ITEMS = re.compile(rb'"items"\s*:\s*\[')
-# What all items of a list begin with: their type, if it is there, and the first key after it.
+# The start of all items of a list: their type, if it is there, and the first key after it.
 _ITEM_HEAD = re.compile(rb'\[(\{(?:"(?:apiVersion|kind)":"[^"\\]*",){0,2}"[^"\\]*":\{?)')
 # A string that does not end here comes out as a lone quote.
 _TOKEN = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|["\[\]{},]', re.DOTALL)
@@ -90,7 +90,7 @@ class PageDecoder(Generic[T]):
         return text
 
     def _decode_to_cut(self, text: bytes) -> int:
-        """Decode items up to a comma between two of them; return its place, 0 if there is none."""
+        """Decode items up to a comma between two of them; return its place, 0 if absent."""
         for cut in self._guesses(text):
             try:
                 self._items += self._decode(text, cut)

@@ -1,8 +1,7 @@
 """Watches and big lists on connections of their own, at the lowest price that Python allows.
 
-aiohttp serves all other requests. Here, where a core is spent on reading, its layers cost more than
-the work itself: raw HTTP/1.1 on a `BufferedProtocol` takes half the processor time per event.
-One connection carries one request; it is closed with its stream.
+Raw HTTP/1.1 on a `BufferedProtocol`: any layer above costs more than the work itself, where a core is spent
+on reading. One connection carries one request; it is closed with its stream.
 
 `StreamTransport` makes one attempt each, with the client's rate limit, credentials and timeouts,
 and no retry: the reflector decides what follows a failure. A watch that stays silent for longer
@@ -21,29 +20,31 @@ from kubeloop.aio.clock import SystemClock
 from kubeloop.aio.tasks import TimeBudget
 from kubeloop.client.errors import ProtocolError
 from kubeloop.client.responses import Response, error_from_response, not_kubernetes
-from kubeloop.client.wire.connection import Connection
-from kubeloop.client.wire.dial import HeaderLines, dial, request_bytes
+from kubeloop.client.wire.dial import ApiServer, api_request_bytes
 from kubeloop.client.wire.errors import lost, timed_out, transport_error
-from kubeloop.client.wire.framing import ResponseFramingError
 from kubeloop.client.wire.list_decoder import BATCH, PageDecoder
 from kubeloop.client.wire.watch import WireWatch
+from kubeloop.http.connection import Connection
+from kubeloop.http.framing import FramingError
 from kubeloop.objects.list_watch import DecodeError, Page
 
 if TYPE_CHECKING:
     import ssl
-    from collections.abc import AsyncGenerator, Iterator
+    from collections.abc import AsyncGenerator, Callable, Iterator
 
     from kubeloop.client.auth.identity import AuthContext
     from kubeloop.client.config.endpoint import Endpoint
     from kubeloop.client.pipeline import RequestPipeline
     from kubeloop.client.request import Request
     from kubeloop.client.wire.transport import Timeouts
+    from kubeloop.http.client import HeaderLines
     from kubeloop.objects.codec import Codec
 
 
 T = TypeVar("T")
 
-# API servers wait up to 60 s themselves before they refuse a request; no answer after that is none.
+# API servers wait up to 60 s themselves before they refuse a request; after that, no answer will
+# come.
 _HEAD_TIMEOUT = 65.0
 _MAX_REFUSAL = 1024 * 1024
 
@@ -65,7 +66,13 @@ async def open_watch(
     return WireWatch(connection, codec=codec, url=request.url)
 
 
-async def read_list(request: StreamRequest, codec: Codec[T], *, timeout: float) -> Page[T]:
+async def read_list(
+    request: StreamRequest,
+    codec: Codec[T],
+    *,
+    timeout: float,
+    on_answer: Callable[[], None] | None = None,
+) -> Page[T]:
     """Read one list response, decoding it as it arrives. Raises `KubeError`.
 
     `timeout` covers everything from the first packet to the last. The loop is never held for longer
@@ -77,6 +84,8 @@ async def read_list(request: StreamRequest, codec: Codec[T], *, timeout: float) 
             async with asyncio.timeout(timeout):
                 await request.send(connection)
                 await request.accepted(connection)
+                if on_answer is not None:
+                    on_answer()
                 return await _read_page(request.url, connection, codec)
     finally:
         await connection.close()
@@ -98,18 +107,20 @@ class StreamRequest:
 
     @property
     def url(self) -> str:
-        """What is asked for, for messages."""
+        """The request, for messages."""
         return f"{self.endpoint.url}{self.target}"
 
     async def send(self, connection: Connection) -> None:
         """Connect, and ask. Raises ValueError for a header that would be two."""
-        head = request_bytes(self.endpoint, self.target, self.headers)
+        fields = (("Accept-Encoding", "identity"), ("Connection", "close"), *self.headers)
+        head = api_request_bytes(self.endpoint, self.target, fields)
         try:
             async with asyncio.timeout(self.connect_timeout):
-                await dial(connection, endpoint=self.endpoint, ssl_context=self.ssl_context)
+                await ApiServer(self.endpoint, self.ssl_context).connect(connection)
         except TimeoutError as error:
             raise timed_out(self.url, self.connect_timeout, doing="connecting") from error
-        connection.transport.write(head)
+        connection.established()
+        connection.write(head)
 
     async def open(self, *, timeout: float | None, content: str = "json") -> Connection:
         """Return a connection on which the answer has begun."""
@@ -140,10 +151,10 @@ class StreamRequest:
 
     @contextlib.contextmanager
     def translating_errors(self) -> Iterator[None]:
-        """Translate the wire's errors; ours, and what is no error of the wire, pass as they are."""
+        """Translate the wire's errors; all others pass unchanged."""
         try:
             yield
-        except (ResponseFramingError, DecodeError) as error:
+        except (FramingError, DecodeError) as error:
             raise ProtocolError(f"{self.url}: {error}") from error
         except OSError as error:
             raise transport_error(error, self.url) from error
@@ -163,7 +174,7 @@ async def _read_page(url: str, connection: Connection, codec: Codec[T]) -> Page[
         decoder.feed(data)
         if budget.spent():
             await budget.rest()
-    if isinstance(connection.error, ResponseFramingError):
+    if isinstance(connection.error, FramingError):
         raise connection.error
     if not connection.complete:
         why = connection.error or "end of stream"
@@ -181,10 +192,17 @@ class StreamTransport:
         self._endpoint = endpoint
         self._timeouts = timeouts
 
-    async def list(self, request: Request, codec: Codec[T]) -> Page[T]:
+    async def list(
+        self, request: Request, codec: Codec[T], *, on_answer: Callable[[], None] | None = None
+    ) -> Page[T]:
         """Read one list. Raises `KubeError`."""
         return await self._pipeline.once(
-            lambda auth: read_list(self._sent(request, auth), codec, timeout=self._timeouts.list)
+            lambda auth: read_list(
+                self._sent(request, auth),
+                codec,
+                timeout=self._timeouts.list,
+                on_answer=on_answer,
+            )
         )
 
     async def watch(self, request: Request, codec: Codec[T], *, seconds: int) -> WireWatch[T]:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kubeloop.client.errors import ProtocolError
 from kubeloop.client.wire.errors import transport_error
-from kubeloop.client.wire.framing import ResponseFramingError
+from kubeloop.http.framing import FramingError
 from kubeloop.objects.list_watch import DecodeError, WatchEvent
 
 if TYPE_CHECKING:
-    from kubeloop.client.wire.connection import Connection
+    from kubeloop.http.connection import Connection
     from kubeloop.objects.codec import Codec, Line
 
 
@@ -66,11 +66,11 @@ class LineSplitter:
             self._tail.append(rest)
             self._tail_size += len(rest)
             if self._tail_size > self._limit:
-                raise ResponseFramingError(f"a line of more than {self._limit} bytes")
+                raise FramingError(f"a line of more than {self._limit} bytes")
 
 
 class WireWatch(Generic[T]):
-    """A watch that the server accepted; see `informer.source.WatchStream` for the contract.
+    """A watch that the server accepted; see `informer.reflector.source.WatchStream` for the contract.
 
     Events before undecodable bytes are delivered first, then every `read` raises. A cancelled
     `read` loses nothing.
@@ -102,7 +102,7 @@ class WireWatch(Generic[T]):
 
     def _end(self) -> list[WatchEvent[T]]:
         match self._connection.error:
-            case ResponseFramingError() as error:
+            case FramingError() as error:
                 raise ProtocolError(f"{self._url}: {error}") from error
             case ssl.SSLError() as error:
                 raise transport_error(error, self._url, answer_begun=True) from error
@@ -113,7 +113,7 @@ class WireWatch(Generic[T]):
     def _events(self, data: bytes) -> list[WatchEvent[T]]:
         try:
             lines = self._lines.feed(data)
-        except ResponseFramingError as error:
+        except FramingError as error:
             self._fail(error)
             return []
         try:

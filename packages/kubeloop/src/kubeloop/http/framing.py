@@ -1,19 +1,21 @@
-"""HTTP/1.1 responses taken off a byte stream: the head, and the framing of the body.
+"""HTTP/1.1 taken off a byte stream: heads of responses and requests, and the framing of bodies.
 
 Sans-io: bytes in, body bytes out, wherever the reads happen to end. Between two chunks of a
 chunked body stand `CRLF size [;extension] CRLF`; one regular expression reads that at C speed.
-Where a read ends inside of it, the few bytes are checked to be the beginning of something valid,
-kept, and put before the next read. What cannot become valid is a `ResponseFramingError` at once.
+If a read ends inside of it, the few bytes are checked to be the beginning of something valid,
+kept, and put before the next read. What cannot become valid is a `FramingError` at once.
 
-Strict on purpose: an API server or a proxy that speaks otherwise is better refused than guessed
-at. Lines end in CRLF only, and nothing but an extension follows a chunk size: bare LFs and spaces
-there, which some parsers forgive, are refused. Interim responses (1xx) are skipped.
+Strict on purpose: a peer that speaks otherwise is better refused than guessed at. Lines end in CRLF
+only, and nothing but an extension follows a chunk size: bare LFs and spaces there, which some parsers
+forgive, are refused. Interim responses (1xx) are skipped. A request that two parsers could read
+differently is refused: two lengths, a length beside chunks, a coding in HTTP/1.0, no Host or two.
+Every expression takes time in proportion to the bytes: nothing can be divided between two repetitions.
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 # A size of 16 digits and an extension or trailers of this many bytes are already absurd.
 _MAX_LINE = 16_384
@@ -36,11 +38,15 @@ _TRAILERS_PREFIX = re.compile(_FIELDS + rb"(?:\r|" + _FIELD_NAME + rb"(?::" + _T
 
 
 _MAX_HEAD = 65_536
-_STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9][0-9]{2})(?: ([\t\x20-\x7E\x80-\xFF]*))?\r\n")
-_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[\t ]*([\t\x20-\x7E\x80-\xFF]*?)[\t ]*\r\n")
+_REQUEST_LINE = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) (/[\x21-\x7E]*) HTTP/1\.([01])\r\n")
+_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7E\x80-\xFF]*))?\r\n")
+# Blanks around a value are stripped afterwards: three runs of blanks in a row would be tried in every
+# division, and a head of 16 kB would take hours.
+_FIELD = re.compile(rb"(" + _FIELD_NAME + rb"):(" + _TEXT + rb"*)\r\n")
+_BLANKS = " \t"
 
 
-class ResponseFramingError(ValueError):
+class FramingError(ValueError):
     """Bytes that are not HTTP/1.1; what follows them cannot be trusted."""
 
 
@@ -48,7 +54,7 @@ class ChunkedFraming:
     """A chunked body; `finished` once its last chunk and the trailers are in."""
 
     def __init__(self) -> None:
-        self.finished = False
+        self.finished = self.overrun = False
         self._left = 0
         self._kept = b""
         self._between = _FIRST
@@ -60,9 +66,9 @@ class ChunkedFraming:
         return self.finished
 
     def feed(self, data: memoryview) -> list[memoryview]:
-        """Return the body's bytes in `data`, as views into it. Raises `ResponseFramingError`.
+        """Return the body's bytes in `data`, as views into it. Raises `FramingError`.
 
-        What comes after the end of the body is ignored: a connection carries one answer.
+        What comes after the end of the body is left out, and `overrun` tells of it.
         """
         if self._kept:
             data = memoryview(self._kept + data)
@@ -77,6 +83,7 @@ class ChunkedFraming:
                 position += taken
             else:
                 position = self._next_chunk(data, position)
+        self.overrun = position < end
         return pieces
 
     def _next_chunk(self, data: memoryview, position: int) -> int:
@@ -102,7 +109,7 @@ class ChunkedFraming:
         """Keep the rest for the next read, if it may become valid."""
         rest = bytes(data[position:])
         if len(rest) > _MAX_LINE or not self._prefix.fullmatch(rest):
-            raise ResponseFramingError(f"malformed chunked encoding at {rest[:40]!r}")
+            raise FramingError(f"malformed chunked encoding at {rest[:40]!r}")
         self._kept = rest
         return len(data)
 
@@ -118,15 +125,20 @@ class BodyFraming(Protocol):
     def may_end(self) -> bool:
         """Whether the body is complete if the connection ends now."""
 
+    @property
+    def overrun(self) -> bool:
+        """Whether bytes came after the end."""
+
     def feed(self, data: memoryview) -> list[memoryview]:
-        """Return the body's bytes in `data`, as views into it. Raises `ResponseFramingError`."""
+        """Return the body's bytes in `data`, as views into it. Raises `FramingError`."""
 
 
 class SizedFraming:
     """A body with a Content-Length."""
 
     def __init__(self, size: int) -> None:
-        self._left = size
+        self.size = self._left = size
+        self.overrun = False
 
     @property
     def finished(self) -> bool:
@@ -142,13 +154,14 @@ class SizedFraming:
         """Return what of `data` belongs to the body."""
         piece = data[: self._left]
         self._left -= len(piece)
+        self.overrun = len(data) > len(piece)
         return [piece] if piece else []
 
 
 class UntilCloseFraming:
     """A body that ends with the connection."""
 
-    finished = False
+    finished = overrun = False
     may_end = True
 
     def feed(self, data: memoryview) -> list[memoryview]:
@@ -156,39 +169,83 @@ class UntilCloseFraming:
         return [data] if data else []
 
 
+Fields: TypeAlias = tuple[tuple[str, str], ...]
+"""Header fields: names in lower case, as they came, repeated ones too."""
+
+
 class HttpResponseHead(NamedTuple):
-    """Status and header fields; names in lower case, as they came, repeated ones too."""
+    """Status and header fields."""
 
     status: int
     reason: str
-    fields: tuple[tuple[str, str], ...]
+    fields: Fields
+    minor: int = 1
 
     def values(self, name: str) -> list[str]:
         """Return every value of a field; `name` in lower case."""
         return [value for key, value in self.fields if key == name]
 
+    @property
+    def persists(self) -> bool:
+        """Whether the connection may carry another message."""
+        return _persists(self.values("connection"), self.minor)
+
     def body(self) -> BodyFraming:
-        """Return the framing of the response's body (of a GET). Raises `ResponseFramingError`."""
+        """Return the framing of the response's body (of a GET). Raises `FramingError`."""
         lengths, codings = self.values("content-length"), self.values("transfer-encoding")
         if self.status in {204, 304}:
             return SizedFraming(0)
-        if codings and lengths:
-            raise ResponseFramingError("both Content-Length and Transfer-Encoding")
+        if codings and (lengths or self.minor == 0):
+            raise FramingError("Transfer-Encoding beside Content-Length or in HTTP/1.0")
         if codings:
             return _coded(", ".join(codings))
         return SizedFraming(_size(", ".join(lengths))) if lengths else UntilCloseFraming()
 
 
-def _coded(coding: str) -> BodyFraming:
+class HttpRequestHead(NamedTuple):
+    """A request's line and header fields; `target` is a path, perhaps with a query."""
+
+    method: str
+    target: str
+    fields: Fields
+    minor: int = 1
+
+    def values(self, name: str) -> list[str]:
+        """Return every value of a field; `name` in lower case."""
+        return [value for key, value in self.fields if key == name]
+
+    @property
+    def persists(self) -> bool:
+        """Whether the connection may carry another message."""
+        return _persists(self.values("connection"), self.minor)
+
+    def body(self) -> SizedFraming | ChunkedFraming:
+        """Return the framing of the request's body. Raises `FramingError`."""
+        lengths, codings = self.values("content-length"), self.values("transfer-encoding")
+        if len(lengths) + len(codings) > 1 or (codings and self.minor == 0):
+            raise FramingError("Content-Length and Transfer-Encoding are repeated or in conflict")
+        if codings:
+            return _coded(codings[0])
+        if lengths and "," in lengths[0]:
+            raise FramingError(f"Content-Length {lengths[0]!r} is not one number")
+        return SizedFraming(_size(lengths[0]) if lengths else 0)
+
+
+def _persists(connection: list[str], minor: int) -> bool:
+    tokens = {token.strip(_BLANKS).lower() for value in connection for token in value.split(",")}
+    return "close" not in tokens and (minor == 1 or "keep-alive" in tokens)
+
+
+def _coded(coding: str) -> ChunkedFraming:
     if coding.lower() != "chunked":
-        raise ResponseFramingError(f"Transfer-Encoding {coding!r} was not asked for")
+        raise FramingError(f"Transfer-Encoding {coding!r} was not asked for")
     return ChunkedFraming()
 
 
 def _size(length: str) -> int:
-    sizes = {part.strip() for part in length.split(",")}
+    sizes = {part.strip(_BLANKS) for part in length.split(",")}
     if len(sizes) != 1 or not re.fullmatch(r"[0-9]{1,18}", size := sizes.pop()):
-        raise ResponseFramingError(f"Content-Length {length!r} is not one number")
+        raise FramingError(f"Content-Length {length!r} is not one number")
     return int(size)
 
 
@@ -197,6 +254,11 @@ class ResponseHeadReader:
 
     def __init__(self) -> None:
         self._data = b""
+
+    @property
+    def begun(self) -> bool:
+        """Whether any byte has come."""
+        return self._data != b""
 
     def feed(self, data: memoryview) -> tuple[HttpResponseHead, bytes] | None:
         """Take bytes; return the head and what follows it, or None while more is needed."""
@@ -207,27 +269,40 @@ class ResponseHeadReader:
             if head.status >= 200 or head.status == 101:
                 return head, self._data
         if len(self._data) > _MAX_HEAD:
-            raise ResponseFramingError(f"response head of more than {_MAX_HEAD} bytes")
+            raise FramingError(f"response head of more than {_MAX_HEAD} bytes")
         if not b"HTTP/1.".startswith(self._data[:7]):
-            raise ResponseFramingError(
-                f"not an HTTP/1.1 response: it begins with {self._data[:40]!r}"
-            )
+            raise FramingError(f"not an HTTP/1.1 response: it begins with {self._data[:40]!r}")
         return None
 
 
 def parse_response_head(data: bytes) -> HttpResponseHead:
-    """Parse a head: status line and fields, each with its CRLF. Raises `ResponseFramingError`."""
+    """Parse a head: status line and fields, each with its CRLF. Raises `FramingError`."""
     line = _STATUS_LINE.match(data)
     if line is None:
-        raise ResponseFramingError(f"not an HTTP/1.1 response: it begins with {data[:40]!r}")
+        raise FramingError(f"not an HTTP/1.1 response: it begins with {data[:40]!r}")
+    reason, fields = (line[3] or b"").decode("latin-1"), _fields(data, line.end())
+    return HttpResponseHead(int(line[2]), reason, fields, int(line[1]))
+
+
+def parse_request_head(data: bytes) -> HttpRequestHead:
+    """Parse a head: request line and fields, each with its CRLF. Raises `FramingError`."""
+    line = _REQUEST_LINE.match(data)
+    if line is None:
+        raise FramingError("not an HTTP/1.1 request with a path")
+    method, target, minor = line[1].decode("ascii"), line[2].decode("ascii"), int(line[3])
+    head = HttpRequestHead(method, target, _fields(data, line.end()), minor)
+    if len(hosts := head.values("host")) > 1 or (minor == 1 and not hosts):
+        raise FramingError("the request needs one Host field")
+    return head
+
+
+def _fields(data: bytes, position: int) -> Fields:
     fields: list[tuple[str, str]] = []
-    position = line.end()
     while position < len(data):
         field = _FIELD.match(data, position)
         if field is None:
-            raise ResponseFramingError(
-                f"malformed header field at {data[position : position + 40]!r}"
-            )
-        fields.append((field[1].decode("ascii").lower(), field[2].decode("latin-1")))
+            raise FramingError(f"malformed header field at {data[position : position + 40]!r}")
+        value = field[2].decode("latin-1").strip(_BLANKS)
+        fields.append((field[1].decode("ascii").lower(), value))
         position = field.end()
-    return HttpResponseHead(int(line[1]), (line[2] or b"").decode("latin-1"), tuple(fields))
+    return tuple(fields)

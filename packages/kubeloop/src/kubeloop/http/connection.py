@@ -1,10 +1,11 @@
-"""One connection that carries one answer: head, then body, with back-pressure.
+"""One connection of a client: the head of an answer, then its body, with back-pressure.
 
 A `BufferedProtocol`: the kernel writes into one buffer that is reused for every read, the framing
 is taken off in place, and what remains is copied once into the queue. The queue is bounded: when
 the reader does not keep up, reading from the socket stops until it does.
 
-Nothing here interprets how a connection ended. `read()` returns b"" when the body is complete or
+A complete answer with no byte behind it leaves the connection `reusable`:
+`begin` awaits the next one. Nothing here interprets how a connection ended. `read()` returns b"" when the body is complete or
 the peer left; `complete` tells which, and `error` why, for those who care.
 """
 
@@ -13,11 +14,12 @@ from __future__ import annotations
 import asyncio
 from typing import cast
 
-from kubeloop.client.wire.framing import (
+from kubeloop.http.framing import (
     BodyFraming,
+    FramingError,
     HttpResponseHead,
-    ResponseFramingError,
     ResponseHeadReader,
+    SizedFraming,
 )
 
 _BUFFER = 128 * 1024
@@ -27,13 +29,13 @@ QUEUE_LIMIT = 1024 * 1024
 class Connection(asyncio.BufferedProtocol):
     """The client's side of one request. One task reads; `abort` may be called by anyone.
 
-    `idle_timeout` counts only while the body is being read and reading is not held back: after so
-    many seconds without a byte the peer is taken for dead, and the body ends as if it had closed.
+    The timeout of `set_idle_timeout` counts only while the body is being read and reading is not held back:
+    after that many seconds without a byte the peer is taken for dead, and the body ends as if it had closed.
     """
 
-    def __init__(self, *, queue_limit: int = QUEUE_LIMIT) -> None:
+    def __init__(self, *, queue_limit: int = QUEUE_LIMIT, buffer: int = _BUFFER) -> None:
         self._loop = asyncio.get_running_loop()
-        self._buffer = memoryview(bytearray(_BUFFER))
+        self._buffer = memoryview(bytearray(buffer))
         self._queue: list[bytes] = []
         self._queued = 0
         self._queue_limit = queue_limit
@@ -44,8 +46,11 @@ class Connection(asyncio.BufferedProtocol):
         self._body: BodyFraming | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._closed = self._loop.create_future()
-        self._ended = False
+        self._ended = self._overrun = False
         self._established = False
+        self._may_write = asyncio.Event()
+        self._may_write.set()
+        self.expects_body = True  # an answer to HEAD has no body, whatever its head says
         self.error: Exception | None = None
         self._idle_timeout = 0.0
         self._idle_timer: asyncio.TimerHandle | None = None
@@ -61,10 +66,16 @@ class Connection(asyncio.BufferedProtocol):
         return self._body is not None and self._ended and self._body.may_end
 
     @property
-    def transport(self) -> asyncio.Transport:
-        """The transport underneath."""
-        assert self._transport is not None
-        return self._transport
+    def begun(self) -> bool:
+        """Whether any byte of an answer has come."""
+        return self._head is not None or self._head_reader.begun
+
+    @property
+    def reusable(self) -> bool:
+        """Whether the answer is complete and was read, and the connection may carry another."""
+        if self._transport is None or self._transport.is_closing() or self._head is None:
+            return False
+        return not self._queue and self.complete and self._head.persists and not self._overrun
 
     # What asyncio calls.
 
@@ -80,11 +91,13 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Take bytes off the wire."""
         if self._ended:
+            self._overrun = True
+            self.abort()
             return
         self._last_byte = self._loop.time()
         try:
             self._take(self._buffer[:nbytes])
-        except ResponseFramingError as error:
+        except FramingError as error:
             self._end(error)
             self.abort()
 
@@ -93,12 +106,38 @@ class Connection(asyncio.BufferedProtocol):
         self._end(None)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Note the end and its reason."""
+        """Note the end and its reason, and let go of the transport.
+
+        Under TLS it refers back to this object, and a cycle of both, with their buffers, stays until the
+        garbage collector runs: a server that refuses every request would fill the memory.
+        """
         self._end(exc)
+        self._transport = None
+        self._buffer = memoryview(b"")
+        self._may_write.set()
         if not self._closed.done():
             self._closed.set_result(None)
 
+    def pause_writing(self) -> None:
+        """The peer does not keep up."""
+        self._may_write.clear()
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        self._may_write.set()
+
     # What the owner calls.
+
+    def begin(self) -> None:
+        """Await the next answer, on a connection that is `reusable`."""
+        self._head_reader, self._head, self._body = ResponseHeadReader(), None, None
+        self._ended, self.error = False, None
+
+    async def drain(self) -> None:
+        """Wait while the peer does not keep up. Raises ConnectionError if the connection is lost."""
+        await self._may_write.wait()
+        if self._transport is None or self._transport.is_closing():
+            raise ConnectionResetError("the connection is closed")
 
     def established(self) -> None:
         """Note that connecting has succeeded: from now on the loop promises `connection_lost`.
@@ -107,10 +146,15 @@ class Connection(asyncio.BufferedProtocol):
         """
         self._established = True
 
+    def write(self, data: bytes) -> None:
+        """Send bytes; if the connection is lost already, `head` says so."""
+        if self._transport is not None:
+            self._transport.write(data)
+
     async def head(self) -> HttpResponseHead:
         """Wait for the head of the final response.
 
-        Raises FramingError or the transport's error; ConnectionError where the peer left without.
+        Raises FramingError or the transport's error; ConnectionError if the peer left without.
         """
         while self._head is None:
             if self._ended:
@@ -132,7 +176,7 @@ class Connection(asyncio.BufferedProtocol):
         return data
 
     def set_idle_timeout(self, seconds: float) -> None:
-        """End the body after so many seconds without a byte."""
+        """End the body after that many seconds without a byte."""
         if self._ended:  # a timer would only keep this object, and its buffer, for as long
             return
         self._idle_timeout = seconds
@@ -163,6 +207,7 @@ class Connection(asyncio.BufferedProtocol):
             self._queue.append(joined)
             self._queued += len(joined)
         if body.finished:
+            self._overrun = body.overrun
             self._end(None)
         elif self._queued > self._queue_limit and not self._paused:
             self._pause()
@@ -173,7 +218,7 @@ class Connection(asyncio.BufferedProtocol):
         if found is None:
             return data[:0]
         self._head, rest = found
-        self._body = self._head.body()
+        self._body = self._head.body() if self.expects_body else SizedFraming(0)
         return memoryview(rest)
 
     def _end(self, error: Exception | None) -> None:
@@ -199,13 +244,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def _pause(self) -> None:
         self._paused = True
-        self.transport.pause_reading()
+        if self._transport is not None:
+            self._transport.pause_reading()
 
     def _resume(self) -> None:
         self._paused = False
         self._last_byte = self._loop.time()
-        if not self.transport.is_closing():
-            self.transport.resume_reading()
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def _check_idle(self) -> None:
         now = self._loop.time()

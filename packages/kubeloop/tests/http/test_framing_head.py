@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kubeloop.client.wire.framing import (
+from kubeloop.http.framing import (
     ChunkedFraming,
+    FramingError,
     HttpResponseHead,
-    ResponseFramingError,
     ResponseHeadReader,
     SizedFraming,
     UntilCloseFraming,
@@ -59,7 +59,7 @@ def test_interim_responses_are_passed_over() -> None:
     ],
 )
 def test_what_is_not_http_is_refused(wire: bytes) -> None:
-    with pytest.raises(ResponseFramingError):
+    with pytest.raises(FramingError):
         read(wire)
 
 
@@ -89,7 +89,7 @@ def test_the_fields_choose_the_framing(fields: dict[str, str], kind: type) -> No
     ],
 )
 def test_contradictory_framing_is_refused(fields: dict[str, str]) -> None:
-    with pytest.raises(ResponseFramingError):
+    with pytest.raises(FramingError):
         HttpResponseHead(200, "", tuple(fields.items())).body()
 
 

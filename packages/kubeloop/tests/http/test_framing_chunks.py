@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.client.wire.chunk_readers import by_h11, by_httptools, cut, feed_all
+from tests.http.chunk_readers import by_h11, by_httptools, cut, feed_all
 
-from kubeloop.client.wire.framing import ResponseFramingError
+from kubeloop.http.framing import FramingError
 
 extensions = st.sampled_from([b"", b";a", b";a=b", b';a="b;c"'])
 trailers = st.lists(
@@ -82,7 +82,7 @@ def test_damaged_framing_is_error_or_what_oracle_reads_too(
 
     try:
         got, body = feed_all(cut(damaged, places))
-    except ResponseFramingError:
+    except FramingError:
         return
 
     # Accepted: then h11 must read the same. It forgives what we do not, never the other way round.
@@ -112,14 +112,14 @@ def test_damaged_framing_is_error_or_what_oracle_reads_too(
     ],
 )
 def test_malformed_framing_is_refused(wire: bytes) -> None:
-    with pytest.raises(ResponseFramingError):
+    with pytest.raises(FramingError):
         feed_all([wire])
-    with pytest.raises(ResponseFramingError):
+    with pytest.raises(FramingError):
         feed_all([bytes([byte]) for byte in wire])
 
 
 def test_an_endless_extension_is_refused() -> None:
-    with pytest.raises(ResponseFramingError):
+    with pytest.raises(FramingError):
         feed_all([b"5;" + b"a" * 20_000])
 
 

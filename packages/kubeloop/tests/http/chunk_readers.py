@@ -7,7 +7,7 @@ import itertools
 import h11
 import httptools
 
-from kubeloop.client.wire.framing import ChunkedFraming
+from kubeloop.http.framing import ChunkedFraming
 
 HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 
