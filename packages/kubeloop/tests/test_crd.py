@@ -135,7 +135,8 @@ class Node(msgspec.Struct):
     [
         (int | list[int], "no unions but int"),
         (bytes, "cannot describe"),
-        (dict[int, str], "cannot describe"),
+        (dict[int, str], "cannot describe dict: use a string"),
+        (set[str], "cannot describe set: use a string"),
         (Node, r"it\.left: a structural schema cannot contain itself"),
     ],
 )
@@ -163,3 +164,15 @@ async def test_fake_client_serves_what_is_defined() -> None:
     client = FakeClient(definition(), site)
     found = await client.resource("example.com/v1/websites", Website).get("a", namespace="default")
     assert found.spec == site.spec
+
+
+def test_columns_that_are_not_columns_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"columns has 'Ready': write Column\(name, path\)"):
+        custom_resource_definition(Website, "x.io/v1/websites", columns=("Ready",))  # type: ignore[arg-type]
+
+
+def test_a_generation_that_clients_cannot_read_is_refused() -> None:
+    status = msgspec.defstruct("Status", [("observed_generation", int, 0)], frozen=True)
+    kind = msgspec.defstruct("Kind", [("metadata", ObjectMeta), ("status", status, status())])
+    with pytest.raises(TypeError, match=r'Kind\.status: write rename="camel"'):
+        custom_resource_definition(kind, "x.io/v1/kinds")

@@ -25,8 +25,8 @@ PAGES = (
     "docs/guide/informers.md",
     "docs/guide/dev-cluster.md",
 )
-# A module that only pytest can load, as its plugin.
-PYTEST_ONLY = {"kubeloop.testing.plugin"}
+# A module that only pytest can load, as its plugin, and one that needs the extra `webhook`.
+NOT_ALONE = {"kubeloop.testing.plugin", "kubeloop.webhook.certificates"}
 
 pytestmark = [pytest.mark.distribution, pytest.mark.timeout(600)]
 
@@ -39,7 +39,7 @@ def run(*command: str | Path, cwd: Path | None = None) -> str:
 
 
 def install(python: Path, *requirements: str | Path) -> None:
-    """Install into an environment. Skips the test where there is no package index."""
+    """Install into an environment. Skips the test if no package index is within reach."""
     command = (python, "-m", "pip", "install", "--quiet", *requirements)
     installed = subprocess.run(command, capture_output=True, text=True)
     if "No matching distribution found for" in installed.stderr:
@@ -48,36 +48,37 @@ def install(python: Path, *requirements: str | Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """kubeloop, and devkube for its users' tests."""
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """By distribution: kubeloop, its kinds, and devkube for its users' tests."""
     directory = tmp_path_factory.mktemp("wheels")
     pip = (sys.executable, "-m", "pip")
-    packages = (PACKAGE, PACKAGE.with_name("devkube"))
+    packages = [PACKAGE.with_name(name) for name in ("kubeloop", "kubeloop-kinds", "devkube")]
     run(*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", directory, *packages)
-    return sorted(directory.glob("*.whl"), reverse=True)
+    return {path.name.partition("-")[0]: path for path in directory.glob("*.whl")}
 
 
 @pytest.fixture(scope="module")
-def python(wheels: list[Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def python(wheels: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of an environment with kubeloop's wheel, and what that asks for."""
     directory = tmp_path_factory.mktemp("distribution")
     venv.create(directory, with_pip=True)
-    install(directory / "bin" / "python", wheels[0])
+    install(directory / "bin" / "python", wheels["kubeloop"])
     return directory / "bin" / "python"
 
 
 @pytest.fixture(scope="module")
-def developers(python: Path, wheels: list[Path]) -> Path:
-    """The same with what a developer has beside it: devkube and pytest."""
-    install(python, *wheels, "pytest", "pytest-asyncio>=1.4")
+def developers(python: Path, wheels: dict[str, Path]) -> Path:
+    """The same with what a developer has beside it: the kinds, devkube and pytest."""
+    install(python, *wheels.values(), "pytest", "pytest-asyncio>=1.4")
     return python
 
 
-def test_it_has_exactly_three_direct_dependencies(python, tmp_path):
+def test_it_has_exactly_two_direct_dependencies(python, tmp_path):
     code = "import importlib.metadata, json; print(json.dumps(importlib.metadata.requires('kubeloop')))"
     required = json.loads(run(python, "-c", code, cwd=tmp_path))
-    names = {re.split(r"[^\w-]", line)[0].lower() for line in required}
-    assert names == {"aiohttp", "msgspec", "pyyaml"}
+    always = (line for line in required if "extra ==" not in line)
+    names = {re.split(r"[^\w-]", line)[0].lower() for line in always}
+    assert names == {"msgspec", "pyyaml"}
 
 
 def test_every_module_can_be_imported(python, tmp_path):
@@ -86,7 +87,7 @@ def test_every_module_can_be_imported(python, tmp_path):
         assert not pathlib.Path(kubeloop.__file__).is_relative_to({str(REPOSITORY)!r})
         names = [info.name for info in pkgutil.walk_packages(kubeloop.__path__, "kubeloop.")]
         for name in names:
-            if name not in {PYTEST_ONLY!r}:
+            if name not in {NOT_ALONE!r}:
                 importlib.import_module(name)
         print(len(names))
     """

@@ -27,12 +27,16 @@ if TYPE_CHECKING:
     from kubeloop.objects.patches import MergePatch as MergePatch
     from kubeloop.objects.patches import StrategicMergePatch as StrategicMergePatch
     from kubeloop.objects.selectors import LabelSelector as LabelSelector
+    from kubeloop.operator.operator import Context as Context
+    from kubeloop.operator.operator import Operator as Operator
+    from kubeloop.operator.program import run as run
 
 _EXPORTS = {
     "ApiError": "kubeloop.client.errors",
     "ApplyPatch": "kubeloop.objects.patches",
     "Client": "kubeloop.client.client",
     "ClientConfig": "kubeloop.client.config.client_config",
+    "Context": "kubeloop.operator.operator",
     "GroupVersionKind": "kubeloop.objects.gvk",
     "GroupVersionResource": "kubeloop.objects.gvk",
     "JsonPatch": "kubeloop.objects.patches",
@@ -40,11 +44,13 @@ _EXPORTS = {
     "LabelSelector": "kubeloop.objects.selectors",
     "ListOptions": "kubeloop.objects.list_watch",
     "MergePatch": "kubeloop.objects.patches",
+    "Operator": "kubeloop.operator.operator",
     "Resource": "kubeloop.client.resource",
     "SharedInformer": "kubeloop.informer.shared_informer",
     "SharedInformerFactory": "kubeloop.informer.factory",
     "StrategicMergePatch": "kubeloop.objects.patches",
     "WatchOptions": "kubeloop.objects.list_watch",
+    "run": "kubeloop.operator.program",
 }
 
 if not TYPE_CHECKING:

@@ -20,7 +20,7 @@ schema may have goes through `Meta(extra_json_schema=...)`, of which `validation
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import inspect
@@ -42,7 +42,7 @@ _SERVERS: Schema = {
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Column:
-    """What `kubectl get` shows beside the name; one with a priority above 0 only with `-o wide`."""
+    """A column of `kubectl get`; with a priority above 0 it is shown only with `-o wide`."""
 
     name: str
     path: str
@@ -68,7 +68,7 @@ def custom_resource_definition(
     """Return the definition of a kind with one version, as an object ready to apply.
 
     `kind` is the Struct of whole objects: its `spec`, `status` and whatever else it has beside
-    `metadata`. `name` is the kind's name where it is not the Struct's. A field `status` makes it a
+    `metadata`. `name` is the kind's name if it is not the Struct's. A field `status` makes it a
     subresource. Raises TypeError for what no structural schema can say.
     """
     gvr, name = GroupVersionResource.parse(resource), name or kind.__name__
@@ -76,6 +76,9 @@ def custom_resource_definition(
     version: Schema = {"name": gvr.version, "served": True, "storage": True}
     if "status" in schema["properties"]:
         version["subresources"] = {"status": {}}
+    for column in cast("tuple[object, ...]", columns):
+        if not isinstance(column, Column):
+            raise TypeError(f"columns has {column!r}: write Column(name, path)")
     if columns:
         version["additionalPrinterColumns"] = [column.to_json() for column in columns]
     version["schema"] = {"openAPIV3Schema": schema}
@@ -109,7 +112,7 @@ def validations(*rules: tuple[str, str]) -> msgspec.Meta:
 
 
 def map_by(*keys: str) -> msgspec.Meta:
-    """Return the `Meta` of a list whose items are told apart by fields, as conditions by `type`."""
+    """Return the `Meta` of a list whose items are keyed by fields, as conditions by `type`."""
     keyed = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
     return msgspec.Meta(extra_json_schema=keyed)
 
@@ -133,6 +136,8 @@ def struct_schema(kind: type[msgspec.Struct], path: str = "", within: Within = (
     schema: Schema = {"type": "object"}
     if kind.__doc__:
         schema["description"] = kind.__doc__.strip().splitlines()[0]
+    if any(field.encode_name == "observed_generation" for field in described.fields):
+        raise TypeError(f'{path}: write rename="camel": clients read observedGeneration')
     schema["properties"] = {
         field.encode_name: _field_schema(field, f"{path}.{field.encode_name}", (*within, kind))
         for field in described.fields
@@ -193,7 +198,14 @@ def type_schema(  # noqa: C901, PLR0911, PLR0912  (one case a type)
             return dict(_ANYTHING)
         case inspect.UnionType(types=types):
             return _union(types, path, within)
-    raise TypeError(f"{path}: a structural schema cannot describe {described!r}")
+    raise TypeError(
+        f"{path}: a structural schema cannot describe {_word(described)}: use a string, a number, a"
+        " bool, a datetime, a Literal, a list, a dict with string keys, or a Struct"
+    )
+
+
+def _word(described: inspect.Type) -> str:
+    return type(described).__name__.removesuffix("Type").lower()
 
 
 def _union(types: tuple[inspect.Type, ...], path: str, within: Within) -> Schema:
@@ -202,7 +214,8 @@ def _union(types: tuple[inspect.Type, ...], path: str, within: Within) -> Schema
         return type_schema(present[0], path, within)
     if {type(item) for item in present} == {inspect.IntType, inspect.StrType}:
         return {"x-kubernetes-int-or-string": True}
-    raise TypeError(f"{path}: a structural schema has no unions but int | str: {types!r}")
+    named = " | ".join(map(_word, types))
+    raise TypeError(f"{path}: a structural schema has no unions but int | str: {named}")
 
 
 def _enum(values: list[Any]) -> Schema:

@@ -9,7 +9,7 @@ import pytest
 from tests.controller.fake_informer import FakeInformer, added, deleted, obj, updated
 from tests.controller.queue.queue_probe import now, settle
 
-from kubeloop.client.errors import NotFound, Status
+from kubeloop.client.errors import NotFound, Status, TooManyRequests
 from kubeloop.controller.controller import Controller, SyncTimeout
 from kubeloop.controller.manager.manager import Manager
 from kubeloop.controller.predicates import generation_changed, labels_match
@@ -177,6 +177,17 @@ async def test_a_change_during_backoff_is_reconciled_once_at_once():
     assert script.times == [0, 5]
 
 
+async def test_a_delay_that_the_server_names_is_not_undercut():
+    script = Script(
+        TooManyRequests(Status(code=429), retry_after=30.0), RuntimeError("without a hint"), None
+    )
+    controller, informer, _ = make(script)
+    async with running(controller):
+        informer.add("web")
+        await asyncio.sleep(100)
+    assert script.times == [0, 30, 32]
+
+
 @pytest.mark.spec("C3")
 @pytest.mark.parametrize(
     ("answer", "expected"),
@@ -288,7 +299,7 @@ async def test_a_sync_timeout_at_start_names_the_watch():
 
 
 @pytest.mark.spec("C5")
-async def test_a_cancellation_during_the_sync_is_no_error(caplog):
+async def test_a_cancellation_during_the_sync_is_not_an_error(caplog):
     controller, _, _ = make(Script())
     late = FakeInformer(synced=False)
     controller.watch(late)

@@ -13,18 +13,12 @@ from tests.testing.scripted_exchange import Exchange
 from tests.testing.scripted_server import ScriptedServer
 
 from kubeloop.client.errors import ApiError
-from kubeloop.controller import (
-    SERIES_EVENTS,
-    ApiEventSink,
-    ApiLease,
-    ElectionConfig,
-    ElectionThread,
-    EventRecorder,
-    EventSeries,
-    LeaderCallbacks,
-    Reporter,
-    own_connection,
-)
+from kubeloop.controller import ElectionConfig, ElectionThread, EventRecorder, own_connection
+from kubeloop.controller.election.elector import LeaderCallbacks
+from kubeloop.controller.election.lease_keeper import ApiLease
+from kubeloop.controller.events.correlators import EventSeries
+from kubeloop.controller.events.event_types import Reporter
+from kubeloop.controller.events.recorder import SERIES_EVENTS, ApiEventSink
 from tests.waiting import eventually
 
 COLLECTION = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"

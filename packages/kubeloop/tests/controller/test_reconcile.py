@@ -5,6 +5,7 @@ import contextlib
 
 import pytest
 
+from kubeloop.controller.controller import Controller
 from kubeloop.controller.reconcile import (
     ReconcileTimeout,
     Request,
@@ -28,6 +29,26 @@ async def test_no_answer_is_an_empty_result():
         return None
 
     assert await call_reconciler(reconcile, WEB, None) == Result()
+
+
+@pytest.mark.spec("C4")
+@pytest.mark.parametrize("wrong", [30, 0, False, "later"])
+async def test_a_wrong_answer_is_a_type_error(wrong):
+    async def reconcile(_request: Request):
+        return wrong
+
+    said = f"reconcile returned {type(wrong).__name__}; return a Result or None"
+    with pytest.raises(TypeError, match=said):
+        await call_reconciler(reconcile, WEB, None)
+
+
+@pytest.mark.spec("C4")
+async def test_a_reconcile_that_is_not_async_is_named():
+    with pytest.raises(TypeError, match="must be a coroutine function: write async def"):
+        Controller("web", _plain)  # type: ignore[arg-type]
+
+
+def _plain(_request: Request) -> None: ...
 
 
 @pytest.mark.spec("C4")

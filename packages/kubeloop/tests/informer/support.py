@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from kubeloop.objects.list_watch import ListOptions, WatchOptions
 
 # No jitter: backoffs are exactly 0.8, 1.6, 3.2 ... 30 s and watches last exactly 300 s.
-EXACT = ReflectorOptions(rand=lambda: 0.0, watch_list=False)
+# No probes: they would use up the scripts of watches.
+EXACT = ReflectorOptions(rand=lambda: 0.0, watch_list=False, probe_after=0.0)
 STREAMING = dataclasses.replace(EXACT, watch_list=True)
 
 
@@ -190,6 +191,35 @@ async def reflecting(source, *, options=EXACT, **arguments: Any) -> AsyncIterato
         await asyncio.wait({task})
         if not task.cancelled() and (crash := task.exception()) is not None:
             raise crash
+
+
+class FakeControl:
+    """The collector's switches, noting each call."""
+
+    def __init__(self, *, enabled: bool = True) -> None:
+        self.enabled = enabled
+        self.calls: list[str] = []
+
+    def isenabled(self) -> bool:
+        return self.enabled
+
+    def enable(self) -> None:
+        self.enabled = True
+        self.calls.append("enable")
+
+    def disable(self) -> None:
+        self.enabled = False
+        self.calls.append("disable")
+
+    def collect(self) -> int:
+        self.calls.append("collect")
+        return 0
+
+    def freeze(self) -> None:
+        self.calls.append("freeze")
+
+    def unfreeze(self) -> None:
+        self.calls.append("unfreeze")
 
 
 class RecordingMetrics:

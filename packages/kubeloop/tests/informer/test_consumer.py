@@ -178,7 +178,7 @@ async def test_notifications_follow_the_store_not_the_event_type():
 
 
 @pytest.mark.spec("Q31")
-async def test_the_store_changes_before_the_handler_hears_of_it():
+async def test_the_store_changes_before_the_handler_is_notified():
     rig = Rig()
     seen = []
     rig.listen(lambda note: seen.append(versions(rig.view).get("a")))

@@ -380,7 +380,7 @@ async def test_metadata_informers_request_partial_objects():
 
 
 @pytest.mark.spec("F8", "R26")
-async def test_kinds_are_checked_only_where_one_is_expected():
+async def test_kinds_are_checked_only_if_one_is_expected():
     client = FakeClient()
     source = client.source("v1/pods")
     factory = make_factory(client)

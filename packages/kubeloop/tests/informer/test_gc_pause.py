@@ -6,37 +6,9 @@ import threading
 import weakref
 
 import pytest
+from tests.informer.support import FakeControl
 
 from kubeloop.informer.gc_pause import GcGuard, GcPauser
-
-
-class FakeControl:
-    """The collector's switches, noting each call."""
-
-    def __init__(self, *, enabled: bool = True) -> None:
-        self.enabled = enabled
-        self.calls: list[str] = []
-
-    def isenabled(self) -> bool:
-        return self.enabled
-
-    def enable(self) -> None:
-        self.enabled = True
-        self.calls.append("enable")
-
-    def disable(self) -> None:
-        self.enabled = False
-        self.calls.append("disable")
-
-    def collect(self) -> int:
-        self.calls.append("collect")
-        return 0
-
-    def freeze(self) -> None:
-        self.calls.append("freeze")
-
-    def unfreeze(self) -> None:
-        self.calls.append("unfreeze")
 
 
 def make(*, enabled: bool = True) -> tuple[FakeControl, GcPauser]:
@@ -48,7 +20,10 @@ def test_the_first_load_pauses_then_freezes_and_releases() -> None:
     control, collector = make()
     guard = GcGuard(collector=collector)
 
-    with guard.loading():
+    with guard.loading() as load:
+        assert control.enabled, "the server may still refuse, or hang"
+        load.begin()
+        load.begin()
         assert not control.enabled
     guard.release()
 
@@ -60,7 +35,8 @@ def test_later_loads_pause_but_do_not_freeze_again() -> None:
     guard = GcGuard(collector=collector)
 
     for _ in range(5):
-        with guard.loading():
+        with guard.loading() as load:
+            load.begin()
             assert not control.enabled
         assert control.enabled
     guard.release()
@@ -75,9 +51,10 @@ def test_overlapping_loads_share_one_pause_and_the_last_informer_thaws() -> None
     control, collector = make()
     first, second = GcGuard(collector=collector), GcGuard(collector=collector)
 
-    with first.loading():
-        with second.loading():
-            pass
+    with first.loading() as load:
+        load.begin()
+        with second.loading() as another:
+            another.begin()
         assert not control.enabled
     assert control.enabled
     first.release()
@@ -91,8 +68,13 @@ def test_load_that_fails_gives_collector_back_and_freezes_nothing() -> None:
     control, collector = make()
     guard = GcGuard(collector=collector)
 
-    with pytest.raises(RuntimeError), guard.loading():
-        raise RuntimeError
+    def load_and_fail() -> None:
+        with guard.loading() as load:
+            load.begin()
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        load_and_fail()
     guard.release()
 
     assert control.enabled
@@ -104,8 +86,8 @@ def test_a_program_that_turned_the_collector_off_finds_it_off() -> None:
     control, collector = make(enabled=False)
     guard = GcGuard(collector=collector)
 
-    with guard.loading():
-        pass
+    with guard.loading() as load:
+        load.begin()
 
     assert not control.enabled
     assert "collect" not in control.calls
@@ -115,7 +97,8 @@ def test_opting_out_touches_nothing() -> None:
     control, collector = make()
     guard = GcGuard(enabled=False, collector=collector)
 
-    with guard.loading():
+    with guard.loading() as load:
+        load.begin()
         assert control.enabled
     guard.release()
 
@@ -128,8 +111,8 @@ def test_threads_may_load_at_the_same_time() -> None:
     def load() -> None:
         for _ in range(200):
             guard = GcGuard(collector=collector)
-            with guard.loading():
-                pass
+            with guard.loading() as load:
+                load.begin()
             guard.release()
 
     threads = [threading.Thread(target=load) for _ in range(4)]
@@ -157,7 +140,8 @@ def real_guard() -> GcGuard:
 
 
 def test_garbage_made_after_the_freeze_is_still_collected(real_guard: GcGuard) -> None:
-    with real_guard.loading():
+    with real_guard.loading() as load:
+        load.begin()
         store = [{"a": [number]} for number in range(10_000)]
     try:
         garbage = weakref.ref(Node())
@@ -176,8 +160,8 @@ def test_what_was_hidden_by_freeze_is_collected_after_release(
 ) -> None:
     old = Node()
     watched = weakref.ref(old)
-    with real_guard.loading():
-        pass
+    with real_guard.loading() as load:
+        load.begin()
     del old
     gc.collect()
     assert watched() is not None
@@ -193,7 +177,9 @@ async def test_load_that_stalls_gives_collector_back_after_ten_seconds() -> None
     control, collector = make()
     guard = GcGuard(collector=collector)
 
-    with guard.loading():
+    with guard.loading() as load:
+        await asyncio.sleep(60)
+        load.begin()
         await asyncio.sleep(9.9)
         assert not control.enabled
         await asyncio.sleep(0.2)

@@ -136,7 +136,7 @@ def test_field_selectors_refuse_fields_a_struct_lacks():
     slim_store.put(Key("ns/a"), Slim(SlimMeta(name="a", namespace="ns")))
     slim = Lister(StoreView(slim_store), STRUCT_ACCESS, resource="v1/pods")
     assert len(slim.list(field_selector="metadata.name=a")) == 1
-    with pytest.raises(TypeError, match=r"spec\.node.*Slim is no dictionary"):
+    with pytest.raises(TypeError, match=r"spec\.node.*Slim is not a dictionary"):
         slim.list(field_selector="spec.node=n1")
 
 

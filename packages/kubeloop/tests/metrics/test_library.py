@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kubeloop.controller import Controller, PriorityQueue
+from kubeloop.controller import Controller
+from kubeloop.controller.queue.priority_queue import PriorityQueue
 from kubeloop.controller.reconcile import Request
 from kubeloop.informer import SharedInformer
 from kubeloop.metrics.library import LibraryMetrics

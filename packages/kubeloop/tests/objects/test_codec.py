@@ -122,7 +122,7 @@ def test_unknown_types_pass_with_whatever_they_carry(codec: Codec[Any]) -> None:
         b'{"type":"ADDED","object":{"metadata":{"name":"a"},"x":' + b"[" * 100_000,
     ],
 )
-def test_what_is_no_event_is_an_error(codec: Codec[Any], data: bytes) -> None:
+def test_anything_but_an_event_is_an_error(codec: Codec[Any], data: bytes) -> None:
     with pytest.raises(DecodeError):
         codec.decode_event(data)
     with pytest.raises(DecodeError):
@@ -170,7 +170,7 @@ def test_a_table_is_refused(codec: Codec[Any]) -> None:
 
 
 @pytest.mark.parametrize("data", [encode(POD), b"{}", b"[]", b"<html>", page_body()[:-5]])
-def test_what_is_no_list_is_refused(codec: Codec[Any], data: bytes) -> None:
+def test_anything_but_a_list_is_refused(codec: Codec[Any], data: bytes) -> None:
     with pytest.raises(DecodeError):
         codec.decode_page(data)
 
@@ -196,7 +196,7 @@ def test_dictionaries_are_complete_by_default() -> None:
     assert codec.decode_page(page_body(items=[POD])).items == [short]
 
 
-def test_a_codec_gives_up_managed_fields_where_it_has_them(codec: Codec[Any]) -> None:
+def test_a_codec_gives_up_managed_fields_if_it_has_them(codec: Codec[Any]) -> None:
     trimmed = codec.without_managed_fields()
     decoded = trimmed.decode(encode(POD))
     if isinstance(decoded, dict):

@@ -55,7 +55,7 @@ def test_other_conditions_keep_their_places() -> None:
     assert [c.type for c in without_condition(changed, "B")] == ["A", "C"]
 
 
-def test_a_missing_condition_is_none_and_not_true() -> None:
+def test_a_missing_condition_is_not_found_and_not_true() -> None:
     assert find_condition(None, "Ready") is None
     assert not is_condition_true((), "Ready")
     assert not is_condition_true((Condition("Ready", "Unknown"),), "Ready")

@@ -62,8 +62,8 @@ def test_text_is_read_into_the_normal_form(text: str, normal: str) -> None:
     [
         ("x", "'x' is not 'field=value'"),
         ("x=a=b", "must be escaped"),
-        ("x=a\\n", "is no escape"),
-        ("x=a\\", "is no escape"),
+        ("x=a\\n", "is not an escape"),
+        ("x=a\\", "is not an escape"),
         ("x||y=b=c", "must be escaped"),
     ],
 )
@@ -100,7 +100,7 @@ def test_fields_may_be_read_by_the_callers_own_function() -> None:
     assert not selector.matches(str)
 
 
-def test_exact_returns_the_value_only_where_there_is_one() -> None:
+def test_exact_returns_the_value_only_if_there_is_one() -> None:
     selector = FieldSelector.parse("metadata.name=web,spec.nodeName!=n1")
     assert selector.exact("metadata.name") == "web"
     assert selector.exact("spec.nodeName") is None

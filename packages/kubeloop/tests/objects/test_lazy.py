@@ -136,7 +136,7 @@ values = st.recursive(
     has_managed=st.booleans(),
     ascii_only=st.booleans(),
 )
-def test_any_object_round_trips_but_for_managed_fields(
+def test_any_object_round_trips_except_for_managed_fields(
     before: dict[str, Any], managed: object, has_managed: bool, ascii_only: bool
 ) -> None:
     metadata: dict[str, Any] = {"name": "a"} | ({"managedFields": managed} if has_managed else {})
@@ -199,7 +199,7 @@ def test_copies_are_equal() -> None:
 @pytest.mark.parametrize(
     "data", [b"", b"[]", b"null", b'{"metadata":{"name":5}}', b'{"metadata":{}']
 )
-def test_what_is_no_object_is_refused(data: bytes) -> None:
+def test_anything_but_an_object_is_refused(data: bytes) -> None:
     with pytest.raises(msgspec.DecodeError):
         parse_lazy(data)
 
@@ -208,6 +208,6 @@ def test_what_is_not_decoded_is_refused_with_way_to_it():
     pod: Any = parse_lazy(encode(POD))
     with pytest.raises(AttributeError, match=r"no 'spec'.*to_dict\(\)"):
         _ = pod.spec
-    with pytest.raises(TypeError, match=r"no dictionary.*to_dict\(\)"):
+    with pytest.raises(TypeError, match=r"not a dictionary.*to_dict\(\)"):
         pod["spec"]
     assert not hasattr(pod, "status")

@@ -4,6 +4,7 @@ import copy
 import json
 from typing import Any
 
+import jsonpatch
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,6 +15,7 @@ from kubeloop.objects.patches import (
     MergePatch,
     StrategicMergePatch,
     apply_merge_patch,
+    create_json_patch,
     create_merge_patch,
     pointer,
     same_json,
@@ -94,3 +96,34 @@ def test_each_patch_knows_its_content_type_and_body(
 
 def test_pointers_escape_slashes_and_tildes() -> None:
     assert pointer("metadata", "annotations", "a.b/c~d", 0) == "/metadata/annotations/a.b~1c~0d/0"
+
+
+NESTED = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 2) | st.text("ab/~", max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text("ab/~", max_size=2), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(NESTED, NESTED)
+def test_a_json_patch_makes_the_new_of_the_old(old: Any, new: Any) -> None:
+    operations = create_json_patch(old, new)
+    made = jsonpatch.apply_patch(copy.deepcopy(old), operations)
+    assert json.dumps(made, sort_keys=True) == json.dumps(new, sort_keys=True)
+    assert create_json_patch(new, new) == []
+
+
+def test_a_json_patch_is_small() -> None:
+    old: dict[str, Any] = {
+        "containers": [{"name": "a"}, {"name": "b", "image": "b:1"}, {"name": "c"}],
+        "x": 1,
+    }
+    new = {"containers": [{"name": "a"}, {"name": "new"}, *old["containers"][1:]], "y": None}
+    assert create_json_patch(old, new) == [
+        {"op": "remove", "path": "/x"},
+        {"op": "add", "path": "/containers/1", "value": {"name": "new"}},
+        {"op": "add", "path": "/y", "value": None},
+    ]

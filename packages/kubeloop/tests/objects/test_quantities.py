@@ -58,7 +58,7 @@ def test_quantities_have_the_canonical_text_of_kubernetes(text: str, canonical: 
 @pytest.mark.parametrize(
     "text", ["", "m", "1 Gi", "1gi", "1K", "--1", "1.2.3", "1e", "1e3m", "1e1000", "nan", "1Mib"]
 )
-def test_what_is_no_quantity_is_refused_with_what_is_legal(text: str) -> None:
+def test_anything_but_a_quantity_is_refused_with_what_is_legal(text: str) -> None:
     with pytest.raises(ValueError, match=r"quantity .* optional suffix"):
         Quantity.parse(text)
 

@@ -122,7 +122,7 @@ def test_text_is_read_into_the_normal_form(text: str, normal: str) -> None:
         ("/k", "the part before '/'"),
     ],
 )
-def test_what_is_wrong_is_said_with_its_position(text: str, message: str) -> None:
+def test_errors_name_their_position(text: str, message: str) -> None:
     with pytest.raises(SelectorError) as caught:
         LabelSelector.parse(text)
     assert message in str(caught.value)

@@ -152,7 +152,7 @@ async def test_other_grpc_answers_are_not(server, message):
 
 
 @pytest.mark.virtual_time
-async def test_what_is_no_grpc_server_fails_in_time():
+async def test_anything_but_a_grpc_server_fails_in_time():
     async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
         writer.close()

@@ -22,6 +22,7 @@ from kubeloop.client import (
     NotFound,
     Preconditions,
 )
+from kubeloop.client.request import Request as Sent
 from kubeloop.controller import Controller, Request
 from kubeloop.informer import SharedInformerFactory
 from kubeloop.objects.meta import JsonObject, ObjectMeta
@@ -298,3 +299,98 @@ async def test_what_it_does_not_know_is_refused() -> None:
     client.put(config_map())
     with pytest.raises(ApiError, match="no patch of type application/strategic"):
         await client.resource(MAPS, namespace="default").patch("a", StrategicMergePatch({}))
+
+
+async def test_a_deletion_that_finalizers_hold_raises_the_generation_once(client: Client) -> None:
+    deployments = client.resource("apps/v1/deployments", namespace="default")
+    labels = {"app": "a"}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {"containers": [{"name": "a", "image": "a", "command": ["true"]}]},
+    }
+    await deployments.create(
+        {
+            "apiVersion": "apps/v1",
+            "kind": "Deployment",
+            "metadata": {"name": "held", "finalizers": ["example.com/mine"]},
+            "spec": {"replicas": 0, "selector": {"matchLabels": labels}, "template": template},
+        }
+    )
+    before = (await deployments.get("held"))["metadata"]["generation"]
+    for _ in range(2):
+        leaving = await deployments.delete("held")
+        assert leaving is not None
+        assert leaving["metadata"]["generation"] == before + 1
+    await deployments.patch("held", MergePatch({"metadata": {"finalizers": None}}))
+
+
+async def test_two_clients_of_one_server_share_objects_and_not_requests():
+    first = FakeClient(config_map("a"))
+    second = FakeClient(server=first)
+    await second.resource(MAPS, namespace="default").patch("a", MergePatch({"data": {"k": "new"}}))
+    assert (first.find(MAPS, "a") or {})["data"] == {"k": "new"}
+    assert first.requests == []
+    assert second.writes == ["PATCH /api/v1/namespaces/default/configmaps/a"]
+
+
+async def test_a_crash_after_a_write_is_unnoticed_by_the_server():
+    client = FakeClient()
+    seen: list[tuple[str, bool]] = []
+
+    def crash(write: Sent, done: bool) -> None:
+        seen.append((write.method, done))
+        if done:
+            raise RuntimeError("killed")
+
+    client.on_write = crash
+    with pytest.raises(RuntimeError, match="killed"):
+        await client.resource(MAPS, namespace="default").create(config_map("a"))
+    assert seen == [("POST", False), ("POST", True)]
+    assert client.find(MAPS, "a") is not None
+
+
+async def test_a_refusal_by_a_hook_is_the_answer_and_writes_nothing():
+    client = FakeClient()
+
+    def refuse(_write: Sent, _done: bool) -> None:
+        raise api_error(403, "Forbidden", "no")
+
+    client.on_write = refuse
+    with pytest.raises(Forbidden):
+        await client.resource(MAPS, namespace="default").create(config_map("a"))
+    assert client.find(MAPS, "a") is None
+
+
+async def test_listeners_receive_every_change():
+    client = FakeClient()
+    changes: list[tuple[str, str, bool]] = []
+    client.on_change.append(
+        lambda gvr, obj, gone: changes.append((gvr.resource, obj["metadata"]["name"], gone))
+    )
+    await client.resource(MAPS, namespace="default").create(config_map("a"))
+    client.put(config_map("b"))
+    client.put(config_map("b"))  # changes nothing
+    client.remove(MAPS, "a")
+    assert changes == [
+        ("configmaps", "a", False),
+        ("configmaps", "b", False),
+        ("configmaps", "a", True),
+    ]
+
+
+async def test_an_object_removed_by_another_program_waits_for_its_finalizers():
+    held = config_map("a")
+    held["metadata"]["finalizers"] = ["example.com/held"]
+    client = FakeClient(held)
+    client.remove(MAPS, "a")
+    assert "deletionTimestamp" in (client.find(MAPS, "a") or {})["metadata"]
+    patch = MergePatch({"metadata": {"finalizers": None}})
+    await client.resource(MAPS, namespace="default").patch("a", patch)
+    assert client.find(MAPS, "a") is None
+
+
+def test_an_object_put_with_other_content_is_of_the_next_generation():
+    client = FakeClient(config_map("a"))
+    same = client.put(config_map("a") | {"status": {}})
+    other = client.put(config_map("a") | {"data": {"k": "new"}})
+    assert (same["metadata"]["generation"], other["metadata"]["generation"]) == (1, 2)

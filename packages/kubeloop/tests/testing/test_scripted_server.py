@@ -170,7 +170,7 @@ async def test_a_connection_can_be_reset_before_a_byte():
         assert server.accepted == 2
 
 
-async def test_a_connection_can_be_taken_over_as_it_is():
+async def test_a_connection_can_be_taken_over():
     async def shout(reader, writer):
         writer.write((await reader.readexactly(3)).upper())
 

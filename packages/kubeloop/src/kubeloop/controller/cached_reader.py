@@ -50,7 +50,7 @@ class CacheError(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class CacheOptions:
-    """What of a kind is cached.
+    """The part of a kind that is cached.
 
     `namespaces`: a watch for each; empty for one over all of them. The selectors and the transform
     are the informer's. `resync`: how often handlers of these informers see everything again, in
@@ -93,7 +93,7 @@ class KindCache:
         factory.start()
 
     async def wait_synced(self) -> None:
-        """Wait for the first lists. Raises CacheError where an informer stopped before."""
+        """Wait for the first lists. Raises CacheError if an informer stopped before."""
         for informer in self._informers.values():
             if not await informer.wait_synced():
                 raise CacheError(f"the informer of {self._resource} stopped before it had synced")
@@ -173,7 +173,7 @@ def _index(field: str) -> str:
 
 
 class CacheQuery(TypedDict, total=False):
-    """What of a kind a list wants; see `CachedReader.list`."""
+    """The objects that a list returns; see `CachedReader.list`."""
 
     namespace: str
     selector: SelectorLike

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kubeloop.aio.tasks import TimeBudget, finish
 from kubeloop.client.errors import KubeError
+from kubeloop.client.retry import server_delay
 from kubeloop.controller.queue.priority_queue import PriorityQueue
 from kubeloop.controller.queue.workqueue import QueueShutDown
 from kubeloop.controller.reconcile import (
@@ -31,6 +32,7 @@ from kubeloop.controller.reconcile import (
     Result,
     TerminalError,
     call_reconciler,
+    check_is_async,
 )
 from kubeloop.controller.sources import EventSource, InformerFactory, Mapping, Source, for_object
 
@@ -74,6 +76,7 @@ class Controller:
             raise ValueError(f"controller {name}: workers={workers} must be at least 1")
         if queue is not None and rate_limiter is not None:
             raise ValueError(f"controller {name}: give the rate_limiter to the queue, not both")
+        check_is_async(reconcile)
         self.name = name
         self.queue = PriorityQueue(rate_limiter=rate_limiter) if queue is None else queue
         self._reconcile = reconcile
@@ -134,7 +137,7 @@ class Controller:
                 self._warm = True
 
     async def close(self) -> None:
-        """Take no more work and leave the informers; `run` ends with it."""
+        """Stop taking work and leave the informers; `run` ends with it."""
         self._stopping = True
         self.queue.shutdown()
         for source in self._sources:
@@ -167,9 +170,9 @@ class Controller:
     # Workers
 
     async def run(self) -> None:
-        """Sync, then reconcile until cancelled; returns only when nothing of it runs any more.
+        """Sync, then reconcile until cancelled; returns only when all of it has stopped.
 
-        Raises RuntimeError on a second call, SyncTimeout where the caches do not sync.
+        Raises RuntimeError on a second call, SyncTimeout if the caches do not sync.
         """
         if self._started:
             raise RuntimeError(f"controller {self.name} was started before; make a new one")
@@ -231,13 +234,15 @@ class Controller:
     def _settle(
         self, request: Request, priority: int, answer: Result | Outcome | Exception
     ) -> Outcome:
-        """What follows from a reconciler's answer: the whole retry policy."""
+        """Act on a reconciler's result: the whole retry policy."""
         match answer:
             case TerminalError():
                 self._log_failure(request, answer, "not tried again until it changes")
                 return Outcome.TERMINAL
             case Exception():
-                self.queue.add(request, rate_limited=True, priority=priority)
+                # A server that names a delay is not asked before, however few failures there were.
+                hint = server_delay(answer) if isinstance(answer, KubeError) else None
+                self.queue.add(request, rate_limited=True, at_least=hint or 0.0, priority=priority)
                 self._log_failure(request, answer, "will be tried again")
                 return Outcome.TIMEOUT if isinstance(answer, ReconcileTimeout) else Outcome.ERROR
             case Outcome():
@@ -256,7 +261,7 @@ class Controller:
                 return Outcome.SUCCESS
 
     def _log_failure(self, request: Request, error: Exception, consequence: str) -> None:
-        # What the API server answers is no mystery; anything else deserves its traceback.
+        # An API server's error explains itself; any other gets its traceback.
         expected = isinstance(error, KubeError | TerminalError | ReconcileTimeout)
         _log.error(
             "controller %s: reconcile of %s failed, %s: %s",

@@ -24,7 +24,7 @@ _PATH = ("metadata", "finalizers")
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FinalizerResult:
-    """What an object's finalizers should be now, and what went wrong on the way there."""
+    """The finalizers that an object should have now, and the errors of those that failed."""
 
     finalizers: tuple[str, ...]
     patch: JsonPatch | None = None
@@ -38,7 +38,8 @@ class FinalizerResult:
     def check(self) -> None:
         """Raise the errors, all of them, after what succeeded was written."""
         if self.errors:
-            raise ExceptionGroup("finalizers failed", self.errors)
+            # A log line shows only this text.
+            raise ExceptionGroup(f"finalizers failed: {[*self.errors]}", self.errors)
 
 
 class Finalizers(Generic[T]):
@@ -50,7 +51,7 @@ class Finalizers(Generic[T]):
             self.register(name, finalize)
 
     def register(self, name: str, finalize: Finalize[T]) -> None:
-        """Add a finalizer, plain or `async`. Raises ValueError where the name is taken."""
+        """Add a finalizer, plain or `async`. Raises ValueError if the name is taken."""
         if name in self._finalizers:
             raise ValueError(f"finalizer {name!r} is registered already")
         self._finalizers[name] = finalize
@@ -59,7 +60,7 @@ class Finalizers(Generic[T]):
         """Do what the object's state asks for; the object itself is not changed.
 
         Alive, it should have all our finalizers. Going, each of ours that it has is run, and taken
-        off where it succeeded; one that fails stays, and does not keep the others from running.
+        off if it succeeded; one that fails stays, and does not keep the others from running.
         """
         access = access_for(type(obj))
         present = tuple(access.finalizers(obj))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import enum
+import inspect
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeAlias
@@ -19,7 +20,7 @@ from kubeloop.objects.meta import ObjectName
 Request: TypeAlias = ObjectName
 """The object to reconcile, by namespace and name; nothing of the event that caused it."""
 
-# How long after its timeout a call may still clean up before it is said to ignore the timeout.
+# How long after its timeout a call may still clean up before it counts as ignoring the timeout.
 _CLEAN_UP_SECONDS = 5.0
 
 _log = logging.getLogger(__name__)
@@ -27,11 +28,11 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What to do next with a reconciled object; nothing by default.
+    """The next step for a reconciled object; nothing by default.
 
-    `requeue_after`: look again after so many seconds, whatever happens; the failures counted so far
-    are forgotten. `requeue`: look again as after a failure, with growing delays. `priority`: of the
-    next look; by default what it was.
+    `requeue_after`: reconcile again after this many seconds; the failures counted so far are
+    forgotten. `requeue`: reconcile again as after a failure, with growing delays. `priority`: of
+    the next reconcile; by default unchanged.
     """
 
     requeue_after: float | None = None
@@ -64,7 +65,7 @@ async def call_reconciler(reconcile: Reconcile, request: Request, timeout: float
     try:
         async with limit:
             with _Watchdog(request, timeout):
-                return await reconcile(request) or Result()
+                answer = await reconcile(request)
     except TimeoutError as error:
         if limit.expired():
             raise ReconcileTimeout(f"reconcile of {request} took more than {timeout} s") from error
@@ -74,6 +75,18 @@ async def call_reconciler(reconcile: Reconcile, request: Request, timeout: float
         if task is not None and task.cancelling():
             raise
         raise RuntimeError(f"reconcile of {request} awaited something cancelled") from error
+    # Not every program is type-checked, and the queue can act on a Result only.
+    if not isinstance(answer, Result | None):
+        raise TypeError(f"reconcile returned {type(answer).__name__}; return a Result or None")
+    return answer or Result()
+
+
+def check_is_async(function: Callable[..., object]) -> None:
+    """Raise TypeError for a plain function; other callables may return an awaitable."""
+    inner = inspect.unwrap(function)
+    plain = inspect.isfunction(inner) or inspect.ismethod(inner)
+    if plain and not inspect.iscoroutinefunction(inner) and inner.__name__ != "<lambda>":
+        raise TypeError(f"{inner.__qualname__} must be a coroutine function: write async def")
 
 
 class _Watchdog:

@@ -100,7 +100,7 @@ class Registration(Protocol):
 
 
 class EventSource(Protocol[T]):
-    """What a controller needs of an informer."""
+    """The interface of an informer that a controller uses."""
 
     @property
     def access(self) -> MetaAccess:
@@ -115,7 +115,7 @@ class EventSource(Protocol[T]):
 
 
 class Enqueue(Protocol):
-    """What a source needs of a queue."""
+    """The interface of a queue that a source uses."""
 
     def __call__(self, item: Request, *, priority: int) -> None:
         """Ask for a reconcile."""

@@ -55,11 +55,11 @@ class ObjectApi(Protocol[T]):
         """Create it."""
 
     async def replace(self, obj: T) -> T:
-        """Write it whole; raises Conflict where it changed meanwhile."""
+        """Write it whole; raises Conflict if it changed meanwhile."""
 
 
 class WriteOutcome(enum.Enum):
-    """What was written."""
+    """One write."""
 
     CREATED = "created"
     UPDATED = "updated"
@@ -69,9 +69,9 @@ class WriteOutcome(enum.Enum):
 async def create_or_update(api: ObjectApi[T], obj: T, mutate: Mutate[T]) -> tuple[T, WriteOutcome]:
     """Read the object that `obj` names, let `mutate` set what matters, and write if that changed it.
 
-    Where there is none, `obj` itself is mutated and created. `mutate` works in place, on a copy of
+    If it does not exist, `obj` itself is mutated and created. `mutate` works in place, on a copy of
     our own, and must leave name and namespace alone (ValueError). Returns the object as the server
-    has it now. Raises Conflict where another client wrote meanwhile: try again later.
+    has it now. Raises Conflict if another client wrote meanwhile: try again later.
     """
     access = access_for(type(obj))
     name, namespace = access.name(obj), access.namespace(obj)
@@ -99,7 +99,7 @@ async def _mutate(mutate: Mutate[T], obj: T) -> None:
 
 
 class VersionedStore(Protocol):
-    """A cache that tells how far it has come."""
+    """A cache that knows its latest version."""
 
     @property
     def version(self) -> str:
@@ -108,7 +108,7 @@ class VersionedStore(Protocol):
 
 @dataclasses.dataclass(slots=True)
 class _Writes:
-    """What was written for one owner."""
+    """The writes for one owner."""
 
     uid: str
     versions: dict[GroupVersionResource, str]
@@ -128,7 +128,7 @@ class ConsistencyGuard:
         return len(self._writes)
 
     def follow(self, resource: GroupVersionResource, store: VersionedStore) -> None:
-        """Tell from which store reconciles read a resource."""
+        """Set the store from which reconciles read a resource."""
         self._stores[resource] = store
 
     def wrote(self, owner: Request, uid: str, resource: GroupVersionResource, version: str) -> None:
@@ -152,7 +152,7 @@ class ConsistencyGuard:
         """The resources whose caches do not show yet what was written; empty: go on.
 
         Forgets what the caches have caught up with, and everything once the time is up. Raises
-        ValueError where a store's version cannot be compared.
+        ValueError if a store's version cannot be compared.
         """
         writes = self._writes.get(owner)
         if writes is None:
@@ -178,7 +178,10 @@ class ConsistencyGuard:
     def _check(
         self, writes: _Writes, *, ignore_malformed: bool
     ) -> tuple[GroupVersionResource, ...]:
-        """Drop what the caches show, return the rest; `forgive` versions that are no numbers."""
+        """Drop what the caches show, return the rest.
+
+        With `ignore_malformed`, a version that is not a number counts as shown.
+        """
         for resource, version in list(writes.versions.items()):
             if self._shows(resource, version, ignore_malformed=ignore_malformed):
                 del writes.versions[resource]

@@ -164,13 +164,13 @@ class QueueConsumer(Generic[T]):
     def _is_repeat(self, note: Notification[T]) -> bool:
         if not isinstance(note, Updated):
             return False
-        # Objects that tell no version (a transform dropped it) may always have changed.
+        # Objects without a version (a transform dropped it) may always have changed.
         version = self.access.version(note.new)
         return bool(version) and version == self.access.version(note.old)
 
     async def _resync(self) -> int:
         recipients = self.dispatcher.syncing()
-        # No other task changes the store, so it stays as it is while we rest.
+        # No other task changes the store, so it does not change while we pause.
         for some in _slices(self.store.items.items()):
             notes: list[Notification[T]] = [Updated(key, obj, obj) for key, obj in some]
             self.dispatcher.distribute(notes, recipients=recipients)

@@ -3,7 +3,7 @@
 Distribution is a few list operations for each batch, whatever happens in the handlers: every
 listener has a buffer and a runner task of its own. The resync arithmetic is client-go's: there is
 one check period; at each check the listeners that are due are flagged *syncing*, the others are
-not, and notifications that bring nothing new (`loud` leaves them out) go to flagged ones only.
+not, and notifications that bring nothing new (`changed` leaves them out) go to flagged ones only.
 Listeners start flagged.
 """
 
@@ -64,9 +64,9 @@ class Dispatcher(Generic[T]):
         *,
         recipients: Collection[ProcessorListener[T]] | None = None,
     ) -> None:
-        """Append to the buffers; `loud` is `notes` without those of unchanged objects, if any.
+        """Append to the buffers; `changed` is `notes` without those of unchanged objects, if any.
 
-        `audience` is for long work done in pieces: those who were there when it began.
+        `recipients` is for long work done in pieces: the listeners at its beginning.
         """
         if self._inspect is not None:
             self._inspect(notes)
@@ -82,14 +82,14 @@ class Dispatcher(Generic[T]):
         return [listener for listener in self._listeners if listener.syncing]
 
     def synced(self) -> None:
-        """Tell the listeners that the first list is complete."""
+        """Notify the listeners that the first list is complete."""
         for listener in self._listeners:
             listener.upstream_synced()
 
     # Resync
 
     def request_period(self, wanted: float, *, started: bool) -> float:
-        """Take a handler's wish for a resync period into account; returns what it gets."""
+        """Register a handler's resync period; returns the period that it gets."""
         if wanted <= 0:
             return 0.0
         wanted = max(wanted, MIN_RESYNC)
@@ -103,7 +103,9 @@ class Dispatcher(Generic[T]):
         if wanted <= 0:
             return 0.0
         if self.check_period <= 0:
-            _log.warning("%s: a handler asked for a resync, but the informer has none", self._name)
+            _log.warning(
+                "%s: a handler asked for a resync, but the informer does not resync", self._name
+            )
             return 0.0
         if wanted < self.check_period:
             _log.warning(

@@ -40,7 +40,12 @@ from kubeloop.informer.reflector.source import Expectation, ReflectorOptions, Tr
 from kubeloop.informer.shared_informer import SharedInformer, State
 from kubeloop.informer.sync import SyncResult, wait_for_gates
 from kubeloop.objects.fields import FieldSelector, FieldSelectorLike
-from kubeloop.objects.gvk import GroupVersionKind, GroupVersionResource
+from kubeloop.objects.gvk import (
+    GroupVersionKind,
+    GroupVersionResource,
+    ServedKind,
+    resource_and_kind,
+)
 from kubeloop.objects.lazy import LazyObject
 from kubeloop.objects.meta import PartialObjectMetadata
 from kubeloop.objects.selectors import LabelSelector, SelectorLike
@@ -52,6 +57,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
+K = TypeVar("K", bound=ServedKind)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ Tweak: TypeAlias = Callable[[Selection], Selection]
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class InformerKey:
-    """What makes two informers the same: resource, slice, and what is kept of each object.
+    """The identity of an informer: resource, slice, and what is kept of each object.
 
     A transform counts by identity: pass the same function to share a watch.
     """
@@ -104,7 +110,7 @@ class InformerNames:
         self._taken: set[str] = set()
 
     def claim(self, name: str) -> None:
-        """Take a name. Raises ValueError where it is taken, or empty."""
+        """Take a name. Raises ValueError if it is taken, or empty."""
         if not name:
             raise ValueError("a factory whose name must be unique needs a name")
         if name in self._taken:
@@ -117,7 +123,7 @@ class InformerNames:
 
 
 class ResourceClient(Protocol):
-    """What a factory needs of a client."""
+    """The interface of a client that a factory uses."""
 
     def resource(
         self, resource: GroupVersionResource, kind: type[Any], *, namespace: str = ""
@@ -126,7 +132,7 @@ class ResourceClient(Protocol):
 
 
 class InformerSlice(TypedDict, total=False):
-    """What an informer may be asked for besides its resource; see `SharedInformerFactory.informer`."""
+    """Options of an informer besides its resource; see `SharedInformerFactory.informer`."""
 
     namespace: str | None
     label_selector: SelectorLike
@@ -191,6 +197,9 @@ class SharedInformerFactory:
     # Informers
 
     @overload
+    def informer(self, resource: type[K], **slice_: Unpack[InformerSlice]) -> SharedInformer[K]: ...
+
+    @overload
     def informer(
         self, resource: str | GroupVersionResource, kind: type[T], **slice_: Unpack[InformerSlice]
     ) -> SharedInformer[T]: ...
@@ -211,7 +220,7 @@ class SharedInformerFactory:
 
     def informer(
         self,
-        resource: str | GroupVersionResource,
+        resource: str | GroupVersionResource | type[Any],
         kind: type[Any] = LazyObject,
         *,
         metadata_only: bool = False,
@@ -222,13 +231,13 @@ class SharedInformerFactory:
         resync: float | None = None,
         expect: GroupVersionKind | None = None,
     ) -> SharedInformer[Any]:
-        """Return the informer of a slice, the same one for equal wishes; start() runs it.
+        """Return the informer of a slice, the same one for equal arguments; start() runs it.
 
         `kind` is how objects are represented: a Struct with `metadata`, `dict`, or LazyObject.
         `expect` drops events of any other kind. The first to ask decides about `resync`. Every call
-        counts as a user: `release` what is not needed any more, or leave it to the shutdown.
+        counts as a user: `release` what is no longer needed, or leave it to the shutdown.
         """
-        gvr = GroupVersionResource.parse(resource)
+        gvr, kind = resource_and_kind(resource, kind)
         key = self._key(
             gvr,
             PartialObjectMetadata if metadata_only else kind,

@@ -5,7 +5,8 @@ alive: for dictionaries this is most of the time a list takes, and each later fu
 the program for as long as it takes to visit the store. Two measures, both of them global, and so
 counted over all informers of the process and always taken back:
 
-- while a list is being loaded, the collector is paused, for a limited time;
+- while a list is being loaded, from the first byte of the answer on, the collector is paused, for a
+  limited time;
 - after the first load of an informer, everything alive is moved out of the collector's sight
   (`gc.freeze`), and back into it (`gc.unfreeze`) when the last informer of the process is released.
 
@@ -22,7 +23,9 @@ are. Dictionaries do not have this property; a big store of them is paused over 
 How a reflector uses it:
 
     guard = GcGuard()                      # one for each informer; enabled=False opts out
-    with guard.loading():                  # around each list, or each initial stream
+    with guard.loading() as load:          # around each list, or each initial stream
+        ...
+        load.begin()                       # once objects arrive; may be repeated
         ...
     guard.release()                        # when the informer stops
 """
@@ -40,7 +43,7 @@ _LONGEST_PAUSE = 10.0
 
 
 class GcModule(Protocol):
-    """What is used of the `gc` module."""
+    """The part of the `gc` module that is used."""
 
     def isenabled(self) -> bool:
         """Whether automatic collection is on."""
@@ -117,6 +120,35 @@ class GcPauser:
 PROCESS_GC = GcPauser(gc)
 
 
+class GcLoad:
+    """The pause of one list: from `begin` to `end`, ten seconds at most.
+
+    The collector runs while a server is connected to, hangs, or refuses, because each attempt leaves
+    garbage and a server may refuse indefinitely. One that stalls in the middle of its list gets ten seconds.
+    """
+
+    def __init__(self, collector: GcPauser | None) -> None:
+        self._collector = collector
+        self._pause = contextlib.ExitStack()
+        self._overdue: asyncio.TimerHandle | None = None
+
+    def begin(self) -> None:
+        """Pause the collector, if this load has not yet."""
+        if self._collector is None:
+            return
+        self._pause.enter_context(self._collector.paused())
+        self._collector = None
+        with contextlib.suppress(RuntimeError):  # without a loop nothing can stall
+            loop = asyncio.get_running_loop()
+            self._overdue = loop.call_later(_LONGEST_PAUSE, self._pause.close)
+
+    def end(self) -> None:
+        """Let the collector go on."""
+        if self._overdue is not None:
+            self._overdue.cancel()
+        self._pause.close()
+
+
 class GcGuard:
     """One informer's share in the policy. `release` may be repeated, and without a load before."""
 
@@ -129,20 +161,15 @@ class GcGuard:
         return f"<GcGuard enabled={self._enabled} frozen={self._frozen}>"
 
     @contextlib.contextmanager
-    def loading(self) -> Iterator[None]:
-        """Pause the collector while a list is loaded; freeze what the first complete one brought.
-
-        For ten seconds at most: a server that stalls in the middle of its list must not keep the
-        whole program's garbage.
-        """
-        if not self._enabled:
-            yield
-            return
-        with contextlib.ExitStack() as pause:
-            pause.enter_context(self._collector.paused())
-            with _ended_after(_LONGEST_PAUSE, pause):
-                yield
+    def loading(self) -> Iterator[GcLoad]:
+        """Bracket one list. Its `begin` pauses the collector; the first complete list is frozen."""
+        load = GcLoad(self._collector if self._enabled else None)
+        try:
+            yield load
+            if self._enabled:
                 self._freeze_once()
+        finally:
+            load.end()
 
     def release(self) -> None:
         """Take back this informer's freeze."""
@@ -154,17 +181,3 @@ class GcGuard:
         if not self._frozen:
             self._frozen = True
             self._collector.freeze()
-
-
-@contextlib.contextmanager
-def _ended_after(seconds: float, pause: contextlib.ExitStack) -> Iterator[None]:
-    """End a pause early where it takes too long; where no loop runs, nothing can stall either."""
-    try:
-        overdue = asyncio.get_running_loop().call_later(seconds, pause.close)
-    except RuntimeError:
-        yield
-        return
-    try:
-        yield
-    finally:
-        overdue.cancel()

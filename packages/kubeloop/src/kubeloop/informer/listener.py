@@ -1,10 +1,10 @@
 """One handler's buffer, the task that empties it, and the caller's handle of both.
 
-The buffer is unbounded, so that a slow handler delays neither the store nor the other handlers;
-its depth is a metric and a warning. Only resyncs do not add up there: a handler that has not
-worked off one of them is not due for the next, or it would fall behind further with each. A
-handler that joins late is given the store's objects first, then the live notifications: the
-objects wait as they are and become notifications one at a time.
+The buffer is unbounded, so that a slow handler delays neither the store nor the other handlers; its
+depth is a metric and a warning. Only resyncs do not add up there: a handler that has not worked off
+one of them is not due for the next, or it would fall behind further with each. A handler that joins
+late is given the store's objects first, then the live notifications: the objects wait and become
+notifications one at a time.
 
 The runner calls the handler for one notification at a time, in order, and yields by a time budget.
 A handler that raises loses that notification and gets a pause; nothing is repeated.
@@ -82,7 +82,7 @@ class ProcessorListener(Generic[T]):
         state = "closed" if self._closing.is_set() else "open"
         return f"<ProcessorListener {self.name} {state}: {self.pending} pending>"
 
-    # What the informer does with it
+    # Calls of the informer
 
     def replay(self, items: Iterable[tuple[Key, T]]) -> None:
         """Give a late handler the objects that are in the store, as initial adds."""
@@ -132,7 +132,7 @@ class ProcessorListener(Generic[T]):
         self._next_resync = now + self.period
 
     def check_resync(self, now: float) -> None:
-        """Flag the handler where it is due, else take the flag away."""
+        """Flag the handler if it is due, else take the flag away."""
         caught_up = self._delivered >= self._last_resync
         self.syncing = self.period > 0 and now >= self._next_resync and caught_up
         if self.syncing:
@@ -244,7 +244,7 @@ class Handle(Generic[T]):
 
     @property
     def resync_period(self) -> float:
-        """The resync period that the handler got, in seconds; 0 is none."""
+        """The resync period that the handler got, in seconds; 0 for never."""
         return self._listener.period
 
     @property
@@ -258,7 +258,7 @@ class Handle(Generic[T]):
         return self._listener.gate
 
     async def wait_synced(self) -> bool:
-        """Wait until synced (True), or until that can never happen any more (False)."""
+        """Wait until synced (True), or until that can no longer happen (False)."""
         return await self._listener.gate.wait()
 
     def listener_of(self, owner: object) -> ProcessorListener[T] | None:

@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class _Listing(Generic[T]):
-    """What both listers do alike: list by selectors, in one namespace or, with the empty one, in all."""
+    """Common to both listers: list by selectors, in one namespace or, with the empty one, in all."""
 
     __slots__ = ("_access", "_namespace", "_resource", "_store")
 
@@ -70,12 +70,12 @@ class _Listing(Generic[T]):
 
 
 class NamespaceLister(_Listing[T]):
-    """The objects of one namespace; the empty one lists all, and finds those that have none."""
+    """The objects of one namespace; the empty one lists all, and finds objects without a namespace."""
 
     __slots__ = ()
 
     def find(self, name: str) -> T | None:
-        """Return the object of that name, None where there is none."""
+        """Return the object of that name, None if absent."""
         return self._store.get(make_key(self._namespace, name))
 
     def get(self, name: str) -> T:
@@ -98,11 +98,11 @@ class Lister(_Listing[T]):
         )
 
     def find(self, namespace: str, name: str) -> T | None:
-        """Return an object by namespace ("" where it has none) and name, None where there is none."""
+        """Return an object by namespace ("" if cluster-scoped) and name, None if absent."""
         return self.namespace(namespace).find(name)
 
     def get(self, namespace: str, name: str) -> T:
-        """Return an object by namespace ("" where it has none) and name. Raises `NotFound`."""
+        """Return an object by namespace ("" if cluster-scoped) and name. Raises `NotFound`."""
         return self.namespace(namespace).get(name)
 
 
@@ -112,7 +112,7 @@ def _as_dict(obj: Any, path: str) -> dict[str, Any]:
     to_dict = getattr(obj, "to_dict", None)
     if to_dict is None:
         raise TypeError(
-            f"field {path!r} cannot be selected: a {type(obj).__name__} is no dictionary;"
+            f"field {path!r} cannot be selected: a {type(obj).__name__} is not a dictionary;"
             " metadata.name and metadata.namespace always can"
         )
     result: dict[str, Any] = to_dict()

@@ -1,4 +1,4 @@
-"""What an informer counts. The library only calls; a program decides what becomes of it.
+"""Metrics of an informer. The library only reports; the program decides what to do with them.
 
 Nothing here is called for a single event: figures come once for each batch, so that counting costs
 nothing that a profile would show.
@@ -23,10 +23,10 @@ class InformerMetrics(Protocol):
         """The server accepted a watch."""
 
     def watch_ended(self, *, reason: str) -> None:
-        """A watch ended: `closed`, `short`, `idle`, `expired`, `throttled`, `error`, ..."""
+        """A watch ended: `closed`, `short`, `silent`, `expired`, `throttled`, `error`, ..."""
 
     def backed_off(self, *, seconds: float) -> None:
-        """The reflector rests before its next request."""
+        """The reflector waits before its next request."""
 
     def rejected(self, *, reason: str) -> None:
         """An object was dropped: the store is knowingly incomplete for its key."""

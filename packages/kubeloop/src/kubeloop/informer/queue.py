@@ -4,7 +4,7 @@ Entries leave in the order in which they came; nothing is merged. The changes of
 entry, so are a whole list, a resync and a bookmark. A list is applied in one step for that reason,
 and no delete is overtaken by a resync or a list: see docs/adr/0002-one-ordered-queue.md.
 
-Putting never blocks and never fails; a producer that is ahead waits in `room()`, which is how
+Putting never blocks and never fails; a producer that is ahead waits in `wait_for_room()`, which is how
 back-pressure reaches the socket. One consumer takes an entry, applies it and says `done`, or
 `failed`.
 """
@@ -40,7 +40,7 @@ class ReplacedAll(msgspec.Struct, Generic[T], frozen=True, eq=False):
 
 
 class SyncAll(msgspec.Struct, frozen=True):
-    """Tell the handlers that are due about every object that is in the store by then."""
+    """Notify the handlers that are due about every object that is in the store by then."""
 
 
 class Bookmark(msgspec.Struct, frozen=True):

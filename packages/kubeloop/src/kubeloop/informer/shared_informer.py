@@ -49,7 +49,7 @@ class InformerStopped(RuntimeError):
 
 
 class SharedInformer(Generic[T]):
-    """Keeps a local copy of a resource and tells handlers what happens to it.
+    """Keeps a local copy of a resource and notifies handlers of its changes.
 
     What may be relied on:
 
@@ -72,7 +72,7 @@ class SharedInformer(Generic[T]):
     resync: how often handlers see every object again, in seconds; 0 is never.
     transform: see `Transform`; `stored` reads the metadata of what it returns, where that differs.
     notify_unchanged: with resync off, whether a relist repeats unchanged objects to all handlers.
-    unknown_deletes: whether handlers hear of deletions of objects that the store never had.
+    unknown_deletes: whether handlers are notified of deletions of objects that the store never had.
     fail_fast: a handler's exception ends the informer instead of costing one notification.
     stop_grace: how long a stop waits for running callbacks before it cancels them.
     """
@@ -128,7 +128,7 @@ class SharedInformer(Generic[T]):
         synced = "synced" if self.has_synced else "not synced"
         return f"<SharedInformer {self.name} {self._state.value}, {synced}, {self.store!r}>"
 
-    # What there is to see
+    # State
 
     @property
     def state(self) -> State:
@@ -166,7 +166,7 @@ class SharedInformer(Generic[T]):
         return self._dispatcher.check_period
 
     async def wait_synced(self) -> bool:
-        """Wait for the first list: True; False where the informer stopped before it."""
+        """Wait for the first list: True; False if the informer stopped before it."""
         return await self._gate.wait()
 
     @property
@@ -193,7 +193,7 @@ class SharedInformer(Generic[T]):
     def _reflector(self) -> Reflector[T] | None:
         return self._supervisor.reflector if self._supervisor is not None else None
 
-    # What may be set before the start
+    # Options, before the start
 
     def set_transform(self, transform: Transform | None) -> None:
         """Replace the transform. Raises RuntimeError after the start."""
@@ -305,7 +305,7 @@ class SharedInformer(Generic[T]):
                 self._detector.check()
 
     def close(self) -> None:
-        """Become stopped, so that no task waits any more; for owners whose run() never began.
+        """Become stopped, so that no task waits any longer; for owners whose run() never began.
 
         Safe to repeat. Raises RuntimeError during a run: cancel its task instead.
         """
@@ -380,6 +380,7 @@ class SharedInformer(Generic[T]):
             on_trouble=self._gate.note,
             metrics=self._metrics,
             collector=self._collector,
+            known=lambda: len(self.store),
         )
 
     def _synced(self) -> None:

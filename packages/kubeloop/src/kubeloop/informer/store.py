@@ -81,7 +81,7 @@ class IndexTable(Generic[T]):
         return list(self._buckets)
 
     def values_of(self, key: Key, obj: T) -> list[str]:
-        """Return the object's values, none where the function fails."""
+        """Return the object's values, none if the function fails."""
         try:
             values = self._function(obj)
             found = list(values)
@@ -112,7 +112,7 @@ class NamespaceTable(IndexTable[T]):
         super().__init__(name, function or _no_values)
 
     def values_of(self, key: Key, obj: T) -> list[str]:
-        """Return the key's namespace; cluster-scoped objects have none."""
+        """Return the key's namespace; empty for cluster-scoped objects."""
         namespace, slash, _ = key.partition("/")
         return [namespace] if slash else []
 
@@ -169,7 +169,7 @@ class Store(Generic[T]):
         return self._version
 
     def advance(self, version: str) -> None:
-        """Note that the store is complete up to `version`; what is no number is ignored."""
+        """Note that the store is complete up to `version`; anything but a number is ignored."""
         if version.isdecimal():
             self._version = version
 
@@ -259,7 +259,7 @@ class StoreView(Generic[T]):
         return self._store.version
 
     def get(self, key: str) -> T | None:
-        """Return the object, None where there is none (client-go's GetByKey)."""
+        """Return the object, None if absent (client-go's GetByKey)."""
         return self._store.items.get(Key(key))
 
     def keys(self) -> list[Key]:

@@ -1,6 +1,6 @@
 """Waiting until caches are filled, without polling and without waiting indefinitely.
 
-A `SyncGate` is open (synced), shut (not yet) or stopped (never any more). Waiters of a gate that
+A `SyncGate` is open (synced), shut (not yet) or stopped (never). Waiters of a gate that
 stops learn it at once: an informer that died must not leave a waiter hanging.
 """
 
@@ -30,7 +30,7 @@ class SyncGate:
 
     @property
     def settled(self) -> bool:
-        """Whether nothing will change any more: synced, or stopped before."""
+        """Whether nothing will change from here: synced, or stopped before."""
         return self._settled.is_set()
 
     def open(self) -> None:
@@ -40,7 +40,7 @@ class SyncGate:
             self._settled.set()
 
     def stop(self, cause: BaseException | None = None) -> None:
-        """Give up where not yet synced; `cause` is why, None for an orderly stop."""
+        """Give up if not yet synced; `cause` is why, None for an orderly stop."""
         if not self._settled.is_set():
             self.cause = cause
             self._settled.set()
@@ -71,9 +71,9 @@ class NotSynced(Exception):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class SyncResult:
-    """What synced, by name, and why the wait ended where something did not.
+    """The informers that synced, by name, and why the wait ended if one did not.
 
-    `troubles` has the last failure of each that did not, where there was one.
+    `troubles` has the last failure of each that did not, if there was one.
     """
 
     synced: Mapping[str, bool]

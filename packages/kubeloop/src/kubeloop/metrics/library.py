@@ -81,6 +81,10 @@ _CONTROLLERS = (
         "gauge", "controller_runtime_active_workers", "workers", "Workers that are reconciling."
     ),
 )
+_WEBHOOKS = (
+    _Metric("counter", "controller_runtime_webhook_requests_total", "codes", "Reviews.", "code"),
+    _Metric("histogram", "controller_runtime_webhook_latency_seconds", "seconds", "Duration."),
+)
 _INFORMERS = (
     _Metric("histogram", "reflector_list_duration_seconds", "lists", "Duration of complete lists."),
     _Metric("counter", "reflector_watches_total", "watches", "Watches that the server accepted."),
@@ -126,12 +130,13 @@ _INFORMERS = (
 
 
 class LibraryMetrics:
-    """Counts for informers, queues and controllers; `families` shows everything."""
+    """Counts for informers, queues, controllers and webhooks; `families` shows everything."""
 
     def __init__(self) -> None:
         self._informers: dict[str, InformerCounts] = {}
         self._queues: dict[str, QueueCounts] = {}
         self._controllers: dict[str, ControllerCounts] = {}
+        self._webhooks: dict[str, WebhookCounts] = {}
 
     def informer(self, name: str) -> InformerCounts:
         """Return the figures of one informer; one that is rebuilt under its name goes on counting."""
@@ -145,11 +150,17 @@ class LibraryMetrics:
         """Return the figures of one controller."""
         return self._controllers.setdefault(name, ControllerCounts())
 
+    def webhook(self, path: str) -> WebhookCounts:
+        """Return the figures of one webhook."""
+        return self._webhooks.setdefault(path, WebhookCounts())
+
     def families(self) -> list[MetricFamily]:
-        """Return all metrics as they are now."""
+        """Return the present metrics."""
         return [
             *(_family(metric, "name", self._queues) for metric in _QUEUES),
             *(_family(metric, "controller", self._controllers) for metric in _CONTROLLERS),
+            # Only a program with webhooks shows them.
+            *(_family(each, "webhook", self._webhooks) for each in _WEBHOOKS if self._webhooks),
             *(_family(metric, "name", self._informers) for metric in _INFORMERS),
         ]
 
@@ -210,6 +221,19 @@ class ControllerCounts:
         self.workers = workers
 
 
+class WebhookCounts:
+    """The figures of one webhook."""
+
+    def __init__(self) -> None:
+        self.codes: Counter[str] = Counter()
+        self.seconds = Histogram(_RECONCILE_BOUNDS)
+
+    def answered(self, code: int, seconds: float) -> None:
+        """Count a request."""
+        self.codes[str(code)] += 1
+        self.seconds.add(seconds)
+
+
 class InformerCounts:
     """The figures of one informer, an `InformerMetrics`."""
 
@@ -261,7 +285,7 @@ class InformerCounts:
 
     def stored(self, *, objects: int, version: str) -> None:
         self.objects = objects
-        with contextlib.suppress(ValueError):  # versions are opaque; where one is a number, show it
+        with contextlib.suppress(ValueError):  # versions are opaque; if one is a number, show it
             self.version = float(version)
 
     def pending(self, *, handler: str, notifications: int) -> None:

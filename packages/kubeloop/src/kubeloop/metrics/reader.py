@@ -29,9 +29,9 @@ class NotExposition(ValueError):
 class MetricSum:
     """The sum of a metric's samples that count, of a text that comes in pieces.
 
-    `accepts` says by its labels whether a sample counts. `is_declared`: the text names the metric, be
-    it without any sample. Raises NotExposition for a line of that metric that cannot be read, and for
-    one without an end.
+    `accepts` says by its labels whether a sample counts. `is_declared`: the text names the metric,
+    perhaps without any sample. Raises NotExposition for a line of that metric that cannot be read,
+    and for one without an end.
     """
 
     def __init__(self, metric: str, accepts: Callable[[Mapping[str, str]], bool]) -> None:
@@ -62,7 +62,7 @@ class MetricSum:
         self._begun = b""
 
     def result(self) -> float | None:
-        """Return the sum, at the end; None where no sample counts."""
+        """Return the sum, at the end; None if no sample counts."""
         self.end()
         return self._sum
 

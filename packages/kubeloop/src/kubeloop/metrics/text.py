@@ -2,7 +2,7 @@
 
 A `MetricFamily` is filled at the moment of a scrape, from counters that are kept elsewhere. `OwnedSeries`
 keeps the numbers itself: thousands of objects with a few series each, which go with their object, written
-piece by piece so that a scrape never blocks the event loop. Names are written as they are given: no
+piece by piece so that a scrape never blocks the event loop. Names are written unchanged: no
 `_total` is added to counters, because existing dashboards may know them without.
 """
 
@@ -23,7 +23,7 @@ _OWNERS_A_PIECE = 100
 
 
 class Histogram:
-    """How often something was at most so much; the last count is of all above the bounds."""
+    """How often a value was at most each bound; the last count is of all above the bounds."""
 
     __slots__ = ("bounds", "counts", "sum")
 
@@ -65,7 +65,7 @@ def exposition(families: Iterable[MetricFamily]) -> bytes:
 
 
 class OwnedSeries:
-    """A number, or a histogram where there are `bounds`, for each owner and set of labels."""
+    """A number, or a histogram if there are `bounds`, for each owner and set of labels."""
 
     def __init__(
         self,
@@ -103,7 +103,7 @@ class OwnedSeries:
         found.add(value)
 
     def remove(self, owner: SeriesOwner) -> None:
-        """Forget an owner's series; safe where there are none."""
+        """Forget an owner's series; safe without any."""
         self._numbers.pop(owner, None)
         self._histograms.pop(owner, None)
 

@@ -1,4 +1,4 @@
-"""JSON from and to an API server, by the type that the caller wants his objects in.
+"""JSON from and to an API server, by the type that the caller chose for the objects.
 
 `codec_for(kind)` chooses once: `dict` (everything, as JSON gives it), `LazyObject` (metadata now,
 the rest on demand), `PartialObjectMetadata`, or any msgspec Struct with a `metadata` field. Fields
@@ -14,6 +14,7 @@ change; any other fails at the first bytes, and only then is the line looked at 
 
 from __future__ import annotations
 
+import functools
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -61,7 +62,7 @@ class Codec(ABC, Generic[T]):
 
     def __init__(self, access: MetaAccess, *, projection: str = "") -> None:
         self.access = access
-        # What the server may be asked to send instead of whole objects; empty for those.
+        # The projection to request instead of whole objects; empty for whole objects.
         self.projection = projection
 
     @abstractmethod
@@ -78,7 +79,7 @@ class Codec(ABC, Generic[T]):
 
     @abstractmethod
     def decode_page(self, body: Buffer) -> Page[T]:
-        """Decode one list response. A `Table`, or anything that is no list, is refused."""
+        """Decode one list response. A `Table`, or anything that is not a list, is refused."""
 
     @abstractmethod
     def _change(self, line: Line) -> WatchEvent[T]:
@@ -260,8 +261,8 @@ def codec_for(kind: type[T], *, managed_fields: bool = True) -> Codec[T]:
     """Choose the codec for objects of type `kind`.
 
     `managed_fields=False` makes dictionaries come without metadata.managedFields, decoded for some
-    two thirds of the price; the other representations never have them. Raises TypeError for a class
-    that is none of these.
+    two thirds of the price; the other representations never have them. Raises TypeError for any
+    other class.
     """
     if issubclass(kind, dict):
         trimmed = _RawCodec(
@@ -275,6 +276,12 @@ def codec_for(kind: type[T], *, managed_fields: bool = True) -> Codec[T]:
         raise TypeError(
             f"{kind!r} is not dict, LazyObject or a msgspec Struct with a metadata field"
         )
+    return cast("Codec[T]", _struct_codec(kind))
+
+
+@functools.cache
+def _struct_codec(kind: type[Any]) -> Codec[Any]:
+    # Decoders of a large kind, such as a Deployment with all its fields, take milliseconds to make.
     return _StructCodec(kind)
 
 

@@ -45,8 +45,8 @@ def with_condition(
 ) -> tuple[Condition, ...]:
     """Return the conditions with `new` in its type's place, or at the end.
 
-    Where the status stays, the old transition time stays; where it changes, the time is the one
-    that `new` carries, else `now`.
+    If the status stays, the old transition time stays; if it changes, the time is that of `new`,
+    else `now`.
     """
     present = tuple(conditions or ())
     old = find_condition(present, new.type)

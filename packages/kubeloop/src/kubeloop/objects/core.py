@@ -36,7 +36,7 @@ class ServicePort(msgspec.Struct, rename="camel", omit_defaults=True, frozen=Tru
 
 
 class ServiceSpec(msgspec.Struct, rename="camel", omit_defaults=True, frozen=True, gc=False):
-    """What decides about a Service's endpoints."""
+    """The part of a Service's spec that decides about its endpoints."""
 
     type: str = "ClusterIP"
     cluster_ip: str = msgspec.field(default="", name="clusterIP")
@@ -102,7 +102,7 @@ class ServiceEndpoint(msgspec.Struct, rename="camel", omit_defaults=True, frozen
 
     @property
     def identity(self) -> str:
-        """What makes it the same endpoint over time: its pod, else its address."""
+        """The identity of the endpoint over time: its pod, else its address."""
         reference = self.target_ref
         return (reference.uid if reference else "") or (self.addresses or ("",))[0]
 
@@ -133,7 +133,7 @@ class EndpointSlice(msgspec.Struct, rename="camel", omit_defaults=True, frozen=T
 
     @property
     def service(self) -> str:
-        """The name of the Service that the slice belongs to; empty where it belongs to none."""
+        """The name of the Service that the slice belongs to; empty if it belongs to none."""
         return (self.metadata.labels or {}).get(SERVICE_LABEL, "")
 
     @property
@@ -218,7 +218,7 @@ class Container(msgspec.Struct, rename="camel", frozen=True, gc=False):
         return self.restart_policy == "Always"
 
     def port_number(self, port: int | str) -> int | None:
-        """Return the number of a port given as number or name; None where there is no such port."""
+        """Return the number of a port given as number or name; None if there is no such port."""
         if isinstance(port, str):
             named = {item.name: item.container_port for item in self.ports or () if item.name}
             port = named.get(port, int(port) if port.isdecimal() else 0)

@@ -58,7 +58,7 @@ class FieldSelector:
         return not self.terms
 
     def exact(self, field: str) -> str | None:
-        """Return the value that the field must have, or None where the selector leaves it open."""
+        """Return the value that the field must have, or None if the selector leaves it open."""
         wanted = (term.value for term in self.terms if term.field == field and not term.negated)
         return next(wanted, None)
 
@@ -75,7 +75,7 @@ class FieldSelector:
 
 
 def read_field(obj: Mapping[str, Any], path: str) -> str:
-    """Return the scalar at a dotted path as text; "" where there is none."""
+    """Return the scalar at a dotted path as text; "" if absent."""
     value: Any = obj
     for part in path.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
@@ -121,7 +121,7 @@ def _unescape(value: str, selector: str) -> str:
     for escape in _ESCAPE.finditer(value):
         if escape[1] not in {"\\", ",", "="}:
             raise SelectorError(
-                f"field selector {selector!r}: {escape[0]!r} in value {value!r} is no escape;"
+                f"field selector {selector!r}: {escape[0]!r} in value {value!r} is not an escape;"
                 " only '\\\\', '\\,' and '\\=' are"
             )
     return _ESCAPE.sub(r"\1", value)

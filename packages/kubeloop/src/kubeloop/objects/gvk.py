@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 _VERSION = re.compile(r"v\d+\w*")
+
+
+class ServedKind(Protocol):
+    """A class that names the resource of its objects, as those of kubeloop-kinds do."""
+
+    RESOURCE: ClassVar[str]
 
 
 class GroupVersion(NamedTuple):
@@ -27,7 +33,7 @@ class GroupVersion(NamedTuple):
 
 
 class GroupVersionKind(NamedTuple):
-    """What an object says it is: `apps/v1`, `Deployment`."""
+    """An object's type, as it states it: `apps/v1`, `Deployment`."""
 
     group: str
     version: str
@@ -89,6 +95,21 @@ class GroupVersionResource(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.api_version}/{self.resource}"
+
+
+def resource_and_kind(
+    resource: str | GroupVersionResource | type[ServedKind], kind: type[Any]
+) -> tuple[GroupVersionResource, type[Any]]:
+    """Read a path and a class, or a class that says its path. Raises ValueError, TypeError."""
+    if not isinstance(resource, type):
+        return GroupVersionResource.parse(resource), kind
+    path = getattr(resource, "RESOURCE", None)
+    if path is None:
+        raise TypeError(
+            f"{resource.__name__} has no RESOURCE: give the path first, as in"
+            f" 'v1/pods', or give the class RESOURCE: ClassVar[str]"
+        )
+    return GroupVersionResource.parse(path), resource
 
 
 def _is_group(text: str) -> bool:

@@ -7,7 +7,7 @@ is therefore small and invisible to the collector, and an object that is never r
 managedFields are cut out of the JSON when it comes in (replaced by `null`), because they are about
 half of it: the copy that is made anyway gets smaller, and each later decode is cheaper by the same
 half. The cut relies on one fact of JSON: the bytes `"managedFields":`, not after a backslash, are
-always a key. Where that key occurs exactly once, directly before its value, and the metadata has it,
+always a key. If that key occurs exactly once, directly before its value, and the metadata has it,
 it is the one in the metadata; in every other case the JSON is kept whole and the fields are dropped after decoding.
 """
 
@@ -41,7 +41,7 @@ class LazyMeta(ObjectMeta, rename="camel", omit_defaults=True, gc=False):
 
 
 class _Head(msgspec.Struct, rename="camel", gc=False):
-    """What is decoded at once; everything else is skipped over."""
+    """The fields that are decoded at once; everything else is skipped over."""
 
     api_version: str = ""
     kind: str = ""
@@ -52,7 +52,7 @@ class LazyObject(msgspec.Struct, frozen=True, eq=False, gc=False):
     """An object of any kind: its metadata decoded, the rest as JSON in `raw`.
 
     `to_dict()` and `decode()` parse the JSON on every call (some 10 us for a pod of 3 kB) and keep
-    nothing: hold on to the result where it is used twice. `raw` is this object's own bytes, without
+    nothing: hold on to the result if it is used twice. `raw` is this object's own bytes, without
     managedFields, and pins nothing else. Objects from a list have their kind from the list's.
     """
 
@@ -91,7 +91,7 @@ class LazyObject(msgspec.Struct, frozen=True, eq=False, gc=False):
             raise AttributeError(f"a LazyObject has no {name!r}: {_REMEDY}")
 
         def __getitem__(self, name: str) -> NoReturn:
-            raise TypeError(f"a LazyObject is no dictionary: {_REMEDY}")
+            raise TypeError(f"a LazyObject is not a dictionary: {_REMEDY}")
 
     def __repr__(self) -> str:
         meta = self.metadata
@@ -103,7 +103,7 @@ class LazyObject(msgspec.Struct, frozen=True, eq=False, gc=False):
 
 
 def parse_lazy(data: bytes, of: ItemType = NO_TYPE) -> LazyObject:
-    """Build a LazyObject from an object's own JSON; `of` is its type where the JSON has none.
+    """Build a LazyObject from an object's own JSON; `of` is its type if the JSON has no type.
 
     Raises one of `MALFORMED` for anything but one JSON object with well-formed metadata.
     """

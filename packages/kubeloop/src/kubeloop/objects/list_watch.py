@@ -8,13 +8,14 @@ write it, for the codec.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 T = TypeVar("T")
 
-# What msgspec raises for bytes that are not the JSON asked for; the last is nesting without end.
+# Errors of msgspec for bytes that are not the expected JSON; the last is for endless nesting.
 MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -31,7 +32,7 @@ class DecodeError(ValueError):
 
 
 class ItemType(NamedTuple):
-    """What a list says its items are; servers leave it out of the items themselves."""
+    """The type of a list's items; servers leave it out of the items themselves."""
 
     api_version: str = ""
     kind: str = ""
@@ -84,16 +85,14 @@ def check_is_list(envelope: ListEnvelope[Any]) -> None:
             "the server sent a Table, which has no whole objects: do not ask for one in Accept"
         )
     if envelope.items is None and not envelope.kind.endswith("List"):
-        raise DecodeError(
-            f"the server sent kind {envelope.kind!r} without items where a list is due"
-        )
+        raise DecodeError(f"the server sent kind {envelope.kind!r} without items instead of a list")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
     """Objects of one list response; an empty `continue_token` means that no page follows.
 
-    `remaining` is the server's estimate of what follows, None where it gives none.
+    `remaining` is the server's estimate of what follows, None if it gives none.
     """
 
     items: list[T]
@@ -119,6 +118,8 @@ class ListOptions:
 
     `resource_version=None` leaves the parameter out; "" asks for the same thing explicitly in
     client-go's words (a consistent read), so both send nothing.
+
+    `on_answer` is not sent: it is called when the server has accepted the request, before the body is read.
     """
 
     label_selector: str = ""
@@ -128,6 +129,9 @@ class ListOptions:
     resource_version: str = ""
     resource_version_match: str = ""
     timeout_seconds: int = 0
+    on_answer: Callable[[], None] | None = dataclasses.field(
+        default=None, compare=False, repr=False
+    )
 
     def query(self) -> dict[str, str]:
         """Return the query parameters."""

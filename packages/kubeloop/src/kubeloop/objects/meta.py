@@ -3,7 +3,7 @@
 An object is a msgspec Struct with a `metadata` attribute (slim or full), or a dictionary as JSON
 gives it. `access_for(type)` chooses the accessor once, so that hot paths never choose again.
 
-A `Key` is an object's identity inside one resource: `namespace/name`, or `name` where it is
+A `Key` is an object's identity inside one resource: `namespace/name`, or `name` if it is
 cluster-scoped. Resource versions are opaque to readers; `compare_versions` is for freshness only.
 """
 
@@ -41,7 +41,7 @@ def make_key(namespace: str, name: str) -> Key:
 
 
 def split_key(key: str) -> ObjectName:
-    """Take a key apart; raises ValueError where there is more than one slash or no name."""
+    """Take a key apart; raises ValueError if there is more than one slash or no name."""
     parts = key.split("/")
     if len(parts) > 2 or not parts[-1]:
         raise ValueError(f"key {key!r} is not 'name' or 'namespace/name'")
@@ -51,7 +51,7 @@ def split_key(key: str) -> ObjectName:
 def compare_versions(left: str, right: str) -> int:
     """Order two resource versions of the same resource: negative, 0 or positive.
 
-    Raises ValueError for what is not a decimal number without leading zero; `0` is none either.
+    Raises ValueError for what is not a decimal number without leading zero; `0` is not one either.
     For freshness gates only; never decide by it whether to accept an event.
     """
     for version in (left, right):
@@ -116,7 +116,7 @@ class MetaAccess(Protocol):
     """How to read the metadata of one representation. Missing values are empty, never errors."""
 
     def key(self, obj: Any) -> Key:
-        """Return `namespace/name`; raises KeyError(obj) where the object has no name."""
+        """Return `namespace/name`; raises KeyError(obj) if the object has no name."""
 
     def name(self, obj: Any) -> str:
         """Return the name."""
@@ -131,7 +131,7 @@ class MetaAccess(Protocol):
         """Return the resourceVersion."""
 
     def generation(self, obj: Any) -> int:
-        """Return the generation, 0 where there is none."""
+        """Return the generation, 0 if absent."""
 
     def labels(self, obj: Any) -> dict[str, str]:
         """Return the labels; treat as read-only."""

@@ -30,7 +30,7 @@ class ObjectReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults
 
 
 def kind_of(obj: Any) -> GroupVersionKind:
-    """Read `apiVersion` and `kind` of an object. Raises ValueError where one is missing."""
+    """Read `apiVersion` and `kind` of an object. Raises ValueError if one is missing."""
     if isinstance(obj, dict):
         api_version, kind = obj.get("apiVersion"), obj.get("kind")
     else:
@@ -89,8 +89,8 @@ def owner_reference(
 ) -> OwnerReference:
     """Build a reference to `owner`, a Struct or a dictionary.
 
-    `gvk` may be left out for an object that says itself what it is. Raises OwnershipError where
-    the uid is unknown (what was never created cannot own anything), ValueError where the kind is.
+    `gvk` may be left out for an object that says itself what it is. Raises OwnershipError if the
+    uid is unknown (what was never created cannot own anything), ValueError if the kind is.
     """
     access, kind = access_for(type(owner)), gvk or kind_of(owner)
     if not access.uid(owner) or not access.name(owner):
@@ -108,7 +108,7 @@ def owner_reference(
 
 
 def check_scope(*, owner_namespace: str, namespace: str) -> None:
-    """Raise OwnershipError where an owner in that namespace may not own an object in this one."""
+    """Raise OwnershipError if an owner in that namespace may not own an object in this one."""
     if not owner_namespace or owner_namespace == namespace:
         return
     if not namespace:
@@ -125,7 +125,7 @@ def with_owner(
 ) -> tuple[OwnerReference, ...]:
     """Return the owners with `reference` in the place of an older one to the same object.
 
-    Raises AlreadyOwnedError where it would be the second controller.
+    Raises AlreadyOwnedError if it would be the second controller.
     """
     present = controller_of(owners)
     if reference.controller and present and not is_same_owner(present, reference):
@@ -142,7 +142,7 @@ def with_owner(
 def without_owner(
     owners: Sequence[OwnerReference], reference: OwnerReference
 ) -> tuple[OwnerReference, ...]:
-    """Return the owners but this one; raises OwnershipError where it is not among them."""
+    """Return the owners but this one; raises OwnershipError if it is not among them."""
     rest = tuple(owner for owner in owners if not is_same_owner(owner, reference))
     if len(rest) == len(owners):
         raise OwnershipError(f"{reference.kind} {reference.name!r} does not own the object")

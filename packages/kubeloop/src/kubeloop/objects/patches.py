@@ -1,6 +1,7 @@
 """Patches as values: what to send, and with which content type.
 
-Also RFC 7386 (merge patches) as two pure functions. Nothing here sends anything.
+Also RFC 7386 (merge patches) and the making of RFC 6902 (JSON patches) as pure functions. Nothing here
+sends anything.
 """
 
 from __future__ import annotations
@@ -94,9 +95,9 @@ def apply_merge_patch(target: Any, patch: Any) -> Any:
 
 
 def create_merge_patch(old: JsonObject, new: JsonObject) -> JsonObject:
-    """Return the smallest patch that makes `new` of `old`; empty where nothing differs.
+    """Return the smallest patch from `old` to `new`; empty if nothing differs.
 
-    A null in `new` cannot be said in a merge patch and counts as an absent field.
+    A merge patch cannot express a null in `new`: it counts as an absent field.
     """
     patch: JsonObject = {name: None for name in old if new.get(name) is None}
     for name, value in new.items():
@@ -111,8 +112,46 @@ def _difference(before: Any, after: Any) -> Any:
     return after
 
 
+def create_json_patch(old: Any, new: Any, path: str = "") -> list[JsonObject]:
+    """Return the operations of RFC 6902 that make `new` of `old`, which is at `path`; none if nothing differs."""
+    if same_json(old, new):
+        return []
+    if isinstance(old, dict) and isinstance(new, dict):
+        operations: list[JsonObject] = [
+            {"op": "remove", "path": path + pointer(name)} for name in old if name not in new
+        ]
+        for name, value in new.items():
+            place = path + pointer(name)
+            if name in old:
+                operations += create_json_patch(old[name], value, place)
+            else:
+                operations.append({"op": "add", "path": place, "value": value})
+        return operations
+    if isinstance(old, list) and isinstance(new, list):
+        return _item_operations(old, new, path)
+    return [{"op": "replace", "path": path, "value": new}]
+
+
+def _item_operations(old: list[Any], new: list[Any], path: str) -> list[JsonObject]:
+    """Keep what both lists begin and end with; replace, remove or add in between."""
+    shorter, start, end = min(len(old), len(new)), 0, 0
+    while start < shorter and same_json(old[start], new[start]):
+        start += 1
+    while end < shorter - start and same_json(old[-1 - end], new[-1 - end]):
+        end += 1
+    left, right = len(old) - end, len(new) - end
+    operations: list[JsonObject] = []
+    for place in range(start, min(left, right)):
+        operations += create_json_patch(old[place], new[place], path + pointer(place))
+    for place in range(left - 1, right - 1, -1):
+        operations.append({"op": "remove", "path": path + pointer(place)})
+    for place in range(left, right):
+        operations.append({"op": "add", "path": path + pointer(place), "value": new[place]})
+    return operations
+
+
 def same_json(left: Any, right: Any) -> bool:
-    """Whether two JSON values are equal; unlike `==` it tells `true` from `1`."""
+    """Whether two JSON values are equal; unlike for `==`, `true` differs from `1`."""
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(same_json(left[k], right[k]) for k in left)
     if isinstance(left, list | tuple) and isinstance(right, list | tuple):

@@ -21,12 +21,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+from kubeloop.objects.names import DNS_SUBDOMAIN
+
 _TOKEN = re.compile(r"[ \t\r\n]*(?:(?P<symbol>==|!=|[=!(),<>])|(?P<word>[^ \t\r\n=!(),<>]+))?")
 _OPERATOR_TOKENS = frozenset({"=", "==", "!=", "<", ">", "in", "notin"})
 
 
 _NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
-_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
+_PREFIX = re.compile(rf"{DNS_SUBDOMAIN}\Z")
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 
 
@@ -110,7 +112,7 @@ _INT64 = range(-(2**63), 2**63)
 
 
 class SelectorOperator(enum.Enum):
-    """What a requirement asks of a label; the value is how the text form spells it."""
+    """The operator of a requirement; the value is its text form."""
 
     EQUALS = "="
     DOUBLE_EQUALS = "=="
@@ -183,7 +185,7 @@ class Requirement:
         if self.operator in _PRESENCE:
             return self.operator.value + self.key
         if self.operator in _SETS:
-            # "()" is no set in the grammar; the one of the empty value alone reads "(,)".
+            # "()" is not a set in the grammar; the set of the empty value alone reads "(,)".
             return f"{self.key} {self.operator.value} ({','.join(self.values) or ','})"
         return f"{self.key}{self.operator.value}{self.values[0]}"
 

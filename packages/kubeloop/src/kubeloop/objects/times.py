@@ -54,7 +54,7 @@ def _utc(moment: dt.datetime) -> dt.datetime:
 
 
 def unix_seconds(text: str | None) -> float:
-    """Read a Kubernetes time as seconds since 1970; minus infinity where there is none to read."""
+    """Read a Kubernetes time as seconds since 1970; minus infinity if it is unreadable."""
     try:
         return parse_time(text).timestamp() if text else -math.inf
     except ValueError:

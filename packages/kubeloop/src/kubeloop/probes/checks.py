@@ -1,8 +1,8 @@
-"""HTTP and TCP health checks, and what one finds.
+"""HTTP and TCP health checks, and their results.
 
-What is checked is not trusted: a check reads a bounded number of bytes in bounded time, whatever comes
-back. Certificates are not verified, as the kubelet does not: the check finds out whether the server serves,
-and tells it nothing. Messages are worded as the kubelet words them.
+What is checked is not trusted: a check reads a bounded number of bytes in bounded time, whatever
+comes back. Certificates are not verified, as the kubelet does not: the check finds out whether the
+server serves, and sends it no secret. Messages are worded as the kubelet words them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import re
 import ssl
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, urljoin, urlsplit
+
+from kubeloop.objects.names import url_host
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -57,16 +59,7 @@ async def http_get(
     action: HttpGetAction, host: str, port: int, *, timeout: float, agent: str
 ) -> ProbeOutcome:
     """Send a GET and follow redirects to the same host; 2xx and 3xx are healthy."""
-    path = action.path if action.path.startswith("/") else f"/{action.path}"
-    url = f"{action.scheme.lower()}://{_bracketed(host)}:{port}{path}"
-    headers = {
-        "host": ("Host", ""),
-        "user-agent": ("User-Agent", agent),
-        "accept": ("Accept", "*/*"),
-    }
-    headers |= {item.name.lower(): (item.name, item.value) for item in action.http_headers}
-    if not headers["accept"][1]:
-        del headers["accept"]
+    url, headers = _url(action, host, port), _headers(action, agent)
     try:
         async with asyncio.timeout(timeout):
             return await _follow(url, headers)
@@ -77,6 +70,28 @@ async def http_get(
     except (EOFError, ValueError) as error:
         why = str(error) or "EOF"
     return ProbeOutcome(healthy=False, message=f'Get "{url}": {why}')
+
+
+def probe_request(action: HttpGetAction, host: str, port: int, *, agent: str) -> bytes:
+    """Return the request of a probe. Raises ValueError for a path or header that would be another request."""
+    return _request(urlsplit(_url(action, host, port)), _headers(action, agent))
+
+
+def _url(action: HttpGetAction, host: str, port: int) -> str:
+    path = action.path if action.path.startswith("/") else f"/{action.path}"
+    return f"{action.scheme.lower()}://{url_host(host)}:{port}{path}"
+
+
+def _headers(action: HttpGetAction, agent: str) -> dict[str, tuple[str, str]]:
+    headers = {
+        "host": ("Host", ""),
+        "user-agent": ("User-Agent", agent),
+        "accept": ("Accept", "*/*"),
+    }
+    headers |= {item.name.lower(): (item.name, item.value) for item in action.http_headers}
+    if not headers["accept"][1]:
+        del headers["accept"]
+    return headers
 
 
 async def _follow(url: str, headers: Mapping[str, tuple[str, str]]) -> ProbeOutcome:
@@ -153,10 +168,6 @@ def explain(error: OSError) -> str:
     if error.errno is None or error.errno < 0:
         return str(error).lower()
     return f"connect: {os.strerror(error.errno).lower()}"
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
 
 
 @functools.cache

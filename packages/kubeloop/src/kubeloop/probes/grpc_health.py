@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import struct
 
+from kubeloop.objects.names import url_host
 from kubeloop.probes.checks import ProbeOutcome, connection, explain
 
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -56,7 +57,7 @@ async def grpc_check(
     host: str, port: int, *, service: str, timeout: float, agent: str
 ) -> ProbeOutcome:
     """Ask once whether a service is SERVING."""
-    authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    authority = f"{url_host(host)}:{port}"
     connected = False
     try:
         async with asyncio.timeout(timeout), connection(host, port) as (reader, writer):
@@ -87,7 +88,7 @@ class _HealthCall:
         self._ends = False
 
     async def response(self) -> tuple[dict[str, str], bytes]:
-        """Return headers and trailers, and the body. Raises ValueError for what is no such response."""
+        """Return headers and trailers, and the body. Raises ValueError for anything else."""
         left = _MOST_BYTES
         for _ in range(_MOST_FRAMES):
             head = await self._reader.readexactly(9)
@@ -157,7 +158,7 @@ def _judge(response: tuple[dict[str, str], bytes]) -> ProbeOutcome:
     return ProbeOutcome(healthy=True, message="service healthy")
 
 
-# What is written: every field of the request as a literal, so that no table is needed.
+# Written: every field of the request as a literal, so that no table is needed.
 
 
 def _request(authority: str, service: str, agent: str) -> bytes:
@@ -210,7 +211,7 @@ def _unpadded(flags: int, payload: bytes) -> bytes:
     return payload[1 : len(payload) - payload[0]]
 
 
-# What is read: RFC 7541, sections 5 and 6, without a dynamic table.
+# Read: RFC 7541, sections 5 and 6, without a dynamic table.
 
 
 def _huffman_codes() -> dict[tuple[int, int], str]:
@@ -231,7 +232,7 @@ _HUFFMAN = _huffman_codes()
 def decode_block(block: bytes) -> dict[str, str]:
     """Return those fields of a header block that say how a call ended.
 
-    Raises ValueError where it is malformed or refers to a header table that was not allowed.
+    Raises ValueError if it is malformed or refers to a header table that was not allowed.
     """
     fields: dict[str, str] = {}
     at = 0
@@ -240,7 +241,7 @@ def decode_block(block: bytes) -> dict[str, str]:
         if first & 0x80:
             index, at = _integer(block, at, 0x7F)
             name, value = _static_name(index), _STATIC_STATUS.get(index, "")
-        elif first & 0xE0 == 0x20:  # a change of the table's size: there is none
+        elif first & 0xE0 == 0x20:  # a change of the table's size: we have no table
             _, at = _integer(block, at, 0x1F)
             continue
         else:
@@ -276,7 +277,7 @@ def _integer(block: bytes, at: int, most: int) -> tuple[int, int]:
 
 
 def _string(block: bytes, at: int, *, longest: int) -> tuple[str, int]:
-    """Return a string, empty where it is longer than `longest` bytes, and where it ends."""
+    """Return a string, empty if it is longer than `longest` bytes, and where it ends."""
     coded = _byte(block, at) & 0x80
     size, at = _integer(block, at, 0x7F)
     end = at + size
@@ -295,7 +296,7 @@ def _byte(block: bytes, at: int) -> int:
 
 
 def _huffman_text(data: bytes) -> str:
-    """Return the text up to the first character that is not printable; the padding is no character."""
+    """Return the text up to the first character that is not printable; the padding is not a character."""
     text: list[str] = []
     code = length = 0
     for byte in data:

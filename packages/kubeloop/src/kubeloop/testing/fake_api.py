@@ -1,4 +1,4 @@
-"""An API server's reads and writes, in memory: what a `FakeClient` sends its requests to.
+"""An API server's reads and writes, in memory: what answers the requests of `FakeClient`s.
 
 Objects live in one `FakeSource` for each resource, at one counter of versions. A request is answered
 as an API server answers it, or refused for the same reason. `fake_client.py` says what is left out.
@@ -9,32 +9,36 @@ from __future__ import annotations
 import copy
 import dataclasses
 import uuid
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
 
 from kubeloop.client.discovery import ResourceInfo
-from kubeloop.client.errors import ApiError
+from kubeloop.client.errors import StatusCause
 from kubeloop.client.request import APPLY, Request
-from kubeloop.client.responses import Response
 from kubeloop.objects.gvk import GroupVersion, GroupVersionResource
 from kubeloop.objects.list_watch import ListOptions
 from kubeloop.objects.meta import DICT_ACCESS, JsonObject, make_key
 from kubeloop.objects.owners import kind_of
 from kubeloop.objects.patches import JsonPatch, MergePatch, apply_merge_patch, same_json
 from kubeloop.objects.times import format_time
-from kubeloop.testing.fake_errors import api_error, status_object
+from kubeloop.testing.fake_errors import api_error
 from kubeloop.testing.fake_fields import Ownership, apply_json_patch
 from kubeloop.testing.fake_source import FakeSource
 
 if TYPE_CHECKING:
     from kubeloop.aio.clock import Clock
-    from kubeloop.client.auth.identity import AuthContext
+    from kubeloop.client.errors import ApiError
 
 # By apiVersion: the kinds, each with its subresources; cluster-scoped ones have a star.
 _BUILT_IN = {
-    "v1": "ConfigMap Secret ServiceAccount Event Endpoints Pod/status Service/status"
+    "admissionregistration.k8s.io/v1": (
+        "*ValidatingWebhookConfiguration *MutatingWebhookConfiguration"
+    ),
+    "v1": "ConfigMap Secret ServiceAccount Event Endpoints LimitRange Service/status"
+    " Pod/status/resize/eviction"
     " PersistentVolumeClaim/status ReplicationController/status/scale"
     " *Node/status *Namespace/status *PersistentVolume/status",
     "apps/v1": "Deployment/status/scale ReplicaSet/status/scale StatefulSet/status/scale"
@@ -49,15 +53,23 @@ _BUILT_IN = {
     "storage.k8s.io/v1": "*StorageClass",
     "rbac.authorization.k8s.io/v1": "Role RoleBinding *ClusterRole *ClusterRoleBinding",
     "apiextensions.k8s.io/v1": "*CustomResourceDefinition/status",
+    "authorization.k8s.io/v1": "*SelfSubjectAccessReview",
 }
 _DEFINITIONS = GroupVersionResource("apiextensions.k8s.io", "v1", "customresourcedefinitions")
-# What a server sets itself, whatever a client sends.
-_SERVERS_OWN = ("uid", "creationTimestamp", "generation", "deletionTimestamp")
+# Fields that a server sets itself, whatever a client sends.
+_SERVERS_OWN = (
+    *("uid", "creationTimestamp", "generation"),
+    *("deletionTimestamp", "deletionGracePeriodSeconds"),
+)
+_SUFFIX = "bcdfghjklmnpqrstvwxz2456789"
+
+#: Receives a resource, an object of it after a change, and whether it is gone.
+OnChange: TypeAlias = Callable[[GroupVersionResource, JsonObject, bool], None]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Place:
-    """What a path is about: a resource, perhaps one object of it, perhaps a part of that."""
+    """The target of a path: a resource, perhaps one object of it, perhaps a part of that."""
 
     info: ResourceInfo
     namespace: str = ""
@@ -66,11 +78,10 @@ class Place:
 
 
 class FakeApi:
-    """A transport that answers by itself; see `FakeClient`."""
+    """All objects of a fake server; see `FakeClient`."""
 
     def __init__(self, clock: Clock) -> None:
-        self.requests: list[Request] = []
-        self.faults: list[tuple[str, str, Exception]] = []
+        self.on_change: list[OnChange] = []
         self.resources = {info.gvr: info for info in _built_in()}
         self._sources: dict[GroupVersionResource, FakeSource[JsonObject]] = {}
         self._ownership = Ownership()
@@ -78,49 +89,19 @@ class FakeApi:
         self._version = 0
         self._made = 0
 
-    async def send(self, request: Request, _auth: AuthContext, *, timeout: float) -> Response:
-        """Answer a request; what is refused is an answer too."""
-        url = f"fake://{request.target}"
-        try:
-            self.note(request)
-            document = await self._answer(request)
-        except ApiError as error:
-            refusal = status_object(error.status)
-            if error.status.details is not None:
-                refusal["details"] = msgspec.to_builtins(error.status.details)
-            body = msgspec.json.encode(refusal)
-            return Response(status=error.code, headers=(), body=body, url=url)
-        return Response(status=200, headers=(), body=msgspec.json.encode(document), url=url)
-
-    async def open_socket(self, request: Request, *_about: object, **_options: object) -> NoReturn:
-        """Refuse a command or a forwarded port."""
-        raise NotImplementedError(
-            f"{request}: a FakeClient runs no containers, so it has no logs, commands or ports"
-        )
-
-    async def aclose(self) -> None:
-        """Nothing is open."""
-
-    def note(self, request: Request) -> None:
-        """Record a request, and raise the fault that a test put in its way."""
-        self.requests.append(request)
-        for fault in self.faults:
-            method, part, error = fault
-            if method in {"", request.method} and part in request.path:
-                self.faults.remove(fault)
-                raise error
-
     def source(self, gvr: GroupVersionResource) -> FakeSource[JsonObject]:
         """Return the objects of a resource, at the present version."""
         if gvr not in self._sources:
             info = self.resources[gvr]
-            self._sources[gvr] = FakeSource(api_version=gvr.api_version, kind=info.kind)
+            made = FakeSource[JsonObject](api_version=gvr.api_version, kind=info.kind)
+            made.ordered = True
+            self._sources[gvr] = made
         found = self._sources[gvr]
         self._version = found.version = max(self._version, found.version)
         return found
 
     def put(self, obj: JsonObject, namespace: str) -> JsonObject:
-        """Store an object whole, without any check; what only a server sets is set where missing."""
+        """Store an object whole, without any check; add server-set fields that it lacks."""
         info = next((i for i in self.resources.values() if i.gvk == kind_of(obj)), None)
         if info is None:
             raise ValueError(
@@ -128,7 +109,7 @@ class FakeApi:
             )
         self._made += 1
         own: JsonObject = {
-            "uid": str(uuid.UUID(int=self._made)),
+            "uid": str(uuid.UUID(int=self._made, version=4)),
             "creationTimestamp": format_time(self._clock.now()),
             "generation": 1,
         }
@@ -139,9 +120,23 @@ class FakeApi:
         own |= {
             name: had["metadata"][name] for name in _SERVERS_OWN if had and name in had["metadata"]
         }
-        stored = self.source(info.gvr).put({**obj, "metadata": own | obj["metadata"]})
+        after: JsonObject = {**obj, "metadata": own | obj["metadata"]}
+        if had is not None:
+            version, generation = (had["metadata"][n] for n in ("resourceVersion", "generation"))
+            after["metadata"]["resourceVersion"] = version
+            if same_json(had, after):
+                return copy.deepcopy(had)
+            if _content_differs(had, after) and after["metadata"]["generation"] == generation:
+                after["metadata"]["generation"] += 1
+        stored = self.source(info.gvr).put(_served(info.gvr, after))
         self._wrote(info.gvr, stored)
         return copy.deepcopy(stored)
+
+    def delete(self, gvr: GroupVersionResource, namespace: str, name: str) -> None:
+        """Delete an object, or mark it as deleted while it has finalizers."""
+        info = self.resources[gvr]
+        request = Request(method="DELETE", path="")
+        self._delete(request, Place(info, namespace if info.namespaced else "", name), {})
 
     def place(self, path: str) -> Place:
         """Read a path. Raises the 404 of a server that does not serve it."""
@@ -171,7 +166,8 @@ class FakeApi:
             "resource_version_match": query.get("resourceVersionMatch", ""),
         }
 
-    async def _answer(self, request: Request) -> JsonObject:
+    async def answer(self, request: Request) -> JsonObject:
+        """Return the document that answers a request. Raises the refusal."""
         place = self.place(request.path)
         body = msgspec.json.decode(request.body) if request.body else {}
         match request.method, bool(place.name):
@@ -179,6 +175,10 @@ class FakeApi:
                 answer = await self._list(request, place)
             case "GET", True:
                 answer = _part(self._get(place), place.subresource)
+            case "POST", False if place.info.kind == "SelfSubjectAccessReview":
+                answer = body | {"status": {"allowed": True}}  # it authorizes everything
+            case "POST", True if place.subresource == "eviction":
+                answer = self._delete(request, place, body.get("deleteOptions") or {})
             case "POST", False:
                 answer = self._create(request, place, body)
             case "PUT", True:
@@ -205,7 +205,9 @@ class FakeApi:
             continue_token=query.get("continue", ""),
         )
         page = await self.source(place.info.gvr).list(options)
-        metadata = {"resourceVersion": page.resource_version, "continue": page.continue_token}
+        metadata: JsonObject = {"resourceVersion": page.resource_version}
+        metadata |= {"continue": page.continue_token} if page.continue_token else {}
+        metadata |= {"remainingItemCount": page.remaining} if page.remaining else {}
         return {
             "apiVersion": place.info.gvr.api_version,
             "kind": f"{place.info.kind}List",
@@ -227,7 +229,7 @@ class FakeApi:
             )
         self._made += 1
         if not metadata.get("name") and metadata.get("generateName"):
-            metadata["name"] = f"{metadata['generateName']}{self._made:05x}"
+            metadata["name"] = metadata["generateName"] + _suffix(self._made)
         place = dataclasses.replace(place, name=metadata.get("name") or "")
         if not place.name:
             message = "name or generateName is required"
@@ -236,10 +238,18 @@ class FakeApi:
             )
         if place.info.namespaced and not place.namespace:
             raise api_error(405, "MethodNotAllowed", "the server does not allow this method here")
-        if make_key(place.namespace, place.name) in self.source(place.info.gvr).objects:
+        held = self.source(place.info.gvr).objects.get(make_key(place.namespace, place.name))
+        if held is not None and "deletionTimestamp" in held["metadata"]:
+            about = f'{place.info.full_name} "{place.name}"'
+            raise api_error(
+                409, "AlreadyExists", f"object is being deleted: {about} already exists"
+            )
+        if held is not None:
             raise _refusal(409, "AlreadyExists", place, "already exists")
+        for field in ("deletionTimestamp", "deletionGracePeriodSeconds"):
+            metadata.pop(field, None)
         metadata |= {
-            "uid": str(uuid.UUID(int=self._made)),
+            "uid": str(uuid.UUID(int=self._made, version=4)),
             "creationTimestamp": format_time(self._clock.now()),
             "generation": 1,
         }
@@ -263,6 +273,7 @@ class FakeApi:
                     "the object has been modified; please apply your changes to the latest version"
                     " and try again",
                 )
+        _check_finalizers(place, had, metadata)
         metadata = {name: value for name, value in metadata.items() if name not in _SERVERS_OWN}
         metadata |= {name: had[name] for name in _SERVERS_OWN if name in had}
         metadata["resourceVersion"] = had["resourceVersion"]
@@ -270,8 +281,7 @@ class FakeApi:
         if "status" in place.info.subresources and place.subresource != "status":
             after = {name: value for name, value in after.items() if name != "status"}
             after |= {"status": before["status"]} if "status" in before else {}
-        changed = {n for n in before.keys() | after.keys() if before.get(n) != after.get(n)}
-        if changed - {"metadata", "status"}:
+        if _content_differs(before, after):
             metadata["generation"] = had.get("generation", 0) + 1
         return self._store(request, place, before, after)
 
@@ -298,6 +308,11 @@ class FakeApi:
         if before is None:
             before = answer = self._create(request, place, content)
         else:
+            if place.subresource == "scale":
+                # Of a Scale, only the replicas are the object's, in the object's own kind.
+                metadata = {"resourceVersion": content["metadata"].get("resourceVersion")}
+                replicas = (content.get("spec") or {}).get("replicas", 0)
+                content = {"metadata": metadata, "spec": {"replicas": replicas}}
             force = query.get("force") == "true"
             wanted = self._ownership.applied(before, content, manager=manager, force=force)
             answer = self._update(request, place, wanted)
@@ -318,6 +333,8 @@ class FakeApi:
             if "deletionTimestamp" in metadata:
                 return obj
             metadata["deletionTimestamp"] = format_time(self._clock.now())
+            metadata["deletionGracePeriodSeconds"] = 0
+            metadata["generation"] = metadata.get("generation", 0) + 1
             return self._store(request, place, None, obj)
         if not options.get("dryRun"):
             self._remove(place)
@@ -325,20 +342,25 @@ class FakeApi:
 
     def _remove(self, place: Place) -> None:
         source = self.source(place.info.gvr)
-        source.delete(place.name, namespace=place.namespace)
+        last = source.delete(place.name, namespace=place.namespace)
         self._version = source.version
+        self._notify(place.info.gvr, last, gone=True)
+
+    def _notify(self, gvr: GroupVersionResource, obj: JsonObject, *, gone: bool) -> None:
+        for listener in list(self.on_change):
+            listener(gvr, copy.deepcopy(obj), gone)
 
     def _store(
         self, request: Request, place: Place, before: JsonObject | None, obj: JsonObject
     ) -> JsonObject:
-        """Keep an object, unless nothing changed or nothing is to; return it as it is then."""
+        """Store an object, unless nothing changed or it is a dry run; return the stored object."""
         query = dict(request.query)
         if query.get("dryRun") or (before is not None and same_json(before, obj)):
             return _part(obj, place.subresource)
-        stored = self.source(place.info.gvr).put(obj)
-        self._wrote(place.info.gvr, stored)
+        stored = self.source(place.info.gvr).put(_served(place.info.gvr, obj))
         if request.content_type != APPLY:
             self._ownership.changed(before, stored, manager=query.get("fieldManager", "unknown"))
+        self._wrote(place.info.gvr, stored)
         metadata = stored["metadata"]
         if "deletionTimestamp" in metadata and not metadata.get("finalizers"):
             self._remove(place)
@@ -347,9 +369,11 @@ class FakeApi:
     def _wrote(self, gvr: GroupVersionResource, stored: JsonObject) -> None:
         """Count a write, and serve what a CustomResourceDefinition defines."""
         self._version = self._sources[gvr].version
-        if gvr != _DEFINITIONS:
-            return
-        spec = stored["spec"]
+        if gvr == _DEFINITIONS:
+            self._define(stored["spec"])
+        self._notify(gvr, stored, gone=False)
+
+    def _define(self, spec: JsonObject) -> None:
         for version in spec["versions"]:
             defined = GroupVersionResource(spec["group"], version["name"], spec["names"]["plural"])
             self.resources[defined] = ResourceInfo(
@@ -383,6 +407,39 @@ def _built_in() -> list[ResourceInfo]:
     return found
 
 
+def _served(gvr: GroupVersionResource, obj: JsonObject) -> JsonObject:
+    """Return what is stored: a definition says at once that it is served."""
+    if gvr != _DEFINITIONS:
+        return obj
+    conditions = [{"type": kind, "status": "True"} for kind in ("NamesAccepted", "Established")]
+    return obj | {"status": {"acceptedNames": obj["spec"]["names"], "conditions": conditions}}
+
+
+def _content_differs(before: JsonObject, after: JsonObject) -> bool:
+    """Whether a change is one of the generation: not of metadata or status alone."""
+    changed = {n for n in before.keys() | after.keys() if before.get(n) != after.get(n)}
+    return bool(changed - {"metadata", "status"})
+
+
+def _suffix(number: int) -> str:
+    """Return the end of a generated name: five letters that spell no word."""
+    letters = []
+    for _ in range(5):
+        number, digit = divmod(number, len(_SUFFIX))
+        letters.append(_SUFFIX[digit])
+    return "".join(reversed(letters))
+
+
+def _check_finalizers(place: Place, had: JsonObject, metadata: JsonObject) -> None:
+    """Refuse new finalizers of an object that is being deleted."""
+    new = set(metadata.get("finalizers") or ()) - set(had.get("finalizers") or ())
+    if new and "deletionTimestamp" in had:
+        message = "no new finalizers can be added if the object is being deleted"
+        about = f'{place.info.kind} "{place.name}" is invalid: metadata.finalizers: Forbidden'
+        cause = StatusCause("FieldValueForbidden", f"Forbidden: {message}", "metadata.finalizers")
+        raise api_error(422, "Invalid", f"{about}: {message}", causes=(cause,))
+
+
 def _refusal(code: int, reason: str, place: Place, message: str) -> ApiError:
     info = place.info
     about = f'{info.full_name} "{place.name}"'
@@ -396,14 +453,18 @@ def _part(obj: JsonObject, subresource: str) -> JsonObject:
     if subresource != "scale":
         return obj
     spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    metadata = obj["metadata"]
+    metadata, selector = obj["metadata"], spec.get("selector") or {}
+    labels = selector.get("matchLabels", selector)
     kept = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
     return {
         "apiVersion": "autoscaling/v1",
         "kind": "Scale",
         "metadata": {name: metadata[name] for name in kept if name in metadata},
         "spec": {"replicas": spec.get("replicas", 1)},
-        "status": {"replicas": status.get("replicas", 0)},
+        "status": {
+            "replicas": status.get("replicas", 0),
+            "selector": ",".join(f"{name}={value}" for name, value in labels.items()),
+        },
     }
 
 
@@ -414,6 +475,8 @@ def _whole(before: JsonObject, place: Place, part: JsonObject) -> JsonObject:
     metadata = {**before["metadata"], "resourceVersion": part["metadata"].get("resourceVersion")}
     if place.subresource == "status":
         return {**before, "metadata": metadata, "status": part.get("status")}
+    if place.subresource == "resize":
+        return {**before, "metadata": metadata, "spec": part.get("spec")}
     replicas = (part.get("spec") or {}).get("replicas", 0)
     spec = {**(before.get("spec") or {}), "replicas": replicas}
     return {**before, "metadata": metadata, "spec": spec}

@@ -21,7 +21,7 @@ which is a server.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
@@ -41,7 +41,8 @@ from kubeloop.objects.gvk import GroupVersionResource
 from kubeloop.objects.list_watch import ADDED, DELETED, MODIFIED, Page, WatchEvent, WatchOptions
 from kubeloop.objects.meta import JsonObject, make_key
 from kubeloop.objects.owners import kind_of
-from kubeloop.testing.fake_api import FakeApi
+from kubeloop.testing.fake_api import FakeApi, OnChange
+from kubeloop.testing.fake_connection import FakeConnection
 
 if TYPE_CHECKING:
     from kubeloop.client.request import Request
@@ -54,9 +55,11 @@ T = TypeVar("T")
 
 
 class FakeClient(Client):
-    """A `Client` whose server is this object; see the module. `objects` are there already.
+    """A `Client` with a server of its own, which has `objects` already; see the module.
 
-    Objects without a namespace of their own are put into `namespace`, where their kind has one.
+    Objects of a namespaced kind that name no namespace are put into `namespace`. With `server`, the
+    client is one more client of that client's server: two replicas, or a user beside a controller.
+    Each client has its own `requests`, faults and `on_write`.
     """
 
     def __init__(
@@ -64,6 +67,7 @@ class FakeClient(Client):
         *objects: JsonObject | msgspec.Struct,
         namespace: str = "default",
         clock: Clock | None = None,
+        server: FakeClient | None = None,
     ) -> None:
         config = ClientConfig(
             endpoint=Endpoint.parse("http://fake.invalid"),
@@ -72,11 +76,12 @@ class FakeClient(Client):
             namespace=namespace,
         )
         super().__init__(config)
-        self._api = FakeApi(clock or SystemClock())
+        self._api: FakeApi = FakeApi(clock or SystemClock()) if server is None else server._api
+        self._connection = FakeConnection(self._api)
         self._pipeline = RequestPipeline(
-            identity=Identity(config), transport=self._api, timeout=30.0
+            identity=Identity(config), transport=self._connection, timeout=30.0
         )
-        self._streams = _FakeStreams(self._api)
+        self._streams = _FakeStreams(self._api, self._connection)
         self._discovery = _FakeDiscovery(self._api)
         self._mapper = RestMapper(self._discovery, seconds_between=0.0)
         for obj in objects:
@@ -84,13 +89,34 @@ class FakeClient(Client):
 
     @property
     def requests(self) -> list[Request]:
-        """Every request so far, those of informers too."""
-        return self._api.requests
+        """Every request of this client so far, including those of informers."""
+        return self._connection.requests
 
     @property
     def writes(self) -> list[str]:
-        """What was written so far: method and path, without the query."""
+        """The writes of this client so far: method and path, without the query."""
         return [f"{sent.method} {sent.path}" for sent in self.requests if sent.method != "GET"]
+
+    @property
+    def on_write(self) -> Callable[[Request, bool], None] | None:
+        """Called with each write before (False) and after (True) the server made it; may raise.
+
+        An `ApiError` is the server's answer. Any other exception ends the call: raised after the
+        write, it is a crash that the server does not notice.
+        """
+        return self._connection.on_write
+
+    @on_write.setter
+    def on_write(self, hook: Callable[[Request, bool], None] | None) -> None:
+        self._connection.on_write = hook
+
+    @property
+    def on_change(self) -> list[OnChange]:
+        """Functions that the server calls after each change, by any client: append yours.
+
+        Each receives the resource, the object and whether it is gone.
+        """
+        return self._api.on_change
 
     def put(self, obj: JsonObject | msgspec.Struct) -> JsonObject:
         """Store an object whole, new or not, its status too, as another program would have."""
@@ -99,8 +125,13 @@ class FakeClient(Client):
         content |= {"apiVersion": gvk.api_version, "kind": gvk.kind}
         return self._api.put(content, self.namespace)
 
+    def remove(self, resource: str, name: str, *, namespace: str | None = None) -> None:
+        """Delete an object as another program would; its finalizers are waited for."""
+        place = self.namespace if namespace is None else namespace
+        self._api.delete(GroupVersionResource.parse(resource), place, name)
+
     def find(self, resource: str, name: str, *, namespace: str | None = None) -> JsonObject | None:
-        """Return an object as it is now, without a request; None where there is none."""
+        """Return an object's present state without a request; None if it does not exist."""
         source = self.source(resource)
         place = self.namespace if namespace is None else namespace
         found = source.objects.get(make_key(place, name)) or source.objects.get(make_key("", name))
@@ -112,7 +143,7 @@ class FakeClient(Client):
 
     def fail_next(self, error: Exception, *, method: str = "", path: str = "") -> None:
         """Answer the next request of that method, to a path with that text in it, by an error."""
-        self._api.faults.append((method, path, error))
+        self._connection.faults.append((method, path, error))
 
 
 class _FakeDiscovery(DiscoveryClient):
@@ -132,20 +163,23 @@ class _FakeDiscovery(DiscoveryClient):
 
 
 class _FakeStreams(StreamTransport):
-    def __init__(self, api: FakeApi) -> None:
+    def __init__(self, api: FakeApi, connection: FakeConnection) -> None:
         self._api = api
+        self._connection = connection
 
-    async def list(self, request: Request, codec: Codec[T]) -> Page[T]:
+    async def list(
+        self, request: Request, codec: Codec[T], *, on_answer: Callable[[], None] | None = None
+    ) -> Page[T]:
         """Answer an informer's list."""
         auth = AuthContext(authorization={}, ssl_context=None)
-        response = await self._api.send(request, auth, timeout=0)
+        response = await self._connection.send(request, auth, timeout=0)
         if not response.ok:
             raise error_from_response(response, now=SystemClock().now())
         return decode(response, codec.decode_page)
 
     async def watch(self, request: Request, codec: Codec[T], *, seconds: int) -> WireWatch[T]:
         """Open an informer's watch."""
-        self._api.note(request)
+        self._connection.note(request)
         place, query = self._api.place(request.path), dict(request.query)
         options = WatchOptions(
             **self._api.options(request, place),
@@ -158,7 +192,7 @@ class _FakeStreams(StreamTransport):
 
     async def text(self, request: Request, *, patient: bool) -> AsyncGenerator[bytes, None]:
         """Refuse a log."""
-        yield await self._api.open_socket(request)
+        yield await self._connection.open_socket(request)
 
 
 class _DecodedWatch(Generic[T]):

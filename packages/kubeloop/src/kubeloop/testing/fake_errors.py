@@ -1,4 +1,4 @@
-"""What API servers refuse with, for tests that inject it."""
+"""Errors of API servers, for tests that inject them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from kubeloop.objects.meta import JsonObject
 
 def api_error(code: int, reason: str = "", message: str = "", **details: Any) -> ApiError:
     """Build a server's refusal."""
-    told = StatusDetails(**details) if details else None
+    found = StatusDetails(**details) if details else None
     return error_from_status(
-        Status(status="Failure", code=code, reason=reason, message=message, details=told)
+        Status(status="Failure", code=code, reason=reason, message=message, details=found)
     )
 
 

@@ -48,7 +48,7 @@ class Ownership:
         owned[manager] = set(_leaves(content))
 
     def changed(self, before: JsonObject | None, after: JsonObject, *, manager: str) -> None:
-        """Record a write that was no apply."""
+        """Record a write other than an apply."""
         old, new = _leaves(before or {}), _leaves(after)
         changed = {path for path, value in new.items() if not same_json(old.get(path), value)}
         owned = self._of(after)

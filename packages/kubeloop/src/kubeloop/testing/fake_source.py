@@ -81,6 +81,7 @@ class FakeSource(Generic[T]):
         self.bookmark_every = bookmark_every
         self.latency = latency
         self.batch = batch
+        self.ordered = False  # lists by namespace and name, as servers give them
         self.shuffle: Callable[[list[Any]], None] | None = None
         self._api_version = api_version
         self._kind = kind
@@ -117,7 +118,7 @@ class FakeSource(Generic[T]):
         """The watches that the client has not closed."""
         return [stream for stream in self.streams if not stream.closes]
 
-    # What happens on the server
+    # Changes on the server
 
     def create(self, name: str, *, namespace: str | None = None, **fields: Any) -> JsonObject:
         """Create an object; `labels`, `annotations` and `uid` go into its metadata."""
@@ -194,13 +195,13 @@ class FakeSource(Generic[T]):
         self._watch_faults += errors
 
     def refuse_connections(self, *, refuse: bool = True) -> None:
-        """Be down: refuse every request until told otherwise, and break the open watches."""
+        """Be down: refuse every request until switched back, and break the open watches."""
         self._refusing = refuse
         if refuse:
             self.drop_watches()
 
     def stall_lists(self, *, stall: bool = True) -> None:
-        """Never answer lists, until they are cancelled or told otherwise."""
+        """Never answer lists, until they are cancelled or switched back."""
         if stall:
             self._lists_flow.clear()
         else:
@@ -351,5 +352,7 @@ class FakeSource(Generic[T]):
             raise gone(wanted)
         state = self._state_at(int(wanted)) if exact else self.objects
         items = [obj for obj in state.values() if matches(obj, options)]
+        if self.ordered:
+            items.sort(key=lambda obj: (DICT_ACCESS.namespace(obj), DICT_ACCESS.name(obj)))
         limit = 0 if self.watch_cache and wanted == "0" else options.limit
         return self._page(items, int(wanted) if exact else self.version, limit)

@@ -65,7 +65,7 @@ def at_version(obj: JsonObject, version: int) -> JsonObject:
 
 
 class FakeWatch(Generic[T]):
-    """A stream of events that ends at its timeout, or when the fake is told to end it.
+    """A stream of events that ends at its timeout, or when a test ends it.
 
     `closes` counts how often the client closed it.
     """

@@ -25,7 +25,7 @@ class DeadlockError(RuntimeError):
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """Polls real descriptors; where the loop would sleep, moves its virtual time instead."""
+    """Polls real descriptors; instead of sleeping, moves the loop's virtual time."""
 
     loop: VirtualTimeLoop
 

@@ -56,6 +56,15 @@ def elector(
     )
 
 
+# As the operator has them.
+RARELY: dict[str, Any] = {
+    "lease_duration": 11,
+    "renew_deadline": 8.0,
+    "retry_period": 1.5,
+    "renew_period": 3.0,
+}
+
+
 async def stop(task: asyncio.Task[None]) -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -175,6 +184,37 @@ async def test_one_request_that_hangs_leaves_time_for_another() -> None:
     server, recorded = LeaseServer(), RecordedCallbacks()
     hangs = iter([0, 0, 1000])
     leading = elector(server, faults=lambda _verb: Fault(before=next(hangs, 0)))
+    task = asyncio.create_task(leading.run(recorded.callbacks))
+    await asyncio.sleep(30)
+    assert leading.is_leader
+    await stop(task)
+    await asyncio.sleep(1000)
+
+
+@pytest.mark.spec("L4", "L6")
+async def test_a_leader_renews_rarely_and_tries_often_after_a_failure() -> None:
+    server, recorded = LeaseServer(), RecordedCallbacks()
+    loop, sent = asyncio.get_running_loop(), []
+
+    def faults(verb: str) -> Fault:
+        sent.append((round(loop.time() - began, 3), verb))
+        return Fault(refused=8 < loop.time() - began < 11)
+
+    began = loop.time()
+    leading = elector(server, faults=faults, **RARELY)
+    task = asyncio.create_task(leading.run(recorded.callbacks))
+    await asyncio.sleep(17)
+    updates = [at for at, verb in sent if verb == "update"]
+    assert updates == [3.0, 6.0, 9.0, 10.5, 12.0, 15.0]
+    assert leading.is_leader
+    await stop(task)
+
+
+@pytest.mark.spec("L6")
+async def test_one_rare_renewal_that_hangs_leaves_time_for_another() -> None:
+    server, recorded = LeaseServer(), RecordedCallbacks()
+    hangs = iter([0, 0, 1000])
+    leading = elector(server, faults=lambda _verb: Fault(before=next(hangs, 0)), **RARELY)
     task = asyncio.create_task(leading.run(recorded.callbacks))
     await asyncio.sleep(30)
     assert leading.is_leader

@@ -48,6 +48,7 @@ def test_the_defaults_are_15_10_and_2_seconds() -> None:
         ({"lease_duration": 0}, "lease_duration 0 must be positive"),
         ({"renew_deadline": 0}, "renew_deadline 0 must be positive"),
         ({"retry_period": -1}, "retry_period -1 must be positive"),
+        ({"renew_period": 5.5}, "renew_period 5.5 must be from 0 to half of renew_deadline 10.0"),
         ({"lease_duration": 10.5}, "whole seconds"),
         ({"identity": ""}, "identity must not be empty"),
         ({"name": ""}, "name must not be empty"),

@@ -236,7 +236,7 @@ async def test_an_object_without_namespace_has_its_events_in_default() -> None:
         (POD, "", "m", "reason '' is not one CamelCase word"),
         (POD, "It broke", "m", "reason 'It broke' is not one CamelCase word"),
         (POD, "Broke", OSError("m"), "the message is text, not OSError"),
-        ("web", "Broke", "m", "about 'web', which is no object"),
+        ("web", "Broke", "m", "about 'web', which is not an object"),
         ({"metadata": {"name": "web", "uid": "u"}}, "Broke", "m", "no apiVersion or kind"),
         (POD | {"metadata": {"name": "web"}}, "Broke", "m", "a Pod without metadata.uid"),
         (POD | {"metadata": {"uid": "u"}}, "Broke", "m", "a Pod without metadata.name"),

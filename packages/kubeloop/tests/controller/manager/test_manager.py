@@ -185,7 +185,7 @@ async def test_groups_stop_in_order_and_lease_goes_before_recorder() -> None:
 
 
 @pytest.mark.spec("C15")
-async def test_a_manager_that_stops_is_not_elected_any_more() -> None:
+async def test_a_manager_that_stops_is_no_longer_elected() -> None:
     diary, election = Diary(), FakeElection()
     manager = Manager(election=election)
     manager.add(diary.runnable("leader"))

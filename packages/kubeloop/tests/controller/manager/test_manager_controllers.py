@@ -14,12 +14,12 @@ from kubeloop.controller import (
     Caches,
     Controller,
     ElectionConfig,
-    GracePeriodExpired,
     Group,
     LeaderElector,
     Manager,
     Request,
 )
+from kubeloop.controller.manager.manager import GracePeriodExpired
 from kubeloop.informer import NotSynced, SharedInformerFactory
 from kubeloop.testing.fake_source import FakeSource
 

@@ -100,7 +100,7 @@ async def test_high_priority_item_that_became_ready_overtakes_low_one(queue):
 
 
 @pytest.mark.spec("W23")
-async def test_item_that_worker_holds_is_skipped_and_blocks_nobody(queue):
+async def test_item_that_worker_holds_is_skipped_and_blocks_no_other(queue):
     queue.add("held", priority=10)
     assert await queue.get() == "held"
     queue.add("held", priority=10)

@@ -14,6 +14,9 @@ from tests.informer.support import (
     ScriptedSource,
     ScriptedStream,
     added,
+    deleted,
+    end_bookmark,
+    informing,
     now,
     pod,
     reflecting,
@@ -339,3 +342,56 @@ async def test_410_twice_in_a_row_is_an_ordinary_error():
         await asyncio.sleep(3)
         assert source.list_versions == ["0", "10", "", ""]
         assert [type(error.__cause__) for error in errors] == [Gone]
+
+
+def empty_after(*lists, streams: bool) -> ScriptedSource:
+    """Return a source that lists a pod, loses its watch, and lists what is given."""
+    if not streams:
+        return ScriptedSource([Page([pod("a")], "5"), *lists], [closes_with_410()])
+    pages = [
+        ScriptedStream([*(added(item["metadata"]["name"]) for item in page.items), end_bookmark(9)])
+        for page in lists
+    ]
+    first = ScriptedStream([added("a"), end_bookmark(5), EXPIRED])
+    return ScriptedSource([], [first, *pages], supports_watch_list=True)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_a_sudden_empty_list_is_believed_after_a_time_if_asked_for(streams):
+    source = empty_after(*[Page([], "9")] * 100, streams=streams)
+    options = dataclasses.replace(EXACT, watch_list=streams, distrust_empty=30.0)
+    async with informing(source, options=options) as (informer, recorder):
+        await asyncio.sleep(28)
+        assert [note[0] for note in recorder.brief] == ["initial"]
+        assert "the server lists nothing, and there were 1 objects" in informer.doubt
+        await asyncio.sleep(40)
+        assert [note[0] for note in recorder.brief] == ["initial", "stale"]
+    assert all(stream.closes == 1 for stream in source.streams)
+
+
+@pytest.mark.parametrize("streams", [False, True])
+async def test_objects_that_are_listed_again_were_never_gone(streams):
+    source = empty_after(*[Page([], "9")] * 2, Page([pod("a")], "10"), streams=streams)
+    options = dataclasses.replace(EXACT, watch_list=streams, distrust_empty=30.0)
+    async with informing(source, options=options) as (informer, recorder):
+        await asyncio.sleep(60)
+        assert {note[0] for note in recorder.brief} <= {"initial", "update"}
+        assert informer.lister.find("default", "a") is not None
+
+
+async def test_an_empty_list_is_believed_at_once_by_default():
+    source = empty_after(Page([], "9"), streams=False)
+    async with informing(source) as (_, recorder):
+        await asyncio.sleep(2)
+        assert [note[0] for note in recorder.brief] == ["initial", "stale"]
+
+
+async def test_the_last_object_deleted_by_the_watch_leaves_nothing_to_distrust():
+    source = ScriptedSource(
+        [Page([pod("a")], "5"), Page([], "9")], [closes_with_410(deleted("a", 6))]
+    )
+    options = dataclasses.replace(EXACT, distrust_empty=1e9)
+    async with informing(source, options=options) as (informer, _):
+        await asyncio.sleep(2)
+        assert informer.doubt == ""
+        assert informer.last_version == "9"

@@ -43,11 +43,11 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LeaderCallbacks:
-    """What to do as leader, and whom to tell.
+    """The leader's work, and callbacks.
 
     `on_started` runs as a task while we lead and is cancelled when that ends; it may return early.
-    `on_stopped` is called at every end of a run, even if we never led. `on_new_leader` hears every
-    change of the holder, ourselves included; "" means that the lease became free.
+    `on_stopped` is called at every end of a run, even if we never led. `on_new_leader` is called
+    for every change of the holder, ourselves included; "" means that the lease became free.
     """
 
     on_started: Callable[[], Work]
@@ -63,7 +63,7 @@ class Election(Protocol):
         """Whether we lead now. Not fencing: what was sent before may arrive later."""
 
     def check(self) -> None:
-        """A health check: raises where we seem to hold a lease that is long over."""
+        """A health check: raises if we seem to hold a lease that is long over."""
 
     async def run(self, callbacks: LeaderCallbacks) -> None:
         """Campaign until elected, lead until the lease is lost. Cancel to stop."""
@@ -108,7 +108,7 @@ class LeaderElector:
 
     @property
     def holder(self) -> str:
-        """The identity in the last record seen; "" where the lease is free, or not seen yet."""
+        """The identity in the last record seen; "" if the lease is free, or not seen yet."""
         return self._keeper.view.record.holder
 
     @property
@@ -117,7 +117,7 @@ class LeaderElector:
         return self._keeper.former.renewed
 
     def check(self, tolerance: float = 20.0) -> None:
-        """Raise RuntimeError where the lease names us but was not renewed for too long."""
+        """Raise RuntimeError if the lease names us but was not renewed for too long."""
         duration = self._config.lease_duration
         if self._keeper.view.is_stale(self._now(), lease_duration=duration, tolerance=tolerance):
             raise RuntimeError(
@@ -159,10 +159,14 @@ class LeaderElector:
 
     async def _renew(self, report: Callable[[], None]) -> None:
         """Return when the lease is lost."""
+        config, renewed = self._config, True
         while (left := self._tenure.until - self._now()) > _TOO_SHORT_TO_RENEW:
-            await asyncio.sleep(min(self._config.retry_period, left))
+            pause = (config.renew_period if renewed else 0.0) or config.retry_period
+            await asyncio.sleep(min(pause, left))
             if self._tenure.is_held:
-                await self._keeper.attempt(until=self._tenure.until)
+                until = self._tenure.until
+                await self._keeper.attempt(until=until)
+                renewed = self._tenure.until > until
                 report()
         _log.warning("%s no longer leads: the lease was not renewed", self._config.identity)
 

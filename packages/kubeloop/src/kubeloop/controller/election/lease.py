@@ -34,11 +34,12 @@ class ElectionConfigError(ValueError):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ElectionConfig:
-    """Which lease, as whom, and with which times (seconds).
+    """The lease, our identity, and the times (seconds).
 
     `identity` must differ between processes: a process that finds its own identity in the lease takes
     itself for the holder. `release_on_cancel` frees the lease at once when the election is
-    cancelled, so that a successor need not wait for its end.
+    cancelled, so that a successor need not wait for its end. The holder renews every `renew_period`,
+    0 for `retry_period`, and tries every `retry_period` after a failure.
     """
 
     namespace: str
@@ -47,6 +48,7 @@ class ElectionConfig:
     lease_duration: int = 15
     renew_deadline: float = 10.0
     retry_period: float = 2.0
+    renew_period: float = 0.0
     release_on_cancel: bool = True
 
     def __post_init__(self) -> None:
@@ -67,6 +69,11 @@ class ElectionConfig:
             raise ElectionConfigError(
                 f"lease_duration {self.lease_duration} must be longer than renew_deadline"
                 f" {self.renew_deadline}, or two may lead at once"
+            )
+        if not 0 <= self.renew_period <= self.renew_deadline / 2:
+            raise ElectionConfigError(
+                f"renew_period {self.renew_period} must be from 0 to half of renew_deadline"
+                f" {self.renew_deadline}, or a failed renewal leaves too little time for another"
             )
         if self.renew_deadline <= _JITTER * self.retry_period:
             raise ElectionConfigError(
@@ -111,10 +118,10 @@ class LeaseRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseView:
-    """What one candidate has seen of the lease.
+    """A candidate's view of the lease.
 
-    `lease` is the object as last read or written (None: there is none), `changed_at` the local
-    monotonic time since which its record has been what it is.
+    `lease` is the object as last read or written (None: absent), `changed_at` the local monotonic
+    time of its last change.
     """
 
     identity: str
@@ -199,7 +206,7 @@ def renewal(
 
 
 def release(view: LeaseView, *, wall: dt.datetime) -> UpdateLease | None:
-    """Return the write that frees the lease just seen; None where it is not ours to free."""
+    """Return the write that frees the lease just seen; None if it is not ours to free."""
     if view.lease is None or not view.is_holder:
         return None
     text = format_micro_time(wall)

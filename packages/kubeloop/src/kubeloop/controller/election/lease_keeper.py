@@ -48,13 +48,13 @@ class LeaseClient(Protocol):
     """One Lease at the API server, as JSON so that foreign fields survive. Raises KubeError."""
 
     async def get(self) -> JsonObject:
-        """Read the lease; raises NotFound where there is none."""
+        """Read the lease; raises NotFound if absent."""
 
     async def create(self, lease: JsonObject) -> JsonObject:
-        """Create it; raises Conflict where another replica was faster."""
+        """Create it; raises Conflict if another replica was faster."""
 
     async def update(self, lease: JsonObject) -> JsonObject:
-        """Replace it; raises Conflict where its resourceVersion is no longer the present one."""
+        """Replace it; raises Conflict if its resourceVersion is no longer the present one."""
 
 
 class Tenure:
@@ -81,7 +81,7 @@ class Tenure:
         return self._now() < self._until
 
     def extend(self, until: float) -> None:
-        """Begin it, or put off its end; does nothing where it has run out."""
+        """Begin it, or put off its end; does nothing if it has run out."""
         if not self._until or self.is_held:
             self._until = until
 
@@ -104,17 +104,17 @@ class LeaseKeeper:
     def __post_init__(self) -> None:
         self.former = LeaseRecord()
         self.view = LeaseView(identity=self.config.identity)
-        """What was last seen of the lease."""
+        """The last view of the lease."""
 
     async def attempt(self, *, until: float) -> None:
-        """Try once to get or to keep the lease; the tenure tells the outcome.
+        """Try once to get or to keep the lease; the tenure has the outcome.
 
-        A failure is logged and left to the next try. Gives up at `until`, and before that soon
+        A failure is logged and left to the next try. Gives up before `until`, soon
         enough that one request which hangs leaves time for another.
         """
-        limit = min(until, self.now() + self.config.renew_deadline / 2)
+        left = min(until - self.now(), self.config.renew_deadline)
         try:
-            async with asyncio.timeout(limit - self.now()):
+            async with asyncio.timeout(left / 2):
                 await self._get_or_keep()
         except KubeError as error:
             _log.warning("lease %s could not be taken: %s", self.config.name, error)
@@ -122,7 +122,7 @@ class LeaseKeeper:
             _log.warning("lease %s: the server did not answer in time", self.config.name)
 
     async def free(self) -> None:
-        """Release the lease if it still is ours; where that fails it expires by itself."""
+        """Release the lease if it still is ours; if that fails it expires by itself."""
         self.tenure.end()
         try:
             async with asyncio.timeout(self.config.renew_deadline):
@@ -183,15 +183,15 @@ class ApiLease:
         self._name = config.name
 
     async def get(self) -> JsonObject:
-        """Read the lease; raises NotFound where there is none."""
+        """Read the lease; raises NotFound if absent."""
         return await self._leases.get(self._name)
 
     async def create(self, lease: JsonObject) -> JsonObject:
-        """Create it; raises Conflict where another replica was faster."""
+        """Create it; raises Conflict if another replica was faster."""
         return await self._leases.create(lease)
 
     async def update(self, lease: JsonObject) -> JsonObject:
-        """Replace it; raises Conflict where it changed meanwhile."""
+        """Replace it; raises Conflict if it changed meanwhile."""
         return await self._leases.replace(lease)
 
 

@@ -63,7 +63,7 @@ class ElectionThread:
         return self._elector.former_renewal if self._elector is not None else ""
 
     def check(self, tolerance: float = 20.0) -> None:
-        """Raise RuntimeError where the lease names us but was not renewed for too long."""
+        """Raise RuntimeError if the lease names us but was not renewed for too long."""
         if self._elector is not None:
             self._elector.check(tolerance)
 
@@ -108,7 +108,7 @@ class _WorkSide:
             await lead(self._callbacks.on_started(), self._watch(tenure), on_lost=self.stopped)
 
     def stopped(self) -> None:
-        """Tell that we do not lead any more, once."""
+        """Report once that we no longer lead."""
         if not self._stop_reported:
             self._stop_reported = True
             self._callbacks.on_stopped()

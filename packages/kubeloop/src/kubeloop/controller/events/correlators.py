@@ -55,7 +55,7 @@ class Lru(Generic[K, V]):
         return len(self._items)
 
     def get(self, key: K) -> V | None:
-        """Return the value, and count that as use; None where there is none."""
+        """Return the value, and count that as use; None if absent."""
         value = self._items.get(key)
         if value is not None:
             self._items.move_to_end(key)
@@ -107,7 +107,7 @@ class EventCorrelator:
         return ()
 
     def observe(self, record: EventRecord) -> EventWrite | None:
-        """Return what to write; None where the filter says that it is enough."""
+        """Return what to write; None if the filter says that it is enough."""
         key, message = self._aggregate(record)
         before = self._logged.get(key)
         event = self._event(record, message, before)
@@ -250,7 +250,7 @@ class EventSeries:
             "eventTime": format_micro_time(record.at),
             "reportingController": self._reporter.component,
             "reportingInstance": self._reporter.instance or self._reporter.component,
-            # The API wants one; where the caller names none, the reason is the next best word.
+            # The API requires one; if the caller names none, the reason is the next best word.
             "action": record.action or record.reason,
             "reason": record.reason,
             "regarding": msgspec.to_builtins(record.regarding),

@@ -53,7 +53,7 @@ class EventRecord:
 
     @property
     def subject(self) -> ObjectReference:
-        """What it is about, without the version that the object had."""
+        """The object that it is about, without its version."""
         return msgspec.structs.replace(self.regarding, resource_version="")
 
     def metadata(self, serial: int) -> JsonObject:
@@ -66,7 +66,7 @@ class EventRecord:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class EventWrite:
-    """An Event to be written: by `patch` where it should exist already, else created.
+    """An Event to be written: by `patch` if it should exist already, else created.
 
     `key` is what the correlator knows it by.
     """
@@ -85,14 +85,14 @@ class PeriodicTask:
 
 
 class Correlator(Protocol):
-    """Decides which Events occurrences become. Pure but for its memory."""
+    """Decides which Events occurrences become. Pure except for its memory."""
 
     def observe(self, record: EventRecord) -> EventWrite | None:
         """Return what to write, None for nothing."""
 
     def written(self, write: EventWrite, saved: JsonObject) -> None:
-        """Hear what the server made of a write."""
+        """Note the result of a write."""
 
     @property
     def periodic_tasks(self) -> Sequence[PeriodicTask]:
-        """What must be done from time to time."""
+        """Periodic work."""

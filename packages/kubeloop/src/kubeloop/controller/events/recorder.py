@@ -68,7 +68,7 @@ class EventSink(Protocol):
         """Create an Event."""
 
     async def patch(self, namespace: str, name: str, patch: Patch) -> JsonObject:
-        """Patch an Event; raises NotFound where it has expired."""
+        """Patch an Event; raises NotFound if it has expired."""
 
 
 class ApiEventSink:
@@ -94,7 +94,7 @@ class EventWriter:
         self._rand = rand
 
     async def write(self, write: EventWrite) -> JsonObject | None:
-        """Write one Event; None where that was given up."""
+        """Write one Event; None if that was given up."""
         for attempt in range(_TRIES):
             if attempt:
                 await asyncio.sleep(_PAUSE * self._rand() if attempt == 1 else _PAUSE)
@@ -124,7 +124,7 @@ def _name(write: EventWrite) -> str:
 
 
 class EventDetails(TypedDict, total=False):
-    """What may be said beside the reason and the message.
+    """Optional fields beside the reason and the message.
 
     `gvk` is for objects that do not say what they are; `action` is what was done about it.
     """
@@ -138,8 +138,8 @@ class EventDetails(TypedDict, total=False):
 class EventRecorder:
     """Records for one reporter. A runnable for `Group.RECORDERS`; may be used before it runs.
 
-    `reporter` is the component's name, or a `Reporter` where the instance is to be seen too; `sink`
-    a client, or where else Events go. Raises TypeError for anything else.
+    `reporter` is the component's name, or a `Reporter` if the instance is to be seen too; `sink` a
+    client, or another destination of Events. Raises TypeError for anything else.
 
     `correlator` chooses the API: by default core/v1; `EventSeries(reporter)`, with a sink for
     `SERIES_EVENTS`, writes events.k8s.io/v1.
@@ -268,7 +268,9 @@ def _reference(obj: Any, gvk: GroupVersionKind | None, reason: str) -> ObjectRef
     if isinstance(obj, ObjectReference):
         return obj
     if not isinstance(obj, dict) and not hasattr(obj, "metadata"):
-        raise TypeError(f"event {reason} is about {obj!r}, which is no object: it has no metadata")
+        raise TypeError(
+            f"event {reason} is about {obj!r}, which is not an object: it has no metadata"
+        )
     found = reference_to(obj, gvk)
     if not found.name or not found.uid:
         missing = "name" if not found.name else "uid"

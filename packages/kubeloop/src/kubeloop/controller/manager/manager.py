@@ -106,7 +106,7 @@ class Manager:
 
     @property
     def is_leader(self) -> bool:
-        """Whether the leader's work may be done here; always, where there is no election."""
+        """Whether the leader's work may be done here; always, if there is no election."""
         return self._election is None or self._election.is_leader
 
     def add(
@@ -120,7 +120,7 @@ class Manager:
         """Add a runnable, before the start or later; later it starts at once if its group has.
 
         `warm` is for what has `warm_up` and `close`: it warms up on standbys too. Raises ValueError
-        where the name is taken, RuntimeError where the manager stops.
+        if the name is taken, RuntimeError if the manager stops.
         """
         if self._state == "stopping":
             raise RuntimeError("the manager is stopping; it takes nothing more")
@@ -168,7 +168,7 @@ class Manager:
                     leader.start()
                     starting.start(leader.wait_until_ready(), name="start of the leader")
                 case _Event.ELECTED:
-                    _log.info("elected, and not any more; the lease is gone again")
+                    _log.info("elected, and no longer leading; the lease is gone again")
                 case _Event.LOST if self._on_lost == "standby":
                     starting.start(self._stand_by(), name="return to standby")
                 case _Event.LOST:
@@ -271,7 +271,7 @@ def _default_name(runnable: RunnableLike) -> str:
 
 
 class Stoppable(Protocol):
-    """What a manager offers."""
+    """A manager, as `run_until_signal` sees it."""
 
     async def run(self) -> None:
         """Run until stopped."""

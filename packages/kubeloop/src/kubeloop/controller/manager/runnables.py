@@ -1,9 +1,9 @@
 """Runnables, the groups they start and stop in, and the orderly stop of those groups.
 
-A runnable is anything with `async def run(self)`, or a function that returns a coroutine. Cancelling
-it asks it to end: it may finish what it is doing. A second cancellation means now. Where it also
-has `async def wait_until_ready(self)`, its group counts as started only when that returns. `Caches`
-makes a runnable of a factory's informers.
+A runnable is anything with `async def run(self)`, or a function that returns a coroutine.
+Cancelling it asks it to end: it may finish what it is doing. A second cancellation means now. If it
+also has `async def wait_until_ready(self)`, its group counts as started only when that returns.
+`Caches` makes a runnable of a factory's informers.
 
 The order of start and stop is data: `Group` and `STOP_ORDER`, with the reasons beside them.
 
@@ -32,12 +32,12 @@ _log = logging.getLogger(__name__)
 
 
 class Group(enum.Enum):
-    """What is started and stopped together. The order of the members is the order of the start.
+    """Runnables that are started and stopped together, in the order of the members.
 
     A group is started when everything in the groups before it is ready.
     """
 
-    # Hears of everything, from the first thing to the last.
+    # Records everything, from the first start to the last stop.
     RECORDERS = "recorders"
     # Health and metrics: probes want answers while the caches still fill, or we are restarted.
     SERVERS = "servers"
@@ -54,7 +54,7 @@ class Group(enum.Enum):
 
 
 STOP_ORDER: tuple[tuple[Group, ...], ...] = (
-    # What brings new work ends first, both at the same time.
+    # The sources of new work end first, both at the same time.
     (Group.WARMUP, Group.OTHERS),
     # The leader finishes what it is at, with caches and the lease still there.
     (Group.LEADER,),
@@ -122,7 +122,7 @@ class RunnableGroup:
         return [entry.name for entry in self._tasks.values()]
 
     def add(self, entry: RunnableEntry) -> None:
-        """Add a runnable; it starts at once where the group has started."""
+        """Add a runnable; it starts at once if the group has started."""
         self._entries.append(entry)
         if self._started:
             self._run(entry)
@@ -161,7 +161,7 @@ class RunnableGroup:
             return
         error = task.exception()
         if error is None:
-            _log.info("%s has ended", entry.name)
+            _log.debug("%s has ended", entry.name)
         else:
             self._on_failure(entry.name, error)
 
@@ -193,6 +193,12 @@ class Caches:
         self._factory = factory
         self._sync_timeout = sync_timeout
         self._started = asyncio.Event()
+        self._synced = False
+
+    def check(self) -> None:
+        """Raise RuntimeError until the informers are synced; for a readiness check."""
+        if not self._synced:
+            raise RuntimeError("the caches are not synced yet")
 
     async def run(self) -> None:
         """Run the informers until cancelled; ends with the error of one that fails for good."""
@@ -204,6 +210,7 @@ class Caches:
         """Wait until the informers that were asked for before the start are synced."""
         await self._started.wait()
         await self._factory.wait_for_sync(self._sync_timeout)
+        self._synced = True
 
 
 class Shutdown:
@@ -225,7 +232,7 @@ class Shutdown:
             group.cancel()
 
     async def end(self, task: asyncio.Task[None] | None) -> None:
-        """Cancel a task that is no group's, and wait for it."""
+        """Cancel a task that belongs to no group, and wait for it."""
         if task is None or task.done():
             return
         task.cancel()

@@ -1,4 +1,4 @@
-"""What a queue reports about itself, and the bookkeeping behind it.
+"""A queue's metrics, and the bookkeeping behind them.
 
 `QueueMetrics` is the seam to a metrics library; the queue's name belongs to the program that makes one. A
 queue without metrics pays for none of this. `QueueMeter` notes when items were added and taken and

@@ -103,7 +103,7 @@ class DelayingQueue(WorkQueue[K]):
         return f"{super().__repr__()[:-2]}, {len(self._timers)} delayed]>"
 
     def add_after(self, item: K, seconds: float, *, priority: int = 0) -> None:
-        """Add an item after a delay; at once where that is not positive.
+        """Add an item after a delay; at once if that is not positive.
 
         An item that waits already is added once, at the earlier time and with the higher priority.
         """
@@ -162,14 +162,16 @@ class PriorityQueue(RateLimitedQueue[K]):
         priority: int = 0,
         after: float | None = None,
         rate_limited: bool = False,
+        at_least: float = 0.0,
     ) -> None:
         """Ask for an item: now, after a delay, when its limiter allows, or the sooner of these.
 
-        `rate_limited` counts a failure of the item. Ignored once shutting down.
+        `rate_limited` counts a failure of the item; `at_least` is a delay that the limiter may not
+        undercut. Ignored once shutting down.
         """
         if self._shutting_down:
             return
-        delay = self._delay(item, after=after, rate_limited=rate_limited)
+        delay = max(at_least, self._delay(item, after=after, rate_limited=rate_limited))
         if delay > 0 and not self._is_asked_for_now(item):
             self._timers.wait(item, delay, priority)
         else:
@@ -177,7 +179,7 @@ class PriorityQueue(RateLimitedQueue[K]):
             super().add(item, priority=priority if waiting is None else max(priority, waiting))
 
     def add_after(self, item: K, seconds: float, *, priority: int = 0) -> None:
-        """Add an item after a delay; at once where that is not positive."""
+        """Add an item after a delay; at once if that is not positive."""
         self.add(item, after=seconds, priority=priority)
 
     def add_rate_limited(self, item: K, *, priority: int = 0) -> None:

@@ -57,8 +57,8 @@ class ExponentialLimiter(Generic[K]):
 class BucketLimiter(Generic[K]):
     """A token bucket for all items together: `burst` at once, then `rate` per second.
 
-    Each question spends a token; when there is none it is borrowed, and the answer is the time
-    until the loan is covered.
+    Each question spends a token; when the bucket is empty a token is borrowed, and the answer is
+    the time until the loan is covered.
     """
 
     __slots__ = ("_burst", "_rate", "_seen_at", "_tokens")

@@ -124,7 +124,7 @@ class WorkQueue(Generic[K]):
 
     @property
     def shutting_down(self) -> bool:
-        """Whether the queue takes no items any more."""
+        """Whether the queue no longer takes items."""
         return self._shutting_down
 
     def add(self, item: K, *, priority: int = 0) -> None:
@@ -151,7 +151,7 @@ class WorkQueue(Generic[K]):
         return item
 
     async def get_with_priority(self) -> tuple[K, int]:
-        """Like `get`, and tells the priority the item was ready with."""
+        """Like `get`, with the priority that the item had when it became ready."""
         while not len(self._ready):
             if self._shutting_down:
                 raise QueueShutDown
@@ -173,7 +173,7 @@ class WorkQueue(Generic[K]):
         self._finish_drain()
 
     def shutdown(self) -> None:
-        """Take no more items; getters get what is ready and then `QueueShutDown`.
+        """Stop taking items; getters get what is ready and then `QueueShutDown`.
 
         Ends the wait of a `shutdown_with_drain`.
         """
@@ -181,7 +181,7 @@ class WorkQueue(Generic[K]):
         _release(self._drainers)
 
     async def shutdown_with_drain(self) -> None:
-        """Take no more items and wait until none is ready and none being processed.
+        """Stop taking items and wait until none is ready and none being processed.
 
         Needs workers that go on until `QueueShutDown`. Items marked dirty meanwhile are worked on
         too. A later `shutdown()` ends the wait; so does cancellation, which leaves the queue shut.

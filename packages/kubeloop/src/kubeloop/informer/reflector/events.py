@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 
 
 class Delta(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """One event, ready to be applied. `version` is "" where the stored object has none."""
+    """One event, ready to be applied. `version` is "" if the stored object has no version."""
 
     key: Key
     obj: T
@@ -149,8 +149,8 @@ class EventReader(Generic[T]):
     """Reads the events of one watch.
 
     `version` is where the watch would resume: the version of the last accepted event. A watch that
-    began at "" or "0" first replays existing objects in any order, whose versions are no place to
-    resume at: until something else than ADDED comes, `version` stays what it was.
+    began at "" or "0" first replays existing objects in any order, and a watch cannot resume at
+    their versions: `version` changes only after an event other than ADDED.
     """
 
     preparer: ObjectPreparer[T]

@@ -6,8 +6,8 @@ be dropped once it is taken in.
 `ListPager` lists in as many requests as it takes. Which version to ask for, and whether in pages,
 follows client-go. The first list asks for version "0": whatever the watch cache has. A later one
 asks for what was last seen, without a limit, so that it comes from the watch cache and cannot go
-back in time. When the server does not have that version (any more, or yet), a consistent read is
-the last resort, until one succeeds.
+back in time. When the server does not have that version (too old, or not seen yet), a consistent
+read is the last resort, until one succeeds.
 
 `WatchList` opens a watch that first sends every object there is, then a bookmark; then the same
 connection goes on as the live watch.
@@ -21,7 +21,7 @@ import logging
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from kubeloop.aio.tasks import TimeBudget
-from kubeloop.client.errors import Gone, KubeError, is_version_too_large
+from kubeloop.client.errors import Gone, KubeError, ProtocolError, is_version_too_large
 from kubeloop.informer.reflector.events import (
     BookmarkSeen,
     Delta,
@@ -34,7 +34,7 @@ from kubeloop.informer.reflector.timers import StreamGuard
 from kubeloop.objects.list_watch import ListOptions, WatchEvent, WatchOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sized
 
     from kubeloop.informer.metrics import InformerMetrics
     from kubeloop.informer.reflector.source import ListWatch, ReflectorOptions, WatchStream
@@ -48,6 +48,7 @@ _log = logging.getLogger(__name__)
 
 DEFAULT_PAGE = 500
 WARN_EVERY = 10.0
+_EMPTY_PAGES = 10
 
 
 class Snapshot(Generic[T]):
@@ -101,6 +102,37 @@ class Snapshot(Generic[T]):
             self.items[change.key] = change.obj
 
 
+class SuddenlyEmpty(Exception):
+    """A list without objects, of which there were some; it is not believed yet."""
+
+    def __init__(self, known: int, seconds: float) -> None:
+        super().__init__(
+            f"the server lists nothing, and there were {known} objects; they are kept"
+            f" for {seconds:.0f} s more unless it lists some again"
+        )
+
+
+class EmptyListDistrust:
+    """Believes a list without objects only after `seconds`, if the store has objects; 0 believes at once."""
+
+    def __init__(self, known: Callable[[], int], *, seconds: float) -> None:
+        self._known = known
+        self._seconds = seconds
+        self._since: float | None = None
+
+    def doubt(self, listed: Sized) -> SuddenlyEmpty | None:
+        """Return why a complete list is not believed; None if it is."""
+        known = self._known()
+        if listed or not known or not self._seconds:
+            self._since = None
+            return None
+        now = asyncio.get_running_loop().time()
+        if self._since is None:
+            self._since = now
+        left = self._since + self._seconds - now
+        return SuddenlyEmpty(known, left) if left > 0 else None
+
+
 def is_unavailable(error: KubeError) -> bool:
     """Whether the server says that it does not have the version asked for."""
     return isinstance(error, Gone) or is_version_too_large(error)
@@ -119,21 +151,31 @@ class ListPager(Generic[T]):
         """Return the version to list at, when `last` was seen last."""
         return "" if self.version_unavailable else last or "0"
 
-    async def list_into(self, snapshot: Snapshot[T], last: str) -> str:
+    async def list_into(
+        self, snapshot: Snapshot[T], last: str, *, on_answer: Callable[[], None] | None = None
+    ) -> str:
         """Fill the snapshot with everything there is; returns the list's version.
 
+        `on_answer` is called when the server begins to answer, once for each page or less.
         Raises KubeError, and Rejected for an object that cannot be taken in.
         """
         wanted = self.relist_version(last)
-        limit = self._limit(wanted)
+        first = ListOptions(
+            label_selector=self._options.label_selector,
+            field_selector=self._options.field_selector,
+            resource_version=wanted,
+            limit=self._limit(wanted),
+            on_answer=on_answer,
+        )
         try:
-            version, paged = await self._pages(snapshot, wanted, limit)
+            version, paged = await self._pages(snapshot, first)
         except KubeError as error:
             if not is_unavailable(error):
                 raise
             self.version_unavailable = True
             snapshot.clear()
-            version, paged = await self._pages(snapshot, "", limit)
+            consistent = dataclasses.replace(first, resource_version="")
+            version, paged = await self._pages(snapshot, consistent)
         if wanted == "0" and paged:
             # A server that cuts this list into pages has no watch cache to answer from.
             self._server_pages = True
@@ -147,17 +189,18 @@ class ListPager(Generic[T]):
             return DEFAULT_PAGE
         return 0
 
-    async def _pages(self, snapshot: Snapshot[T], version: str, limit: int) -> tuple[str, bool]:
-        first = ListOptions(
-            label_selector=self._options.label_selector,
-            field_selector=self._options.field_selector,
-            resource_version=version,
-            limit=limit,
-        )
+    async def _pages(self, snapshot: Snapshot[T], first: ListOptions) -> tuple[str, bool]:
         page = await self._source.list(first)
         list_version, paged = page.resource_version, bool(page.continue_token)
         await snapshot.take(page.items)
+        empty = 0
         while token := page.continue_token:
+            empty = 0 if page.items else empty + 1
+            if empty > _EMPTY_PAGES:
+                raise ProtocolError(
+                    f"{empty} pages of the list in a row hold no object and a continue token;"
+                    " the server would be asked indefinitely"
+                )
             # A continuation that names a version is refused: the token has it.
             following = dataclasses.replace(first, resource_version="", continue_token=token)
             try:
@@ -214,7 +257,7 @@ class LateBookmarkWarning:
         self._heard_at = self._loop.time()
 
     def cancel(self) -> None:
-        """Warn no more."""
+        """Cancel the warning."""
         self._timer.cancel()
 
     def _fire(self) -> None:
@@ -236,17 +279,25 @@ class WatchList(Generic[T]):
         self._options = options
 
     async def stream_into(
-        self, snapshot: Snapshot[T], reader: EventReader[T], version: str
+        self,
+        snapshot: Snapshot[T],
+        reader: EventReader[T],
+        version: str,
+        *,
+        on_events: Callable[[], None] | None = None,
     ) -> OpenStream[T]:
-        """Fill the snapshot and return the stream, live; `ingest.version` is then the list's.
+        """Fill the snapshot and return the stream, live; `reader.version` is then the list's.
 
+        `on_events` is called after each read that brought objects and did not end them.
         Raises KubeError, StreamCutShort, or SilentWatch; the stream is closed then.
         """
         request = self._request(version)
         stream = await self._source.watch(request)
         silence = request.timeout_seconds + self._options.silence_grace
         try:
-            unread = await self._initial_events(stream, snapshot, reader, request.timeout_seconds)
+            unread = await self._initial_events(
+                stream, snapshot, reader, request.timeout_seconds, on_events
+            )
             if self._options.self_check:
                 await self._check(snapshot, reader.version)
         except BaseException:
@@ -265,7 +316,12 @@ class WatchList(Generic[T]):
         )
 
     async def _initial_events(
-        self, stream: WatchStream[T], snapshot: Snapshot[T], reader: EventReader[T], timeout: float
+        self,
+        stream: WatchStream[T],
+        snapshot: Snapshot[T],
+        reader: EventReader[T],
+        timeout: float,
+        on_events: Callable[[], None] | None,
     ) -> Iterator[WatchEvent[T]]:
         """Read up to the end bookmark; returns what was read past it."""
         warning = LateBookmarkWarning()
@@ -277,6 +333,8 @@ class WatchList(Generic[T]):
                     events = iter(batch)
                     if _read_initial(events, snapshot, reader):
                         return events
+                    if on_events is not None:
+                        on_events()
         finally:
             warning.cancel()
         raise StreamCutShort(reader.accepted, warning.age, timeout)

@@ -41,6 +41,7 @@ from kubeloop.informer.reflector.events import (
     Rejected,
 )
 from kubeloop.informer.reflector.listing import (
+    EmptyListDistrust,
     ListPager,
     OpenStream,
     Snapshot,
@@ -48,6 +49,7 @@ from kubeloop.informer.reflector.listing import (
     WatchList,
     is_unavailable,
 )
+from kubeloop.informer.reflector.probe import SilenceProbe
 from kubeloop.informer.reflector.source import ListFailed, ListWatch, ReflectorOptions, WatchFailed
 from kubeloop.informer.reflector.states import (
     Listing,
@@ -60,6 +62,7 @@ from kubeloop.informer.reflector.states import (
 )
 from kubeloop.informer.reflector.timers import (
     BookmarkPatience,
+    BurstLimit,
     ResyncTimer,
     RetryWindow,
     SilentWatch,
@@ -70,6 +73,9 @@ from kubeloop.objects.list_watch import WatchEvent, WatchOptions
 T = TypeVar("T")
 
 VERY_SHORT = 1.0
+# Watches that may be reopened without a pause, and one more each second: a server that closes every
+# watch after an event would otherwise be asked as often as it can answer.
+AT_ONCE = 5
 INVALID_MEMORY = 600.0
 
 _log = logging.getLogger(__name__)
@@ -84,9 +90,10 @@ class RelistRequested(Exception):
 class Reflector(Generic[T]):
     """Lists and watches until cancelled.
 
-    `last_version` is where a watch would resume. `on_error` hears of every failed list and of every
-    watch that could not be opened for good; it must not block, and may itself fail. `on_trouble` hears
-    of everything that makes it wait.
+    `last_version` is where a watch would resume. `on_error` is called for every failed list and for
+    every watch that could not be opened for good; it must not block, and may itself fail.
+    `on_trouble` is called for everything that makes it wait. `known` returns how many objects the
+    store has.
     """
 
     def __init__(
@@ -103,6 +110,7 @@ class Reflector(Generic[T]):
         on_trouble: ErrorHandler = lambda _error: None,
         metrics: InformerMetrics | None = None,
         collector: GcGuard | None = None,
+        known: Callable[[], int] = lambda: 0,
     ) -> None:
         self.name = name
         self.last_version = ""
@@ -129,9 +137,12 @@ class Reflector(Generic[T]):
             resync=sink.resync,
             on_error=self.relist,
         )
+        self._at_once = BurstLimit(AT_ONCE)
         self._no_streams_until = 0.0
         self._patience = BookmarkPatience(self._options.bookmark_silence)
         self._guard: StreamGuard | None = None
+        self._probe = SilenceProbe(source, after=self._options.probe_after)
+        self._distrust = EmptyListDistrust(known, seconds=self._options.distrust_empty)
         self._relist: RelistRequested | None = None
         self._doubt = ""
 
@@ -143,7 +154,9 @@ class Reflector(Generic[T]):
         """
         if self._guard is not None and not self._doubt:
             silent = self._guard.silent_for
-            return f"no byte in {silent:.0f} s" if self._patience.is_overdue(silent) else ""
+            if self._patience.is_overdue(silent):
+                return f"no byte in {silent:.0f} s"
+            return self._probe.doubt(self._guard)
         return self._doubt
 
     def relist(self, reason: Exception) -> None:
@@ -154,7 +167,7 @@ class Reflector(Generic[T]):
             self._guard.interrupt(self._relist)
 
     async def run(self) -> None:
-        """List and watch until cancelled; raises only what is no server's answer but a defect."""
+        """List and watch until cancelled; raises only for defects, never for a server's answer."""
         state: ReflectorState[T] = Starting()
         try:
             while True:
@@ -189,10 +202,14 @@ class Reflector(Generic[T]):
         began = asyncio.get_running_loop().time()
         snapshot = self._snapshot()
         try:
-            with self._collector.loading():
-                version = await self._pager.list_into(snapshot, self.last_version)
+            with self._collector.loading() as load:
+                version = await self._pager.list_into(
+                    snapshot, self.last_version, on_answer=load.begin
+                )
         except (KubeError, Rejected) as error:
             return Resting(Starting(), ListFailed(self.name, error))
+        if (doubt := self._distrust.doubt(snapshot.items)) is not None:
+            return Resting(Starting(), because=doubt)
         self._replace(snapshot, version, began)
         return Watching()
 
@@ -202,10 +219,15 @@ class Reflector(Generic[T]):
         version = "" if self._pager.version_unavailable else self.last_version
         reader = self._event_reader(version="")
         try:
-            with self._collector.loading():
-                opened = await self._watch_list.stream_into(snapshot, reader, version)
+            with self._collector.loading() as load:
+                opened = await self._watch_list.stream_into(
+                    snapshot, reader, version, on_events=load.begin
+                )
         except (KubeError, StreamCutShort, SilentWatch) as error:
             return self._after_failed_stream(error)
+        if (doubt := self._distrust.doubt(snapshot.items)) is not None:
+            await opened.stream.close()
+            return Resting(Starting(), because=doubt)
         self._metrics.watch_opened()
         self._patience.seen(periodic=False)
         self._pager.version_unavailable = False
@@ -216,15 +238,20 @@ class Reflector(Generic[T]):
         match error:
             case TooManyRequests():
                 return Resting(Streaming(), because=error, at_least=error.retry_after or 0.0)
-            case KubeError() if is_unavailable(error):
+            case KubeError() if is_unavailable(error) and not self._pager.version_unavailable:
                 self._pager.version_unavailable = True
                 return Streaming()
-            case ConnectionRefused() | SilentWatch():
+            case KubeError() if is_unavailable(error):
+                # Refused although no version was asked for: the next answer would be the same.
+                return Resting(Streaming(), because=error)
+            case (
+                ConnectionRefused()
+                | SilentWatch()
+                | StreamCutShort(very_short=False, timed_out=False)
+            ):
                 return Resting(Streaming(), because=error)
             case TransportError():
                 return Resting(Streaming(), WatchFailed(self.name, error))
-            case StreamCutShort() if not error.very_short and not error.timed_out:
-                return Resting(Streaming(), because=error)
             case Invalid() | BadRequest():
                 # An old server; it will not learn to stream between two requests.
                 self._no_streams_until = asyncio.get_running_loop().time() + INVALID_MEMORY
@@ -274,13 +301,16 @@ class Reflector(Generic[T]):
             mismatch=self._options.expected.checker(),
         )
 
-    async def _open_watch(self) -> OpenStream[T]:
-        request = WatchOptions(
+    def _watch_request(self) -> WatchOptions:
+        return WatchOptions(
             label_selector=self._options.label_selector,
             field_selector=self._options.field_selector,
             resource_version=self.last_version,
             timeout_seconds=self._options.watch_timeout(),
         )
+
+    async def _open_watch(self) -> OpenStream[T]:
+        request = self._watch_request()
         stream = await self._source.watch(request)
         self._metrics.watch_opened()
         if self._relist is None:
@@ -293,7 +323,10 @@ class Reflector(Generic[T]):
         loop = asyncio.get_running_loop()
         stream, events = opened.stream, opened.unread
         try:
-            async with StreamGuard(silence=self._patience.silence(opened.silence)) as guard:
+            async with (
+                StreamGuard(silence=self._patience.silence(opened.silence)) as guard,
+                self._probe.watching(guard, self._watch_request),
+            ):
                 self._guard = guard
                 if self._relist is not None:
                     guard.interrupt(self._relist)
@@ -334,7 +367,7 @@ class Reflector(Generic[T]):
         return self._ended("closed", again)
 
     def _resumed(self) -> Starting | Watching[T]:
-        """What follows a watch that ended through no fault of its place."""
+        """The state after a watch that ended while its version was still valid."""
         # Without a place to resume at, what was deleted meanwhile would never be noticed.
         return Starting() if self.last_version in {"", "0"} else Watching()
 
@@ -360,9 +393,7 @@ class Reflector(Generic[T]):
                 _log.info("%s: watch expired at version %s", self.name, self.last_version)
                 return self._ended("expired", Resting(Starting()))
             case TooManyRequests():
-                again: ReflectorState[T] = Resting(
-                    self._resumed(), at_least=error.retry_after or 0.0
-                )
+                again = Resting(self._resumed(), at_least=error.retry_after or 0.0)
                 return self._ended("throttled", again)
             case InternalError() if self._internal_errors.failed():
                 return self._ended("error", self._resumed())
@@ -373,9 +404,9 @@ class Reflector(Generic[T]):
                 _log.warning("%s: watch ended with an error: %s", self.name, error)
                 return self._ended("error", Resting(Starting()))
 
-    def _ended(self, reason: str, then: ReflectorState[T]) -> ReflectorState[T]:
+    def _ended(self, reason: str, then: Starting | Watching[T] | Resting[T]) -> ReflectorState[T]:
         self._metrics.watch_ended(reason=reason)
-        return then
+        return then if isinstance(then, Resting) or self._at_once.allowed() else Resting(then)
 
     # Resting
 

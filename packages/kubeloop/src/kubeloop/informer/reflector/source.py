@@ -1,4 +1,4 @@
-"""What a reflector works with: its source (`ListWatch`), its options, and the errors it reports.
+"""A reflector's source (`ListWatch`), its options, and the errors it reports.
 
 `ListWatch` is the one seam between informers and the network. The defaults of `ReflectorOptions`
 are client-go's. An `Expectation` says what the objects of a watch must be; anything else is a
@@ -35,7 +35,7 @@ class WatchStream(Protocol[T]):
         """Return the next events, at least one, in order; an empty list is the end.
 
         The end is clean however the peer left: a partial last line is dropped. Raises
-        `TransportError` only for what is worth telling, `ProtocolError` for undecodable bytes.
+        `TransportError` only for what is worth reporting, `ProtocolError` for undecodable bytes.
         """
 
     async def close(self) -> None:
@@ -70,28 +70,28 @@ class TrimmableSource(Protocol[T]):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Expectation:
-    """The representation, and the kind where it is known; None accepts any."""
+    """The representation, and the kind if it is known; None accepts any."""
 
     representation: type[Any] | None = None
     gvk: GroupVersionKind | None = None
 
     def checker(self) -> Callable[[Any], str]:
-        """Return `mismatch`, or something cheaper for objects that cannot tell their kind."""
+        """Return `mismatch`, or something cheaper for objects that do not carry their kind."""
         kind = self.representation
         if kind is None or issubclass(kind, dict) or hasattr(kind, "kind"):
             return self.mismatch
         return lambda obj: "" if isinstance(obj, kind) else self.mismatch(obj)
 
     def mismatch(self, obj: Any) -> str:
-        """Say what is wrong with an object, "" where nothing is.
+        """Say what is wrong with an object, "" if nothing is.
 
-        An object that does not tell its kind, as slim Structs do not, is taken for the right one.
+        An object without a kind, such as a slim Struct, is taken for the right one.
         """
         if self.representation is not None and not isinstance(obj, self.representation):
             return f"expected a {self.representation.__name__}, got a {type(obj).__name__}"
         api_version, kind = _stated_type(obj)
         if kind == "Table":
-            return "a Table is no object"
+            return "a Table is not an object"
         if (
             self.gvk is None
             or not kind
@@ -114,17 +114,22 @@ own pace may leave it blind for another minute. Fit for a handful of watches, no
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ReflectorOptions:
-    """What to ask a server for, and how to take its failures.
+    """How to ask a server, and how to treat its failures.
 
     page_size: objects for each page of every list; 0 lets the reflector choose.
     min_watch_timeout: a watch lives between this and twice as long; less than 300 s is raised.
-    watch_list: stream the first objects instead of listing them, where the source can.
+    watch_list: stream the first objects instead of listing them, if the source can.
     internal_error_window: seconds during which a watch that ends with a 500 is reopened at once.
     skip_rejected: leave a list's poison objects out instead of failing the list.
     survive_defects: replace a reflector that a defect ended, instead of ending the informer with it.
     self_check: after a streamed list, list again at exactly its version and compare (for tests).
     bookmark_silence: seconds without a byte after which a watch with bookmarks is taken for dead; API
         servers send one every minute, give or take a quarter.
+    probe_after: seconds without a byte after which a watch is compared with a second, short one, see
+        `kubeloop.informer.reflector.probe`; 0 is never.
+    distrust_empty: seconds for which a list without objects is not believed if the store has some. It is
+        repeated, and the store does not change. A server that was restored, or that lies, may list
+        nothing for a moment; client-go believes it at once, and so does 0.
     """
 
     label_selector: str = ""
@@ -143,6 +148,8 @@ class ReflectorOptions:
     backoff_reset: float = 120.0
     silence_grace: float = 5.0
     bookmark_silence: float = 180.0
+    probe_after: float = 30.0
+    distrust_empty: float = 0.0
     rand: Random = random.random
 
     def watch_timeout(self) -> int:

@@ -41,7 +41,7 @@ class Starting:
 class Streaming:
     """A streaming list is due.
 
-    410 and too large: again, as a consistent read. 429, no connection, a stream cut short: Resting,
+    410 and too large: again, as a consistent read; if that is refused too, Resting. 429, no connection, a stream cut short: Resting,
     then again. Anything else: Listing, for this cycle.
     """
 
@@ -53,9 +53,9 @@ class Listing:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Watching(Generic[T]):
-    """What was listed is followed from the last version on.
+    """Watches from the last version of the list on.
 
-    Closed: again, at once. 429 or no connection: Resting, then again. Anything else, 410 above all:
+    Closed: again, at once, a few times in a row. 429 or no connection: Resting, then again. Anything else, 410 above all:
     Resting, then Starting.
     """
 
@@ -66,8 +66,8 @@ class Watching(Generic[T]):
 class Resting(Generic[T]):
     """Something failed or ended: wait one step, go to `then`.
 
-    `error` goes to the error handler; `because` is no failure of ours and is only logged, so that
-    a person who waits for a sync can see what it waits for.
+    `error` goes to the error handler; `because` is not our failure and is only logged, so that a
+    person who waits for a sync can see what it waits for.
     """
 
     then: Starting | Streaming | Watching[T]

@@ -29,8 +29,8 @@ _log = logging.getLogger(__name__)
 class ReflectorSupervisor(Generic[T]):
     """Runs what `make` makes, until cancelled.
 
-    With `survives`, a reflector that failed is replaced too, after a rest; otherwise its error ends
-    this. `restarts` counts the replacements.
+    With `survives`, a reflector that failed is replaced too, after a delay; otherwise its error
+    ends this. `restarts` counts the replacements.
     """
 
     def __init__(

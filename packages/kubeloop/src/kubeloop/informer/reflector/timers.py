@@ -7,6 +7,7 @@
   something on the way to it is, after three minutes without any.
 - `ResyncTimer` makes handlers see every object again. It runs only while a watch does, from the
   end of a list to the next one: a list repeats everything anyway.
+- `BurstLimit` bounds how often a watch is reopened without a pause.
 - `RetryWindow` says for how long a failing request may be repeated at once (client-go's
   RetryWithDeadline).
 """
@@ -39,16 +40,17 @@ class StreamGuard(Interruptible):
         super().__init__()
         self.silence = silence
         self._timer: asyncio.TimerHandle | None = None
-        self._heard_at = self._loop.time()
+        #: The loop's time at which the peer was heard last.
+        self.heard_at = self._loop.time()
 
     def heard(self) -> None:
         """Note that the peer is alive, or that we did not listen until now."""
-        self._heard_at = self._loop.time()
+        self.heard_at = self._loop.time()
 
     @property
     def silent_for(self) -> float:
         """Seconds since the peer was heard last."""
-        return self._loop.time() - self._heard_at
+        return self._loop.time() - self.heard_at
 
     def limit(self, silence: float) -> None:
         """Change how long the peer may be silent."""
@@ -69,7 +71,7 @@ class StreamGuard(Interruptible):
     def _check_silence(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        due = self._heard_at + self.silence
+        due = self.heard_at + self.silence
         if self._loop.time() >= due:
             self.interrupt(SilentWatch(f"no byte in {self.silence:g} s"))
         else:
@@ -79,9 +81,9 @@ class StreamGuard(Interruptible):
 class BookmarkPatience:
     """How long a watch may be silent, by what the server has shown of its bookmarks.
 
-    A server need not send any: one that never did is given the watch's whole life. The bookmark that ends
-    a streamed list proves less than those that come by the minute: after it, silence ends one watch, and
-    where the next one is as silent, this server sends no others.
+    A server need not send any: one that never did is given the watch's whole life. The bookmark
+    that ends a streamed list proves less than those that come by the minute: after it, silence ends
+    one watch, and if the next one is as silent, this server sends no others.
     """
 
     __slots__ = ("_expected", "_limit", "_periodic")
@@ -149,6 +151,26 @@ class ResyncTimer:
             self.on_error(error)
         else:
             self.start()
+
+
+class BurstLimit:
+    """Allows `burst` at once, and one more for each second that passes."""
+
+    __slots__ = ("_at", "_burst", "_left")
+
+    def __init__(self, burst: float) -> None:
+        self._burst = self._left = burst
+        self._at = 0.0
+
+    def allowed(self) -> bool:
+        """Take one, if there is one."""
+        now = asyncio.get_running_loop().time()
+        self._left = min(self._burst, self._left + now - self._at)
+        self._at = now
+        if self._left < 1:
+            return False
+        self._left -= 1
+        return True
 
 
 class RetryWindow:
