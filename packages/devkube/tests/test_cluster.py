@@ -274,10 +274,15 @@ async def test_knobs_are_the_administrators(tmp_path: Path) -> None:
             assert (await x.get(path)).code == 403
 
 
+async def test_every_user_may_read_what_differs_from_machines(tmp_path: Path) -> None:
+    async with DevCluster(nodes=0) as cluster, connected(cluster.server, "x", ()) as x:
+        assert (await x.get("/devkube")).body == {"pods": "processes", "images": "not pulled"}
+
+
 # Kubeconfig files
 
 ACCESS = kubeconfig.ClusterAccess(
-    name="elasti-dev",
+    name="devkube",
     server="https://127.0.0.1:1",
     authority=b"ca",
     identity=PemKeyPair(b"c", b"k"),
@@ -289,7 +294,7 @@ def test_a_new_kubeconfig_is_ours_alone_and_private(tmp_path: Path) -> None:
     assert kubeconfig.write(path, ACCESS) is True
     assert path.stat().st_mode & 0o077 == 0
     document = yaml.safe_load(path.read_text())
-    assert document["current-context"] == "elasti-dev"
+    assert document["current-context"] == "devkube"
     assert document["clusters"][0]["cluster"]["server"] == "https://127.0.0.1:1"
     assert [entry.name for entry in path.parent.iterdir()] == ["kube.yaml"]
 
@@ -313,11 +318,11 @@ def test_an_existing_kubeconfig_keeps_everything(tmp_path: Path) -> None:
     assert after["preferences"] == {"colors": True}
     for kind in ("clusters", "users", "contexts"):
         assert after[kind][0] == before[kind][0]  # type: ignore[index]
-        assert [entry["name"] for entry in after[kind][1:]] == ["elasti-dev"]
+        assert [entry["name"] for entry in after[kind][1:]] == ["devkube"]
 
 
 @pytest.mark.parametrize("text", ["- a\n- b\n", "kind: Deployment\n", "a: [\n", "just text"])
-def test_a_file_that_is_no_kubeconfig_is_left_alone(tmp_path: Path, text: str) -> None:
+def test_a_file_that_is_not_a_kubeconfig_is_left_alone(tmp_path: Path, text: str) -> None:
     path = tmp_path / "file"
     path.write_text(text)
     with pytest.raises(kubeconfig.KubeconfigError, match="left alone"):

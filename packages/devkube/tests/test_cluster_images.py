@@ -30,7 +30,7 @@ def test_the_most_exact_name_wins() -> None:
     assert (len(programs), set(programs)) == (3, {"web", "web:2", "example.com/web"})
 
 
-def test_a_port_is_no_tag() -> None:
+def test_a_port_is_not_a_tag() -> None:
     assert image_names("localhost:5000/web")[2] == "localhost:5000/web"
 
 
@@ -39,6 +39,6 @@ def test_a_program_is_read_as_a_shell_would() -> None:
 
 
 @pytest.mark.parametrize("text", ["web", "web=", "=x", "web='open"])
-def test_a_program_that_is_none_is_refused(text: str) -> None:
+def test_text_that_is_not_a_program_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"IMAGE=COMMAND|closing quotation"):
         read_program(text)

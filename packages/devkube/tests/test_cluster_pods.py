@@ -216,7 +216,7 @@ async def test_leaving_the_cluster_ends_every_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
-async def test_no_process_outlives_elasti_dev(tmp_path: Path, signum: signal.Signals) -> None:
+async def test_no_process_outlives_the_cluster(tmp_path: Path, signum: signal.Signals) -> None:
     mark = uuid.uuid4().hex
     async with dev_process(tmp_path) as dev:
         await dev.ready()

@@ -35,8 +35,8 @@ def test_it_goes_with_the_cluster(somewhere: Path) -> None:
 
 
 def test_an_abandoned_directory_is_removed(somewhere: Path) -> None:
-    abandoned = make(somewhere, "elasti-dev-abandoned", age=3600)
-    young = make(somewhere, "elasti-dev-young", age=1)
+    abandoned = make(somewhere, "devkube-abandoned", age=3600)
+    young = make(somewhere, "devkube-young", age=1)
     foreign = make(somewhere, "something-else", age=3600)
     with scratch_directory() as mine:
         old = time.time() - 3600

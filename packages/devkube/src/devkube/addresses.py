@@ -75,7 +75,7 @@ def reserved(*, preferred: str = "") -> Iterator[AddressRanges]:
 def _hold(slot: int) -> socket.socket | None:
     holder = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        holder.bind(f"\0elasti-dev-slot-{slot}")
+        holder.bind(f"\0devkube-slot-{slot}")
     except OSError as error:
         holder.close()
         if error.errno != errno.EADDRINUSE:

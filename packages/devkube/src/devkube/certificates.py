@@ -45,7 +45,7 @@ class CertificateAuthority:
         self._key = key
 
     @classmethod
-    def create(cls, *, now: dt.datetime, name: str = "elasti-dev-ca") -> CertificateAuthority:
+    def create(cls, *, now: dt.datetime, name: str = "devkube-ca") -> CertificateAuthority:
         """Make a new authority."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])

@@ -108,9 +108,9 @@ class DevCluster:
     """A cluster that runs between `__aenter__` and `__aexit__`.
 
     With a `data_dir` everything that was acknowledged survives the process, its nodes too, whatever
-    number is asked for next; without, nothing does.
-    Where an image would say: `environment` is what every container inherits, `entrypoints` what runs
-    for an image (see `ImagePrograms`). Raises PortInUse, DirectoryInUse or NoAddresses when it cannot start.
+    number is asked for next; without, nothing does. In place of images: every container inherits
+    `environment`, and `entrypoints` has the program of an image (see `ImagePrograms`). Raises
+    PortInUse, DirectoryInUse or NoAddresses when it cannot start.
     """
 
     def __init__(

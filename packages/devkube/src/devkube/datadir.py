@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-_PREFIX = "elasti-dev-"
+_PREFIX = "devkube-"
 _LOCK = "held"
 # Another process's directory exists for a moment before it is held.
 _YOUNGEST = 60.0
@@ -38,7 +38,7 @@ class DamagedFile(Exception):
 
 @contextlib.contextmanager
 def locked(directory: Path) -> Iterator[None]:
-    """Hold a directory; made where it is missing. Raises DirectoryInUse.
+    """Hold a directory; made if it is missing. Raises DirectoryInUse.
 
     The kernel gives the lock back however the process ends.
     """
@@ -50,7 +50,7 @@ def locked(directory: Path) -> Iterator[None]:
         except BlockingIOError:
             owner = os.pread(descriptor, 32, 0).decode(errors="replace").strip()
             raise DirectoryInUse(
-                f"the data directory {directory} is in use by another `elasti dev`"
+                f"the data directory {directory} is in use by another cluster"
                 f" (process {owner or 'unknown'}); stop that one, or use another --data-dir"
             ) from None
         os.ftruncate(descriptor, 0)

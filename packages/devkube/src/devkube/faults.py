@@ -47,7 +47,7 @@ class NodesCommand(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ProxyCommand(msgspec.Struct, forbid_unknown_fields=True):
-    """How late the service proxy hears of changes, in seconds; what is left out stays."""
+    """Seconds after which the service proxy sees changes; parameters left out stay."""
 
     delay: float | None = None
     jitter: float | None = None
@@ -132,7 +132,7 @@ class NodePartitions:
         return tuple(self._cut)
 
     def cut(self, node: str) -> None:
-        """Let a node hear nothing from now on. Other clients' watches begin again."""
+        """Cut a node off from changes. Other clients' watches begin again."""
         if node not in self._cut:
             self._cut[node] = asyncio.Event()
             self._faults.drop_watches()

@@ -1,4 +1,4 @@
-"""Kubeconfig files: one context is put in, everything else in the file is left as it is."""
+"""Kubeconfig files: one context is added, and the rest of the file stays unchanged."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 
 class KubeconfigError(Exception):
-    """A file that is no kubeconfig, and must not be overwritten."""
+    """A file that is not a kubeconfig, and must not be overwritten."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAccess:
-    """How to reach a cluster, and as whom."""
+    """How to reach a cluster, and as which user."""
 
     name: str
     server: str
@@ -37,7 +37,7 @@ class ClusterAccess:
 def merged(document: JsonObject, access: ClusterAccess) -> JsonObject:
     """Return a kubeconfig with one context added, or replaced, and nothing else changed.
 
-    The current context stays; only where there is none does the new one become it.
+    The current context stays; the new one becomes it only if the file has no current context.
     """
     name = access.name
     cluster = {"server": access.server, "certificate-authority-data": _text(access.authority)}
@@ -59,7 +59,7 @@ def merged(document: JsonObject, access: ClusterAccess) -> JsonObject:
 
 
 def write(path: Path, access: ClusterAccess) -> bool:
-    """Put the context into a file, made where it is missing; whether it is the current one now.
+    """Put the context into a file, made if it is missing; whether it is the current one now.
 
     The file is replaced in one step and readable by its owner only. Raises KubeconfigError.
     """

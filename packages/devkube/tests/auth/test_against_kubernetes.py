@@ -22,7 +22,7 @@ from tests.controlplane.rig import ControlPlane
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.controlplane
-OURS = "elasti-dev:"
+OURS = "devkube:"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 

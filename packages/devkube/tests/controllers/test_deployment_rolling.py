@@ -28,7 +28,7 @@ def test_percentages_round_up_or_down(value: int | str, up: bool, number: int) -
 
 
 @pytest.mark.parametrize("value", ["ten", "10", "-5%", "%"])
-def test_what_is_no_number_and_no_percentage_is_named(value: str) -> None:
+def test_anything_but_a_number_or_percentage_is_named(value: str) -> None:
     with pytest.raises(ValueError, match="neither a whole number nor a percentage"):
         scaled(value, 10, round_up=True)
 
@@ -43,7 +43,7 @@ def test_without_any_room_one_pod_may_be_missing() -> None:
     assert (max_surge(spec), max_unavailable(spec)) == (0, 1)
 
 
-def test_no_more_can_be_missing_than_are_wanted() -> None:
+def test_at_most_the_wanted_number_can_be_missing() -> None:
     assert max_unavailable(a_deployment(2, unavailable=5).spec) == 2
     assert max_unavailable(a_deployment(0, unavailable=5).spec) == 0
 

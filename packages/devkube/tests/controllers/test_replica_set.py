@@ -42,7 +42,7 @@ async def test_a_matching_pod_without_a_controller_is_adopted(cluster: Cluster) 
 
 
 @pytest.mark.any_server
-async def test_a_pod_that_does_not_match_any_more_is_released_and_replaced(
+async def test_a_pod_that_no_longer_matches_is_released_and_replaced(
     cluster: Cluster,
 ) -> None:
     await cluster.replicasets.create(replica_set(replicas=1))

@@ -78,7 +78,7 @@ class PodSimulation:
         ready: bool = True,
     ) -> tuple[Any, ...]:
         self.now = self.now if now is None else now
-        return self.observe(Started(name, f"elasti://{name}", at(self.now), started, ready))
+        return self.observe(Started(name, f"devkube://{name}", at(self.now), started, ready))
 
     def exited(
         self, name: str = "main", code: int = 0, now: float | None = None

@@ -1,6 +1,6 @@
 """A kubelet as a program, for a real API server.
 
-    python -m tests.kubelet.inside [--pods N] [--program IMAGE=COMMAND]...
+    python -m tests.kubelet.inside [--pods N] [--program IMAGE=COMMAND]... [--env NAME=VALUE]...
         KUBECONFIG NODE ADDRESS NETWORK DIRECTORY
 
 Runs until it is told to stop.
@@ -25,6 +25,7 @@ def read_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--pods", type=int, default=KubeletSettings().max_pods)
     parser.add_argument("--program", type=read_program, action="append", default=[])
+    parser.add_argument("--env", action="append", default=[])
     for name in ("kubeconfig", "node", "address", "network", "directory"):
         parser.add_argument(name)
     return parser.parse_args()
@@ -33,7 +34,10 @@ def read_arguments() -> argparse.Namespace:
 def settings_for(given: argparse.Namespace) -> KubeletSettings:
     return KubeletSettings(
         node_address=given.address,
-        environment={"PATH": f"{Path(sys.executable).parent}:{PATH}"},
+        environment={
+            "PATH": f"{Path(sys.executable).parent}:{PATH}",
+            **dict(one.split("=", 1) for one in given.env),
+        },
         entrypoints=ImagePrograms(dict(given.program)),
         max_pods=given.pods,
     )

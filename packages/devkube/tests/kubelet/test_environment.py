@@ -47,7 +47,7 @@ def test_references_are_expanded(text, result):
 
 
 @given(st.text(string.ascii_letters + " (){}.-", max_size=40))
-def test_text_without_dollars_stays_as_it_is(text):
+def test_text_without_dollars_stays_unchanged(text):
     assert expand(text, {"a": "x"}) == text
 
 

@@ -41,7 +41,7 @@ async def test_a_pod_runs_with_an_address_of_its_own_and_becomes_ready(cluster: 
     status = status_of(first)
     assert status["started"] is True
     assert status["restartCount"] == 0
-    assert status["containerID"].startswith("elasti://")
+    assert status["containerID"].startswith("devkube://")
     assert state_of(first)["running"]["startedAt"]
 
 

@@ -136,7 +136,7 @@ async def test_without_namespaces_variables_say_where_volumes_are(tmp_path: Path
         await cluster.create({"metadata": {"name": "cm"}, "data": {"k": "one"}}, "v1/configmaps")
         volumes = [{"name": "my-cm", "configMap": {"name": "cm"}}]
         mounts = [{"name": "my-cm", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}]
-        script = 'cat "$ELASTI_VOLUME_MY_CM/k" "$KUBELOOP_SERVICEACCOUNT_DIR/k"'
+        script = 'cat "$DEVKUBE_VOLUME_MY_CM/k" "$KUBELOOP_SERVICEACCOUNT_DIR/k"'
         main = shell(script, volumeMounts=mounts)
         assert await finished(cluster, main, volumes=volumes) == "oneone"
         assert (tmp_path / "kubelet/pods").stat().st_mode & 0o777 == 0o700

@@ -108,7 +108,7 @@ async def test_an_initial_delay_comes_before_the_first_probe():
     assert rig.asked == [12, 22, 32]
 
 
-async def test_a_startup_probe_gates_the_others_and_is_asked_no_more():
+async def test_a_startup_probe_gates_the_others_and_is_no_longer_asked():
     rig = ProbedContainer({0: False, 5: True})
     await rig.run(
         15.5,
@@ -132,7 +132,7 @@ async def test_a_startup_probe_that_fails_for_good_ends_the_asking():
     assert rig.complaints[0] == "Startup probe failed: no"
 
 
-async def test_liveness_fails_after_the_threshold_and_asks_no_more():
+async def test_liveness_fails_after_the_threshold_and_stops_asking():
     rig = ProbedContainer({0: True, 12: False})
     await rig.run(100, livenessProbe={"exec": {}, "periodSeconds": 5, "failureThreshold": 2})
     assert rig.verdicts == [(20, "Liveness", False)]

@@ -86,7 +86,7 @@ def proxy_command(rig: ControlPlane, which: str) -> list[str]:
 
 
 @pytest.mark.parametrize("which", ["ours", "kube-proxy"])
-def test_a_service_answers_while_a_pod_is_ready_and_refuses_when_there_is_none(
+def test_a_service_answers_while_a_pod_is_ready_and_refuses_otherwise(
     controlplane: ControlPlane, node: str, which: str, tmp_path: Path
 ):
     namespace = controlplane.create_namespace("traffic")

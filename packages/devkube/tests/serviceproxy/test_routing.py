@@ -57,7 +57,7 @@ def test_terminating_endpoints_that_serve_are_the_last_resort():
     assert routes(piece(going, endpoint("127.2.0.3", ready=True))) == [Backend("127.2.0.3", 8080)]
 
 
-def test_an_endpoint_that_is_merely_not_ready_is_no_resort():
+def test_an_endpoint_that_is_merely_not_ready_is_not_used():
     assert routes(piece(endpoint("127.2.0.1", ready=False, serving=False))) == []
 
 

@@ -42,9 +42,9 @@ ANONYMOUS = UserInfo(name="system:anonymous", groups=(UNAUTHENTICATED,))
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RequestCredentials:
-    """What a connection and a request bring: the verified client certificate, the bearer token.
+    """Credentials of a connection and a request: the verified client certificate, the bearer token.
 
-    `impersonation` holds the `Impersonate-*` headers: whom the caller wants to act as.
+    `impersonation` holds the `Impersonate-*` headers: the identity that the caller wants to assume.
     """
 
     certificate: Mapping[str, Any] | None = None
@@ -57,7 +57,7 @@ class Authenticator(Protocol):
     """Turns credentials into a user."""
 
     async def authenticate(self, credentials: RequestCredentials) -> UserInfo | None:
-        """Return the user; None where these credentials are not this one's to judge.
+        """Return the user; None if another authenticator must judge these credentials.
 
         Raises `StatusError` 401 for credentials of its kind that are wrong.
         """
@@ -103,7 +103,7 @@ class Gate:
         self.authorizers = list(authorizers)
 
     async def identify(self, credentials: RequestCredentials) -> UserInfo:
-        """Return the caller; raises 401 where a token was given that no authenticator knows."""
+        """Return the caller; raises 401 if a token was given that no authenticator knows."""
         for authenticator in self.authenticators:
             user = await authenticator.authenticate(credentials)
             if user is not None:

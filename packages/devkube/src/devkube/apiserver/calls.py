@@ -41,7 +41,7 @@ _MANAGER_LIMIT = 128
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Attributes:
-    """What a request asks for. Without a resource it is about `path` alone."""
+    """A parsed request. Without a resource, only `path` counts."""
 
     verb: str
     path: str
@@ -111,7 +111,7 @@ def flag(query: Mapping[str, str], name: str) -> bool:
 
 
 class FieldValidation(enum.Enum):
-    """What becomes of unknown and repeated fields."""
+    """How unknown and repeated fields are treated."""
 
     STRICT = "Strict"
     WARN = "Warn"
@@ -178,7 +178,7 @@ class Call:
 
     @property
     def validation(self) -> FieldValidation:
-        """What becomes of unknown fields; the server's own choice is to warn."""
+        """How unknown fields are treated; the default is to warn."""
         value = self.query.get("fieldValidation") or "Warn"
         try:
             return FieldValidation(value)

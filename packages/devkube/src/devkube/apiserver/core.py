@@ -1,6 +1,6 @@
 """The server without its sockets: everything that answers requests, put together in one place.
 
-`Core` answers calls about objects; `NonResourcePaths` answers what is no resource: discovery, OpenAPI,
+`Core` answers calls about objects; `NonResourcePaths` answers paths that are not resources: discovery, OpenAPI,
 health, version, and the paths below `/_dev` that inject faults.
 """
 
@@ -49,7 +49,7 @@ VERSION = {
     "minor": "36",
     "emulationMajor": "1",
     "emulationMinor": "36",
-    "gitVersion": "v1.36.3+elasti-dev",
+    "gitVersion": "v1.36.3+devkube",
     "gitCommit": "",
     "gitTreeState": "clean",
     "buildDate": "1970-01-01T00:00:00Z",
@@ -57,12 +57,19 @@ VERSION = {
     "compiler": "",
     "platform": "linux/python",
 }
+CAPABILITIES_PATH = "/devkube"
+"""Says what differs from a cluster of machines, for installers. Every user may read it."""
+_DOCUMENTS = {
+    "/": {"paths": ["/api", "/apis", "/openapi/v3"]},
+    "/version": VERSION,
+    CAPABILITIES_PATH: {"pods": "processes", "images": "not pulled"},
+}
 # kubectl looks a kind up in version 2 that version 3 does not have, and only in protobuf: an empty
 # document (swagger "2.0", a title, a version) lets it say itself that there is no such kind.
 _DOCUMENT_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _EMPTY_DOCUMENT = b"\n\x032.0\x12\x13\n\nKubernetes\x12\x05v1.36"
 _HEALTH = ("/healthz", "/livez", "/readyz")
-# What a real cluster has and this one has not; the remedy, where it is not plain.
+# Resources that only a real cluster has, each with a remedy unless it is obvious.
 _NOT_HERE = {
     "eviction": "delete the pod: disruption budgets are stored and not counted",
     "exec": "a pod is a process of this machine: run the command here",
@@ -89,7 +96,7 @@ class NonResourcePaths:
     async def answer(
         self, request: web.BaseRequest, attributes: Attributes, user: UserInfo
     ) -> ApiResponse:
-        """Answer a path; 404 where nothing is there."""
+        """Answer a path; 404 if nothing is there."""
         path = attributes.path.rstrip("/") or "/"
         if path in self._more:
             return await self._more[path](request, attributes, user)
@@ -105,12 +112,8 @@ class NonResourcePaths:
     def _read(self, path: str, request: web.BaseRequest) -> ApiResponse | None:
         if path in _HEALTH:
             return _health(path, verbose="verbose" in request.query)
-        if path == "/version":
-            return ApiResponse(body=msgspec.json.encode(VERSION))
-        if path == "/":
-            return ApiResponse(
-                body=msgspec.json.encode({"paths": ["/api", "/apis", "/openapi/v3"]})
-            )
+        if path in _DOCUMENTS:
+            return ApiResponse(body=msgspec.json.encode(_DOCUMENTS[path]))
         if path.startswith("/openapi/"):
             return self._schema(path)
         accept = ",".join(request.headers.getall("Accept", ()))
@@ -159,7 +162,7 @@ if TYPE_CHECKING:
 
 
 class Core:
-    """What answers. The parts are public: later layers add authorizers, plugins, subresources."""
+    """Answers requests. Later layers add authorizers, plugins and subresources to the public parts."""
 
     def __init__(
         self,

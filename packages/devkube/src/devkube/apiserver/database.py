@@ -102,7 +102,7 @@ class Database:
         self._work.set()
 
     async def flushed(self) -> None:
-        """Return when every write so far is on the disk; raises StorageFailed where it cannot be."""
+        """Return when every write so far is on the disk; raises StorageFailed if it cannot be."""
         batch = self._next or self._writing
         if batch is not None:
             await asyncio.shield(batch)
@@ -138,7 +138,7 @@ class Database:
         for batch in (self._writing, self._next):
             if batch is not None:
                 batch.set_exception(error)
-                batch.exception()  # no waiter is no mistake
+                batch.exception()  # mark it as retrieved: there may be no waiter
         self._next = None
 
     def _commit(self, changes: Sequence[tuple[Collection, StoredChange]]) -> None:

@@ -8,6 +8,7 @@ those whose path begins in a certain way. `drop_watches` and `compact` act once.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -15,7 +16,7 @@ import msgspec
 from devkube.apiserver import status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from devkube.apiserver.calls import Attributes
     from devkube.apiserver.storage import ObjectStore
@@ -42,7 +43,7 @@ class InjectedFault(msgspec.Struct, rename="camel", omit_defaults=True, forbid_u
 
 
 class FaultCommand(msgspec.Struct, rename="camel", forbid_unknown_fields=True):
-    """What `POST /_dev/faults` takes."""
+    """The body of `POST /_dev/faults`."""
 
     add: InjectedFault | None = None
     clear: bool = False
@@ -58,13 +59,22 @@ class FaultInjector:
         self._standing: list[InjectedFault] = []
         self._changed = asyncio.Event()
         self._drop = asyncio.Event()
+        self._watches = 0
+        #: How many watches were dropped since the start.
+        self.dropped = 0
 
-    def watch_ended(self) -> asyncio.Event:
-        """Return the event that says that a watch opened now is to end."""
-        return self._drop
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[asyncio.Event]:
+        """Count a watch as open during the block; the event is set when it must end."""
+        self._watches += 1
+        try:
+            yield self._drop
+        finally:
+            self._watches -= 1
 
     def drop_watches(self) -> None:
         """End every open watch."""
+        self.dropped += self._watches
         self._drop.set()
         self._drop = asyncio.Event()
         for collection in self._store.collections():
@@ -94,7 +104,8 @@ class FaultInjector:
             except msgspec.MsgspecError as error:
                 raise status.bad_request(f"not a fault command: {error}") from error
             self._obey(command)
-        return {"standing": [msgspec.to_builtins(fault) for fault in self._standing]}
+        standing = [msgspec.to_builtins(fault) for fault in self._standing]
+        return {"standing": standing, "droppedWatches": self.dropped}
 
     def _obey(self, command: FaultCommand) -> None:
         actions: list[tuple[bool, Callable[[], None]]] = [

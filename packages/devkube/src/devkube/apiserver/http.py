@@ -83,7 +83,7 @@ class RequestHandler:
             except StorageFailed:
                 if attributes.verb not in _READS:
                     raise
-                # What it may have read was taken back: read again.
+                # The failed write may be the one that was read, and it is undone: read again.
                 continue
             if call.served.warning:
                 warnings = [call.served.warning, *answer.warnings]
@@ -119,9 +119,8 @@ class RequestHandler:
         # A watch shows only what is durable; a write that fails meanwhile is not its affair.
         with contextlib.suppress(StorageFailed):
             await self._core.store.settled()
-        stop = self._core.faults.watch_ended()
-        # A client that leaves while it is written to has ended its watch, no more.
-        with contextlib.suppress(ConnectionError):
+        # A client that leaves in the middle of a write only ends its own watch.
+        with contextlib.suppress(ConnectionError), self._core.faults.watching() as stop:
             await response.prepare(request)
             async with contextlib.aclosing(watch.batches(stop)) as batches:
                 async for lines in batches:

@@ -33,10 +33,11 @@ from kubeloop.client.auth.tls import PemSource, TlsContexts
 from kubeloop.client.config.client_config import ClientConfig
 from kubeloop.client.config.endpoint import Endpoint
 from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.names import url_host
 
 _NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 _PORT = 443
-CONTEXT = "elasti-dev"
+CONTEXT = "devkube"
 
 
 def server_names(service_network: str) -> list[str]:
@@ -159,7 +160,7 @@ class ApiServer:
     @property
     def url(self) -> str:
         """Where the server listens."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
+        host = url_host(self.host)
         return f"https://{host}:{self.port}"
 
     @property

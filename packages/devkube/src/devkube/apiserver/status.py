@@ -20,7 +20,7 @@ MODIFIED = (
 
 
 class FieldErrorType(enum.Enum):
-    """What can be wrong with a field: (reason of the cause, text)."""
+    """Errors of a field: (reason of the cause, text)."""
 
     NOT_FOUND = ("FieldValueNotFound", "Not found")
     REQUIRED = ("FieldValueRequired", "Required value")
@@ -170,7 +170,7 @@ def already_exists(group: str, resource: str, name: str) -> StatusError:
 
 
 def conflict(group: str, resource: str, name: str, why: str) -> StatusError:
-    """409: a precondition does not hold any more."""
+    """409: a precondition no longer holds."""
     text = f'Operation cannot be fulfilled on {qualified(group, resource)} "{name}": {why}'
     return failure(409, "Conflict", text, details=_named(group, resource, name))
 

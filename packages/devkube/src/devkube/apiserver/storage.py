@@ -121,7 +121,7 @@ class EventLog:
                 waiter.set_result(None)
 
     def compact(self, version: int) -> None:
-        """Forget every change; versions before `version` cannot be asked for any more."""
+        """Forget every change; versions before `version` can no longer be asked for."""
         self._forget(self._count_up_to(version))
         self.compacted = max(self.compacted, version)
         self.wake()
@@ -131,7 +131,7 @@ class EventLog:
         return self._changes[self._count_up_to(version) :]
 
     def cursor(self, version: int) -> Cursor:
-        """Return a reader of the changes later than a version; FellBehind where they are gone."""
+        """Return a reader of the changes later than a version; FellBehind if they are gone."""
         if version < self.compacted:
             raise FellBehind
         return Cursor(self, self._first + self._count_up_to(version))

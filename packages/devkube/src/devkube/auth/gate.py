@@ -16,7 +16,7 @@ from devkube.apiserver.auth import refused as plain_refusal
 from devkube.apiserver.calls import Attributes
 from devkube.apiserver.status import qualified
 from devkube.auth.jwt import TokenError
-from devkube.auth.policy import ACCOUNT_PREFIX, GROUP, RbacPolicy, RoleGrant
+from devkube.auth.policy import ACCOUNT_PREFIX, GROUP, RbacPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -45,7 +45,7 @@ class RbacGate(Gate):
         self.rbac = rbac
 
     async def identify(self, credentials: RequestCredentials) -> UserInfo:
-        """Return the caller, or whom the caller may and wants to act as."""
+        """Return the caller, or the user that the caller impersonates and may impersonate."""
         user = await super().identify(credentials)
         if not credentials.impersonation:
             return user
@@ -67,7 +67,7 @@ class RbacGate(Gate):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ImpersonationRequest:
-    """Whom a caller wants to be."""
+    """The identity that a caller wants to assume."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -83,7 +83,7 @@ class ImpersonationRequest:
             yield _needed("groups", group)
 
     def user(self) -> UserInfo:
-        """Return the one acted as, with the groups that everybody has."""
+        """Return the impersonated user, with the groups that all users have."""
         namespace, account = split_account(self.name)
         groups = self.groups
         if account and not groups:
@@ -95,14 +95,14 @@ class ImpersonationRequest:
 
 
 def read_impersonation(headers: Iterable[tuple[str, str]]) -> ImpersonationRequest:
-    """Read `Impersonate-*` headers; 400 where they name no user, or what is not served here."""
+    """Read `Impersonate-*` headers; 400 if they name no user, or what is not served here."""
     given: dict[str, list[str]] = {}
     for header, value in headers:
         given.setdefault(header.lower(), []).append(value)
     names, groups = given.pop("impersonate-user", []), given.pop("impersonate-group", [])
     if given:
         asked = ", ".join(given)
-        raise status.bad_request(f"{asked}: a user and groups can be impersonated here, no more")
+        raise status.bad_request(f"{asked}: only a user and groups can be impersonated here")
     if not names or not names[0]:
         raise status.bad_request(f"requested {groups} without impersonating a user")
     return ImpersonationRequest(name=names[0], groups=tuple(groups))
@@ -140,7 +140,7 @@ class RbacAuthorizer:
         return self.decide(user, attributes) is not None
 
     def decide(self, user: UserInfo, attributes: Attributes) -> str | None:
-        """Return which binding allows it, in words; None where none does."""
+        """Return which binding allows it, in words; None if none does."""
         self.policy.refresh()
         if self._revision != self.policy.revision or len(self._known) > _REMEMBERED:
             self._known.clear()
@@ -160,7 +160,7 @@ class RbacAuthorizer:
     def problems(self, user: UserInfo, namespace: str) -> str:
         """Say which roles bound to a user do not exist: the usual cause of a refusal."""
         missing = [
-            _not_found(grant)
+            f'{qualified(GROUP, grant.role_kind.lower())} "{grant.role}" not found'
             for grant in self.policy.grants(user, namespace)
             if self.policy.rules_of(grant) is None
         ]
@@ -185,10 +185,6 @@ class NodeAuthorizer:
             return False
         rules = self._policy.cluster_role("system:node") or ()
         return any(rule.allows(attributes) for rule in rules)
-
-
-def _not_found(grant: RoleGrant) -> str:
-    return f'{qualified(GROUP, grant.role_kind.lower())} "{grant.role}" not found'
 
 
 class ServiceAccountAuthenticator:

@@ -20,7 +20,7 @@ import msgspec
 
 from devkube.apiserver.auth import AdminAuthorizer
 from devkube.apiserver.calls import Call
-from devkube.apiserver.core import Core
+from devkube.apiserver.core import CAPABILITIES_PATH, Core
 from devkube.apiserver.registry.writer import WriteResult
 from devkube.apiserver.storage import Collection, ObjectStore
 from devkube.apiserver.validation.names import Stamps
@@ -52,7 +52,8 @@ _COLLECTIONS = {
     "RoleBinding": ROLE_BINDINGS,
 }
 _AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
-_OURS = "elasti-dev:controller-manager"
+_OURS = "devkube:controller-manager"
+_CAPABILITIES = "devkube:capabilities"
 
 
 def bootstrap(store: ObjectStore, stamps: Stamps) -> None:
@@ -84,6 +85,14 @@ def _own(table: list[JsonObject]) -> Iterator[JsonObject]:
         "name": _OURS,
         "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": _OURS},
         "subjects": [{"apiGroup": GROUP, "kind": "User", "name": CONTROLLER_MANAGER}],
+    }
+    readable = {"nonResourceURLs": [CAPABILITIES_PATH], "verbs": ["get"]}
+    yield {"kind": "ClusterRole", "name": _CAPABILITIES, "rules": [readable]}
+    yield {
+        "kind": "ClusterRoleBinding",
+        "name": _CAPABILITIES,
+        "roleRef": {"apiGroup": GROUP, "kind": "ClusterRole", "name": _CAPABILITIES},
+        "subjects": [{"apiGroup": GROUP, "kind": "Group", "name": "system:authenticated"}],
     }
 
 
@@ -162,7 +171,7 @@ def _selectors(role: JsonObject) -> list[LabelSelector]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InstalledAuth:
-    """What was installed."""
+    """The installed parts."""
 
     gate: RbacGate
     tokens: ServiceAccountTokens

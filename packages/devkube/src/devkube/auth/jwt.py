@@ -26,7 +26,7 @@ _SIGNATURES = jwt.PyJWS()
 
 
 class TokenError(Exception):
-    """A token that is not one of ours, or not one any more; the text says why."""
+    """The token is not ours, or is no longer valid; the text says why."""
 
 
 class SigningKey:
@@ -105,7 +105,7 @@ class SigningKey:
 
 
 def peek(token: str) -> Any:
-    """Return a token's claims without checking anything; None where it is no such token."""
+    """Return a token's claims without checking anything; None if it is not such a token."""
     try:
         payload = _SIGNATURES.decode(token, options={"verify_signature": False})
         return msgspec.json.decode(payload)

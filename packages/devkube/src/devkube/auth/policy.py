@@ -1,8 +1,8 @@
 """RBAC rules, and roles and bindings indexed by their subjects.
 
-Before it answers, the index looks whether roles or bindings were written since it was made, and is made
-again where they were: that is rare, and there are few. So a permission counts from the very write that
-gives or takes it, and nothing has to notify the index.
+Before it answers, the index looks whether roles or bindings were written since it was made, and is
+rebuilt if they were: that is rare, and there are few. So a permission counts from the very write
+that gives or takes it, and nothing has to notify the index.
 """
 
 from __future__ import annotations
@@ -116,11 +116,11 @@ class RbacPolicy:
                 yield from self._grants.get((subject, place), ())
 
     def rules_of(self, grant: RoleGrant) -> tuple[RbacRule, ...] | None:
-        """Return the rules that a grant gives; None where its role does not exist."""
+        """Return the rules that a grant gives; None if its role does not exist."""
         return self._rules.get(grant.role_key)
 
     def cluster_role(self, name: str) -> tuple[RbacRule, ...] | None:
-        """Return a ClusterRole's rules; None where it does not exist."""
+        """Return a ClusterRole's rules; None if it does not exist."""
         self.refresh()
         return self._rules.get((CLUSTER_ROLES, name))
 
@@ -131,7 +131,7 @@ class RbacPolicy:
         ]
 
     def refresh(self) -> None:
-        """Make the index again where a role or binding was written since."""
+        """Rebuild the index if a role or binding was written since."""
         seen = [collection.revision for collection in self._collections]
         if seen == self._seen:
             return

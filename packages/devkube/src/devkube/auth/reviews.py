@@ -188,7 +188,7 @@ def _info(user: UserInfo) -> JsonObject:
 
 
 class ObjectRef(msgspec.Struct, rename="camel"):
-    """What a token is to be bound to."""
+    """The object that a token is bound to."""
 
     kind: str = ""
     api_version: str = ""
@@ -197,7 +197,7 @@ class ObjectRef(msgspec.Struct, rename="camel"):
 
 
 class TokenSpec(msgspec.Struct, rename="camel"):
-    """What is wanted."""
+    """The requested token."""
 
     audiences: list[str] | None = None
     expiration_seconds: int | None = None

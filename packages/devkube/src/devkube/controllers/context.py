@@ -1,4 +1,4 @@
-"""What every controller is given: shared informers, and a loop that can be paused.
+"""The surroundings of every controller: shared informers, and a loop that can be paused.
 
 Each resource is watched once, in one slim representation, however many controllers read it. Indices that
 several controllers use are made here, since an informer takes each name only once. A paused controller

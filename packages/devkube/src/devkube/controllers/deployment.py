@@ -104,7 +104,7 @@ class DeploymentReconciler:
         await self._write(deployment, step)
 
     async def _create(self, deployment: Deployment, body: JsonObject) -> bool:
-        """Create the new ReplicaSet; False where the namespace is going and nothing more is due."""
+        """Create the new ReplicaSet; False if the namespace is going and nothing more is due."""
         name, replicas = body["metadata"]["name"], body["spec"]["replicas"]
         try:
             made = await self._sets.create(body)

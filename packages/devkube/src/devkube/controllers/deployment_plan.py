@@ -1,4 +1,4 @@
-"""What a Deployment needs next. Pure.
+"""The next step of a Deployment. Pure.
 
 A rollout is a sequence of small steps, and each is planned from what the cluster shows: the next step
 waits until the last one can be seen. So a crash between steps costs nothing. The ReplicaSet of the present
@@ -56,7 +56,7 @@ def tell_apart(deployment: Deployment, sets: list[ReplicaSet]) -> ReplicaSetGene
 
 
 def revision_of(item: ReplicaSet) -> int:
-    """Return a ReplicaSet's revision, 0 where it has none."""
+    """Return a ReplicaSet's revision, 0 if it has no such annotation."""
     text = (item.metadata.annotations or {}).get(REVISION, "")
     return int(text) if text.isdecimal() else 0
 
@@ -147,7 +147,7 @@ class ReplicaSetChange:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentPlan:
-    """What to write, in this order: ReplicaSets, then the Deployment's status and revision."""
+    """The writes, in this order: ReplicaSets, then the Deployment's status and revision."""
 
     create: JsonObject | None = None
     changes: tuple[ReplicaSetChange, ...] = ()

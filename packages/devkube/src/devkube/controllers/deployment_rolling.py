@@ -41,7 +41,7 @@ def max_surge(spec: DeploymentSpec) -> int:
 
 
 def max_unavailable(spec: DeploymentSpec) -> int:
-    """Return how many of the wanted pods may be missing; at least one where there is no surge."""
+    """Return how many of the wanted pods may be missing; at least one if there is no surge."""
     rolling = spec.strategy.rolling_update
     if rolling is None or not is_rolling(spec) or spec.replicas == 0:
         return 0

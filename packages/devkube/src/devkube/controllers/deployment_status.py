@@ -40,7 +40,7 @@ def with_condition(
     now: dt.datetime,
     touch: bool = False,
 ) -> DeploymentStatus:
-    """Set a condition; one that says the same stays as it is unless it is to be touched."""
+    """Set a condition; an equal one is kept, unless `touch` renews its update time."""
     old = find_condition(status, kind)
     if old is not None and (old.status, old.reason) == (verdict, reason) and not touch:
         return status
@@ -167,7 +167,7 @@ def _failures(
 
 
 def next_check(deployment: Deployment, status: DeploymentStatus, now: dt.datetime) -> float | None:
-    """Return the seconds until lack of progress would show; None where that cannot be."""
+    """Return the seconds until lack of progress would show; None if that cannot be."""
     present = find_condition(status, _PROGRESSING)
     due_at_all = has_deadline(deployment) and not deployment.spec.paused
     if present is None or not due_at_all or present.reason == _TIMED_OUT:

@@ -1,8 +1,9 @@
 """From a Service and its pods to changes of its EndpointSlices. Pure.
 
-Endpoints with the same ports are in slices of at most a hundred, in the order of their addresses. A slice
-that would go and one that would come become a change of the former. There is always one slice, empty if
-need be, so that "nothing yet" can be told from "not reconciled yet". All addresses are of one family.
+Endpoints with the same ports are in slices of at most a hundred, in the order of their addresses.
+If one slice would be deleted and another created, the first is changed instead. There is always one
+slice, empty if need be, so that "nothing yet" differs from "not reconciled yet". All addresses
+are of one family.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ _RESERVED = (SERVICE_LABEL, MANAGED_BY_LABEL, HEADLESS)
 def listed(service: Service, pods: Iterable[SlimPod], nodes: NodeLabels) -> list[SlimPod]:
     """Return the pods that have a place among the endpoints, ready or not.
 
-    Those that ended have none, nor those on a node that is gone, unless the Service publishes
+    Pods that ended and pods on a deleted node are left out, unless the Service publishes
     everything.
     """
     everything = service.spec.publish_not_ready_addresses
@@ -107,7 +108,7 @@ class SliceDraft:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class SlicePlan:
-    """What to write."""
+    """The slices to write."""
 
     create: tuple[SliceDraft, ...] = ()
     update: tuple[SliceDraft, ...] = ()

@@ -121,7 +121,7 @@ class GarbageCollector:
         self._watched[info.gvr] = (informer, handle)
 
     async def _unwatch(self, resource: GroupVersionResource) -> None:
-        """The kind is not served any more; its objects are gone with it."""
+        """The kind is no longer served; its objects are gone with it."""
         informer, handle = self._watched.pop(resource)
         await informer.remove_handler(handle)
         for obj in informer.store.list():

@@ -90,7 +90,7 @@ class OwnershipGraph:
         return self._items.get(uid)
 
     def owner(self, reference: OwnerReference, namespace: str) -> GraphNode | None:
-        """Return the owner that a reference means; None where it is not known."""
+        """Return the owner that a reference means; None if it is not known."""
         item = self._items.get(reference.uid)
         return item if item is not None and item.is_meant_by(reference, namespace) else None
 
@@ -107,7 +107,7 @@ class OwnershipGraph:
         ]
 
     def put(self, item: GraphNode) -> set[str]:
-        """Note an object as it is now; returns the uids to reconcile."""
+        """Record the present object; returns the uids to reconcile."""
         old = self._items.get(item.uid)
         self._items[item.uid] = item
         affected = self._relink(item, old)
@@ -164,7 +164,7 @@ class OwnershipGraph:
 
 
 class OwnerState(enum.Enum):
-    """What is known of an owner."""
+    """The known state of an owner."""
 
     SOLID = "there, or not to be judged"
     ABSENT = "gone, or never was"
@@ -178,7 +178,7 @@ class Keep:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Disown:
-    """Take away the references to owners that do not hold it any more; others do."""
+    """Take away the references to owners that no longer hold it; others do."""
 
     keep: tuple[OwnerReference, ...]
 

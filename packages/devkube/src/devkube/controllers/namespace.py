@@ -33,7 +33,7 @@ NAMESPACES = GroupVersionResource("", "v1", "namespaces")
 CONFIG_MAPS = GroupVersionResource("", "v1", "configmaps")
 SERVICE_ACCOUNTS = GroupVersionResource("", "v1", "serviceaccounts")
 KUBERNETES = "kubernetes"
-# Each condition's type, and its reason and message where there is nothing to complain of.
+# Each condition's type, and its reason and message if there is nothing to complain of.
 _FINE = {
     "NamespaceDeletionContentFailure": (
         "ContentDeleted",
@@ -91,7 +91,7 @@ class RootCaConfigMap(msgspec.Struct, frozen=True, gc=False):
 
 @dataclasses.dataclass(slots=True)
 class RemainingContent:
-    """What is still there, by kind and by finalizer, and what went wrong."""
+    """The remaining objects, by kind and by finalizer, and the errors."""
 
     objects: dict[GroupVersionResource, int] = dataclasses.field(default_factory=dict)
     finalizers: collections.Counter[str] = dataclasses.field(default_factory=collections.Counter)
@@ -248,7 +248,7 @@ class ServiceAccounts:
         self._writer = shared.resource(SERVICE_ACCOUNTS)
 
     async def __call__(self, request: Request) -> None:
-        """Make it where it is missing."""
+        """Make it if it is missing."""
         namespace = self._namespaces.lister.find("", request.name)
         if namespace is None or namespace.is_ending:
             return
@@ -270,7 +270,7 @@ class RootCertificates:
         self._writer = shared.resource(CONFIG_MAPS)
 
     async def __call__(self, request: Request) -> None:
-        """Make it where it is missing, mend it where it was changed."""
+        """Create it if it is missing; repair it if it was changed."""
         namespace = self._namespaces.lister.find("", request.name)
         if namespace is None or namespace.is_ending:
             return

@@ -34,7 +34,7 @@ _REASON, _MESSAGE = "NodeStatusUnknown", "Kubelet stopped posting node status."
 
 
 def expires_in(lease: NodeLease | None, grace: float, now: dt.datetime) -> float | None:
-    """Return the seconds until a node counts as lost, 0 where it is; None where it has no lease.
+    """Return the seconds until a node counts as lost, 0 if it is; None if it has no lease.
 
     A node that never had a lease has no kubelet: it is an object that a user made, and stays so.
     """

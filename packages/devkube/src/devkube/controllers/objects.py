@@ -44,7 +44,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class SlimPodSpec(PodSpec, rename="camel", frozen=True, gc=False):
-    """What controllers and the scheduler read of a pod's spec."""
+    """The part of a pod's spec that controllers and the scheduler read."""
 
     scheduler_name: str = ""
     node_selector: dict[str, str] | None = None
@@ -62,7 +62,7 @@ class SlimPod(Pod, rename="camel", frozen=True, gc=False):
         return not self.is_deleting and not self.is_terminal
 
     def available_in(self, min_ready_seconds: int, now: dt.datetime) -> float | None:
-        """Return the seconds until it counts as available, 0 where it does; None if not ready."""
+        """Return the seconds until it counts as available, 0 if it does; None if not ready."""
         ready = self.condition("Ready")
         if ready is None or not ready.is_true:
             return None
@@ -82,13 +82,13 @@ def is_available(pod: SlimPod, min_ready_seconds: int, now: dt.datetime) -> bool
 def next_availability(
     pods: Iterable[SlimPod], min_ready_seconds: int, now: dt.datetime
 ) -> float | None:
-    """Return the seconds until the next of them becomes available; None where none will."""
+    """Return the seconds until the next of them becomes available; None if none will."""
     waits = [pod.available_in(min_ready_seconds, now) for pod in pods]
     return min((wait for wait in waits if wait), default=None)
 
 
 class NodeSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """What keeps pods away from a node."""
+    """Whether a node accepts new pods."""
 
     unschedulable: bool = False
 
@@ -105,7 +105,7 @@ class WorkloadCondition(msgspec.Struct, rename="camel", omit_defaults=True, froz
 
 
 class NodeStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """What a node says of itself."""
+    """The status that a node reports."""
 
     conditions: tuple[WorkloadCondition, ...] | None = None
     allocatable: dict[str, str | int] | None = None
@@ -185,7 +185,7 @@ class DeploymentStrategy(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class DeploymentSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """What a Deployment wants."""
+    """The spec of a Deployment."""
 
     replicas: int = 1
     selector: JsonObject | None = None
@@ -231,7 +231,7 @@ class StatefulStrategy(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class StatefulSetSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """What a StatefulSet wants."""
+    """The spec of a StatefulSet."""
 
     replicas: int = 1
     selector: JsonObject | None = None
@@ -290,7 +290,7 @@ def _is_nothing(name: str, value: Any) -> bool:
 
 
 def same_template(left: JsonObject, right: JsonObject) -> bool:
-    """Whether two templates make the same pods, but for the hash label."""
+    """Whether two templates make the same pods, apart from the hash label."""
     plain = [with_label(template, TEMPLATE_HASH, "") for template in (left, right)]
     return bool(normal_form(plain[0]) == normal_form(plain[1]))
 
@@ -322,7 +322,7 @@ def pod_from(template: JsonObject, owner: OwnerReference, *, prefix: str = "") -
 
 
 def status_patch(old: S, new: S, *, always: tuple[str, ...] = ()) -> JsonObject:
-    """Return the merge patch from one status to another; empty where they are equal.
+    """Return the merge patch from one status to another; empty if they are equal.
 
     `always` are fields that the API shows even when they are zero.
     """
@@ -336,7 +336,7 @@ def status_patch(old: S, new: S, *, always: tuple[str, ...] = ()) -> JsonObject:
 async def write_status(
     resource: Resource[JsonObject], obj: Any, patch: JsonObject
 ) -> JsonObject | None:
-    """Patch an object's status, if it is still the same object; None where it is gone."""
+    """Patch an object's status, if it is still the same object; None if it is gone."""
     document = {"metadata": {"uid": STRUCT_ACCESS.uid(obj)}, "status": patch}
     try:
         return await resource.subresource("status").patch(

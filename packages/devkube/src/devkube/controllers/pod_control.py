@@ -51,7 +51,7 @@ def controller_reference(owner: Any, gvk: GroupVersionKind) -> OwnerReference:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PodEventMessages:
-    """What events say; `{pod}`, `{owner}` and `{error}` are filled in."""
+    """Event messages; `{pod}`, `{owner}` and `{error}` are filled in."""
 
     created: str = "Created pod: {pod}"
     deleted: str = "Deleted pod: {pod}"
@@ -105,7 +105,7 @@ class PodControl:
         self.tombstones = Tombstones()
 
     async def create(self, owner: Any, pod: JsonObject) -> JsonObject | None:
-        """Create a pod; None where its namespace is being deleted, which no retry mends."""
+        """Create a pod; None if its namespace is being deleted, which no retry mends."""
         try:
             made = await self.pods.create(pod, namespace=owner.metadata.namespace)
         except ApiError as error:
@@ -266,7 +266,7 @@ def claim(owner: Any, selector: LabelSelector, candidates: Iterable[T]) -> Owner
 
 
 def controller_index(obj: Any) -> list[str]:
-    """Index an object by its controller's uid; one that has none, by its namespace."""
+    """Index an object by its controller's uid; without a controller, by its namespace."""
     owner = controller_of(STRUCT_ACCESS.owners(obj))
     return [owner.uid] if owner is not None else [orphans_of(STRUCT_ACCESS.namespace(obj))]
 

@@ -46,7 +46,7 @@ def place(pod: SlimPod, nodes: Sequence[SlimNode], load: Mapping[str, int]) -> P
 
 
 def why_not(pod: SlimPod, node: SlimNode, load: Mapping[str, int]) -> str:
-    """Return why a pod cannot run on a node; empty where it can."""
+    """Return why a pod cannot run on a node; empty if it can."""
     if node.spec.unschedulable:
         return "node(s) were unschedulable"
     if not node.is_ready:
@@ -195,7 +195,7 @@ def _takes_more(note: Updated[SlimNode]) -> bool:
 
 
 def _waits(note: Notification[SlimPod]) -> bool:
-    """Whether a pod came to wait; what we wrote about it ourselves is no news."""
+    """Whether a pod began to wait; our own writes about it do not count."""
     match note:
         case Added(obj=pod):
             return is_pending(pod)

@@ -107,7 +107,7 @@ class StatefulSetReconciler:
     # Writing
 
     async def _remember(self, stateful_set: StatefulSet, history: RevisionHistory) -> bool:
-        """Write the present revision; False where the namespace is going."""
+        """Write the present revision; False if the namespace is going."""
         if history.create is not None:
             return await self._create_revision(stateful_set, history.create)
         if history.renumber is not None:

@@ -73,7 +73,7 @@ def pod_of(
 
 @dataclasses.dataclass(slots=True)
 class StatefulSetPlan:
-    """What to write: pods by number and revision, and pods to delete."""
+    """The writes: pods by number and revision, and pods to delete."""
 
     create: list[tuple[int, TemplateRevision]] = dataclasses.field(default_factory=list)
     delete: list[SlimPod] = dataclasses.field(default_factory=list)
@@ -216,9 +216,9 @@ class TemplateRevision:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RevisionHistory:
-    """What is known of a StatefulSet's past, and what has to be written for its present.
+    """The known history of a StatefulSet, and the revision to write for its present template.
 
-    `create` is the present template's revision where it is new, `renumber` where it is an old one
+    `create` is the present template's revision if it is new, `renumber` if it is an old one
     that is wanted again.
     """
 

@@ -1,7 +1,7 @@
 """The environment of a container, and the fields of its pod that it may read. Pure.
 
 Variables are set in order; a value may name earlier ones as `$(NAME)`, `$$` stands for a dollar
-sign, and a reference to nothing stays as it is written.
+sign, and an unknown reference stays in the text.
 """
 
 from __future__ import annotations
@@ -110,13 +110,13 @@ def environment(
 def command(
     container: ContainerSpec, variables: Mapping[str, str], entrypoint: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
-    """Return the program and its arguments. Raises ConfigurationError where there is none."""
+    """Return the program and its arguments. Raises ConfigurationError without a program."""
     given = (*(container.command or entrypoint), *container.args)
     if not given:
         raise ConfigurationError(
             f'no command specified: image "{container.image}" is not pulled here, so container'
-            f' "{container.name}" needs `command` (or `args`) in the pod, or the image a program'
-            f" (elasti dev --run '{container.image}=...')"
+            f' "{container.name}" needs `command` (or `args`) in the pod, or the cluster an'
+            " entrypoint for the image (`--run` or `entrypoints`)"
         )
     return tuple(expand(part, variables) for part in given)
 

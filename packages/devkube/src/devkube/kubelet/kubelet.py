@@ -2,7 +2,7 @@
 
     pool = AddressPool("127.20.0.0/16")
     kubelet = Kubelet(client, node_name="node-1", ip_pool=pool, root_dir=path)
-    await kubelet.run()          # until cancelled; then nothing of it runs any more
+    await kubelet.run()          # until cancelled; then all of it has stopped
 
 It makes the node known, follows the pods that are bound to it, and gives each a worker. Pods that
 ran under an earlier kubelet are started again: their processes ended with that one.
@@ -46,13 +46,13 @@ _log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletSettings:
-    """What may be different; everything has a default."""
+    """Options of a kubelet; each has a default."""
 
     node_address: str = "127.0.0.1"
     environment: Mapping[str, str] = dataclasses.field(default_factory=lambda: {"PATH": PATH})
-    """What every container inherits; an image's variables would be."""
+    """Variables that every container inherits, in place of an image's."""
     entrypoints: Mapping[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
-    """Programs of images: what runs where a container names no command."""
+    """Programs of images: the command if a container names none."""
     version: str = "v1.36.3"
     restarts: RestartPolicy = dataclasses.field(default_factory=RestartPolicy)
     retry: Backoff = _RETRY
@@ -61,7 +61,7 @@ class KubeletSettings:
     status_every: float = 300.0
     max_pods: int = 110
     isolation: Isolation = Isolation.PRIVILEGED
-    """The most that containers get, where the machine allows it."""
+    """The isolation that containers get, if the machine allows it."""
 
     @property
     def short_version(self) -> str:
@@ -102,7 +102,7 @@ class Kubelet:
         self._workers: dict[str, PodWorker] = {}
         self._ready = asyncio.Event()
         self.logs = NodeLogs(self.worker)
-        """What this node's containers print."""
+        """The output of this node's containers."""
 
     async def wait_ready(self) -> None:
         """Wait until the node is known and its pods have been seen."""

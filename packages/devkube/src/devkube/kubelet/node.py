@@ -1,4 +1,4 @@
-"""The Node object and its lease: created, renewed, created again where they were deleted."""
+"""The Node object and its lease: created, renewed, and created again after a deletion."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def machine_capacity(settings: KubeletSettings) -> dict[str, str]:
 
 
 def node_object(name: str) -> JsonObject:
-    """Return the node as it is first created, without a status."""
+    """Return the node to create, without a status."""
     system, machine = platform.system().lower(), architecture()
     labels = {
         "kubernetes.io/hostname": name,
@@ -137,7 +137,7 @@ def _information(settings: KubeletSettings) -> JsonObject:
         "bootID": "",
         "kernelVersion": platform.release(),
         "osImage": platform.system(),
-        "containerRuntimeVersion": "elasti://local-processes",
+        "containerRuntimeVersion": "devkube://local-processes",
         "kubeletVersion": settings.version,
         "kubeProxyVersion": "",
         "operatingSystem": platform.system().lower(),

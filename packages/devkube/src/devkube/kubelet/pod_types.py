@@ -75,7 +75,7 @@ class SleepAction(msgspec.Struct, frozen=True, gc=False):
 
 
 class LifecycleHandler(msgspec.Struct, rename="camel", frozen=True):
-    """What to do before a stop."""
+    """A hook that runs before a stop."""
 
     exec: ExecAction | None = None
     http_get: HttpGetAction | None = None
@@ -246,7 +246,7 @@ class ContainerStatus(msgspec.Struct, rename="camel", frozen=True):
 
 
 class KubeletPodStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """What became of a pod."""
+    """The status of a pod."""
 
     phase: str = ""
     reason: str = ""
@@ -272,7 +272,7 @@ class KubeletPodStatus(msgspec.Struct, rename="camel", frozen=True, omit_default
 
 
 class KubeletPodSpec(msgspec.Struct, rename="camel", frozen=True):
-    """What a pod should be."""
+    """The spec of a pod."""
 
     containers: tuple[ContainerSpec, ...] = ()
     init_containers: tuple[ContainerSpec, ...] = ()
@@ -316,7 +316,7 @@ class KubeletPod(msgspec.Struct, rename="camel", frozen=True):
 
     @property
     def hostname(self) -> str:
-        """What the pod calls its machine."""
+        """The pod's hostname."""
         return (self.spec.hostname or self.metadata.name)[:63].rstrip("-.")
 
     def container(self, name: str) -> ContainerSpec:

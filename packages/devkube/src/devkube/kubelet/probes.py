@@ -25,7 +25,7 @@ _INITIAL = {ProbeKind.READINESS: False, ProbeKind.LIVENESS: True, ProbeKind.STAR
 
 
 class ProbeError(Exception):
-    """A probe that cannot be made as it is written; its result does not count."""
+    """A probe whose definition cannot be run; its result does not count."""
 
 
 class ProbeThresholds:
@@ -38,7 +38,7 @@ class ProbeThresholds:
         self._run = 0
 
     def feed(self, result: bool) -> bool | None:  # noqa: FBT001 -- the result of one probe
-        """Take a result; returns a verdict where it is a new one."""
+        """Take a result; returns a verdict if it is a new one."""
         self._run = self._run + 1 if result is self._last else 1
         self._last = result
         if self._run < self._thresholds[result] or result is self._verdict:
@@ -51,7 +51,7 @@ class ProbeThresholds:
 class ProbeLoop:
     """Asks one container as long as it runs.
 
-    `decided` hears verdicts, `complained` reason and message of one probe, before any verdict.
+    `decided` receives verdicts, `complained` reason and message of one probe, before any verdict.
     """
 
     container: ContainerSpec
@@ -78,10 +78,7 @@ class ProbeLoop:
                 )
 
     async def _watch(self, kind: ProbeKind, spec: Probe, started: float) -> bool:
-        """Probe every period; returns the verdict after which there is no more to ask.
-
-        Where the pod goes, that is False without having decided anything.
-        """
+        """Probe every period; returns the final verdict, False if the pod is deleted before."""
         loop = asyncio.get_running_loop()
         verdicts = ProbeThresholds(spec, initial=_INITIAL[kind])
         await asyncio.sleep(started + spec.initial_delay_seconds - loop.time())

@@ -1,4 +1,4 @@
-"""What a kubelet serves of its pods' traffic: `/stats/summary` on port 10250, as `network` readers use it.
+"""A kubelet's report of its pods' traffic: `/stats/summary` on port 10250.
 
 Pods here share the machine's network, where no counter is a pod's own. So the bytes are those that pass through
 the service proxy, and what this kubelet's own probes would cost on a wire; what a client sends straight to a pod's address is
@@ -46,7 +46,7 @@ class ByteCounts:
         self._totals[address] = self._totals.get(address, 0) + count
 
     def probed(self, address: str, probe: Probe) -> None:
-        """Count a probe; a command is none."""
+        """Count a probe; a command sends no bytes."""
         for kind, size in _PROBES.items():
             if getattr(probe, kind) is not None:
                 self.add(address, size)

@@ -56,7 +56,7 @@ def payload(
 ) -> dict[str, VolumeFile] | None:
     """Return the files; None for a volume whose data is not ours to write.
 
-    Raises ConfigurationError where something is missing.
+    Raises ConfigurationError if something is missing.
     """
     if volume.projected is not None:
         files: dict[str, VolumeFile] = {}
@@ -82,7 +82,7 @@ def _projected(
 def _files(
     part: Volume | Projection, facts: DownwardContext, objects: PodReferences, mode: int | None
 ) -> dict[str, VolumeFile] | None:
-    """Return what a volume and a part of a projected one have in common; `mode` of the latter."""
+    """Return what a volume and a part of a projected one have in common; `mode` is the part's."""
     if part.downward_api is not None:
         chosen = part.downward_api.default_mode if mode is None else mode
         return _downward(part.downward_api, facts, chosen)
@@ -174,7 +174,7 @@ class PodReferences:
     informers: Mapping[tuple[str, str], SharedInformer[ConfigMap | Secret]]
 
     def config_map(self, name: str, *, optional: bool) -> Mapping[str, bytes]:
-        """Return the content; nothing where it is missing and optional, else ConfigurationError."""
+        """Return the content; nothing if it is missing and optional, else ConfigurationError."""
         return self._content("ConfigMap", name, optional=optional)
 
     def secret(self, name: str, *, optional: bool) -> Mapping[str, bytes]:
@@ -281,9 +281,9 @@ class PodTokens:
         self._tokens: dict[TokenProjection, _Token] = {}
 
     async def current(self) -> dict[TokenProjection, str]:
-        """Return every token; new ones where they are due. Raises ConfigurationError.
+        """Return every token; new ones if they are due. Raises ConfigurationError.
 
-        Where a new one cannot be had, the old one is returned as long as there is one.
+        If a new one cannot be requested, the old one is returned while there is one.
         """
         now = asyncio.get_running_loop().time()
         for wanted in set(projections(self._pod)):
@@ -300,7 +300,7 @@ class PodTokens:
 
     @property
     def renew_at(self) -> float | None:
-        """When the first of them is due (loop time); None where there are none."""
+        """When the first of them is due (loop time); None if there are no items."""
         return min((token.renew_at for token in self._tokens.values()), default=None)
 
     async def _request(self, wanted: TokenProjection) -> _Token:

@@ -27,11 +27,11 @@ _DATA = "..data"
 _NEW = "..data_tmp"
 SERVICEACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _SERVICEACCOUNT_VARIABLE = "KUBELOOP_SERVICEACCOUNT_DIR"
-_VOLUME_VARIABLE = "ELASTI_VOLUME_"
+_VOLUME_VARIABLE = "DEVKUBE_VOLUME_"
 
 
 def write_atomically(directory: Path, files: Mapping[str, VolumeFile], *, stamp: str) -> bool:
-    """Make the directory have these files and no others; False where it had them already."""
+    """Make the directory have these files and no others; False if it had them already."""
     directory.mkdir(parents=True, exist_ok=True)
     data = directory / _DATA
     if data.is_symlink() and _holds(directory / data.readlink(), files):

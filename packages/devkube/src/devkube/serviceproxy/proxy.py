@@ -8,7 +8,7 @@ first backend appears and closed when the last one goes; connections that run ar
 kube-proxy leaves them.
 
 Where a connection may go is kube-proxy's rule (`frontends`, `backends`: pure): the ready endpoints of all of
-the Service's slices, each with its own slice's port; where none is ready, those that are terminating but
+the Service's slices, each with its own slice's port; if none is ready, those that are terminating but
 still serve; else nothing. There is one proxy for all nodes and one family of addresses: a client is not kept
 with an endpoint, nor with the endpoints of its node.
 
@@ -65,7 +65,7 @@ class Frontend(NamedTuple):
 
 
 def frontends(service: Service) -> Iterator[tuple[Frontend, ServicePort]]:
-    """Yield every address of a Service that listens; headless and external Services have none."""
+    """Yield every address of a Service that listens: none for headless and external Services."""
     if service.spec.type != "ExternalName" and service.spec.cluster_ip not in {"", "None"}:
         for port in service.tcp_ports:
             yield Frontend(service.spec.cluster_ip, port.port), port
@@ -151,7 +151,7 @@ class PortListener:
         self._open: set[RelayEnd] = set()
 
     async def route_to(self, backends: list[Backend]) -> None:
-        """Send new connections to these; listen only where there are any."""
+        """Send new connections to these; listen only if there are any."""
         self._backends = backends
         if backends and self._server is None:
             await self._listen()
@@ -293,7 +293,7 @@ class ServiceProxy:
             for key in list(self._listeners):
                 await self._drop(key)
 
-    # What the cluster says, as late as this node hears of it
+    # Changes from the cluster, as late as this node sees them
 
     def _service_event(self, note: Notification[Service]) -> None:
         obj = self._services.store.get(note.key)

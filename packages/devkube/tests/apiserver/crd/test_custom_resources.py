@@ -63,13 +63,13 @@ async def test_violations_are_named_by_field(widgets, spec, field, message):
     }
 
 
-async def test_null_is_kept_where_it_is_allowed_and_defaulted_where_not(widgets):
+async def test_null_is_kept_if_allowed_and_defaulted_if_not(widgets):
     made = await widgets.create(WIDGETS, widget(note=None, replicas=None))
     assert made["spec"]["note"] is None
     assert made["spec"]["replicas"] == 1
 
 
-async def test_null_where_it_is_not_allowed_is_as_if_absent(widgets):
+async def test_null_that_is_not_allowed_is_as_if_absent(widgets):
     reply = await widgets.create(WIDGETS, widget(size=None))
     assert reply["details"]["causes"] == [
         {"reason": "FieldValueRequired", "message": "Required value", "field": "spec.size"}

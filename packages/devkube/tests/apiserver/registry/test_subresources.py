@@ -67,7 +67,7 @@ async def test_service_account_tokens_wait_for_an_issuer(kube):
     assert (await kube.create(f"{path}/robot/token", {})).code == 501
 
 
-async def test_what_a_real_cluster_has_and_this_one_has_not_is_said_with_the_way_around(kube):
+async def test_resources_of_real_clusters_only_are_refused_with_a_workaround(kube):
     await kube.create(PODS, pod("web"))
     for path in (f"{PODS}/web/exec", f"{PODS}/web/portforward", f"{SERVICES}/web/proxy"):
         reply = await kube.get(path)

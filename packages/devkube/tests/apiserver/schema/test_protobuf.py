@@ -48,7 +48,7 @@ async def test_an_object_is_made_from_protobuf(kube):
     assert made["metadata"]["labels"] == {"k": "v"}
 
 
-def test_zero_counts_where_it_is_behind_a_pointer_and_inlined_parts_are_merged():
+def test_zero_counts_if_it_is_behind_a_pointer_and_inlined_parts_are_merged():
     reader = ProtobufReader()
     spec = field(1, 0) + field(5, 0)
     found = reader.decode(wrapped("apps/v1", "Deployment", field(2, spec)))

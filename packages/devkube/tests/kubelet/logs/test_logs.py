@@ -146,7 +146,7 @@ def test_queries_are_read_and_mistakes_are_named():
             read_log_options(bad, now=now)
 
 
-def test_the_container_must_be_named_where_there_are_several():
+def test_the_container_must_be_named_if_there_are_several():
     one = pod(shell("", name="a"))
     assert choose_container(one, "") == "a"
     two = pod(shell("", name="a"), shell("", name="b"), initContainers=[shell("", name="i")])

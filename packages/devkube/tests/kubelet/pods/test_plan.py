@@ -149,10 +149,10 @@ def test_a_blocked_container_is_tried_again_when_something_changed():
 def test_a_program_that_did_not_start_counts_as_a_run():
     simulation = PodSimulation(pod())
     simulation.prepared()
-    assert simulation.observe(StartFailed("main", "elasti://x", "no", at(0))) == (
+    assert simulation.observe(StartFailed("main", "devkube://x", "no", at(0))) == (
         StartContainer("main", 1),
     )
-    assert simulation.observe(StartFailed("main", "elasti://y", "no", at(0))) == (
+    assert simulation.observe(StartFailed("main", "devkube://y", "no", at(0))) == (
         ReportBackOff("main"),
     )
 

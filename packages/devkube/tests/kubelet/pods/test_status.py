@@ -135,7 +135,7 @@ def test_a_crash_loop_shows_why_it_waits_and_how_it_ended():
 def test_a_program_that_did_not_start_is_shown_as_kubernetes_does():
     simulation = PodSimulation(pod(restartPolicy="Never"))
     simulation.prepared()
-    simulation.observe(StartFailed("main", "elasti://x", "exec: nope", at(1)))
+    simulation.observe(StartFailed("main", "devkube://x", "exec: nope", at(1)))
     status = status_of(simulation)
     ended = status.container_statuses[0].state.terminated
     assert ended is not None
@@ -198,7 +198,7 @@ RUNNING = {
         {
             "name": "main",
             "restartCount": 2,
-            "containerID": "elasti://old",
+            "containerID": "devkube://old",
             "state": {"running": {"startedAt": "2029-12-31T00:00:00Z"}},
         }
     ],
@@ -215,7 +215,7 @@ def test_what_ran_under_an_earlier_kubelet_is_lost_and_starts_again():
     assert (last.reason, last.exit_code, last.container_id) == (
         "ContainerStatusUnknown",
         137,
-        "elasti://old",
+        "devkube://old",
     )
 
 
@@ -225,7 +225,7 @@ def test_a_lost_container_that_never_restarts_has_failed():
     assert status_of(simulation).phase == "Failed"
 
 
-def test_a_pod_that_had_ended_stays_as_it_is():
+def test_a_pod_that_had_ended_stays_unchanged():
     ended = {
         "phase": "Succeeded",
         "containerStatuses": [{"name": "main", "state": {"terminated": {"exitCode": 0}}}],

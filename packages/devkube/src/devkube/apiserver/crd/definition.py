@@ -89,7 +89,6 @@ def _object(schema: JsonObject, *, nullable: bool) -> Type:
         relation=relation,
         required=tuple(schema.get("required") or ()),
         nullable=nullable,
-        embedded=embedded,
         build=functools.partial(_fields, properties, embedded=embedded),
     )
 

@@ -61,7 +61,7 @@ class CustomStrategy:
             obj.pop("status", None)
 
     def prepare_update(self, new: JsonObject, old: JsonObject, served: ServedVersion) -> None:
-        """Keep the status as it is."""
+        """Leave the status unchanged."""
         if "status" in served.subresources:
             if "status" in old:
                 new["status"] = old["status"]

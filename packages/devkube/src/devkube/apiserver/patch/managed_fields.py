@@ -36,7 +36,7 @@ class FieldSet:
 
     @classmethod
     def read(cls, fields: JsonObject) -> FieldSet:
-        """Read `fieldsV1`; what is no object there is ignored."""
+        """Read `fieldsV1`; anything but an object is ignored there."""
         result = cls()
         for element, below in fields.items():
             if element == _SELF or not isinstance(below, dict):
@@ -185,7 +185,7 @@ class FieldManager:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ManagedFieldsEntry:
-    """What one manager owns, in which version of the kind, and since when."""
+    """The fields that one manager owns, in which version of the kind, and since when."""
 
     fields: FieldSet
     version: str
@@ -215,7 +215,7 @@ def read_entries(written: Iterable[Any]) -> Entries:
 
 
 def write_entries(obj: JsonObject, entries: Entries) -> None:
-    """Put managedFields into an object's metadata; nothing where no manager owns anything."""
+    """Put managedFields into an object's metadata; nothing if no manager owns anything."""
     ordered = sorted(
         entries.items(), key=lambda pair: (pair[0].operation, pair[1].time, pair[0].name)
     )

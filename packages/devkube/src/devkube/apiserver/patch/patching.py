@@ -58,7 +58,7 @@ class _Operations(jsonpatch.JsonPatch):
 
 
 def json_patch(target: JsonObject, operations: Any) -> JsonObject:
-    """Return the target with a list of operations applied; 422 where one of them cannot be."""
+    """Return the target with a list of operations applied; 422 if one of them cannot be."""
     if not isinstance(operations, list):
         raise status.bad_request(
             "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
@@ -162,7 +162,7 @@ def _patch_value(old: Any, new: Any, field: Field, patch: JsonObject, name: str)
 
 
 def _clean(value: Any) -> Any:
-    """Drop directives from what is taken as it is."""
+    """Drop directives from a value that is copied unchanged."""
     if isinstance(value, dict):
         return {
             name: _clean(child)

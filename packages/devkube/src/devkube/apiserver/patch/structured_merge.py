@@ -203,7 +203,7 @@ def _merged_order(left: Sequence[str], right: Sequence[str]) -> list[str]:
 
 
 def remove(value: Any, gone: FieldSet, kind: Type) -> Any:
-    """Return a value without the paths of a set; None where nothing is left."""
+    """Return a value without the paths of a set; None if nothing is left."""
     if is_leaf(kind, value) or not value:
         return value
     result: Any

@@ -1,1 +1,1 @@
-"""What the verbs do to any resource: served resources, reads, watches, writes, subresources."""
+"""The verbs of any resource: served resources, reads, watches, writes, subresources."""

@@ -34,7 +34,7 @@ _API_SERVER = "default/kubernetes"
 
 
 class AdmissionOperation(enum.Enum):
-    """What is about to happen to an object."""
+    """A pending change of an object."""
 
     CREATE = "create"
     UPDATE = "update"
@@ -196,7 +196,7 @@ def move_services(store: ObjectStore, *, network: str) -> None:
 
 
 def make_server_reachable(store: ObjectStore, *, port: int) -> None:
-    """Let the API server's Service have its own port where the usual one takes a privilege."""
+    """Let the API server's Service have its own port if the usual one needs a privilege."""
     services = store.collection(_SERVICES)
     record = services.get(_API_SERVER)
     if record is None:

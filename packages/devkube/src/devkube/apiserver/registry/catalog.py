@@ -39,7 +39,7 @@ _PACKAGES = {
     "": "io.k8s.api.core",
     "apiextensions.k8s.io": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions",
 }
-# What is served below a resource. Streams to a node are the kubelet's to register.
+# The subresources of each resource. The kubelet registers streams to a node.
 _SUBRESOURCES = ("binding", "finalize", "scale", "status", "token")
 _LEFT_OUT = ("bindings", "componentstatuses", "localsubjectaccessreviews")
 

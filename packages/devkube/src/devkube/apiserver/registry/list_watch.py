@@ -85,7 +85,7 @@ def _field(record: StoredObject, path: str) -> str:
 
 
 def parse_labels(text: str) -> LabelSelector:
-    """Parse a label selector; 400 for what is none."""
+    """Parse a label selector; 400 for a malformed one."""
     try:
         return LabelSelector.parse(text)
     except SelectorError as error:
@@ -148,7 +148,7 @@ def selection(call: Call) -> ObjectSelection:
 
 
 def whole_number(call: Call, name: str) -> int:
-    """Read a number that may not be negative; 0 where it is not given."""
+    """Read a number that may not be negative; 0 if it is not given."""
     text = call.query.get(name, "")
     if not text:
         return 0
@@ -158,7 +158,7 @@ def whole_number(call: Call, name: str) -> int:
 
 
 def read_version(call: Call) -> int | None:
-    """Read `resourceVersion`; None where it is not given."""
+    """Read `resourceVersion`; None if it is not given."""
     text = call.query.get("resourceVersion", "")
     if not text:
         return None
@@ -167,7 +167,8 @@ def read_version(call: Call) -> int | None:
             f'resourceVersion: Invalid value: "{text}":'
             f' strconv.ParseUint: parsing "{text}": invalid syntax'
         )
-        # Where the real server's storage stumbles over it, it says 500: a mistake of the sender's.
+        # The real server returns 500 if its storage stumbles over it, although the sender is at
+        # fault.
         if call.attributes.verb == "list":
             why = f"invalid resource version: {why}"
         raise status.bad_request(why)
@@ -269,7 +270,7 @@ def bad_match(error: status.FieldError) -> status.StatusError:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class WatchRequest:
-    """What a watch asks for. `start` None means: begin with what there is."""
+    """Parameters of a watch. `start` None begins with the present objects."""
 
     start: int | None
     initial: bool
@@ -310,7 +311,7 @@ def read_watch(call: Call, current: int) -> WatchRequest:
 
 @dataclasses.dataclass(eq=False, kw_only=True)
 class Watch:
-    """One running watch; `batches` are bytes to send as they are."""
+    """One running watch; `batches` are bytes, ready to send."""
 
     store: ObjectStore
     collection: Collection
@@ -327,7 +328,7 @@ class Watch:
         self._cursor = self._open()
 
     def _open(self) -> Cursor | None:
-        """Return the place to begin at; None where the history does not reach back that far."""
+        """Return the place to begin at; None if the history does not reach back that far."""
         start = self.request.start
         try:
             return self.collection.log.cursor(self._version if start is None else start)

@@ -96,7 +96,7 @@ class ServedResource:
     custom: bool = False
 
     def served(self, version: str) -> ServedVersion | None:
-        """Return the version, or None where it is not served."""
+        """Return the version, or None if it is not served."""
         return next((served for served in self.versions if served.version == version), None)
 
     @property
@@ -123,23 +123,19 @@ class ServedResource:
     def fields_of(self, obj: JsonObject) -> dict[str, str]:
         """Return the values that field selectors compare, as text."""
         return {
-            name: _text(value)
+            name: str(value).lower() if isinstance(value, bool) else str(value)
             for name, path in self.strategy.selectable.items()
             if (value := dig(obj, path, _ABSENT.get(name))) is not None
         }
 
 
 def dig(obj: Any, path: Sequence[str], default: Any = None) -> Any:
-    """Return what lies at a path of keys; the default where there is nothing."""
+    """Return what lies at a path of keys; the default if there is nothing."""
     for key in path:
         if not isinstance(obj, dict):
             return default
         obj = obj.get(key)
     return default if obj is None else obj
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 class ResourceRegistry:
@@ -171,7 +167,7 @@ class ResourceRegistry:
         return self._resources.get((group, plural))
 
     def find(self, group: str, version: str, plural: str) -> tuple[ServedResource, ServedVersion]:
-        """Return a resource in a version; 404 where it is not served."""
+        """Return a resource in a version; 404 if it is not served."""
         resource = self._resources.get((group, plural))
         served = resource.served(version) if resource is not None else None
         if resource is None or served is None:

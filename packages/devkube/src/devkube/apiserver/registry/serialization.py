@@ -26,7 +26,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Representation(enum.Enum):
-    """What is sent in place of an object."""
+    """A representation that is sent instead of the object."""
 
     WHOLE = ""
     TABLE = "Table"
@@ -43,7 +43,7 @@ class Accepted:
 
 
 def negotiate(header: str) -> Accepted:
-    """Choose the first offer that is served; 406 where there is none."""
+    """Choose the first offer that is served; 406 if there is no such offer."""
     for media, parameters in _offers(header or "*/*"):
         chosen = _choose(media, parameters)
         if chosen is not None:
@@ -92,8 +92,8 @@ def conform(
 ) -> JsonObject:
     """Return the object as its kind allows; reports unknown fields as the request asks.
 
-    `body` is the text that `obj` came from, to look for repeated fields in. `strict` makes the
-    refusal where unknown fields are to be refused.
+    `body` is the text that `obj` came from, to look for repeated fields in. `strict` builds the
+    error if unknown fields are refused.
     """
     check_kind(call, obj)
     try:

@@ -70,9 +70,16 @@ class ScaleSubresource:
             raise call.resource.conflict(
                 call.name, f"Precondition failed: UID in precondition: {uid}"
             )
-        new["metadata"]["resourceVersion"] = version or obj["metadata"]["resourceVersion"]
-        _plant(new, paths.spec.split("."), replicas)
-        written = self._writer.update(call, new, record)
+        version = version or obj["metadata"]["resourceVersion"]
+        applies = call.attributes.verb == "patch" and call.content_type in _APPLIES
+        if applies:
+            config: JsonObject = {"metadata": {"resourceVersion": version}}
+            _plant(config, paths.spec.split("."), replicas)
+            new = self._writer.tracker.apply(call, obj, config)
+        else:
+            new["metadata"]["resourceVersion"] = version
+            _plant(new, paths.spec.split("."), replicas)
+        written = self._writer.update(call, new, record, owned=applies)
         return _answer(call, written.obj, paths)
 
 
@@ -177,7 +184,7 @@ class NamespaceFinalize:
         self._writer = writer
 
     def answer(self, call: Call) -> ApiResponse:
-        """Set the finalizers; a namespace that is going and has none is gone."""
+        """Set the finalizers; a terminating namespace without any is removed."""
         if call.attributes.verb != "update":
             raise status.method_not_allowed()
         record = self._writer.existing(call)

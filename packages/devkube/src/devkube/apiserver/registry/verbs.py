@@ -41,7 +41,7 @@ _RETURNED = (
     "Service",
     "ServiceAccount",
 )
-# Kinds that a PUT makes where they are missing.
+# Kinds that a PUT makes if they are missing.
 _MADE_BY_PUT = (
     "ClusterRole",
     "ClusterRoleBinding",
@@ -57,7 +57,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class DeletionPreconditions(msgspec.Struct, rename="camel"):
-    """What must hold for a deletion to happen."""
+    """Preconditions of a deletion."""
 
     uid: str | None = None
     resource_version: str | None = None
@@ -74,7 +74,7 @@ class DeletionRequest(msgspec.Struct, rename="camel"):
 
 
 def read_delete_options(call: Call) -> DeletionRequest:
-    """Read the options; the query counts where there is no body."""
+    """Read the options; the query counts if there is no body."""
     options = _from_body(call) if call.body.strip() else _from_query(call)
     policy = options.propagation_policy
     if policy is not None and options.orphan_dependents is not None:
@@ -183,7 +183,7 @@ def _check(call: Call, obj: JsonObject, preconditions: DeletionPreconditions | N
 
 
 def _propagate(obj: JsonObject, options: DeletionRequest) -> None:
-    """Turn the wish for dependents into the finalizer that the garbage collector knows."""
+    """Turn the propagation policy into the finalizer that the garbage collector knows."""
     policy = options.propagation_policy
     if policy is None and options.orphan_dependents is not None:
         policy = "Orphan" if options.orphan_dependents else "Background"

@@ -40,7 +40,7 @@ _IMMUTABLE = "field is immutable"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WriteResult:
-    """What a write left: the object in the request's version, and its record unless a dry run."""
+    """The result of a write: the object in the request's version, and its record if it was stored."""
 
     obj: JsonObject
     record: StoredObject | None = None
@@ -68,7 +68,7 @@ class ObjectWriter:
         return self.collection(call).get(call.key)
 
     def existing(self, call: Call) -> StoredObject:
-        """Return the object that the call names; 404 where there is none."""
+        """Return the object that the call names; 404 if absent."""
         record = self.find(call)
         if record is None:
             raise call.resource.not_found(call.name)

@@ -1,1 +1,1 @@
-"""What the server knows of types: Kubernetes' own from derived tables, custom ones from CRDs."""
+"""The types that the server knows: Kubernetes' own from derived tables, custom ones from CRDs."""

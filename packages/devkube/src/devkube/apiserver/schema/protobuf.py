@@ -2,7 +2,7 @@
 
 A body is four magic bytes and an `Unknown` that wraps the object. Field numbers come from the
 derived table; a field's flags say how JSON shows it. Zero values are left out unless they are
-behind a pointer in Go, where zero is something that the client said.
+behind a pointer in Go, where the client set zero on purpose.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def _bytes(wire: Any) -> bytes:
 
 def _integer(wire: Any, *, bits: int) -> int:
     if not isinstance(wire, int):
-        raise ValueError("bytes where a number is expected")  # noqa: TRY004 - one error for malformed bodies
+        raise ValueError("bytes instead of a number")  # noqa: TRY004 - one error for malformed bodies
     value = wire & (1 << bits) - 1
     return value - (1 << bits) if value >> (bits - 1) else value
 

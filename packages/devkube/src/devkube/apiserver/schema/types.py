@@ -72,7 +72,6 @@ class Type:
     keys: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
     nullable: bool = False
-    embedded: bool = False
     build: Callable[[], Mapping[str, Field]] | None = None
     _fields: Mapping[str, Field] | None = None
 
@@ -165,7 +164,7 @@ class BuiltinTypes:
         return found
 
     def definition(self, name: str) -> JsonObject:
-        """Return one definition by its full name; KeyError where there is none."""
+        """Return one definition by its full name; KeyError if absent."""
         package, _, short = name.rpartition(".")
         return self.package(package)[short]
 

@@ -139,7 +139,7 @@ def _custom(served: ServedVersion) -> TablePrinter:
             _custom_cell(first_match(path, obj), column.type, now)
             for path, column in zip(paths, extra, strict=True)
         ]
-        return [_name(obj), *values]
+        return [str(obj["metadata"].get("name", "")), *values]
 
     return TablePrinter((NAME, *extra), cells)
 
@@ -158,7 +158,3 @@ def _custom_cell(value: Any, kind: str, now: dt.datetime) -> Any:
             return value if isinstance(value, bool) else None
         case _:
             return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
-
-
-def _name(obj: JsonObject) -> str:
-    return str(obj["metadata"].get("name", ""))

@@ -15,10 +15,11 @@ from typing import Any
 from devkube.apiserver.status import FieldError, FieldErrorType, invalid, required
 from kubeloop.aio.clock import Clock
 from kubeloop.objects.meta import JsonObject
+from kubeloop.objects.names import DNS_LABEL, DNS_SUBDOMAIN
 
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?\Z")
+_LABEL = re.compile(rf"{DNS_LABEL}\Z")
 _LABEL_1035 = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*\Z")
+_SUBDOMAIN = re.compile(rf"{DNS_SUBDOMAIN}\Z")
 _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]\Z")
 _VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?\Z")
 

@@ -251,7 +251,7 @@ def _validate_volumes(volumes: list[JsonObject], field: str) -> Iterator[FieldEr
 
 
 def validate_update(new: JsonObject, old: JsonObject) -> Iterator[FieldError]:
-    """Judge a change: a pod's specification is fixed but for a few fields."""
+    """Judge a change: a pod's specification is immutable except for a few fields."""
     before, after = copy.deepcopy(old.get("spec") or {}), copy.deepcopy(new.get("spec") or {})
     for spec in (before, after):
         for container in _containers(spec):

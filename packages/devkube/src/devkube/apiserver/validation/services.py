@@ -41,7 +41,7 @@ def prepare_create(obj: JsonObject) -> None:
 
 
 def prepare_update(new: JsonObject, old: JsonObject) -> None:
-    """Keep what the server allocated where the update leaves it out, as clients of old do."""
+    """Keep what the server allocated if the update leaves it out, as old clients do."""
     after, before = new.setdefault("spec", {}), old.get("spec") or {}
     if after.get("type", "ClusterIP") == "ExternalName":
         if before.get("type") != "ExternalName":

@@ -33,7 +33,7 @@ def _accept(*_objects: JsonObject) -> Iterable[FieldError]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class KindRules:
-    """What is particular about a kind."""
+    """The rules of one kind."""
 
     default: Callable[[JsonObject], None] = _leave
     prepare_create: Callable[[JsonObject], None] = _leave
@@ -57,7 +57,7 @@ class BuiltinStrategy:
 
     @property
     def tracks_generation(self) -> bool:
-        """Whether a change of the wished state counts the generation up."""
+        """Whether a change of the desired state increments the generation."""
         return self._rules.generation
 
     @property
@@ -87,7 +87,7 @@ class BuiltinStrategy:
         self._rules.prepare_create(obj)
 
     def prepare_update(self, new: JsonObject, old: JsonObject, served: ServedVersion) -> None:
-        """Keep the status as it is."""
+        """Leave the status unchanged."""
         if "status" in served.subresources:
             _keep(new, old, "status")
         self._rules.prepare_update(new, old)

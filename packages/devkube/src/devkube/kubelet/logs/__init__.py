@@ -1,1 +1,1 @@
-"""What containers print: stored, read, and served."""
+"""The output of containers: stored, read, and served."""

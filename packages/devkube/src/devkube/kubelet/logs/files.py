@@ -43,7 +43,7 @@ class LogFile:
         self._append(b"".join(b"%s %s\n" % (stamp, line) for line in lines))
 
     def close(self) -> None:
-        """Take no more; a last line without an end is kept as it is."""
+        """Stop writing; an incomplete last line is kept."""
         if self.is_closed:
             return
         if self._rest:
@@ -116,7 +116,7 @@ class OutputPipe:
             self._stop()
 
     def _read(self) -> bool | None:
-        """Take one piece: True where there was one, False for not now, None at the end."""
+        """Take one piece: True if there was one, False for not now, None at the end."""
         try:
             data = os.read(self._reader, _CHUNK)
         except BlockingIOError:

@@ -29,7 +29,7 @@ _REASONS = {400: "BadRequest", 404: "NotFound"}
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions:
-    """What to read of a log."""
+    """The part of a log to read."""
 
     follow: bool = False
     previous: bool = False

@@ -116,7 +116,7 @@ class ContainerStop:
 
 
 async def find_wildcard(pid: int) -> int | None:
-    """Return the port that a process tree listens on everywhere; None where it does not."""
+    """Return the port that a process tree listens on everywhere; None if it does not."""
     for pause in _SCANS:
         await asyncio.sleep(pause)
         port = await asyncio.to_thread(scan_listening, pid)
@@ -170,7 +170,7 @@ def sockets(pids: Iterable[int]) -> Iterator[str]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """What a run needs of its node and its pod."""
+    """The parts of its node and its pod that a run needs."""
 
     processes: Processes
     events: PodEvents
@@ -185,7 +185,7 @@ class RunContext:
 
 @dataclasses.dataclass(eq=False)
 class ContainerRunner:
-    """One run. `configure` says what to run; raises ConfigurationError where it cannot be said."""
+    """One run. `configure` returns what to run, or raises ConfigurationError."""
 
     container: ContainerSpec
     context: RunContext
@@ -196,7 +196,7 @@ class ContainerRunner:
         self._process: Process | None = None
         self._spec: ProcessSpec | None = None
         self._stop: ContainerStop | None = None
-        self.container_id: str = f"elasti://{uuid.uuid4().hex}{uuid.uuid4().hex}"
+        self.container_id: str = f"devkube://{uuid.uuid4().hex}{uuid.uuid4().hex}"
 
     @property
     def name(self) -> str:
@@ -205,7 +205,7 @@ class ContainerRunner:
 
     @property
     def pid(self) -> int:
-        """Its first process; 0 where none runs."""
+        """Its first process; 0 if none runs."""
         process = self._process
         return process.pid if process is not None and process.is_running else 0
 

@@ -1,4 +1,4 @@
-"""What to do next with a pod. Pure: `plan_pod`, from what is wanted and what is known.
+"""The next actions for a pod. Pure: `plan_pod`, from its spec and its known state.
 
 The plan's own decisions are part of the state it returns (a container that is being started is not
 started twice), so the worker keeps that state and carries out the actions, nothing else.
@@ -28,7 +28,7 @@ from devkube.kubelet.pods.state import (
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RestartPolicy:
-    """How long rests are; tests take shorter ones."""
+    """Delays before restarts; tests take shorter ones."""
 
     first: float = 10.0
     longest: float = 300.0
@@ -89,14 +89,14 @@ class StopContainer:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ReportBackOff:
-    """Report that a container rests before its next start."""
+    """Report that a container backs off before its next start."""
 
     name: str
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class FinishPod:
-    """Everything has ended: let go of what the pod had; remove it where it was deleted."""
+    """Everything has ended: release what the pod had; remove it if it was deleted."""
 
     remove: bool
 
@@ -158,7 +158,7 @@ class _Planner:
             )
 
     def _end(self, why: StopReason, grace: float) -> None:
-        """Begin to end the pod; a second wish may only shorten the first one's patience."""
+        """Begin to end the pod; a second call may only shorten the grace period of the first."""
         ending = self._state.ending
         deadline = self._now.loop + grace
         if ending is not None and why is ending.why and grace >= ending.grace:

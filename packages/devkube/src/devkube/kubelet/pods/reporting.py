@@ -1,4 +1,4 @@
-"""What the API server learns of a pod: its status, and events.
+"""Reports a pod's status and events to the API server.
 
 The newest status wins, and it is tried until the server has it. Only what differs from what the server is
 known to have is sent. The pod's uid goes along, so that a pod of the same name that came later is never
@@ -41,7 +41,7 @@ class StatusWriter:
         self._settled = asyncio.Event()
         self._settled.set()
         self.is_gone = False
-        """The server said that there is no such pod."""
+        """The server reports that the pod does not exist."""
 
     def set(self, status: KubeletPodStatus) -> None:
         """Want a status; returns at once."""
@@ -52,7 +52,7 @@ class StatusWriter:
         self._changed.set()
 
     def heard(self, status: KubeletPodStatus) -> None:
-        """Hear what the server has. An old version may come late; it costs a patch without effect."""
+        """Note the server's copy. An old version may come late; it costs a patch without effect."""
         if self.wanted != self._written:
             return
         if all(_holds(status, condition) for condition in self._written.conditions):
@@ -115,7 +115,7 @@ class StatusWriter:
                 self._written = wanted
 
     async def _is_another(self) -> bool:
-        """Whether the name belongs to another pod; what the server cannot say now is no."""
+        """Whether the name belongs to another pod; False if the server does not answer now."""
         try:
             found = await self._pods.get(self._meta.name, namespace=self._meta.namespace)
         except NotFound:
@@ -162,9 +162,9 @@ class PodEvents:
         self._pod = pod
 
     def normal(self, container: str, reason: str, message: str) -> None:
-        """Record that a container, or the pod where that is empty, is as it should be."""
+        """Record a normal event of a container, or of the pod if `container` is empty."""
         self._recorder.normal(self._pod().reference(container), reason, message)
 
     def warning(self, container: str, reason: str, message: str) -> None:
-        """Record that something is wrong with a container, or with the pod."""
+        """Record a warning about a container, or about the pod."""
         self._recorder.warning(self._pod().reference(container), reason, message)

@@ -1,4 +1,4 @@
-"""What a pod has before and around its containers: an address, volumes, a way to configure them.
+"""The surroundings of a pod's containers: an address, volumes, a way to configure them.
 
 `run` is a task: it gets all of it, reports that, and keeps the volumes up to date until it is cancelled.
 `NodeContext` is what the pods of a node share.
@@ -12,7 +12,7 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from devkube.addresses import AddressPool, NoAddressLeft
-from devkube.kubelet.environment import DownwardContext, command, environment
+from devkube.kubelet.environment import DownwardContext, command, environment, expand
 from devkube.kubelet.pods.state import Changed, PodFact, Prepared
 from devkube.kubelet.supervisor.spec import ProcessSpec
 from devkube.kubelet.volume_sources import ObjectCache, PodReferences, PodTokens
@@ -143,16 +143,16 @@ class PodSandbox:
 
     def _base_environment(self, pod: KubeletPod) -> dict[str, str]:
         host, port = self.node.api_server
-        return {
-            **self.node.settings.environment,
+        own = {
             "HOSTNAME": pod.hostname,
             "POD_IP": self._address,
-            # Pods share the machine's addresses here; who would listen on all takes others' ports.
-            "ELASTI_LISTEN_ADDRESS": self._address,
             "KUBERNETES_SERVICE_HOST": host,
             "KUBERNETES_SERVICE_PORT": str(port),
             "KUBERNETES_SERVICE_PORT_HTTPS": str(port),
         }
+        # Pods share the machine's addresses: $(POD_IP) lets a program listen on its own alone.
+        given = self.node.settings.environment
+        return {**{name: expand(value, own) for name, value in given.items()}, **own}
 
     def _facts(self) -> DownwardContext:
         host = self.node.settings.node_address

@@ -1,4 +1,4 @@
-"""What is known of a pod that runs here, and the facts that change it. Pure.
+"""The known state of a pod that runs here, and the facts that change it. Pure.
 
 A pod's worker owns one `PodState`. Times are pairs: the loop's, for durations, and the wall's, for
 people. Everything that happens reaches the worker as a fact; `observe` folds it into the state.
@@ -35,7 +35,7 @@ class ContainerStage(enum.Enum):
 
 
 class ProbeKind(enum.Enum):
-    """What a probe decides."""
+    """The decision of a probe."""
 
     STARTUP = "Startup"
     LIVENESS = "Liveness"
@@ -66,7 +66,7 @@ class ContainerExit:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class RestartBackoff:
-    """How long a container that ended must rest before it runs again; see `restarts`."""
+    """How long a container that ended must wait before it runs again; see `restarts`."""
 
     delay: float = 0.0
     since: float = 0.0

@@ -4,7 +4,7 @@ Conditions of others, which readiness gates wait for, are read and never written
 
 A pod that ran under a kubelet before this one has lost its processes with that one: what its status
 calls running has ended with an unknown result, and runs again if its policy says so, after the init
-containers. A pod that had come to its end stays as it is.
+containers. A pod that had come to its end does not change.
 """
 
 from __future__ import annotations

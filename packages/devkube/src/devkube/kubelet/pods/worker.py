@@ -82,7 +82,7 @@ class PodWorker:
             self._sandbox.recheck()
 
     def object_deleted(self) -> None:
-        """Hear that the object is gone, without the kubelet's doing: stop what runs."""
+        """Stop what runs: another client has deleted the object."""
         if not self._pod.is_deleted:
             gone = msgspec.structs.replace(
                 self._pod.metadata,

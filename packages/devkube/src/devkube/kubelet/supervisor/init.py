@@ -41,7 +41,7 @@ _KEPT = (
 STOP = signal.SIGTERM
 END = signal.SIGUSR1
 WATCHED = {signal.SIGCHLD, STOP, END}
-# What the supervisor, or Python, ignores; a program would inherit it.
+# Signals that the supervisor, or Python, ignores; a program would inherit that.
 _IGNORED = (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM)
 _INHERITED = 3
 
@@ -76,7 +76,7 @@ def _bind(mount: Mount, own: set[Path]) -> None:
 
 
 def _mount_point(mount: Mount, own: set[Path]) -> Path:
-    """Return the place to mount at, made where it is missing; `own` are directories not the host's."""
+    """Return the place to mount at, made if it is missing; `own` are directories not the host's."""
     target = Path(os.path.realpath(mount.target))
     if not target.exists():
         parent = _deepest_existing(target)

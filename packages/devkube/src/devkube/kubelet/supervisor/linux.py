@@ -79,7 +79,7 @@ def set_hostname(name: str) -> None:
 
 
 def children(pid: int) -> list[int]:
-    """Return the processes that a process is the parent of; none where it is gone."""
+    """Return the processes that a process is the parent of; none if it is gone."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():

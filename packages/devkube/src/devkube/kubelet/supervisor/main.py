@@ -63,7 +63,7 @@ class ContainerSupervisor:
             linux.kill_descendants()
 
     def _obey(self) -> bool:
-        """Do what one message asks; False when there will be no more."""
+        """Carry out one message; False after the last one."""
         data, fds, _, _ = socket.recv_fds(self._control, _MESSAGE, _DESCRIPTORS)
         for fd in fds:
             os.set_inheritable(fd, False)  # noqa: FBT003 -- its signature
@@ -130,7 +130,7 @@ class ContainerSupervisor:
 
 
 def choose_isolation(most: Isolation) -> Isolation:
-    """Find out what this machine allows; enters a user namespace where that is the way."""
+    """Find out what this machine allows; enters a user namespace if that is needed."""
     if most is Isolation.PRIVILEGED and _succeeds(_NAMESPACES):
         return Isolation.PRIVILEGED
     if most is Isolation.NONE or not _succeeds(linux.CLONE_NEWUSER | _NAMESPACES):

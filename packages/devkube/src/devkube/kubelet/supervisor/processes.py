@@ -90,7 +90,7 @@ class SupervisorConnection:
             os.close(file)
 
     def send(self, text: str) -> None:
-        """Send a few words; lost where the supervisor is gone, and its processes with it."""
+        """Send a few words. They are lost if the supervisor is gone, and its processes with it."""
         with contextlib.suppress(OSError):
             self._control.send(text.encode())
 
@@ -210,12 +210,12 @@ class Process:
         await asyncio.shield(self._forked)
 
     def forked(self, pid: int) -> None:
-        """Hear its PID."""
+        """Note its PID."""
         self.pid = pid
         self._forked.set_result(None)
 
     def ended(self, code: int) -> None:
-        """Hear that it ended."""
+        """Note that it ended."""
         if not self._forked.done():
             self._forked.set_result(None)
         if not self._exited.done():
@@ -245,7 +245,7 @@ class Processes:
 
     @property
     def isolation(self) -> Isolation:
-        """What containers get on this machine. Valid inside the block."""
+        """The isolation that containers get on this machine. Valid inside the block."""
         assert self._link is not None
         return self._link.isolation
 

@@ -1,4 +1,4 @@
-"""What the supervisor is asked to run. Travels as JSON in an anonymous file."""
+"""A program for the supervisor to run. Travels as JSON in an anonymous file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 
 
 class Isolation(enum.Enum):
-    """What this machine lets us give a container."""
+    """The isolation that this machine allows."""
 
     PRIVILEGED = "privileged"
     """Namespaces, plainly."""
