@@ -1,8 +1,13 @@
 from __future__ import annotations
 
+import datetime as dt
+import random
+import re
 from typing import Any
 
-from elasti.api.crd import custom_resource_definition
+from cronsim import CronSim, CronSimError
+
+from elasti.api.crd import CRON, custom_resource_definition
 
 
 def schema() -> dict[str, Any]:
@@ -76,3 +81,19 @@ def test_every_field_of_kubeelasti_is_there():
 def test_conditions_merge_by_type():
     conditions = schema()["properties"]["status"]["properties"]["conditions"]
     assert conditions["x-kubernetes-list-map-keys"] == ["type"]
+
+
+def test_the_rule_for_cron_refuses_nothing_that_can_be_used():
+    parts = (
+        "* 0 5 07 59 23 31 12 L LW MON sun jan 5L mon#2 1-5 */5 1/5 0-10/2 1,2 MON,WED jan-mar ?"
+    )
+    chosen, used = random.Random(1), 0
+    for _ in range(30_000):
+        text = " ".join(chosen.choices(parts.split(), k=5))
+        try:
+            CronSim(text, dt.datetime(2030, 1, 1, tzinfo=dt.UTC))
+        except CronSimError:
+            continue
+        used += 1
+        assert re.fullmatch(CRON, text), text
+    assert used > 100

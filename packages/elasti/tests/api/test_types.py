@@ -122,6 +122,18 @@ def without_triggers(status: dict[str, Any] | None = None, **spec: Any) -> Elast
     return msgspec.convert(fields, ElastiService)
 
 
+def reported(reason: str) -> dict[str, Any]:
+    condition = {"type": "TriggersHealthy", "status": "False", "reason": reason}
+    return {"phase": "Awake", "observedGeneration": 3, "conditions": [condition]}
+
+
+@pytest.mark.parametrize("reason", ["NoTriggers", "NotReadYet"])
+def test_an_empty_list_that_is_taken_away_is_left_out(reason):
+    """NotReadYet: the default was taken, and its triggers are not in status yet."""
+    es = without_triggers(reported(reason)).with_default_triggers(("network",))
+    assert es.spec.triggers == (ScaleTrigger("network"),)
+
+
 def test_triggers_left_out_are_the_installations():
     new = without_triggers().with_default_triggers(("network",))
     assert new.spec.triggers == (ScaleTrigger("network"),)
@@ -136,6 +148,7 @@ def test_triggers_left_out_are_the_installations():
         ({}, {"triggers": []}),
         ({"mode": "serve"}, {}),
         ({"phase": "Awake", "observedGeneration": 3}, {}),
+        (reported("NoDefaultTriggers"), {}),
     ],
 )
 def test_no_object_that_was_there_before_begins_to_sleep(status, spec):

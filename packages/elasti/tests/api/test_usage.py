@@ -24,7 +24,9 @@ from elasti.api.usage import (
     RequestingPod,
     UsageRow,
     counted,
+    damped_cooldown,
     is_end_noted,
+    is_flapping,
     pod_request,
     usage_row,
     with_cause,
@@ -208,3 +210,55 @@ def test_a_window_begins_no_earlier_than_the_recorded_sleeps():
     status = msgspec.structs.replace(status, recent=sleeps)
     found = row(status, 30 * 86400, days=25)
     assert (found.since, found.wakes) == (at(10 * 86400), MOST_RECENT)
+
+
+def sleeps(*spans: tuple[int, int], cause: str = "Request") -> tuple[SleepRecord, ...]:
+    """Sleeps that begin so many minutes after BEGAN, and last so many seconds."""
+    return tuple(
+        SleepRecord(
+            format_time(BEGAN + dt.timedelta(minutes=begin)),
+            format_time(BEGAN + dt.timedelta(minutes=begin, seconds=seconds)),
+            cause,
+            1.0,
+        )
+        for begin, seconds in spans
+    )
+
+
+STEADY = sleeps((0, 20), (16, 22), (32, 19), (48, 30), (64, 20))
+
+
+@pytest.mark.parametrize(
+    ("recent", "flaps"),
+    [
+        (STEADY, True),
+        (STEADY[1:], False),
+        (sleeps((0, 20), (16, 22), (32, 300), (48, 30), (64, 20)), False),
+        (sleeps((0, 20), (16, 22), (60, 19), (75, 30), (200, 20)), False),
+        (sleeps((0, 20), (16, 22), (32, 19), (48, 30), (64, 20), cause="Manual"), False),
+        (sleeps((0, 70), (2, 70), (4, 70), (6, 70), (8, 70)), False),
+        (sleeps((0, 50), (2, 50), (4, 50), (6, 50), (8, 50)), True),
+    ],
+)
+def test_steady_short_sleeps_are_flapping(recent: tuple[SleepRecord, ...], flaps: bool):
+    assert is_flapping(ElastiServiceStatus(recent=recent), BEGAN) is flaps
+
+
+def test_a_sleep_that_lasts_ends_the_flapping():
+    status = ElastiServiceStatus(recent=STEADY, asleep_since=format_time(BEGAN))
+    assert is_flapping(status, BEGAN + dt.timedelta(seconds=100))
+    assert not is_flapping(status, BEGAN + dt.timedelta(seconds=200))
+
+
+def test_damping_does_not_end_what_it_damps():
+    damped = sleeps((0, 20), (16, 22), (32, 19), (48, 30), (64, 20), (124, 20), (184, 25))
+    assert is_flapping(ElastiServiceStatus(recent=damped), BEGAN)
+    ended = (*damped, *sleeps((244, 500)))
+    assert not is_flapping(ElastiServiceStatus(recent=ended), BEGAN)
+    other = (*damped, *sleeps((244, 20), cause="Manual"))
+    assert not is_flapping(ElastiServiceStatus(recent=other), BEGAN)
+
+
+@pytest.mark.parametrize(("cooldown", "damped"), [(30, 120), (900, 3600), (7200, 10800)])
+def test_a_damped_cooldown_is_bounded(cooldown: float, damped: float):
+    assert damped_cooldown(cooldown) == damped

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from elasti.api.parsing import misspelt_variables, parse_duration
+from elasti.api.triggers.cluster import PodsMetadata
+from elasti.api.triggers.registry import read_metadata
 from elasti.api.types import ElastiServiceSpec
 from elasti.api.validation import problems
-from elasti.triggers.pods import PodsMetadata
-from elasti.triggers.registry import read_metadata
 
 TARGET = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
 
@@ -34,6 +34,7 @@ def test_a_good_spec_has_no_problems():
 @pytest.mark.parametrize(
     ("fields", "field", "words"),
     [
+        ({"autoscaler": {"type": "vpa", "name": "web"}}, "spec.autoscaler.type", "hpa, keda"),
         ({"enabledPeriod": {"schedule": "99 * * * *"}}, "spec.enabledPeriod.schedule", "99"),
         ({"enabledPeriod": {"schedule": "* * *"}}, "spec.enabledPeriod.schedule", "five fields"),
         ({"enabledPeriod": {"duration": "-1h"}}, "spec.enabledPeriod.duration", "above zero"),
@@ -121,7 +122,7 @@ def test_any_other_text_is_refused_as_a_duration(text):
         parse_duration(text)
 
 
-def test_a_counter_is_known_by_its_name_unless_said_otherwise():
+def test_a_counter_is_known_by_its_name_unless_its_type_is_given():
     def read(**metadata):
         return read_metadata("pods", {"threshold": 0, **metadata})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,15 @@ import pytest
 import elasti
 from elasti.api.conditions import MAY_SLEEP, READY, Obstacle, Reason
 from elasti.api.types import (
+    DependencyRef,
     ElastiService,
     ElastiServiceSpec,
     ElastiServiceStatus,
     ScaleTargetRef,
     StatusCondition,
 )
-from elasti.api.view import row_of
+from elasti.api.view import dependency_tree, row_of
+from kubeloop.objects.meta import ObjectMeta
 
 SOURCE = Path(elasti.__file__).parent
 
@@ -39,7 +42,7 @@ def entry(kind: str, status: str, reason: str, since: str) -> StatusCondition:
     [
         ([entry(MAY_SLEEP, "False", "InUse", "07")], Obstacle("InUse", "words"), "07"),
         (
-            [entry(READY, "True", "InOrder", "01"), entry(MAY_SLEEP, "False", "InUse", "07")],
+            [entry(READY, "True", "Valid", "01"), entry(MAY_SLEEP, "False", "InUse", "07")],
             Obstacle("InUse", "words"),
             "07",
         ),
@@ -61,6 +64,39 @@ def test_why_and_since_are_of_the_same_condition(
 
 def test_nothing_reported_has_no_since():
     assert row_of(reported(), None).to_json()["since"] is None
+
+
+def tree(edges: dict[str, str]) -> list[str]:
+    target = ScaleTargetRef("apps/v1", "Deployment", "web")
+    parts = {
+        name: ElastiService(
+            ElastiServiceSpec(target, name, depends_on=tuple(map(DependencyRef, named.split()))),
+            ObjectMeta(name=name),
+            ElastiServiceStatus(state="Serve"),
+        )
+        for name, named in edges.items()
+    }
+    return dependency_tree(parts["web"], parts)
+
+
+def test_what_several_parts_need_is_shown_under_each_and_expanded_once():
+    edges = {"web": "api mail gone", "api": "db", "mail": "db", "db": "disk", "disk": "web"}
+    assert tree(edges) == [
+        "api: awake",
+        "  db: awake",
+        "    disk: awake",
+        "      web: ignored",
+        "mail: awake",
+        "  db: awake",
+        "gone: ignored",
+    ]
+
+
+def test_a_tree_is_as_long_as_its_edges_are_many():
+    layers = [[f"l{level}-{index}" for index in range(8)] for level in range(7)]
+    edges = {name: " ".join(below) for here, below in pairwise(layers) for name in here}
+    shown = tree(edges | dict.fromkeys(layers[-1], "") | {"web": " ".join(layers[0])})
+    assert len(shown) == 8 + 6 * 8 * 8
 
 
 def test_every_reason_that_is_reported_is_listed():

@@ -50,7 +50,7 @@ def test_a_probe_is_known_by_its_first_bytes(namespace, service):
 
 
 @given(st.binary(max_size=64))
-def test_other_first_bytes_are_no_probe(data):
+def test_other_first_bytes_are_not_a_probe(data):
     if not data.startswith(PROBE_PREFIX):
         assert not is_probe(data)
 
@@ -73,11 +73,11 @@ def test_an_answer_says_whose_port_it_is(namespace, service):
         b'HTTP/1.1 200 OK\r\n\r\n{"namespace":"\xff","service":"web"}',
     ],
 )
-def test_what_is_no_answer_is_none(data):
+def test_an_unreadable_answer_is_ignored(data):
     assert read_probe_answer(data) is None
 
 
-def test_kubeelastis_message_is_read_as_it_is():
+def test_kubeelastis_message_is_read_unchanged():
     message = b'{"count":1,"svc":"web","namespace":"shop"}'
     assert msgspec.json.decode(message, type=IncomingRequest) == IncomingRequest("web", "shop", 1)
 

@@ -9,9 +9,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from elasti.api.triggers.cluster import CpuMetadata
+from elasti.api.triggers.registry import Role, read_metadata
 from elasti.api.types import ScaleTrigger
-from elasti.triggers.cpu import CpuMetadata, CpuReader, PodMetrics, millicores
-from elasti.triggers.registry import ReadContext, Role, ScrapeTarget, read_metadata
+from elasti.triggers.cpu import CpuReader, PodMetrics, millicores
+from elasti.triggers.reader import ReadContext, ScrapeTarget
 from kubeloop.testing.fake_errors import api_error
 
 READ = CpuMetadata(threshold=50)
@@ -73,7 +75,7 @@ async def test_the_pods_of_a_namespace_are_listed_once_a_round():
     ("answer", "words"),
     [
         (api_error(404), "install metrics-server"),
-        (api_error(503), "look at metrics-server's pods"),
+        (api_error(503), "check metrics-server's pods"),
         (api_error(403), "elasti install grants it"),
         (api_error(500), "cannot be read"),
         (used("a", "lots"), "cannot be read"),
@@ -90,5 +92,5 @@ async def test_what_is_wrong_is_named_with_the_cure(answer, words):
 def test_it_is_a_veto_that_needs_a_threshold():
     assert ScaleTrigger("cpu").effective_role is Role.VETO
     assert ScaleTrigger("cpu", role=Role.SIGNAL).effective_role is Role.SIGNAL
-    with pytest.raises(ValueError, match="missing required field `threshold`"):
+    with pytest.raises(ValueError, match="threshold is required; add it"):
         read_metadata("cpu", {})

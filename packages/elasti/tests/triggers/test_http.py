@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from elasti.triggers.http import HttpMetadata, HttpReader, number_at
-from elasti.triggers.registry import ReadContext, ScrapeTarget, TriggerReading, read_metadata
-from elasti.triggers.responses import PodQueries, UnusableResponse, pod_session
+from elasti.api.triggers.cluster import HttpMetadata
+from elasti.api.triggers.registry import read_metadata
+from elasti.triggers.http import HttpReader, number_at
+from elasti.triggers.reader import ReadContext, ScrapeTarget, TriggerReading
+from elasti.triggers.responses import PodQueries, UnusableResponse, guarded_client
 from tests.web_server import web_server
 
 
@@ -65,7 +67,7 @@ async def read(
 async def read_from(
     asked: HttpMetadata, pods: Sequence[ScrapeTarget], *, asleep: bool = False, **limits: float
 ) -> TriggerReading:
-    reader = HttpReader(PodQueries(pod_session(), **limits))  # type: ignore[arg-type]  # at_once is not among them
+    reader = HttpReader(PodQueries(guarded_client(None), **limits))  # type: ignore[arg-type]  # at_once is not among them
     try:
         context = ReadContext(key="k", cooldown=60.0, pods=lambda: pods, asleep=asleep)
         return await reader.read(asked, context)
@@ -129,17 +131,17 @@ async def test_without_pods_only_a_sleeping_target_is_idle():
 @pytest.mark.parametrize(
     ("fields", "answer", "words"),
     [
-        ({"pointer": "/n"}, {"body": "<html>hello</html>"}, "is no JSON"),
-        ({"pointer": "/n"}, {"body": "[" * 60_000}, "is no JSON"),
-        ({"pointer": "/n"}, {"body": b"\xff\xfe"}, "is no JSON"),
-        ({"pointer": "/n"}, {"body": '{"m": 1}'}, "nothing at /n"),
-        ({"pointer": "/0/m"}, {"body": '{"m": 1}'}, "nothing at /0/m"),
-        ({"pointer": "/n"}, {"body": '{"n": "secret"}'}, "no number, but text"),
-        ({"pointer": "/n"}, {"body": '{"n": null}'}, "no number, but null"),
+        ({"pointer": "/n"}, {"body": "<html>hello</html>"}, "is not JSON"),
+        ({"pointer": "/n"}, {"body": "[" * 60_000}, "is not JSON"),
+        ({"pointer": "/n"}, {"body": b"\xff\xfe"}, "is not JSON"),
+        ({"pointer": "/n"}, {"body": '{"m": 1}'}, "no value at /n"),
+        ({"pointer": "/0/m"}, {"body": '{"m": 1}'}, "no value at /0/m"),
+        ({"pointer": "/n"}, {"body": '{"n": "secret"}'}, "has text at"),
+        ({"pointer": "/n"}, {"body": '{"n": null}'}, "has null at"),
         ({"pointer": "/n"}, {"body": "x" * 10_000_000}, "longer than 0.0625 MiB"),
         ({"expression": "x"}, {"body": "y" * 10_000_000}, "longer than 0.0625 MiB"),
-        ({"pointer": "/n"}, {"status": 404}, "with 404; is that the path?"),
-        ({"busyStatus": 423}, {"status": 500}, "with 500; is that the path?"),
+        ({"pointer": "/n"}, {"status": 404}, "with 404; check the path"),
+        ({"busyStatus": 423}, {"status": 500}, "with 500; check the path"),
         (
             {"pointer": ""},
             {"status": 302, "headers": {"Location": "/elsewhere"}},
@@ -189,7 +191,7 @@ async def test_slow_pods_have_a_time():
 
 async def test_an_unreachable_pod_or_port_is_an_error():
     nowhere = ScrapeTarget("p", "127.0.0.1", (("http", 1),))
-    assert "cannot be asked" in (await read_from(metadata(pointer=""), [nowhere])).error
+    assert "cannot be queried" in (await read_from(metadata(pointer=""), [nowhere])).error
     unnamed = metadata(pointer="", port="admin")
     assert "no port 'admin'" in (await read_from(unnamed, [nowhere])).error
 
@@ -203,7 +205,7 @@ async def test_an_unreachable_pod_or_port_is_an_error():
         ({}, "exactly one of busyStatus, pointer or expression"),
         ({"pointer": "", "busyStatus": 423}, "exactly one of"),
         ({"pointer": "jobs"}, "pointer"),
-        ({"busyStatus": 42}, "busyStatus 42 is no status"),
+        ({"busyStatus": 42}, "busyStatus 42 is not an HTTP status"),
         ({"expression": "("}, "not a regular expression"),
         ({"expression": "(a|b){400}"}, "too large"),
         ({"busyStatus": 423, "path": "busy"}, "path"),

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
-from elasti.triggers.keda import PAUSED, PAUSED_REPLICAS, KedaMetadata, KedaReader, reading_of
-from elasti.triggers.registry import ReadContext, read_metadata
+from elasti.api.names import PAUSED, PAUSED_REPLICAS
+from elasti.api.triggers.cluster import KedaMetadata
+from elasti.api.triggers.registry import read_metadata
+from elasti.triggers.keda import KedaReader, reading_of
+from elasti.triggers.reader import ReadContext
 from kubeloop.client.errors import KubeError
 from kubeloop.testing.fake_errors import api_error
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import datetime as dt
 import itertools
 import random
@@ -20,6 +19,8 @@ import pytest
 from aiohttp import web
 
 from devkube.certificates import CertificateAuthority
+from elasti.api.triggers.cluster import NETWORK_THRESHOLD, NetworkMetadata
+from elasti.api.triggers.registry import read_metadata
 from elasti.api.types import ScaleTrigger
 from elasti.operator.idleness.decide import Evidence
 from elasti.operator.idleness.evaluator import Evaluator, Subject
@@ -29,22 +30,13 @@ from elasti.triggers.network import (
     HTTP_PROBE,
     HTTPS_PROBE,
     TCP_PROBE,
-    THRESHOLD,
-    TRIGGER,
     Floor,
-    NetworkMetadata,
     NetworkReader,
     TrafficMeter,
     floor,
     http_probe_size,
 )
-from elasti.triggers.registry import (
-    ReadContext,
-    ScrapeTarget,
-    TriggerReading,
-    read_metadata,
-    trigger_types,
-)
+from elasti.triggers.reader import ReadContext, ScrapeTarget, TriggerReading
 from kubeloop.aio.clock import SystemClock
 from kubeloop.objects.core import Pod, PodStatus
 from kubeloop.testing.fake_errors import api_error
@@ -92,22 +84,22 @@ def simulate(
     """Return how often a target would be parked, read as the poller does with counters of some age."""
     rand = random.Random(seed)
     sources = [(*source, rand.uniform(0, source[1])) for source in (*probes, use)]
-    cost, meter, evidence, parks = floor(probes), TrafficMeter(), Evidence(THRESHOLD), 0
+    cost, meter, evidence, parks = floor(probes), TrafficMeter(), Evidence(NETWORK_THRESHOLD), 0
     now = 0.0
     while now < hours * HOUR:
         now += rand.uniform(0.9, 1.1) * INTERVAL
         at = now - rand.uniform(5, 15)
         counters = PodCounters(at, int(sum(arrived(*source, at) for source in sources)))
-        reading = meter.feed({"a": (counters, cost)}, THRESHOLD)
+        reading = meter.feed({"a": (counters, cost)}, NETWORK_THRESHOLD)
         evidence = evidence.after(reading, now, stale_after=120)
         if evidence.quiet_for(now, stale_after=120) >= COOLDOWN:
             parks += 1
-            meter, evidence = TrafficMeter(), Evidence(THRESHOLD)
+            meter, evidence = TrafficMeter(), Evidence(NETWORK_THRESHOLD)
     return parks
 
 
 @pytest.mark.parametrize(("probes", "use", "sizes", "bytes_", "seen"), TABLE)
-def test_the_guide_says_what_is_told_apart(probes, use, sizes, bytes_, seen):
+def test_the_guide_says_which_use_is_seen(probes, use, sizes, bytes_, seen):
     row = f"| {probes} | {use} | {'stays awake' if seen else 'sleeps'} |"
     assert row in DOCS.read_text()
     for seed in range(5):
@@ -126,7 +118,7 @@ def test_an_idle_target_sleeps_whatever_its_probes_and_their_phase():
 
 def feed(meter: TrafficMeter, at: float, **totals: int) -> TriggerReading:
     pods = {uid: (PodCounters(at, total), Floor(0.0, 0.0)) for uid, total in totals.items()}
-    return meter.feed(pods, THRESHOLD)
+    return meter.feed(pods, NETWORK_THRESHOLD)
 
 
 def test_counters_that_begin_again_count_for_what_they_have():
@@ -134,7 +126,7 @@ def test_counters_that_begin_again_count_for_what_they_have():
     assert feed(meter, 0, a=10_000_000).pending
     assert feed(meter, 30, a=10_000_000) == TriggerReading(0.0, span=30)
     assert feed(meter, 60, a=100).value == 0
-    assert feed(meter, 90, a=60_100).value >= THRESHOLD
+    assert feed(meter, 90, a=60_100).value >= NETWORK_THRESHOLD
 
 
 def test_a_pod_that_went_took_what_it_knew():
@@ -152,7 +144,7 @@ def test_the_same_statistics_twice_show_nothing_new():
 
 
 def test_a_threshold_may_be_left_out():
-    assert read_metadata("network", {}).limit() == THRESHOLD
+    assert read_metadata("network", {}).limit() == NETWORK_THRESHOLD
     with pytest.raises(ValueError, match="did you mean 'threshold'"):
         read_metadata("network", {"treshold": 3})
 
@@ -329,7 +321,7 @@ BAD: tuple[tuple[Callable[[], bytes | int], str], ...] = (
     (lambda: 403, "get on nodes/stats"),
     (lambda: 401, "get on nodes/stats"),
     (lambda: 404, "this node has no statistics to read"),
-    (lambda: b"<html>", "is no summary"),
+    (lambda: b"<html>", "cannot be read"),
     (lambda: summary(), "no network statistics of pod a yet"),
     (lambda: summary(a=1).replace(b"time", b"when"), "no network statistics of pod a yet"),
     (lambda: summary(a=None), "no network statistics of pod a yet"),
@@ -415,6 +407,34 @@ async def test_the_floor_is_of_the_pods_own_probes(tmp_path, authority):
     assert cost.rate == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    "probe",
+    [
+        {"path": "/ HTTP/1.1\r\nHost: other\r\n\r\nDELETE /all"},
+        {"httpHeaders": [{"name": "X", "value": "1\r\n\r\nDELETE /all HTTP/1.1"}]},
+    ],
+)
+async def test_a_probe_that_would_be_two_requests_is_not_sent(tmp_path, authority, probe):
+    sent = []
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        sent.append(await reader.read(1000))
+        writer.close()
+
+    server = await asyncio.start_server(listen, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    api = api_of(authority)
+    container = {"readinessProbe": {"httpGet": {"port": port, **probe}, "periodSeconds": 10}}
+    api.pods = {"a": pod_object("a", "127.0.0.1", containers=[container])}
+    async with server, serving(tmp_path, "127.0.0.1", authority=authority) as nodes:
+        nodes.answers["127.0.0.1"] = lambda: summary(a=1)
+        async with reading(api, nodes.port) as reader:
+            await reader.read(READ, asked("a"))
+            (target,) = reader._targets.values()
+    assert sent == []
+    assert target.pods["a"].cost.once == HTTP
+
+
 def test_a_summary_of_a_big_node_is_read_quickly():
     pods = {f"pod-{number}": number for number in range(250)}
     data = summary(**pods)
@@ -451,9 +471,7 @@ async def test_five_thousand_targets_cost_one_read_a_node_and_little_time(author
         summaries[node] = msgspec.json.encode({"pods": [{**pod, **padding} for pod in pods]})
     kubelets = ScriptedKubelets(KubeletAccess(None, ""), summaries)
     reader = NetworkReader(api, kubelets)  # type: ignore[arg-type]
-    monkeypatch.setitem(
-        trigger_types(), "network", dataclasses.replace(TRIGGER, reader=lambda _settings: reader)
-    )
+    monkeypatch.setattr("elasti.triggers.network.make_reader", lambda _settings: reader)
     subjects = [
         Subject(
             key=name,

@@ -8,16 +8,18 @@ import gzip
 import itertools
 from collections.abc import AsyncIterator, Sequence
 
-import aiohttp
 import pytest
 from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Counter, generate_latest
 
-from elasti.triggers.pods import CounterState, PodsMetadata, PodsReader, rate
-from elasti.triggers.registry import ReadContext, ScrapeTarget, read_metadata
+from elasti.api.triggers.cluster import PodsMetadata
+from elasti.api.triggers.registry import read_metadata
+from elasti.triggers.pods import CounterState, PodsReader, rate
+from elasti.triggers.reader import ReadContext, ScrapeTarget
 from elasti.triggers.responses import PodQueries
+from kubeloop.http.client import HttpClient
 from kubeloop.metrics.reader import MetricSum, NotExposition, samples
 from tests.web_server import web_server
 
@@ -204,30 +206,30 @@ class FakePod:
 async def test_gauges_are_summed_over_pods():
     async with FakePod().running() as one, FakePod().running() as two:
         one.text, two.text = "busy 1\n", 'busy{x="y"} 2\nbusy 4\n'
-        async with aiohttp.ClientSession() as session:
-            reader = PodsReader(PodQueries(session))
+        async with HttpClient() as http:
+            reader = PodsReader(PodQueries(http))
             pods = [one.endpoint, two.endpoint]
             assert (await reader.read(GAUGE, asked(pods))).value == 7.0
 
 
 async def test_a_long_exposition_is_read_to_its_end():
     """Half of it would be a sum that is too small, and a target that sleeps while it is used."""
-    async with FakePod().running() as pod, aiohttp.ClientSession() as session:
+    async with FakePod().running() as pod, HttpClient() as http:
         pod.text = "busy 1\n" + "other_total 1\n" * 200_000 + "busy 2\n"
-        reading = await PodsReader(PodQueries(session)).read(GAUGE, asked([pod.endpoint]))
+        reading = await PodsReader(PodQueries(http)).read(GAUGE, asked([pod.endpoint]))
         assert (reading.value, reading.error) == (3.0, "")
 
 
 async def test_an_exposition_without_an_end_is_an_error():
-    async with FakePod().running() as pod, aiohttp.ClientSession() as session:
+    async with FakePod().running() as pod, HttpClient() as http:
         pod.text = "busy 1\n" + "other_total 1\n" * 2_000_000
-        reading = await PodsReader(PodQueries(session)).read(GAUGE, asked([pod.endpoint]))
+        reading = await PodsReader(PodQueries(http)).read(GAUGE, asked([pod.endpoint]))
         assert "longer than 16 MiB" in reading.error
 
 
 async def test_a_counter_is_compared_by_its_rate():
-    async with FakePod().running() as pod, aiohttp.ClientSession() as session:
-        reader = PodsReader(PodQueries(session))
+    async with FakePod().running() as pod, HttpClient() as http:
+        reader = PodsReader(PodQueries(http))
         assert (await reader.read(COUNTER, asked([pod.endpoint]))).error
         pod.text = "requests_total 10\n"
         await asyncio.sleep(0.01)  # time must pass for a rate
@@ -237,8 +239,8 @@ async def test_a_counter_is_compared_by_its_rate():
 
 
 async def test_after_a_failure_the_rate_is_over_all_the_time_since():
-    async with FakePod().running() as pod, aiohttp.ClientSession() as session:
-        reader, context = PodsReader(PodQueries(session)), asked([pod.endpoint])
+    async with FakePod().running() as pod, HttpClient() as http:
+        reader, context = PodsReader(PodQueries(http)), asked([pod.endpoint])
         pod.text = "requests_total 10\n"
         assert (await reader.read(COUNTER, context)).pending
         pod.status = 500
@@ -263,8 +265,8 @@ LABELLED = PodsMetadata(metric="requests_total", threshold=1.0, labels={"handler
     ],
 )
 async def test_a_counter_without_its_series_is_at_zero(text: str):
-    async with FakePod().running() as pod, aiohttp.ClientSession() as session:
-        reader, context = PodsReader(PodQueries(session)), asked([pod.endpoint])
+    async with FakePod().running() as pod, HttpClient() as http:
+        reader, context = PodsReader(PodQueries(http)), asked([pod.endpoint])
         pod.text = text
         assert (await reader.read(LABELLED, context)).pending
         assert (await reader.read(LABELLED, context)).value == 0.0
@@ -276,9 +278,9 @@ async def test_a_counter_without_its_series_is_at_zero(text: str):
 async def test_a_counter_that_another_pod_has_shown_is_at_zero():
     async with FakePod().running() as used, FakePod().running() as unused:
         used.text, unused.text = 'requests_total{handler="/api"} 3\n', "other 1\n"
-        async with aiohttp.ClientSession() as session:
+        async with HttpClient() as http:
             reader, context = (
-                PodsReader(PodQueries(session)),
+                PodsReader(PodQueries(http)),
                 asked([used.endpoint, unused.endpoint]),
             )
             await reader.read(LABELLED, context)
@@ -286,9 +288,9 @@ async def test_a_counter_that_another_pod_has_shown_is_at_zero():
 
 
 async def test_a_counter_that_no_pod_has_shown_is_an_error():
-    async with FakePod().running() as pod, aiohttp.ClientSession() as session:
+    async with FakePod().running() as pod, HttpClient() as http:
         pod.text = "# TYPE requests_totals counter\nrequests_totals 3\n"
-        reader, context = PodsReader(PodQueries(session)), asked([pod.endpoint])
+        reader, context = PodsReader(PodQueries(http)), asked([pod.endpoint])
         for _ in range(2):
             reading = await reader.read(LABELLED, context)
             assert "has no metric requests_total with these labels" in reading.error
@@ -307,11 +309,11 @@ async def test_a_counter_that_no_pod_has_shown_is_an_error():
     ],
 )
 async def test_labels_say_which_samples_count(labels, expected):
-    async with FakePod().running() as pod, aiohttp.ClientSession() as session:
+    async with FakePod().running() as pod, HttpClient() as http:
         pod.text = 'busy{handler="/healthz"} 1\nbusy{handler="/api"} 2\nbusy{code="200"} 4\n'
         metadata = read_metadata("pods", {"metric": "busy", "threshold": 1, "labels": labels})
         assert isinstance(metadata, PodsMetadata)
-        reading = await PodsReader(PodQueries(session)).read(metadata, asked([pod.endpoint]))
+        reading = await PodsReader(PodQueries(http)).read(metadata, asked([pod.endpoint]))
         assert reading.value == expected
 
 
@@ -327,7 +329,7 @@ def test_labels_of_both_forms_are_refused(labels):
 @pytest.mark.parametrize(
     ("status", "text", "words"),
     [
-        (500, "", "its answer at /metrics is 500, and not 200"),
+        (500, "", "its answer at /metrics is 500, not 200"),
         (200, "other 1\n", "no metric"),
         (200, "busy abc\n", "not a number"),
     ],
@@ -335,17 +337,17 @@ def test_labels_of_both_forms_are_refused(labels):
 async def test_one_pod_that_cannot_be_read_is_an_error(status, text, words):
     async with FakePod().running() as good, FakePod().running() as bad:
         bad.status, bad.text = status, text
-        async with aiohttp.ClientSession() as session:
+        async with HttpClient() as http:
             pods = [good.endpoint, bad.endpoint]
-            reading = await PodsReader(PodQueries(session)).read(GAUGE, asked(pods))
+            reading = await PodsReader(PodQueries(http)).read(GAUGE, asked(pods))
             assert words in reading.error
 
 
 async def test_a_pod_may_redirect_only_to_itself():
     async with FakePod().running() as pod, FakePod().running() as other:
         pod.text = "busy 3\n"
-        async with aiohttp.ClientSession() as session:
-            reader = PodsReader(PodQueries(session))
+        async with HttpClient() as http:
+            reader = PodsReader(PodQueries(http))
             pod.location = "/metrics/"
             assert (await reader.read(GAUGE, asked([pod.endpoint]))).value == 3.0
             for location in (f"http://127.0.0.1:{other.port}/metrics", "http://[", "mailto:you"):
@@ -358,7 +360,7 @@ async def test_a_pod_may_redirect_only_to_itself():
 
 
 async def test_a_huge_exposition_leaves_others_their_turns():
-    async with FakePod().running() as pod, aiohttp.ClientSession() as session:
+    async with FakePod().running() as pod, HttpClient() as http:
         pod.text = 'busy{path="/a/b/c",code="200"} 1\n' * 200_000
         turns = 0
 
@@ -369,7 +371,7 @@ async def test_a_huge_exposition_leaves_others_their_turns():
                 turns += 1
 
         counting = asyncio.create_task(count())
-        reader = PodsReader(PodQueries(session, timeout=60.0, together=60.0))
+        reader = PodsReader(PodQueries(http, timeout=60.0, together=60.0))
         reading = await reader.read(GAUGE, asked([pod.endpoint]))
         counting.cancel()
         assert reading.value == 200_000
@@ -379,18 +381,18 @@ async def test_a_huge_exposition_leaves_others_their_turns():
 async def test_what_a_pod_packs_is_not_unpacked():
     async with (
         FakePod().running() as pod,
-        aiohttp.ClientSession(auto_decompress=False) as session,
+        HttpClient() as http,
     ):
         pod.packed = True
-        reading = await PodsReader(PodQueries(session)).read(GAUGE, asked([pod.endpoint]))
+        reading = await PodsReader(PodQueries(http)).read(GAUGE, asked([pod.endpoint]))
         assert "Content-Encoding 'gzip'" in reading.error
 
 
 async def test_few_pods_of_one_target_are_asked_at_once_and_not_many_of_all():
-    async with FakePod().running() as pod, aiohttp.ClientSession() as session:
-        await PodsReader(PodQueries(session)).read(GAUGE, asked([pod.endpoint] * 20))
+    async with FakePod().running() as pod, HttpClient() as http:
+        await PodsReader(PodQueries(http)).read(GAUGE, asked([pod.endpoint] * 20))
         assert pod.most_asked == 4
-        reader = PodsReader(PodQueries(session, at_once=6))
+        reader = PodsReader(PodQueries(http, at_once=6))
         readings = (
             reader.read(GAUGE, asked([pod.endpoint] * 10, key=key)) for key in ("a", "b", "c")
         )
@@ -399,9 +401,9 @@ async def test_few_pods_of_one_target_are_asked_at_once_and_not_many_of_all():
 
 
 async def test_many_slow_pods_of_one_target_have_a_time_together():
-    async with FakePod().running() as pod, aiohttp.ClientSession() as session:
+    async with FakePod().running() as pod, HttpClient() as http:
         pod.may_answer.clear()
-        reader = PodsReader(PodQueries(session, timeout=60.0, together=0.2))
+        reader = PodsReader(PodQueries(http, timeout=60.0, together=0.2))
         reading = await reader.read(GAUGE, asked([pod.endpoint] * 20))
         assert reading.error == "its 20 pods did not all answer within 0.2 s"
         pod.may_answer.set()
@@ -409,17 +411,17 @@ async def test_many_slow_pods_of_one_target_have_a_time_together():
 
 
 async def test_an_unreachable_pod_is_an_error():
-    async with aiohttp.ClientSession() as session:
+    async with HttpClient() as http:
         pod = ScrapeTarget("p", "127.0.0.1", (("http", 1),))
         assert (
-            "cannot be asked"
-            in (await PodsReader(PodQueries(session)).read(GAUGE, asked([pod]))).error
+            "cannot be queried"
+            in (await PodsReader(PodQueries(http)).read(GAUGE, asked([pod]))).error
         )
 
 
-async def test_no_pods_are_idle_only_where_none_should_be():
-    async with aiohttp.ClientSession() as session:
-        reader = PodsReader(PodQueries(session))
+async def test_no_pods_are_idle_only_if_none_should_run():
+    async with HttpClient() as http:
+        reader = PodsReader(PodQueries(http))
         assert (await reader.read(GAUGE, asked([], asleep=True))).value == 0.0
         assert (await reader.read(GAUGE, asked([]))).error
 

@@ -10,20 +10,14 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeAlias
 
-import aiohttp
 import pytest
 from aiohttp import web
 
-from elasti.triggers.prometheus import (
-    PrometheusMetadata,
-    PrometheusReader,
-    QueryFailed,
-    SecretRef,
-    ServerAddress,
-    uptime_query,
-    value_of,
-)
-from elasti.triggers.registry import ReadContext, read_metadata, redacted_metadata
+from elasti.api.triggers.prometheus import PrometheusMetadata, SecretRef, ServerAddress
+from elasti.api.triggers.registry import read_metadata, redacted_metadata
+from elasti.triggers.prometheus import PrometheusReader, QueryFailed, uptime_query, value_of
+from elasti.triggers.reader import ReadContext
+from kubeloop.http.client import HttpClient
 from tests.web_server import web_server
 
 Serve: TypeAlias = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[Any, Any, None]]
@@ -59,16 +53,16 @@ async def prometheus_by(
 
 @contextlib.asynccontextmanager
 async def round_of(**options: object) -> AsyncIterator[PrometheusReader]:
-    async with aiohttp.ClientSession() as session:
-        queries = PrometheusReader(session, clock=FixedClock(), **options)  # type: ignore[arg-type]
+    async with HttpClient() as http:
+        queries = PrometheusReader(http, clock=FixedClock(), **options)  # type: ignore[arg-type]
         try:
             yield queries
         finally:
             await queries.close()
 
 
-def within(cooldown: float) -> ReadContext:
-    return ReadContext(key="k", cooldown=cooldown)
+def within(cooldown: float, namespace: str = "") -> ReadContext:
+    return ReadContext(key="k", cooldown=cooldown, namespace=namespace)
 
 
 def metadata(address: str, query: str = "q", **more: object) -> PrometheusMetadata:
@@ -146,6 +140,48 @@ async def test_the_triggers_headers_win_over_the_operators():
     assert set(seen) == {"Bearer all", "Bearer own"}
 
 
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("in_address", [True, False])
+async def test_no_header_of_the_author_goes_with_the_operators_credential(
+    named: bool, in_address: bool
+):
+    seen: list[str] = []
+
+    def answer(request: web.Request) -> object:
+        seen.append(request.headers.get("Authorization", ""))
+        return vector("1")
+
+    async with prometheus(answer) as address:
+        default = address.replace("//", "//operator:hush@") if in_address else address
+        lent = "" if in_address else "Bearer hush"
+        where = address if named else ""
+        headers = {"X-Scope-OrgID": "other-tenant"}
+        async with round_of(authorization=lent, default_address=default) as queries:
+            reading = await queries.read(metadata(where, headers=headers), within(900))
+            if not (named and in_address):
+                assert "metadata.headers X-Scope-OrgID cannot be sent" in reading.error
+                assert "authenticationRef" in reading.error
+            own = {**headers, "Authorization": "Bearer own"}
+            assert (await queries.read(metadata(where, headers=own), within(900))).usable
+    assert set(seen) == ({"", "Bearer own"} if named and in_address else {"Bearer own"})
+
+
+@pytest.mark.parametrize(
+    ("headers", "words"),
+    [
+        ({"X-A": "hush\r\nX-B: 1"}, "the value of X-A has a line break"),
+        ({"X A": "hush"}, "'X A' is not a header's name"),
+        ({"": "hush"}, "'' is not a header's name"),
+        ({"Host": "hush"}, "Host is set by the operator; remove it"),
+        ({"transfer-encoding": "hush"}, "transfer-encoding is set by the operator"),
+    ],
+)
+def test_headers_that_cannot_be_sent_are_refused(headers: dict[str, str], words: str):
+    with pytest.raises(ValueError, match=words) as refused:
+        read_metadata("prometheus", {"query": "q", "threshold": 1, "headers": headers})
+    assert "hush" not in str(refused.value)
+
+
 async def test_the_operators_address_is_the_default():
     async with prometheus(healthy("1")) as address, round_of(default_address=address) as queries:
         assert (await queries.read(metadata(""), within(900))).usable
@@ -162,7 +198,7 @@ async def test_without_an_address_the_error_names_the_field():
         (vector(), "returned nothing"),
         (vector("1", "2"), "2 series"),
         (vector("+Inf"), "infinite"),
-        (vector("abc"), "no single number"),
+        (vector("abc"), "not a single number"),
         ({"status": "error", "errorType": "bad_data", "error": "token=hush"}, "(bad_data)"),
         ({"status": "hush", "errorType": "hush", "error": "hush"}, "(no reason given)"),
         ({"status": {"hush": 1}}, "cannot be read"),
@@ -170,7 +206,7 @@ async def test_without_an_address_the_error_names_the_field():
         ({"status": "success", "data": {"resultType": "vector"}}, "no result"),
     ],
 )
-async def test_what_is_no_single_number_is_an_error(answer: object, words: str):
+async def test_any_result_but_a_single_number_is_an_error(answer: object, words: str):
     async with prometheus(lambda _request: answer) as address, round_of() as queries:
         reading = await queries.read(metadata(address), within(900))
         assert words in reading.error
@@ -187,7 +223,15 @@ async def test_nan_cannot_be_used():
 
 async def test_a_prometheus_that_was_down_proves_nothing():
     async with prometheus(lambda _request: vector("0")) as address, round_of() as queries:
-        assert "uptimeFilter" in (await queries.read(metadata(address), within(900))).error
+        error = (await queries.read(metadata(address), within(900))).error
+    assert uptime_query('container="prometheus"', 900) in error
+    assert "is 0, not 1; let metadata.uptimeFilter select its own series up, or turn" in error
+
+
+async def test_the_uptime_check_can_be_turned_off():
+    async with prometheus(lambda _request: vector("0")) as address, round_of() as queries:
+        reading = await queries.read(metadata(address, uptime_filter=""), within(900))
+        assert (reading.value, queries.sent) == (0.0, 1)
 
 
 async def test_refusals_and_silence_are_errors_without_secrets():
@@ -204,7 +248,7 @@ async def test_refusals_and_silence_are_errors_without_secrets():
         error = (
             await queries.read(metadata("http://127.0.0.1:1", headers=secret), within(900))
         ).error
-        assert "cannot be asked" in error
+        assert "cannot be queried" in error
         assert "hush" not in error
 
 
@@ -275,6 +319,47 @@ async def test_one_query_that_is_too_slow_does_not_silence_the_others():
             slow = await queries.read(metadata(address, f"slow{number}"), within(900))
             assert "in time" in slow.error
         hanging.set()
+
+
+@pytest.mark.virtual_time
+@pytest.mark.parametrize("bad", ["slow", "long"])
+async def test_one_namespaces_failures_do_not_silence_a_server_for_others(bad: str):
+    hanging = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.Response:
+        if "X-Noisy" in request.headers:
+            if bad == "slow":
+                await hanging.wait()
+            return web.Response(body=b" " * (2 << 20))
+        return web.json_response(vector("1"))
+
+    async with prometheus_by(answer) as address, round_of(timeout=1.0) as queries:
+        for number in range(8):
+            noisy = metadata(address, f"q{number}", headers={"X-Noisy": "1"})
+            assert (await queries.read(noisy, within(900 + number, "noisy"))).error
+        assert queries.sent <= 6
+        assert (await queries.read(metadata(address, "fine"), within(900, "other"))).value == 1.0
+        hanging.set()
+
+
+@pytest.mark.virtual_time
+async def test_a_server_that_answers_no_namespace_is_given_up_for_all():
+    asked, gone = 0, asyncio.Event()
+
+    async def silent(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        await gone.wait()
+        writer.close()
+        await writer.wait_closed()
+
+    async with listening(silent) as address:
+        async with round_of(timeout=1.0) as queries:
+            for number in range(20):
+                reading = await queries.read(metadata(address), within(900 + number, f"n{number}"))
+                assert "did not answer in time" in reading.error
+            assert asked <= 6
+        gone.set()
 
 
 @pytest.mark.virtual_time
@@ -364,10 +449,13 @@ async def test_the_operators_credential_goes_to_its_own_prometheus_only(
         "http://x/#hush",
         "http://x/prometheus/../hush",
         "http://x/prometheus/%2e%2E/hush",
+        "http://x/prometheus/..;/hush",
+        "http://x/prometheus/..;a=b/hush",
+        "http://x/prometheus/%252e%252e/hush",
         "file:///hush",
     ],
 )
-def test_an_address_that_leads_elsewhere_is_no_address(address: str):
+def test_an_address_that_leads_elsewhere_is_refused(address: str):
     with pytest.raises(ValueError, match="serverAddress must be like") as refused:
         read_metadata("prometheus", {"query": "q", "threshold": 1, "serverAddress": address})
     assert "hush" not in str(refused.value)
@@ -377,13 +465,13 @@ async def test_an_address_is_shown_without_its_credentials():
     address = "http://me:hush@127.0.0.1:1"
     async with round_of(authorization="hush") as queries:
         reading = await queries.read(metadata(address, headers={"X": "hush"}), within(60.0))
-    assert "http://127.0.0.1:1 cannot be asked" in reading.error
+    assert "http://127.0.0.1:1 cannot be queried" in reading.error
     assert "hush" not in reading.error
     shown = redacted_metadata("prometheus", {"serverAddress": "http://me:hush@x/?token=hush"})
     assert shown == {"serverAddress": "http://x/"}
 
 
-async def test_bytes_that_are_no_answer_are_not_quoted():
+async def test_bytes_that_are_not_http_are_not_quoted():
     async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"220 hush.internal ESMTP\r\n\r\n")
@@ -392,7 +480,7 @@ async def test_bytes_that_are_no_answer_are_not_quoted():
 
     async with listening(speak) as address, round_of() as queries:
         reading = await queries.read(metadata(address), within(60.0))
-    assert reading.error == f"Prometheus at {address} cannot be asked: what it sent is no answer"
+    assert reading.error == f"Prometheus at {address} cannot be queried: its answer is not HTTP"
 
 
 async def test_only_listed_servers_are_asked():

@@ -1,8 +1,10 @@
-"""A trigger is one file: this test is the file of one, and nothing else knows of it."""
+"""A trigger is a type and a reader: this module is the two files of one, and no other module knows of it."""
 
 from __future__ import annotations
 
 import datetime as dt
+import importlib
+import sys
 from collections.abc import Hashable, Iterator
 from typing import Any
 
@@ -10,30 +12,27 @@ import msgspec
 import pytest
 
 from elasti.api.crd import custom_resource_definition
-from elasti.api.types import ElastiService, ElastiServiceSpec
-from elasti.api.validation import problems
-from elasti.operator.handover.machine import State
-from elasti.operator.handover.state import StateStore
-from elasti.operator.idleness.decide import Verdict
-from elasti.operator.idleness.decisions import Decisions
-from elasti.operator.idleness.evaluator import Evaluator, evidence_lookup
-from elasti.operator.idleness.poller import Poller
-from elasti.operator.settings import OperatorSettings
-from elasti.operator.watch.directory import Directory
-from elasti.triggers.registry import (
-    ReadContext,
-    ReaderSettings,
+from elasti.api.states import State
+from elasti.api.triggers.registry import (
     TriggerMetadata,
-    TriggerReader,
-    TriggerReading,
     TriggerType,
     redacted_metadata,
     trigger_types,
 )
+from elasti.api.types import ElastiService, ElastiServiceSpec
+from elasti.api.validation import problems
+from elasti.operator.idleness.decisions import Decisions
+from elasti.operator.idleness.evaluator import Evaluator, evidence_lookup
+from elasti.operator.idleness.poller import Poller
+from elasti.operator.model.facts import Verdict
+from elasti.operator.model.state import StateStore
+from elasti.operator.settings import OperatorSettings
+from elasti.operator.watch.directory import Directory
+from elasti.triggers.reader import ReadContext, ReaderSettings, TriggerReader, TriggerReading
 from kubeloop.controller.reconcile import Request
 from kubeloop.objects.meta import ObjectMeta
 
-# The file of a trigger.
+# The files of a trigger.
 
 DEPTHS = {"orders": 0.0}
 
@@ -67,10 +66,10 @@ class QueueReader(TriggerReader):
 
 
 made: list[QueueReader] = []
+make_reader = QueueReader
 TRIGGER = TriggerType(
     name="queue",
     metadata=QueueMetadata,
-    reader=QueueReader,
     variables={"QUEUE_BROKER": str},
     redactions={"password": lambda _value: "(hidden)"},
 )
@@ -81,6 +80,7 @@ TRIGGER = TriggerType(
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(trigger_types(), TRIGGER.name, TRIGGER)
+    monkeypatch.setitem(sys.modules, "elasti.triggers.queue", sys.modules[__name__])
     monkeypatch.setitem(DEPTHS, "orders", 0.0)
     made.clear()
 
@@ -99,8 +99,8 @@ def spec(metadata: dict[str, Any], kind: str = "queue") -> ElastiServiceSpec:
 @pytest.mark.parametrize(
     ("metadata", "kind", "words"),
     [
-        ({"queue": "orders"}, "queue", "missing required field `threshold`"),
-        ({"threshold": 1}, "queue", "missing required field `queue`"),
+        ({"queue": "orders"}, "queue", "metadata.threshold is required; add it"),
+        ({"threshold": 1}, "queue", "metadata.queue is required; add it"),
         ({"queue": "orders", "threshold": "few"}, "queue", "'few' is not a number"),
         ({"queue": ["orders"], "threshold": 1}, "queue", "queue ['orders']: Expected `str`"),
         ({"queu": "orders", "threshold": 1}, "queue", "did you mean 'queue'?"),
@@ -112,7 +112,12 @@ def test_its_metadata_is_validated(metadata: dict[str, Any], kind: str, words: s
     assert words in str(problem)
 
 
-def test_valid_metadata_is_no_problem():
+@pytest.mark.parametrize("name", [name for name in trigger_types() if name != TRIGGER.name])
+def test_every_type_has_a_reader(name: str):
+    assert callable(importlib.import_module(f"elasti.triggers.{name}").make_reader)
+
+
+def test_valid_metadata_has_no_problem():
     assert problems(spec({"queue": "orders", "threshold": 1})) == []
 
 

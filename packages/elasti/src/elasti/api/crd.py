@@ -12,9 +12,16 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import inspect
 
-from elasti.api.names import API_VERSION, ELASTISERVICES, VERSION
+from elasti.api.names import (
+    API_VERSION,
+    ELASTISERVICES,
+    GROUP,
+    TEMPLATE_KIND,
+    TEMPLATES_PLURAL,
+    VERSION,
+)
+from elasti.api.triggers.registry import trigger_types
 from elasti.api.types import ElastiService
-from elasti.triggers.registry import trigger_types
 from kubeloop import crd
 from kubeloop.crd import Column, Schema
 from kubeloop.objects.meta import JsonObject
@@ -30,12 +37,90 @@ _COLUMNS = (
     Column("Age", ".metadata.creationTimestamp", "date"),
 )
 
-# What one field's schema cannot say about another.
+_TARGET_RULES = (
+    # Every custom kind has a dot in its group.
+    (
+        "!has(self.apiVersion) || self.apiVersion.matches('^(v1|apps/v1|[^/]+[.][^/]+/.+)$')",
+        (
+            "write apiVersion: apps/v1 for a Deployment or a StatefulSet, or the group and version of a custom"
+            " kind, such as argoproj.io/v1alpha1"
+        ),
+    ),
+    (
+        (
+            "!has(self.kind) || !has(self.apiVersion) || self.apiVersion.contains('.')"
+            " || self.kind.matches('(?i)^(deployment|statefulset|replicaset|replicationcontroller)s?$')"
+        ),
+        (
+            "this kind cannot be scaled; name the workload behind the Service: a Deployment, a StatefulSet, a"
+            " ReplicaSet, or a custom kind with a scale subresource"
+        ),
+    ),
+)
+
+
 _SPEC_RULES = (
     (
-        "self.scaleTargetRef.kind != 'Service'",
-        "scaleTargetRef is the workload behind the Service, not the Service itself",
+        (
+            "!has(self.targets) || !self.targets.exists(one, one.kind == self.scaleTargetRef.kind"
+            " && one.name == self.scaleTargetRef.name)"
+        ),
+        "targets names scaleTargetRef, which sleeps anyway; remove the entry",
     ),
+    (
+        "!has(self.policy) || self.policy != 'Observe' || (has(self.suspend) && self.suspend)",
+        "policy: Observe needs suspend: true; to let it sleep, set policy: Enforce and suspend: false together",
+    ),
+)
+
+
+def _cron_field(value: str) -> str:
+    item = rf"([*]|({value})(-({value}))?)(/[0-9]+)?"
+    return f"{item}(,{item})*"
+
+
+_DAY = "L|LW|0?[1-9]|[12][0-9]|3[01]"
+_WEEKDAY = "(0?[0-7]|(?i:sun|mon|tue|wed|thu|fri|sat))(L|#[1-5])?"
+_MONTH = "0?[1-9]|1[0-2]|(?i:jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)"
+CRON = " +".join(map(_cron_field, ("[0-5]?[0-9]", "[01]?[0-9]|2[0-3]", _DAY, _MONTH, _WEEKDAY)))
+"""What a server can refuse in a cron expression; `problems` finds the rest."""
+
+_PERIOD_RULES = (
+    (
+        f"!has(self.schedule) || self.schedule.matches('^ *{CRON} *$')",
+        "write schedule as five cron fields (minute hour day month weekday), such as 0 9 * * 1-5",
+    ),
+    (
+        "!has(self.duration) || self.duration.matches('^([0-9.]+(ns|us|µs|μs|ms|s|m|h))+$')",
+        "write duration like 8h, 90m or 8h30m",
+    ),
+    (
+        "!has(self.timezone) || self.timezone.matches('^[A-Z][A-Za-z0-9_+-]*(/[A-Z][A-Za-z0-9_+-]*){0,2}$')",
+        "write timezone as an IANA name, such as Europe/Berlin",
+    ),
+)
+_SLEEP_RULES = (
+    (
+        "!has(self.doze) || self.mode == 'DozeThenZero' || self.doze.zeroAfter == '24h'",
+        "doze.zeroAfter needs mode: DozeThenZero",
+    ),
+    (
+        "!has(self.doze) || self.mode != 'Zero'",
+        "doze needs mode: Doze or mode: DozeThenZero",
+    ),
+)
+
+_SCHEDULE_RULES = (
+    ("has(self.during) != has(self.dates)", "write either during or dates"),
+    (
+        r"!has(self.during) || self.during.matches('^(Mon|Tue|Wed|Thu|Fri|Sat|Sun).* [0-9]{2}:[0-9]{2} ?-.*[0-9]{2}:[0-9]{2}$')",
+        "write during like Mon-Fri 08:00-19:00, or like Fri 21:00 - Mon 06:00",
+    ),
+    (
+        r"!has(self.dates) || self.dates.matches('^[0-9]{4}-[0-9]{2}-[0-9]{2}(/[0-9]{4}-[0-9]{2}-[0-9]{2})?$')",
+        "write dates like 2026-12-24/2027-01-01",
+    ),
+    ("!has(self.warmBy) || !self.warmBy || self.keep == 'Awake'", "warmBy needs keep: Awake"),
 )
 
 
@@ -54,8 +139,72 @@ def custom_resource_definition() -> Schema:
     return definition
 
 
+TEMPLATE_FIELDS = ("cooldownPeriod", "triggers", "schedules")
+TEMPLATE_WAKE_FIELDS = ("page", "ignore")
+"""What a template sets of an ElastiService's spec, and of its `wake`."""
+
+
+def template_definition() -> Schema:
+    """Return the CRD of ElastiTemplates: some fields of an ElastiService's spec, with the same rules."""
+    definition = custom_resource_definition()
+    (version,) = definition["spec"]["versions"]
+    spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+    wake = {name: spec["wake"]["properties"][name] for name in TEMPLATE_WAKE_FIELDS}
+    fields = {name: spec[name] for name in TEMPLATE_FIELDS}
+    fields["wake"] = {
+        "type": "object",
+        "description": "How connections are held while the target wakes.",
+        "properties": wake,
+    }
+    schema = {
+        "type": "object",
+        "description": f"What enrolled Services have in common ({API_VERSION}).",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object"},
+            "spec": {
+                "type": "object",
+                "description": "Fields of every ElastiService that is made from this template.",
+                "properties": fields,
+            },
+        },
+    }
+    names = {
+        "kind": TEMPLATE_KIND,
+        "listKind": f"{TEMPLATE_KIND}List",
+        "plural": TEMPLATES_PLURAL,
+        "singular": TEMPLATE_KIND.lower(),
+    }
+    served = {"name": VERSION, "served": True, "storage": True}
+    return {
+        **definition,
+        "metadata": {"name": f"{TEMPLATES_PLURAL}.{GROUP}"},
+        "spec": {
+            "group": GROUP,
+            "scope": "Cluster",
+            "names": names,
+            "versions": [{**served, "schema": {"openAPIV3Schema": schema}}],
+        },
+    }
+
+
 def _complete_spec(schema: Schema) -> None:
     _complete_triggers(schema["properties"]["triggers"])
+    schedules = schema["properties"]["schedules"]
+    schedules |= crd.map_by("name").extra_json_schema or {}
+    schedules["items"] |= crd.validations(*_SCHEDULE_RULES).extra_json_schema or {}
+    schema["properties"]["dependsOn"] |= crd.map_by("name").extra_json_schema or {}
+    for name, rules in (
+        ("scaleTargetRef", _TARGET_RULES),
+        ("enabledPeriod", _PERIOD_RULES),
+        ("sleep", _SLEEP_RULES),
+    ):
+        schema["properties"][name] |= crd.validations(*rules).extra_json_schema or {}
+    targets = schema["properties"]["targets"]
+    targets |= crd.map_by("apiVersion", "kind", "name").extra_json_schema or {}
+    targets["items"] |= crd.validations(*_TARGET_RULES).extra_json_schema or {}
     schema |= crd.validations(*_SPEC_RULES).extra_json_schema or {}
 
 
@@ -97,11 +246,14 @@ def _complete_status(schema: Schema) -> None:
         (parts, "quietSince"),
         (parts, "sleepsAt"),
         (parts, "asleepSince"),
+        (parts, "awakeUntil"),
         (parts, "since"),
         (parts["triggers"]["items"]["properties"], "quietSince"),
         (parts["lastWake"]["properties"], "time"),
         (parts["usage"]["properties"], "since"),
         (parts, "releasedSince"),
+        (parts["doze"]["properties"], "since"),
+        (parts["observed"]["properties"], "since"),
         (parts["recent"]["items"]["properties"], "since"),
         (parts["recent"]["items"]["properties"], "until"),
     ):

@@ -1,14 +1,9 @@
-"""Numbers that more than one program knows: the only place where they are written. Pure.
+"""Numbers that more than one program needs, defined only here. Pure.
 
 A default that one program alone knows stands in its settings.
 """
 
 from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from elasti.api.types import ElastiServiceSpec
 
 COOLDOWN = 900
 """Seconds without use before a target sleeps."""
@@ -22,14 +17,20 @@ OPERATOR_PORT = 8013
 HEALTH_PORT = 8081
 RESOLVER_ADMIN_PORT = 8013
 RESOLVER_SHARED_PORT = 8012
-DASHBOARD_PORT = 8014
 """Where the Host header names the Service."""
+DASHBOARD_PORT = 8014
 FIRST_RESOLVER_PORT = 20000
 LAST_RESOLVER_PORT = 29999
 """The operator gives every port of a Service one of these; NetworkPolicies let them through."""
 
 COLD_START_BOUNDS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 """The buckets of a cold start's stages, some of which each program measures."""
+
+DEPENDENCY_TIMEOUT = 30.0
+"""Seconds for which a wake-up waits for the whole set of its dependencies: they may delay it, and not prevent it."""
+
+ENROLMENT_OBSERVE_FOR = 86400.0
+"""Seconds for which a Service is observed before its namespace's label `enforce` takes effect."""
 
 MAX_PAGE_BYTES = 60 * 1024
 """How large a waiting page of a user's own may be: it is kept for every browser that is slow to read."""
@@ -41,17 +42,6 @@ _STALE_POLLS = 4
 _MIN_STALE_AFTER = 120.0
 
 
-def cooldown_of(spec: ElastiServiceSpec) -> float:
-    """Return the cooldown in seconds; zero means the default, as in KubeElasti."""
-    return float(spec.cooldown_period or COOLDOWN)
-
-
-def look_of(spec: ElastiServiceSpec) -> float:
-    """Return for how many seconds the resolver looks for arrivals before a sleep; 0: as it always does."""
-    longest = max((trigger.look_seconds for trigger in spec.triggers), default=0.0)
-    return min(longest, cooldown_of(spec))
-
-
 def stale_after(polling_interval: float) -> float:
-    """Return after how many seconds a trigger's reading proves nothing any more."""
+    """Return after how many seconds a trigger's reading is stale and proves nothing."""
     return max(_MIN_STALE_AFTER, _STALE_POLLS * polling_interval)

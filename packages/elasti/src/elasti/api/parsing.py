@@ -10,6 +10,7 @@ import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeAlias
+from urllib.parse import urlsplit
 
 _SECONDS_PER_UNIT = {
     "ns": 1e-9,
@@ -29,7 +30,7 @@ _WHOLE = re.compile(rf"[+-]?(?:{_PART.pattern})+\Z")
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds; raises ValueError with an example for what is no duration."""
+    """Return the seconds; raises ValueError with an example if `text` is not a duration."""
     if text in {"0", "+0", "-0"}:
         return 0.0
     if not _WHOLE.match(text):
@@ -68,7 +69,7 @@ def read_variables(variables: Variables, environ: Mapping[str, str]) -> dict[str
 def misspelt_variables(known: Collection[str], environ: Iterable[str]) -> dict[str, str]:
     """Return the variables that are nearly one of the known, each with the nearest.
 
-    Kubernetes sets variables for every Service of the namespace; those are no mistake.
+    Kubernetes sets variables for every Service of the namespace; those are not mistakes.
     """
     found = {}
     for name in sorted(set(environ) - set(known)):
@@ -76,6 +77,17 @@ def misspelt_variables(known: Collection[str], environ: Iterable[str]) -> dict[s
         if near and not _SERVICE_LINK.search(name):
             found[name] = near[0]
     return found
+
+
+def is_http_url(text: str) -> bool:
+    """Whether a request can be sent to a text unchanged: an http or https URL without a user."""
+    try:
+        parts = urlsplit(text)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        return False
+    plain = text.isascii() and text.isprintable() and " " not in text
+    return bool(usable) and plain and "@" not in parts.netloc
 
 
 def parse_list(text: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""What a program may do at the API server, as data: rules with their reasons. Pure."""
+"""A program's rights at the API server, as data: rules with their reasons. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ READ = ("get", "list", "watch")
 
 
 class PolicyRule(NamedTuple):
-    """What may be done with which resources, and why; `names` narrows it to those objects."""
+    """The verbs allowed on which resources, and why; `names` restricts the rule to those objects."""
 
     group: str
     resources: tuple[str, ...]

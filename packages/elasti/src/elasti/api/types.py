@@ -1,30 +1,30 @@
-"""The ElastiService object: what users write and what the operator reports.
+"""The ElastiService object: the user's spec and the operator's status.
 
-Every field of KubeElasti v0.1.30 with its meaning, and ours beside them. Constraints stand in the
-annotations: the CRD is generated from them, and decoding checks them again.
+It has every field of KubeElasti v0.1.30 with the same meaning, and our own. The annotations have the
+constraints: the CRD is generated from them, and decoding checks them again.
 """
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import Meta
 
-from elasti.api.conditions import WakeCause
+from elasti.api.conditions import TRIGGERS_HEALTHY, Reason, WakeCause
 from elasti.api.defaults import COOLDOWN, MAX_PAGE_BYTES
 from elasti.api.names import PAGE_CONFIG_MAP
-from elasti.triggers.registry import Role, TriggerMetadata, read_metadata, trigger_types
+from elasti.api.triggers.registry import Role, TriggerMetadata, read_metadata, trigger_types
+from kubeloop.crd import validations
 from kubeloop.objects.meta import ObjectMeta
-
-_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = rf"{_LABEL}(\.{_LABEL})*"
+from kubeloop.objects.names import DNS_LABEL, DNS_SUBDOMAIN
 
 
 def _named(pattern: str, longest: int, description: str = "") -> Meta:
     """Return the constraint of a name that becomes part of a URL."""
-    # In Python `$` is also before a line's end; in the API server's schema it is the end.
+    # In Python `$` also matches before a final newline; in the API server's schema it does not.
     return Meta(
         min_length=1,
         max_length=longest,
@@ -34,9 +34,12 @@ def _named(pattern: str, longest: int, description: str = "") -> Meta:
     )
 
 
+MAX_DEPENDENCIES = 32
+MAX_DEPENDENCY_DEPTH = 8
+MAX_WORKERS = 16
 NonEmpty = Annotated[str, Meta(min_length=1)]
-ServiceName = Annotated[str, _named(_LABEL, 63)]
-ObjectName = Annotated[str, _named(_SUBDOMAIN, 253)]
+ServiceName = Annotated[str, _named(DNS_LABEL, 63)]
+ObjectName = Annotated[str, _named(DNS_SUBDOMAIN, 253)]
 
 
 def is_object_name(text: str) -> bool:
@@ -47,7 +50,7 @@ def is_object_name(text: str) -> bool:
 class ScaleTargetRef(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """The workload that sleeps: any kind with a scale subresource."""
 
-    api_version: Annotated[str, _named(rf"({_SUBDOMAIN}/)?{_LABEL}", 317, "Such as apps/v1.")]
+    api_version: Annotated[str, _named(rf"({DNS_SUBDOMAIN}/)?{DNS_LABEL}", 317, "Such as apps/v1.")]
     kind: Annotated[str, _named("[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?", 63, "Such as Deployment.")]
     name: Annotated[ObjectName, Meta(description="The workload's name, in the same namespace.")]
 
@@ -55,68 +58,173 @@ class ScaleTargetRef(msgspec.Struct, rename="camel", frozen=True, gc=False):
 class ScaleTrigger(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
     """One source of evidence that the target is in use."""
 
-    type: Annotated[NonEmpty, Meta(description="How it is read.")]
+    type: Annotated[NonEmpty, Meta(description="The type of trigger.")]
     metadata: Annotated[
-        dict[str, Any], Meta(description="What the type needs; the guide has the keys of each.")
+        dict[str, Any], Meta(description="Settings of the trigger; the keys depend on its type.")
     ] = msgspec.field(default_factory=dict)
     role: Annotated[
         Role | None,
         Meta(
-            description="Signal: its quiet lets the target sleep, its use wakes it. Veto: its use keeps"
-            " the target awake, and that is all. Left out: the type's own."
+            description="Signal: lets the target sleep when quiet, wakes it when in use. Veto: only keeps"
+            " the target awake. Default: depends on the type."
         ),
     ] = None
 
     @property
     def effective_role(self) -> Role:
-        """The role that is written, or the type's own."""
+        """The role in the spec, or the type's default."""
         known = trigger_types().get(self.type)
         return self.role or (known.role if known else Role.SIGNAL)
 
     @property
     def vetoes(self) -> tuple[str, ...]:
-        """Types that keep the target awake beside it, where the installation can read them."""
+        """Types to add as vetoes, if the installation can read them."""
         found = self._read()
         return found.vetoes if found else ()
 
     @property
     def look_seconds(self) -> float:
-        """For how long the resolver must look for arrivals before the target sleeps."""
+        """How long the resolver must watch for arrivals before the target sleeps."""
         found = self._read()
         return found.look_seconds if found else 0.0
 
     def _read(self) -> TriggerMetadata | None:
-        """Return its metadata; None where the spec is refused because of it."""
+        """Return its metadata; None if it is invalid."""
         try:
             return read_metadata(self.type, self.metadata)
         except ValueError:
             return None
 
 
+class AutoscalerKind(NamedTuple):
+    """An autoscaler that `spec.autoscaler` can name."""
+
+    kind: str
+    resource: str
+    about: str
+
+
+# Each has a module of its name in `elasti.operator.autoscalers`.
+AUTOSCALER_KINDS = {
+    "hpa": AutoscalerKind(
+        "HorizontalPodAutoscaler",
+        "autoscaling/v2/horizontalpodautoscalers",
+        "a HorizontalPodAutoscaler",
+    ),
+    "keda": AutoscalerKind(
+        "ScaledObject",
+        "keda.sh/v1alpha1/scaledobjects",
+        "a ScaledObject, paused while the target sleeps",
+    ),
+}
+
+
 class AutoscalerSpec(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """The autoscaler that owns the target while it is awake."""
 
     type: Annotated[
-        Literal["hpa", "keda"],
-        Meta(description="hpa: a HorizontalPodAutoscaler; keda: a ScaledObject, paused meanwhile."),
+        str,
+        Meta(
+            description="; ".join(f"{name}: {k.about}" for name, k in AUTOSCALER_KINDS.items())
+            + ".",
+            extra_json_schema={"enum": sorted(AUTOSCALER_KINDS)},
+        ),
     ]
-    name: Annotated[ObjectName, Meta(description="Its name, in the same namespace.")]
+    name: Annotated[ObjectName, Meta(description="The autoscaler's name, in the same namespace.")]
 
 
 class EnabledPeriod(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
     """When sleeping is allowed: from each time of the schedule, for the duration."""
 
-    schedule: Annotated[str, Meta(description="A cron expression of five fields.")] = "0 0 * * *"
-    duration: Annotated[str, Meta(description="How long each period lasts, such as 8h30m.")] = "24h"
-    timezone: Annotated[str, Meta(description="An IANA name such as Europe/Berlin.")] = "UTC"
+    # The bounds are the API server's alone: it needs them to judge its rules' cost.
+    schedule: Annotated[
+        str,
+        Meta(description="A cron expression of five fields.", extra_json_schema={"maxLength": 128}),
+    ] = "0 0 * * *"
+    duration: Annotated[
+        str,
+        Meta(
+            description="How long each period lasts, such as 8h30m.",
+            extra_json_schema={"maxLength": 32},
+        ),
+    ] = "24h"
+    timezone: Annotated[
+        str,
+        Meta(
+            description="An IANA name such as Europe/Berlin.", extra_json_schema={"maxLength": 64}
+        ),
+    ] = "UTC"
+
+
+class Schedule(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
+    """A window of local time that keeps the target awake or asleep, or lifts the other windows."""
+
+    # The constraints are the API server's alone: one entry that cannot be read must not make the object unreadable.
+    name: Annotated[
+        str,
+        Meta(
+            description="A name, which messages use.",
+            extra_json_schema={"minLength": 1, "maxLength": 63, "pattern": f"^{DNS_LABEL}$"},
+        ),
+    ]
+    keep: Annotated[
+        str,
+        Meta(
+            description="Awake: the target is awake. Asleep: triggers are ignored; traffic still wakes it, and"
+            " it sleeps again a cooldown later. Free: lifts every Awake and Asleep window.",
+            extra_json_schema={"enum": ["Awake", "Asleep", "Free"]},
+        ),
+    ]
+    during: Annotated[
+        str,
+        Meta(
+            description="A weekly window: days and times such as Mon-Fri 08:00-19:00, or a span such as"
+            " Fri 21:00 - Mon 06:00. A window that passes midnight belongs to the day on which it starts.",
+            extra_json_schema={"maxLength": 64},
+        ),
+    ] = ""
+    dates: Annotated[
+        str,
+        Meta(
+            description="Whole days instead, the last included: 2026-12-24/2027-01-01.",
+            extra_json_schema={"maxLength": 21},
+        ),
+    ] = ""
+    timezone: Annotated[
+        str,
+        Meta(
+            description="An IANA name such as Europe/Berlin.",
+            extra_json_schema={"maxLength": 64},
+        ),
+    ] = "UTC"
+    warm_by: Annotated[
+        bool,
+        Meta(
+            description="Wake it earlier by the p95 of its own cold starts, and by up to five minutes more so"
+            " that starts are spread: ten minutes at most."
+        ),
+    ] = False
+
+
+class DependencyRef(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """Another ElastiService of the namespace that this one needs."""
+
+    name: Annotated[
+        str,
+        Meta(
+            description="The name of the ElastiService.",
+            # The API server's alone: a name that cannot exist is ignored with a warning.
+            extra_json_schema={"minLength": 1, "maxLength": 253, "pattern": f"^{DNS_SUBDOMAIN}$"},
+        ),
+    ]
 
 
 class NamedMatch(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """A header or query parameter that must have a value."""
 
-    name: Annotated[str, Meta(min_length=1, max_length=256, description="Which one it is.")]
+    name: Annotated[str, Meta(min_length=1, max_length=256, description="Its name.")]
     value: Annotated[
-        str, Meta(max_length=4096, description="What its value must be, or match.")
+        str, Meta(max_length=4096, description="The value, or an expression that it must match.")
     ] = ""
     type: Annotated[
         Literal["Exact", "RegularExpression"], Meta(description="How the value is compared.")
@@ -134,20 +242,20 @@ class PathMatch(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class LocalResponse(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """What the resolver answers itself."""
+    """The response that the resolver sends itself."""
 
     status: Annotated[
         Literal[200, 204, 400, 401, 403, 404, 500, 502, 503, 504],
         Meta(description="The HTTP status."),
     ] = 200
-    body: Annotated[str, Meta(description="The body, as it is sent.")] = ""
+    body: Annotated[str, Meta(description="The body, sent verbatim.")] = ""
 
 
 Method = Literal["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"]
 
 
 class ProbeResponse(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
-    """A request that is answered while the target sleeps, without waking it. All parts must match."""
+    """A request that the resolver answers while the target sleeps. All parts must match."""
 
     path: PathMatch = PathMatch()
     headers: Annotated[
@@ -156,9 +264,7 @@ class ProbeResponse(msgspec.Struct, rename="camel", frozen=True, omit_defaults=T
     query_params: Annotated[
         tuple[NamedMatch, ...], Meta(max_length=16, description="Query parameters that must match.")
     ] = ()
-    method: Annotated[Method | None, Meta(description="The method; any, where it is left out.")] = (
-        None
-    )
+    method: Annotated[Method | None, Meta(description="The method. Default: any.")] = None
     response: LocalResponse = LocalResponse()
 
 
@@ -167,14 +273,17 @@ class PageConfigMap(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
     name: Annotated[
         ObjectName,
-        Meta(description="Its name. Others than elasti-page need a Role for the resolver: get it."),
+        Meta(
+            description="The ConfigMap's name. Any name other than elasti-page needs a Role that lets"
+            " the resolver get it."
+        ),
     ] = PAGE_CONFIG_MAP
     key: Annotated[
         str, Meta(min_length=1, max_length=253, description="The key that has the HTML.")
     ] = "index.html"
 
     def text_in(self, data: Mapping[str, str] | None) -> str:
-        """Return the HTML in a ConfigMap's data. Raises ValueError, with what to do, where there is none."""
+        """Return the HTML in a ConfigMap's data. Raises ValueError with the remedy if it is unusable."""
         text = (data or {}).get(self.key, "")
         if not text.strip():
             raise ValueError(f"ConfigMap {self.name} has nothing under the key {self.key}")
@@ -186,7 +295,7 @@ class PageConfigMap(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class PageTemplate(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """Where HTML of your own is."""
+    """The source of your own HTML."""
 
     config_map: PageConfigMap = PageConfigMap()
 
@@ -197,8 +306,8 @@ class PageSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, 
     mode: Annotated[
         Literal["Off", "Auto"] | None,
         Meta(
-            description="Auto: a top-level navigation of a browser gets the page; every other request is"
-            " held. Left out: as the installation says, which is Off unless it was changed."
+            description="Auto: a browser's top-level navigation gets the page; every other request is"
+            " held. Default: the installation's setting, which is Off unless you change it."
         ),
     ] = None
     after: Annotated[
@@ -207,63 +316,168 @@ class PageSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, 
             max_length=16,
             pattern=r"^([0-9]+(ms|s|m))+\Z",
             extra_json_schema={"pattern": "^([0-9]+(ms|s|m))+$"},
-            description="How long a navigation is held first, such as 3s: a faster wake shows no page.",
+            description="How long a navigation is held first, such as 3s. A faster wake-up shows no page.",
         ),
     ] = "3s"
     title: Annotated[
-        str, Meta(max_length=100, description="What people call it; the Service's name by default.")
+        str, Meta(max_length=100, description="The title. Default: the Service's name.")
     ] = ""
     status: Annotated[Literal[200, 202, 503], Meta(description="The page's HTTP status.")] = 503
     require_click: Annotated[
         bool,
-        Meta(description="A navigation does not wake the target: the page has a button that does."),
+        Meta(description="A navigation does not wake the target; the page has a button that does."),
     ] = False
     template: PageTemplate | None = None
+
+
+class IgnorePreset(enum.StrEnum):
+    """Programs whose requests do not wake a target, known by their User-Agent."""
+
+    LOAD_BALANCERS = "LoadBalancers"
+    PROBES = "Probes"
+    UPTIME_MONITORS = "UptimeMonitors"
+    LINK_PREVIEWS = "LinkPreviews"
+    CRAWLERS = "Crawlers"
+    SCRAPERS = "Scrapers"
+
+
+class IgnoreRule(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """Requests of your own programs, and the response to them."""
+
+    user_agents: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=256)], ...],
+        Meta(
+            min_length=1,
+            max_length=16,
+            description="Regular expressions (RE2); one of them is found in the User-Agent.",
+        ),
+    ]
+    response: LocalResponse = LocalResponse()
+
+
+class IgnoreSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
+    """Requests that the resolver answers without a wake-up while the target sleeps.
+
+    A request with a cookie or an Authorization header always wakes, unless a load balancer sent it.
+    """
+
+    presets: Annotated[
+        tuple[IgnorePreset, ...] | None,
+        Meta(
+            description="Known programs. LoadBalancers, Probes and UptimeMonitors get 200; LinkPreviews,"
+            " Crawlers and Scrapers get 503 with Retry-After. Default: the installation's setting, which is"
+            " LoadBalancers and Probes unless you change it. Empty: every request wakes.",
+        ),
+    ] = None
+    rules: Annotated[
+        tuple[IgnoreRule, ...], Meta(max_length=16, description="Your own programs.")
+    ] = ()
+
+    def extended_by(self, other: IgnoreSpec) -> IgnoreSpec:
+        """Return another one, with these presets if it leaves them out."""
+        return other if other.presets is not None else IgnoreSpec(self.presets, other.rules)
 
 
 class WakeSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
     """How connections are held while the target wakes."""
 
     timeout_seconds: Annotated[
-        int, Meta(ge=1, le=86400, description="How long a connection may be held; then 504.")
+        int, Meta(ge=1, le=86400, description="How long a connection may be held. After that: 504.")
     ] = 600
     max_held: Annotated[
         int,
         Meta(
-            ge=1, le=1_000_000, description="How many a resolver replica may hold; beyond it 503."
+            ge=1,
+            le=1_000_000,
+            description="How many connections a resolver replica may hold. Above that: 503.",
         ),
     ] = 10_000
     probe: Annotated[
         Literal["Auto", "Ready", "TCP", "Protocol"],
         Meta(
-            description="When a starting pod gets traffic: by its own probes, when Ready, on TCP, or"
-            " when PostgreSQL, MySQL or Redis says that it serves."
+            description="When a starting pod gets traffic. Auto: its own probes pass. Ready: it is Ready."
+            " TCP: its port accepts. Protocol: PostgreSQL, MySQL or Redis reports that it serves."
         ),
     ] = "Auto"
     replicas: Annotated[
         Literal["Minimum", "Previous"],
         Meta(
-            description="Scale up to spec.minTargetReplicas, or to what the target had before it"
-            " slept. A target with spec.autoscaler always wakes with the minimum."
+            description="Minimum: wake with spec.minTargetReplicas. Previous: with the replicas from before"
+            " the sleep. A target with spec.autoscaler always wakes with the minimum."
         ),
     ] = "Minimum"
     page: PageSpec = PageSpec()
+    ignore: IgnoreSpec = IgnoreSpec()
+    tcp: Annotated[
+        Literal["Connect", "FirstByte", "Protocol"],
+        Meta(
+            description="When a connection that does not speak HTTP wakes the target. Connect: with its"
+            " first byte, or after a second without one. FirstByte: with its first byte only. Protocol: with a"
+            " well-formed first message of TLS, PostgreSQL or Redis; other bytes end the connection. A"
+            " MySQL client waits for the server, so its port always behaves as Connect."
+        ),
+    ] = "Connect"
+
+
+class DozeSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
+    """What the pods of a dozing target request."""
+
+    cpu: Annotated[
+        str,
+        Meta(
+            max_length=16,
+            description="The CPU that each container requests while it dozes, at least 1m. A LimitRange's"
+            " minimum is used if it is higher. Limits do not change.",
+        ),
+        validations(
+            ("isQuantity(self)", "write CPU as a quantity, such as 1m"),
+            (
+                "!isQuantity(self) || quantity(self).compareTo(quantity('1m')) >= 0",
+                "write at least 1m",
+            ),
+        ),
+    ] = "1m"
+    memory: Annotated[
+        Literal["Keep", "Usage"],
+        Meta(
+            description="Keep: memory requests stay. Usage: they shrink to what metrics-server says is in"
+            " use, with a tenth on top."
+        ),
+    ] = "Keep"
+    zero_after: Annotated[
+        str,
+        Meta(
+            max_length=16,
+            pattern=r"^([0-9]+(ms|s|m|h))+\Z",
+            extra_json_schema={"pattern": "^([0-9]+(ms|s|m|h))+$"},
+            description="With DozeThenZero: how long it dozes before it sleeps at zero, such as 24h.",
+        ),
+    ] = "24h"
 
 
 class SleepSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
     """How the target is put to sleep."""
 
+    mode: Annotated[
+        Literal["Zero", "Doze", "DozeThenZero"],
+        Meta(
+            description="Zero: no pods. Doze: the pods stay and serve, and their CPU requests shrink until"
+            " the target is used again. DozeThenZero: Doze first, Zero after doze.zeroAfter. Doze must be"
+            " enabled in the installation."
+        ),
+    ] = "Zero"
+    doze: DozeSpec = DozeSpec()
     drain: Annotated[
         Literal["None", "Selector"],
         Meta(
-            description="Selector: take pods out of the Service's rotation before they get SIGTERM, by a"
-            " key in its selector that none has. None: Kubernetes does both at about the same time."
+            description="Selector: take pods out of the Service's rotation before they get SIGTERM, with a"
+            " selector key that no pod has. None: Kubernetes does both at about the same time."
         ),
     ] = "None"
 
 
 class ElastiServiceSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
-    """What the user asks for."""
+    """The desired behavior."""
 
     scale_target_ref: ScaleTargetRef
     service: Annotated[ServiceName, Meta(description="The Service whose traffic wakes the target.")]
@@ -271,51 +485,110 @@ class ElastiServiceSpec(msgspec.Struct, rename="camel", frozen=True, omit_defaul
         int, Meta(ge=1, le=2_147_483_647, description="How many replicas a wake-up asks for.")
     ] = 1
     cooldown_period: Annotated[
-        int, Meta(ge=0, le=604_800, description="Seconds without use before it sleeps; 0: 900.")
+        int,
+        Meta(ge=0, le=604_800, description="Seconds without use before it sleeps. 0 means 900."),
     ] = COOLDOWN
     given_triggers: Annotated[
         tuple[ScaleTrigger, ...] | None,
         Meta(
-            description="What shows that it is used: all must be quiet to sleep, and one of them a"
-            " Signal; any one Signal wakes. Left out: the installation's default. Empty: nothing, so it"
-            " never sleeps by itself."
+            description="How use is measured. The target sleeps when all triggers are quiet and one of them"
+            " is a Signal; any Signal wakes it. Left out at creation: the installation's default. Empty:"
+            " it never sleeps by itself."
         ),
     ] = msgspec.field(name="triggers", default=None)
     autoscaler: AutoscalerSpec | None = None
     enabled_period: EnabledPeriod | None = None
+    schedules: Annotated[
+        tuple[Schedule, ...],
+        Meta(
+            description="Windows that keep the target awake or asleep. Free comes before Awake, Awake before Asleep.",
+            extra_json_schema={"maxItems": 32},
+        ),
+    ] = ()
+    depends_on: Annotated[
+        tuple[DependencyRef, ...],
+        Meta(
+            description="ElastiServices that must serve before this one starts. A wake-up wakes all of them, and waits"
+            " for them for 30 s at most. They do not sleep while this one is awake.",
+            extra_json_schema={"maxItems": MAX_DEPENDENCIES},
+        ),
+    ] = ()
+    targets: Annotated[
+        tuple[ScaleTargetRef, ...],
+        Meta(
+            description="Workloads without a Service, such as workers: they are scaled to zero after this target"
+            " and restored to their previous replicas after it wakes.",
+            extra_json_schema={"maxItems": MAX_WORKERS},
+        ),
+    ] = ()
     probe_response: Annotated[
         tuple[ProbeResponse, ...],
-        Meta(max_length=32, description="Requests that are answered without waking it."),
+        Meta(max_length=32, description="Requests that the resolver answers without a wake-up."),
     ] = ()
     wake: WakeSpec = WakeSpec()
     sleep: SleepSpec = SleepSpec()
     deletion_policy: Annotated[
         Literal["ScaleUp", "Leave"],
-        Meta(description="When this is deleted: wake the target first, or leave it as it is."),
+        Meta(
+            description="When this object is deleted: wake the target first, or leave its replicas unchanged."
+        ),
     ] = "ScaleUp"
     suspend: Annotated[
         bool,
         Meta(
-            description="Wake the target once, take the resolver out of its traffic, and then leave"
-            " both alone until this is false."
+            description="Wake the target once, take the resolver out of its traffic, and leave both alone"
+            " until this is false."
         ),
     ] = False
+    policy: Annotated[
+        Literal["Enforce", "Observe"],
+        Meta(
+            description="Enforce: the target sleeps and wakes. Observe: make the same decisions, record them"
+            " in status.observed, change nothing else. Observe needs suspend: true, so that a version without"
+            " this field leaves the target alone."
+        ),
+    ] = "Enforce"
+
+    @property
+    def observes(self) -> bool:
+        """Whether everything is decided and nothing is done."""
+        return self.policy == "Observe"
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the target is left alone, and nothing is decided about it."""
+        return self.suspend and not self.observes
 
     @property
     def triggers(self) -> tuple[ScaleTrigger, ...]:
-        """The triggers that are written; none where they are left out."""
+        """The triggers in the spec; empty if they are left out."""
         return self.given_triggers or ()
+
+    @property
+    def cooldown(self) -> float:
+        """The cooldown in seconds; zero means the default, as in KubeElasti."""
+        return float(self.cooldown_period or COOLDOWN)
+
+    @property
+    def look_seconds(self) -> float:
+        """For how many seconds the resolver looks for arrivals before a sleep; 0: as it always does."""
+        longest = max((trigger.look_seconds for trigger in self.triggers), default=0.0)
+        return min(longest, self.cooldown)
 
 
 class StatusCondition(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """A Kubernetes condition."""
 
-    type: Annotated[NonEmpty, Meta(description="What it is about.")]
-    status: Annotated[Literal["True", "False", "Unknown"], Meta(description="Whether that is so.")]
-    reason: Annotated[NonEmpty, Meta(description="Why, in one word.")]
-    message: Annotated[str, Meta(description="Why, in a sentence, and what to do.")] = ""
-    last_transition_time: Annotated[str, Meta(description="When its status changed.")] = ""
-    observed_generation: Annotated[int, Meta(description="Of which spec this was said.")] = 0
+    type: Annotated[NonEmpty, Meta(description="The condition's type.")]
+    status: Annotated[
+        Literal["True", "False", "Unknown"], Meta(description="True, False or Unknown.")
+    ]
+    reason: Annotated[NonEmpty, Meta(description="The reason, in one word.")]
+    message: Annotated[str, Meta(description="The reason as a sentence, with a remedy.")] = ""
+    last_transition_time: Annotated[str, Meta(description="When the status last changed.")] = ""
+    observed_generation: Annotated[
+        int, Meta(description="The generation that this was computed from.")
+    ] = 0
 
 
 class ResolverPort(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -323,80 +596,189 @@ class ResolverPort(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
     port: Annotated[int, Meta(ge=1, le=65535, description="The Service's port.")]
     resolver_port: Annotated[
-        int, Meta(ge=1, le=65535, description="Where resolvers listen for it.")
+        int, Meta(ge=1, le=65535, description="The port on which resolvers listen for it.")
     ]
     name: Annotated[str, Meta(description="The name of the Service's port.")] = ""
 
 
 class TriggerStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
-    """What one trigger has shown, in the order of spec.triggers; written when it changes.
+    """A trigger's last evidence, in the order of spec.triggers; written when it changes.
 
     The live value is in `elasti describe`.
     """
 
     type: Annotated[str, Meta(description="The trigger's type.")]
-    threshold: Annotated[str, Meta(description="Below it the trigger is quiet.")] = ""
+    threshold: Annotated[str, Meta(description="The trigger is quiet below this value.")] = ""
     quiet_since: Annotated[
-        str | None, Meta(description="Since when it is quiet, after a minute of that; else empty.")
+        str | None,
+        Meta(description="Since when it is quiet; set after a minute of quiet, otherwise empty."),
     ] = None
     last_error: Annotated[
-        str, Meta(description="Why the last reading failed; empty where it did not.")
+        str, Meta(description="Why the last reading failed; empty if it succeeded.")
     ] = ""
     role: Annotated[str, Meta(description="Signal or Veto.")] = ""
 
 
 class LastWake(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
-    """The last wake-up: when, why, for whom, and how long it took until traffic went to the pods."""
+    """The last wake-up: when, why, for which client, and how long until traffic went to the pods."""
 
     time: Annotated[str, Meta(description="When it began.")]
-    cause: Annotated[WakeCause, Meta(description="What woke it.")]
+    # Not the enum: programs of different versions read it.
+    cause: Annotated[str, Meta(description=f"The cause: {', '.join(WakeCause)}.")]
     client: Annotated[
         str,
-        Meta(description="Whose request it was, or the field manager that scaled it up."),
+        Meta(description="The client of the request, or the field manager that scaled it up."),
     ] = ""
     seconds: Annotated[
         float | None, Meta(description="How long it took until traffic went to the pods.")
     ] = None
+    wake_id: Annotated[
+        str, Meta(description="The request's wake_id in the logs of resolver and operator.")
+    ] = ""
+
+
+class SleepRequestStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """The outcome of the last request to sleep."""
+
+    request: Annotated[str, Meta(description="The value of the annotation sleep-requested-at.")]
+    outcome: Annotated[
+        Literal["Asleep", "Refused"], Meta(description="Whether the target fell asleep.")
+    ]
+    reason: Annotated[str, Meta(description="Why it was refused, in one word.")] = ""
+    message: Annotated[str, Meta(description="Why it was refused, in a sentence.")] = ""
 
 
 class UsageStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """How long the target has slept, and how often it was woken, since it is counted."""
+    """How long the target has slept, and how often it was woken, since counting began."""
 
     since: Annotated[str, Meta(description="When counting began.")]
     asleep_seconds: Annotated[
-        int, Meta(description="Seconds asleep, without the present sleep (asleepSince).")
+        int, Meta(description="Seconds asleep, without the current sleep (asleepSince).")
     ] = 0
     wakes: Annotated[int, Meta(description="How often it was woken.")] = 0
     cpu_millicore_seconds: Annotated[
-        int, Meta(description="CPU released, without the present sleep (releasedSince).")
+        int, Meta(description="CPU released, without the current sleep (releasedSince).")
     ] = 0
     memory_byte_seconds: Annotated[
-        int, Meta(description="Memory released, without the present sleep (releasedSince).")
+        int, Meta(description="Memory released, without the current sleep (releasedSince).")
+    ] = 0
+    dozing_seconds: Annotated[
+        int, Meta(description="Seconds in which it dozed, without the current doze (doze.since).")
     ] = 0
 
 
 class CapacityStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
-    """What the target's minimum of replicas requests; absent where its pods request nothing."""
+    """Requests of the target's minimum replicas, or while it dozes what its pods gave back.
+
+    Absent if its pods have no requests.
+    """
 
     cpu_millicores: Annotated[int, Meta(description="CPU, in thousandths of a core.")] = 0
     memory_bytes: Annotated[int, Meta(description="Memory, in bytes.")] = 0
 
 
 class SleepRecord(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
-    """One sleep that is over."""
+    """One past sleep, or doze."""
 
     since: Annotated[str, Meta(description="When it began.")]
     until: Annotated[str, Meta(description="When it ended.")]
-    cause: Annotated[str, Meta(description="What ended it; empty if unknown.")] = ""
+    cause: Annotated[str, Meta(description="The cause of the wake-up; empty if unknown.")] = ""
     seconds: Annotated[
         float | None, Meta(description="How long it took until traffic went to the pods.")
     ] = None
+    mode: Annotated[str, Meta(description="Doze, if it dozed; empty if it slept at zero.")] = ""
+
+
+class DozedContainer(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
+    """What a container of a template requested before the doze, and what it requests during the doze."""
+
+    template: Annotated[str, Meta(description="The template's hash, from the pods' labels.")]
+    name: Annotated[str, Meta(description="The container's name.")]
+    cpu: Annotated[str, Meta(description="Its CPU request; empty: not changed.")] = ""
+    dozed_cpu: Annotated[str, Meta(description="Its CPU request during the doze.")] = ""
+    memory: Annotated[str, Meta(description="Its memory request; empty: not changed.")] = ""
+    dozed_memory: Annotated[str, Meta(description="Its memory request during the doze.")] = ""
+
+
+class DozeStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
+    """The present doze; absent when every request is the original one.
+
+    Written before the first request changes, so that the originals are never on the pods alone.
+    """
+
+    # Not the enum: programs of different versions read it.
+    state: Annotated[str, Meta(description="Shrinking, Dozing, Growing or Stuck.")]
+    since: Annotated[str, Meta(description="When the doze began.")]
+    selector: Annotated[str, Meta(description="Selects the pods.")] = ""
+    containers: Annotated[
+        tuple[DozedContainer, ...], Meta(description="The originals, by template and container.")
+    ] = ()
+    pods: Annotated[int, Meta(description="Pods whose requests match the current state.")] = 0
+    pending: Annotated[int, Meta(description="Pods whose requests do not match it yet.")] = 0
+    replicas: Annotated[
+        int,
+        Meta(description="Replicas before a spare pod was requested for a stuck one; otherwise 0."),
+    ] = 0
+
+
+class TargetStatus(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
+    """A workload of spec.targets that sleeps, or is about to; it is listed until it was woken."""
+
+    api_version: Annotated[str, Meta(description="Such as apps/v1.")]
+    kind: Annotated[str, Meta(description="Such as Deployment.")]
+    name: Annotated[str, Meta(description="The workload's name.")]
+    replicas: Annotated[int, Meta(description="The replicas that it gets back.")] = 1
+    asleep: Annotated[
+        bool,
+        Meta(
+            description="Elasti scaled it to zero; any later replica count was set by another writer."
+        ),
+    ] = False
+
+
+class ColdStartStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """How long the target's pods take to be ready."""
+
+    p50: Annotated[float, Meta(description="Median start-up time, in seconds.")]
+    p95: Annotated[float, Meta(description="95th percentile of the start-up time, in seconds.")]
+    basis: Annotated[
+        str,
+        Meta(
+            description="Measured: its own last wake-ups. Rollouts: from creation to Ready of the present pods."
+        ),
+    ] = "Rollouts"
+
+
+class ObservedStatus(msgspec.Struct, rename="camel", frozen=True, gc=False):
+    """What sleep would have saved and cost; only with spec.policy: Observe, written once an hour at most."""
+
+    since: Annotated[str, Meta(description="When observing began.")]
+    observed_seconds: Annotated[
+        int,
+        Meta(description="Seconds for which triggers were read; other time does not count."),
+    ] = 0
+    asleep_seconds: Annotated[
+        int, Meta(description="Seconds for which it would have been asleep.")
+    ] = 0
+    wakes: Annotated[
+        int, Meta(description="How often use would have woken it, as triggers saw it.")
+    ] = 0
+    cpu_millicore_seconds: Annotated[int, Meta(description="CPU that would be released.")] = 0
+    memory_byte_seconds: Annotated[int, Meta(description="Memory that would be released.")] = 0
+    cold_start_seconds: ColdStartStatus | None = None
+    verdict: Annotated[
+        str,
+        Meta(description="Recommended, TooBusy, TooSlow, NotEnoughData or Unsafe."),
+    ] = "NotEnoughData"
+    reasons: Annotated[
+        tuple[str, ...], Meta(description="Why it has this verdict, in one word each.")
+    ] = ()
 
 
 class ElastiServiceStatus(
     msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False
 ):
-    """What the operator reports."""
+    """The state that the operator reports."""
 
     mode: Annotated[
         Literal["", "proxy", "serve"],
@@ -408,47 +790,65 @@ class ElastiServiceStatus(
     last_scaled_up_time: Annotated[
         str | None, Meta(description="When the target was last asked to wake.")
     ] = None
-    observed_generation: Annotated[int, Meta(description="The spec that status is about.")] = 0
+    observed_generation: Annotated[
+        int, Meta(description="The generation that status was computed from.")
+    ] = 0
     phase: Annotated[
-        str, Meta(description="Awake, GoingToSleep, Asleep or Waking; empty: not in order.")
+        str, Meta(description="Awake, FallingAsleep, Asleep, Dozing, Waking or NotReady.")
     ] = ""
     since: Annotated[str | None, Meta(description="Since when it is in that phase.")] = None
     state: Annotated[str, Meta(description="The state of the hand-over behind the phase.")] = ""
-    replicas: Annotated[int, Meta(description="The replicas that the target asks for.")] = 0
+    replicas: Annotated[int, Meta(description="The replicas in the target's spec.")] = 0
     previous_replicas: Annotated[
         int,
-        Meta(
-            description="What the target had before it slept, where spec.wake.replicas asks for it."
-        ),
+        Meta(description="The replicas from before the sleep, if spec.wake.replicas is Previous."),
     ] = 0
     resolver_ports: Annotated[
-        tuple[ResolverPort, ...], Meta(description="Where resolvers listen for the Service.")
+        tuple[ResolverPort, ...], Meta(description="The resolver's ports for the Service.")
     ] = ()
     conditions: Annotated[
-        tuple[StatusCondition, ...], Meta(description="What holds; MaySleep says why it is awake.")
+        tuple[StatusCondition, ...],
+        Meta(description="The conditions; MaySleep has the reason why it is awake."),
     ] = ()
     quiet_since: Annotated[
-        str | None, Meta(description="Since when every trigger is quiet, after a minute of that.")
+        str | None,
+        Meta(description="Since when every trigger is quiet; set after a minute of quiet."),
     ] = None
     sleeps_at: Annotated[
-        str | None, Meta(description="When it sleeps if it is used no more; empty if unknown.")
+        str | None, Meta(description="When it will sleep if it stays unused; empty if unknown.")
     ] = None
+    awake_until: Annotated[
+        str | None,
+        Meta(description="Until when the reason of MaySleep keeps it awake; empty if unknown."),
+    ] = None
+    warnings: Annotated[
+        tuple[str, ...],
+        Meta(description="Reasons of all problems and warnings; Ready has their messages."),
+    ] = ()
     asleep_since: Annotated[
         str | None, Meta(description="Since when the target is at zero; empty while awake.")
     ] = None
     triggers: Annotated[
-        tuple[TriggerStatus, ...], Meta(description="What the triggers have shown.")
+        tuple[TriggerStatus, ...], Meta(description="The triggers' last evidence.")
     ] = ()
     last_wake: LastWake | None = None
+    sleep_request: SleepRequestStatus | None = None
     usage: UsageStatus | None = None
     capacity: CapacityStatus | None = None
     released_since: Annotated[
         str | None,
-        Meta(description="Since when no pod is left, and its capacity is released; else empty."),
+        Meta(
+            description="Since when its capacity is released, with no pod left or while it dozes; otherwise"
+            " empty."
+        ),
     ] = None
-    recent: Annotated[
-        tuple[SleepRecord, ...], Meta(description="The last 20 sleeps that are over.")
+    doze: DozeStatus | None = None
+    recent: Annotated[tuple[SleepRecord, ...], Meta(description="The last 20 past sleeps.")] = ()
+    targets: Annotated[
+        tuple[TargetStatus, ...],
+        Meta(description="The workloads of spec.targets that sleep, and what each gets back."),
     ] = ()
+    observed: ObservedStatus | None = None
 
 
 class ElastiService(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True, gc=False):
@@ -464,13 +864,17 @@ class ElastiService(msgspec.Struct, rename="camel", frozen=True, omit_defaults=T
     def with_default_triggers(
         self, defaults: Sequence[str], vetoes: Sequence[str] = ()
     ) -> ElastiService:
-        """Return the object with the installation's triggers, by type, where it leaves them out.
+        """Return the object with the installation's triggers, by type, if it leaves out its own.
 
-        One that an operator had in hand before without any is left without: it must not begin to sleep.
-        Of `vetoes`, those that a trigger wants beside it are added.
+        An object that left them out before the installation had a default keeps none: it must not start to
+        sleep. Its condition says so; KubeElasti's objects have no conditions. The `vetoes` that a trigger asks
+        for are added.
         """
-        seen = self.status.observed_generation or self.status.mode or self.status.phase
-        known_without = self.unreadable or (seen and not self.status.triggers)
+        status = self.status
+        seen = status.observed_generation or status.mode or status.phase
+        found = (item.reason for item in status.conditions if item.type == TRIGGERS_HEALTHY)
+        undefaulted = next(found, "") in ("", Reason.NO_DEFAULT_TRIGGERS)
+        known_without = self.unreadable or (seen and undefaulted and not status.triggers)
         triggers = self.spec.given_triggers
         if triggers is None and not known_without:
             triggers = tuple(ScaleTrigger(name) for name in defaults)
@@ -487,10 +891,10 @@ class ElastiService(msgspec.Struct, rename="camel", frozen=True, omit_defaults=T
 
     @classmethod
     def salvaged(cls, data: bytes, error: str) -> ElastiService:
-        """Return what can be made of an object that an older or newer definition let pass.
+        """Return the readable parts of an object that an older or newer definition let pass.
 
-        Which Service and which target it is for is kept where it can be read, and its status; nothing
-        else is believed, and `unreadable` says what is wrong.
+        These are its Service, its target and its status; nothing else is trusted, and `unreadable` has
+        the error.
         """
         loose = msgspec.json.decode(data, type=_LooseService)
         return cls(

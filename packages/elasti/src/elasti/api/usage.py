@@ -1,4 +1,4 @@
-"""What a target's sleep releases, counted at transitions. Pure.
+"""The capacity that a target's sleep releases, counted at transitions. Pure.
 
 Released is what the target's minimum of replicas requests, for as long as none of its pods is left. It
 begins when the last pod is gone and ends when the scale is written up again. `status` keeps what is over
@@ -10,20 +10,30 @@ target up while no operator leads.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from elasti.api.conditions import WakeCause
 from elasti.api.types import CapacityStatus, SleepRecord, UsageStatus
 from kubeloop.objects.quantities import Quantity
 from kubeloop.objects.times import format_time, parse_time, unix_seconds
 
 if TYPE_CHECKING:
     import datetime as dt
+    from collections.abc import Iterator, Sequence
 
-    from elasti.api.types import ElastiService, ElastiServiceStatus, LastWake
+    from elasti.api.types import DozeStatus, ElastiService, ElastiServiceStatus, LastWake
 
 MOST_RECENT = 20
+NOTHING = CapacityStatus()
+_FLAPS, _SHORT_SLEEP = 5, 120.0
+"""How many sleeps in a row, each of at most that many seconds, are flapping."""
+_DAMPING, _MOST_DAMPING = 4, 3600.0
+"""How many times as long the cooldown of a flapping target is, and how many seconds longer at most."""
+_CLOCK_SECONDS = 4.0
+"""The jitter that whole seconds and a busy cluster may add to a steady period."""
 _SAME_WAKE = 30.0
 """A wake-up and the end of a sleep that are nearer than that are one: two replicas note them."""
 
@@ -34,6 +44,7 @@ class UsageFields(NamedTuple):
     usage: UsageStatus
     released_since: str | None
     recent: tuple[SleepRecord, ...]
+    capacity: CapacityStatus | None
 
 
 def counted(
@@ -44,12 +55,17 @@ def counted(
     capacity: CapacityStatus | None,
     now: dt.datetime,
     woken: str = "",
+    doze: DozeStatus | None = None,
+    dozed: CapacityStatus = NOTHING,
 ) -> UsageFields:
-    """Return what to write where status was `old`.
+    """Return what to write if status was `old`.
 
-    `empty`: asleep, and no pod is left. `woken`: when a wake-up began that is not in status yet.
+    `empty`: asleep, and no pod is left. `woken`: when a wake-up began that is not in status yet. `dozed`:
+    what a doze has released.
     """
     time = format_time(now)
+    if doze is not None and dozed != NOTHING:
+        empty, capacity = True, dozed
     # Of a wake-up without a leader the note in status is all there is.
     woken = woken or (old.last_wake.time if old.last_wake is not None else "")
     usage = old.usage or UsageStatus(since=time)
@@ -68,7 +84,12 @@ def counted(
             usage, asleep_seconds=usage.asleep_seconds + round(slept), wakes=usage.wakes + 1
         )
         recent = (*recent, SleepRecord(old.asleep_since, until))[-MOST_RECENT:]
-    return UsageFields(usage, since, recent)
+    if old.doze is not None and (doze is None or doze.since != old.doze.since):
+        until = _end(old.doze.since, woken, time)
+        dozing = max(round(unix_seconds(until) - unix_seconds(old.doze.since)), 0)
+        usage = msgspec.structs.replace(usage, dozing_seconds=usage.dozing_seconds + dozing)
+        recent = (*recent, SleepRecord(old.doze.since, until, mode="Doze"))[-MOST_RECENT:]
+    return UsageFields(usage, since, recent, capacity)
 
 
 def with_cause(recent: tuple[SleepRecord, ...], wake: LastWake | None) -> tuple[SleepRecord, ...]:
@@ -78,11 +99,46 @@ def with_cause(recent: tuple[SleepRecord, ...], wake: LastWake | None) -> tuple[
     last, woken = recent[-1], unix_seconds(wake.time)
     if woken < unix_seconds(last.since) or abs(woken - unix_seconds(last.until)) > _SAME_WAKE:
         return recent
-    return (*recent[:-1], SleepRecord(last.since, last.until, wake.cause, wake.seconds))
+    ended = msgspec.structs.replace(last, cause=wake.cause, seconds=wake.seconds)
+    return (*recent[:-1], ended)
+
+
+def is_flapping(status: ElastiServiceStatus, now: dt.datetime) -> bool:
+    """Whether a client wakes the target soon after each sleep, at a steady period.
+
+    A scraper or a health check does so. People come back at irregular times. A target that sleeps longer
+    than it is awake is not flapping: then its sleep is worth the wake-ups, as with a short cooldown. It ends with a sleep
+    that lasts, or that something else ends: damping changes the period, and must not end what it damps.
+    """
+    if status.asleep_since and now.timestamp() - unix_seconds(status.asleep_since) > _SHORT_SLEEP:
+        return False
+    spans: list[tuple[float, float]] = []
+    for item in reversed(status.recent):
+        since, until = unix_seconds(item.since), unix_seconds(item.until)
+        if item.cause != WakeCause.REQUEST or until - since > _SHORT_SLEEP:
+            break
+        spans.insert(0, (since, until))
+    return any(_is_steady(spans[i : i + _FLAPS]) for i in range(len(spans) - _FLAPS + 1))
+
+
+def _is_steady(spans: Sequence[tuple[float, float]]) -> bool:
+    """Whether sleeps, each shorter than the time awake around it, end at a steady period."""
+    awake = min(later[0] - earlier[1] for earlier, later in itertools.pairwise(spans))
+    if any(until - since > awake for since, until in spans):
+        return False
+    ends = [until for _, until in spans]
+    periods = [later - earlier for earlier, later in itertools.pairwise(ends)]
+    spread = max(periods) - min(periods)
+    return spread <= max(_CLOCK_SECONDS, max(periods) / 4)
+
+
+def damped_cooldown(cooldown: float) -> float:
+    """Return the cooldown of a target that is flapping: it wakes less often, and is awake for longer."""
+    return min(cooldown * _DAMPING, cooldown + _MOST_DAMPING)
 
 
 def with_present(status: ElastiServiceStatus, now: dt.datetime) -> UsageStatus | None:
-    """Return what is counted, the present sleep with it; None where nothing counts yet."""
+    """Return what is counted, the present sleep with it; None if nothing counts yet."""
     usage, time = status.usage, format_time(now)
     if usage is None:
         return None
@@ -91,6 +147,9 @@ def with_present(status: ElastiServiceStatus, now: dt.datetime) -> UsageStatus |
     if status.asleep_since is not None:
         slept = max(round(unix_seconds(time) - unix_seconds(status.asleep_since)), 0)
         usage = msgspec.structs.replace(usage, asleep_seconds=usage.asleep_seconds + slept)
+    if status.doze is not None:
+        dozing = max(round(unix_seconds(time) - unix_seconds(status.doze.since)), 0)
+        usage = msgspec.structs.replace(usage, dozing_seconds=usage.dozing_seconds + dozing)
     return usage
 
 
@@ -118,7 +177,7 @@ def _added(
     )
 
 
-# What pods request
+# Requests of pods
 
 
 class ResourceAmounts(msgspec.Struct, frozen=True, gc=False):
@@ -129,7 +188,7 @@ class ResourceAmounts(msgspec.Struct, frozen=True, gc=False):
 
 
 class ContainerResources(msgspec.Struct, frozen=True, gc=False):
-    """Requests, and limits, which are requests where there are no others."""
+    """Requests, and limits, which stand in for missing requests."""
 
     requests: ResourceAmounts | None = None
     limits: ResourceAmounts | None = None
@@ -145,7 +204,7 @@ class ContainerResources(msgspec.Struct, frozen=True, gc=False):
 
 
 class RequestingContainer(msgspec.Struct, rename="camel", gc=False):
-    """What of a container decides about a pod's request."""
+    """The part of a container that decides about a pod's request."""
 
     resources: ContainerResources | None = None
     restart_policy: str | None = None
@@ -156,7 +215,7 @@ class RequestingContainer(msgspec.Struct, rename="camel", gc=False):
 
 
 class RequestingPod(msgspec.Struct, rename="camel", gc=False):
-    """What of a pod's spec decides about its request."""
+    """The part of a pod's spec that decides about its request."""
 
     containers: tuple[RequestingContainer, ...] = ()
     init_containers: tuple[RequestingContainer, ...] | None = None
@@ -165,7 +224,7 @@ class RequestingPod(msgspec.Struct, rename="camel", gc=False):
 
 
 def pod_request(pod: RequestingPod) -> CapacityStatus | None:
-    """Return what the scheduler keeps free for a pod; None where it requests nothing."""
+    """Return what the scheduler keeps free for a pod; None if it requests nothing."""
     cpu, memory = _requested(pod, "cpu"), _requested(pod, "memory") // 1000
     return CapacityStatus(cpu, memory) if cpu or memory else None
 
@@ -191,7 +250,7 @@ def _requested(pod: RequestingPod, resource: str) -> int:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class UsageRow:
-    """What one ElastiService has released from `since` on; `counted`: its target has requests."""
+    """Capacity that one ElastiService has released since `since`; `counted`: its target has requests."""
 
     namespace: str
     name: str
@@ -201,34 +260,45 @@ class UsageRow:
     counted: bool
     cpu_core_hours: float
     memory_gib_hours: float
+    dozing_seconds: int = 0
 
 
 def usage_row(es: ElastiService, now: dt.datetime, window: dt.timedelta | None) -> UsageRow | None:
-    """Return what is known of one; None where nothing is.
+    """Return the usage of one ElastiService; None if nothing was counted.
 
-    Without a window, or where counting began within it, that is what was counted. Of an older one the
-    recorded sleeps are taken, as far as they reach back, at the present capacity.
+    Without a window, or if counting began within it, that is the whole count. Otherwise the recorded
+    sleeps are taken, as far as they reach back, at the present capacity.
     """
     found, status = with_present(es.status, now), es.status
     if found is None:
         return None
     since = parse_time(found.since)
-    asleep, wakes = found.asleep_seconds, found.wakes
+    asleep, wakes, dozing = found.asleep_seconds, found.wakes, found.dozing_seconds
     cpu, memory = found.cpu_millicore_seconds, found.memory_byte_seconds
     if window is not None and since < now - window:
-        since, asleep, wakes = recorded_sleeps(status, now, now - window)
+        since, released, wakes = recorded_sleeps(status, now, now - window)
         capacity = status.capacity or CapacityStatus()
-        cpu, memory = asleep * capacity.cpu_millicores, asleep * capacity.memory_bytes
+        cpu, memory = released * capacity.cpu_millicores, released * capacity.memory_bytes
+        dozing = min(dozing, round(sum(_dozes(status, now, since.timestamp()))))
+        asleep = released - dozing
     return UsageRow(
         namespace=es.metadata.namespace,
         name=es.metadata.name,
         since=since,
         asleep_seconds=asleep,
+        dozing_seconds=dozing,
         wakes=wakes,
         counted=status.capacity is not None,
         cpu_core_hours=cpu / 3_600_000,
         memory_gib_hours=memory / 3600 / 2**30,
     )
+
+
+def _dozes(status: ElastiServiceStatus, now: dt.datetime, begin: float) -> Iterator[float]:
+    spans = [(s.since, unix_seconds(s.until)) for s in status.recent if s.mode == "Doze"]
+    spans += [(status.doze.since, now.timestamp())] if status.doze is not None else []
+    for since, until in spans:
+        yield max(until - max(unix_seconds(since), begin), 0.0)
 
 
 def recorded_sleeps(
@@ -239,7 +309,8 @@ def recorded_sleeps(
         start = max(start, parse_time(status.recent[0].since))
     begin = start.timestamp()
     spans = [(unix_seconds(s.since), unix_seconds(s.until)) for s in status.recent]
-    if status.asleep_since is not None:
-        spans.append((unix_seconds(status.asleep_since), now.timestamp()))
+    present = status.asleep_since or (status.doze.since if status.doze is not None else None)
+    if present is not None:
+        spans.append((unix_seconds(present), now.timestamp()))
     asleep = sum(max(until - max(since, begin), 0.0) for since, until in spans)
     return start, round(asleep), sum(unix_seconds(s.until) >= begin for s in status.recent)

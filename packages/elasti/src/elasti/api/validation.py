@@ -1,4 +1,4 @@
-"""What a schema cannot check, with messages for people.
+"""Validation of what a schema cannot check, with messages for people. Pure.
 
 An object that passed the API server's schema may still ask for the impossible: a cron expression
 that never fires, an unknown time zone, a pattern that does not compile. `problems()` finds all of
@@ -11,23 +11,26 @@ import dataclasses
 import datetime as dt
 from typing import TYPE_CHECKING
 
-import structlog
-
 from elasti.api.parsing import parse_duration
+from elasti.api.triggers.registry import read_metadata, trigger_type
+from elasti.api.types import AUTOSCALER_KINDS
 from elasti.safe_regex import ExpressionCompiler
-from elasti.triggers.registry import read_metadata, trigger_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from elasti.api.types import ElastiService, ElastiServiceSpec, EnabledPeriod, ProbeResponse
+    from elasti.api.types import (
+        ElastiService,
+        ElastiServiceSpec,
+        EnabledPeriod,
+        IgnoreRule,
+        ProbeResponse,
+    )
 
 # Any moment will do: the expression is only parsed.
 _SOME_TIME = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
 _CRON_FIELDS = 5
 _LONGEST_PERIOD = 366 * 24 * 3600.0
-
-_log = structlog.get_logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -46,23 +49,17 @@ def problems_of(service: ElastiService) -> list[SpecProblem]:
     if service.unreadable:
         field, _, message = service.unreadable.partition(": ")
         return [SpecProblem(field, message)]
-    try:
-        return problems(service.spec)
-    except Exception as error:  # noqa: BLE001 -- one object must not stop what is there for all
-        _log.exception(
-            "spec could not be checked",
-            namespace=service.metadata.namespace,
-            elastiservice=service.metadata.name,
-        )
-        return [SpecProblem("spec", f"it cannot be checked ({type(error).__name__})")]
+    return problems(service.spec)
 
 
 def problems(spec: ElastiServiceSpec) -> list[SpecProblem]:
     """Return everything that is wrong with a spec, in the order of its fields."""
     return [
         *_trigger_problems(spec),
+        *_autoscaler_problems(spec),
         *(_period_problems(spec.enabled_period) if spec.enabled_period else ()),
         *_probe_problems(spec.probe_response),
+        *_ignore_problems(spec.wake.ignore.rules),
     ]
 
 
@@ -75,6 +72,13 @@ def _trigger_problems(spec: ElastiServiceSpec) -> Iterator[SpecProblem]:
             read_metadata(trigger.type, trigger.metadata)
         except ValueError as error:
             yield SpecProblem(field, str(error))
+
+
+def _autoscaler_problems(spec: ElastiServiceSpec) -> Iterator[SpecProblem]:
+    if spec.autoscaler is not None and spec.autoscaler.type not in AUTOSCALER_KINDS:
+        known = ", ".join(sorted(AUTOSCALER_KINDS))
+        message = f"{spec.autoscaler.type!r} is not an autoscaler; write one of {known}"
+        yield SpecProblem("spec.autoscaler.type", message)
 
 
 def _period_problems(period: EnabledPeriod) -> Iterator[SpecProblem]:
@@ -131,3 +135,15 @@ def _probe_problems(rules: tuple[ProbeResponse, ...]) -> Iterator[SpecProblem]:
                 expressions.compile(value)
             except ValueError as error:
                 yield SpecProblem(f"{field}.value", str(error))
+
+
+def _ignore_problems(rules: tuple[IgnoreRule, ...]) -> Iterator[SpecProblem]:
+    expressions = ExpressionCompiler()
+    for index, rule in enumerate(rules):
+        for place, expression in enumerate(rule.user_agents):
+            try:
+                expressions.compile(expression)
+            except ValueError as error:
+                yield SpecProblem(
+                    f"spec.wake.ignore.rules[{index}].userAgents[{place}]", str(error)
+                )

@@ -1,63 +1,32 @@
 """One ElastiService as people see it: state, why it is not asleep, since when. Pure.
 
 Commands and pages show this value. Why a target is not asleep is what the operator reports in its
-conditions: first what is not in order, then what keeps it from sleeping.
+conditions: first what is wrong, then what keeps it from sleeping.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, NamedTuple
+import datetime as dt
+from typing import TYPE_CHECKING
 
 from elasti.api.conditions import MAY_SLEEP, READY, Obstacle, Reason
-from elasti.api.defaults import cooldown_of
+from elasti.api.states import NOT_READY, OBSERVED, State, state_word
+from elasti.api.types import MAX_DEPENDENCY_DEPTH
 from kubeloop.objects.times import format_time, parse_time
 
 if TYPE_CHECKING:
-    import datetime as dt
     from collections.abc import Mapping
 
     from elasti.api.types import ElastiService, StatusCondition
     from kubeloop.objects.meta import JsonObject
 
 
-class StateText(NamedTuple):
-    """A state of the hand-over for people: a word, and what it means."""
-
-    word: str
-    meaning: str
-
-    def __str__(self) -> str:
-        return f"{self.word}: {self.meaning}"
-
-
-# The names of the state machine stand in `elasti describe`, and nowhere else.
-STATES = {
-    "Serve": StateText("awake", "traffic goes straight to its pods"),
-    "Engaging": StateText("going to sleep", "the resolver joins the pods for a last check"),
-    "Draining": StateText("going to sleep", "its pods are out of rotation for a last check"),
-    "Parking": StateText("going to sleep", "no request came; its replicas are set to 0"),
-    "Proxy": StateText("asleep", "the resolver takes its traffic"),
-    "Waking": StateText("waking", "no pod is ready yet; the resolver holds what arrives"),
-    "Releasing": StateText("awake", "pods are ready; the resolver leaves"),
-}
-
-
-def phase_of(state: str) -> str:
-    """Return a state as status has it: its word, as machines write words."""
-    return state_word(state).title().replace(" ", "")
-
-
-def state_word(state: str) -> str:
-    """Return a state in a user's word; as it is where it is none that we know."""
-    return STATES[state].word if state in STATES else state
-
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ElastiServiceRow:
-    """One ElastiService. `held` is None where no resolver could be asked.
+    """One ElastiService. `held` is None if no resolver could be asked.
 
-    `values`: what triggers show now, by their place in the spec, where an operator could be asked.
+    `values`: the present values of triggers, by index in spec.triggers, if an operator could be asked.
 
     `since`: when the condition that `why` is from began to hold; of a target that sleeps, since when
     nothing has been in the way.
@@ -92,7 +61,11 @@ class ElastiServiceRow:
             "lastWake": format_time(self.last_wake) if self.last_wake else None,
             "ready": self.ready,
             "cooldownSeconds": self.cooldown,
-            "whyNotAsleep": {"reason": self.why.reason, "message": self.why.message},
+            "whyNotAsleep": {
+                "reason": self.why.reason,
+                "message": self.why.message,
+                "until": time_text(self.why.until),
+            },
             "since": format_time(self.since) if self.since else None,
             "triggerValues": {str(index): value for index, value in self.values.items()},
         }
@@ -112,21 +85,63 @@ def row_of(
         name=meta.name,
         service=es.spec.service,
         mode=status.mode,
-        state=state_word(status.state),
+        state=shown_state(es),
         target=f"{ref.kind}/{ref.name}",
         replicas=status.replicas if status.state else None,
         held=held.get((meta.namespace, es.spec.service), 0) if held is not None else None,
         last_wake=moment(status.last_scaled_up_time),
         ready=ready.status if ready else "",
-        cooldown=int(cooldown_of(es.spec)),
+        cooldown=int(es.spec.cooldown),
         why=why_of(es),
         since=moment(telling.last_transition_time) if telling else None,
         values=(values or {}).get(f"{meta.namespace}/{meta.name}", {}),
     )
 
 
+def shown_state(es: ElastiService) -> str:
+    """Return its state in a word; "" before the operator has reported one."""
+    doze = es.status.doze.state if es.status.doze is not None else ""
+    state = state_word(es.status.state, doze) or (NOT_READY if es.status.conditions else "")
+    return OBSERVED if es.spec.observes and es.status.state == State.SERVE else state
+
+
+def dependency_tree(es: ElastiService, others: Mapping[str, ElastiService]) -> list[str]:
+    """Return what an ElastiService depends on, a line for each, with its state; `others` by name.
+
+    What several parts need has a line under each; what it needs in turn is below the first of them.
+    """
+    lines: list[str] = []
+    expanded: set[str] = set()
+
+    def add(of: ElastiService, above: tuple[str, ...]) -> None:
+        for one in of.spec.depends_on:
+            found = others.get(one.name)
+            known = (
+                found is not None and one.name not in above and len(above) <= MAX_DEPENDENCY_DEPTH
+            )
+            state = state_word(found.status.state) or NOT_READY if found and known else "ignored"
+            lines.append(f"{'  ' * (len(above) - 1)}{one.name}: {state}")
+            if found is not None and known and one.name not in expanded:
+                expanded.add(one.name)
+                add(found, (*above, one.name))
+
+    add(es, (es.metadata.name,))
+    return lines
+
+
+def worker_lines(es: ElastiService) -> list[str]:
+    """Return the workloads that sleep and wake with an ElastiService's target, a line for each."""
+    asleep = {(one.kind, one.name): one for one in es.status.targets}
+    lines = []
+    for one in es.spec.targets:
+        noted = asleep.get((one.kind, one.name))
+        state = f"asleep, wakes with {noted.replicas}" if noted and noted.asleep else "awake"
+        lines.append(f"{one.kind}/{one.name}: {state}")
+    return lines
+
+
 def why_of(es: ElastiService) -> Obstacle:
-    """Return why its target is not asleep, as the operator reports it; empty where it is."""
+    """Return why its target is not asleep, as the operator reports it; empty if it is."""
     if es.metadata.deletion_timestamp:
         return Obstacle(Reason.DELETING, "the ElastiService is being deleted")
     if not es.status.conditions:
@@ -138,12 +153,14 @@ def why_of(es: ElastiService) -> Obstacle:
         asleep = es.status.mode == "proxy" and not es.status.replicas
         older = Obstacle(Reason.NOT_REPORTED, "the operator is older than this command")
         return Obstacle() if asleep else older
-    asleep = telling.reason == Reason.ASLEEP
-    return Obstacle() if asleep else Obstacle(telling.reason, telling.message)
+    if telling.reason in (Reason.ASLEEP, Reason.DOZING):
+        return Obstacle()
+    end = moment(es.status.awake_until) if telling.type == MAY_SLEEP else None
+    return Obstacle(telling.reason, telling.message, end.timestamp() if end else None)
 
 
 def _telling(es: ElastiService) -> StatusCondition | None:
-    """Return the condition that says why: Ready where it is False, or else MaySleep."""
+    """Return the condition that says why: Ready if it is False, else MaySleep."""
     ready = condition(es, READY)
     return ready if ready is not None and ready.status == "False" else condition(es, MAY_SLEEP)
 
@@ -153,8 +170,13 @@ def condition(es: ElastiService, kind: str) -> StatusCondition | None:
     return next((entry for entry in es.status.conditions if entry.type == kind), None)
 
 
+def time_text(seconds: float | None) -> str | None:
+    """Write a moment, in seconds since 1970, as status does."""
+    return None if seconds is None else format_time(dt.datetime.fromtimestamp(seconds, dt.UTC))
+
+
 def moment(text: str | None) -> dt.datetime | None:
-    """Read a time of status; None where there is none, or it cannot be read."""
+    """Parse a time from status; None if it is absent or invalid."""
     try:
         return parse_time(text) if text else None
     except ValueError:

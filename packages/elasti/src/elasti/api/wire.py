@@ -1,4 +1,4 @@
-"""What programs and people tell each other, as values that both sides share. Pure.
+"""Messages between programs and people, as values that both sides share. Pure.
 
 People ask on the ElastiService itself (`Ask`). Operator and resolver have three conversations over HTTP:
 
@@ -58,12 +58,14 @@ class IncomingRequest(msgspec.Struct, frozen=True, gc=False):
     namespace: Annotated[str, Meta(min_length=1, max_length=253)]
     count: int = 1
     client: Annotated[str, Meta(max_length=1024)] = ""
+    wake_id: Annotated[str, Meta(max_length=64)] = msgspec.field(name="wakeId", default="")
+    """In the log of both programs; empty from an older resolver, and ignored by an older operator."""
 
 
 class WakeOutcome(enum.Enum):
-    """What a wake request led to; `code` is the HTTP status that goes with it.
+    """The outcome of a wake request; `code` is the HTTP status that goes with it.
 
-    WAITS: the target wakes when pods that it may not run beside have ended, and the leader has to be told.
+    WAITS: the target wakes when pods that it may not run beside have ended, and the leader must be notified.
     """
 
     SCALING = "scaling"
@@ -87,8 +89,16 @@ _CODES = {
 }
 
 
+class WakePart(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An ElastiService of a set that wakes together; `needs` has the places of its dependencies in the set."""
+
+    name: str
+    service: str
+    needs: tuple[int, ...] = ()
+
+
 class IncomingReply(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """What happened, truthfully; `message` is for people.
+    """The reply to a wake request; `message` is for people.
 
     `leads`: it is the leader, which reports the wake-up with what follows from it. Another has to write
     a note before.
@@ -97,14 +107,16 @@ class IncomingReply(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     outcome: WakeOutcome
     message: str = ""
     leads: bool = True
+    parts: tuple[WakePart, ...] = ()
+    """What wakes with it, each after what it needs, and itself last; empty if it depends on nothing."""
 
 
 class ActivityReport(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """What one resolver replica sees of a Service, summed over its workers.
+    """The traffic of a Service that one resolver replica sees, summed over its workers.
 
     `open` counts requests under way and connections in use, held ones too; not those that a client
     keeps between two requests. `last_arrival_age` is the seconds since traffic last arrived, None
-    where none ever did; probes are no traffic.
+    if none ever did; probes are not traffic.
     """
 
     held: Annotated[int, Meta(ge=0)]
@@ -163,7 +175,7 @@ def read_probe_answer(data: bytes) -> ProbeIdentity | None:
 
 
 class Ask(enum.StrEnum):
-    """What people ask of an operator, on the ElastiService itself: durable, whichever replica leads."""
+    """A user's request on the ElastiService itself: durable, whichever replica leads."""
 
     WAKE = "wake"
     SLEEP = "sleep"

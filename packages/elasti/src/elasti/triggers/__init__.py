@@ -1,1 +1,1 @@
-"""Triggers, one file each: what shows that a target is in use. See `registry`."""
+"""Readers of triggers, one module for each type of `elasti.api.triggers`. See `reader`."""

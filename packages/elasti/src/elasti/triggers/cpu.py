@@ -1,7 +1,7 @@
 """Triggers that ask metrics-server how much CPU the target's pods use.
 
 Work without traffic is use, too: a job that computes, a queue that is emptied. An idle program uses some CPU, so
-the trigger is a Veto unless it is said otherwise. One list of a namespace serves all its targets in a round.
+the trigger is a Veto by default. One list of a namespace serves all its targets in a round.
 """
 
 from __future__ import annotations
@@ -11,29 +11,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from elasti.triggers.registry import (
-    ReadContext,
-    ReaderSettings,
-    Role,
-    TriggerMetadata,
-    TriggerReader,
-    TriggerReading,
-    TriggerType,
-)
+from elasti.triggers.reader import ReadContext, ReaderSettings, TriggerReader, TriggerReading
 from kubeloop.client.errors import Forbidden, KubeError, NotFound, ServiceUnavailable
 from kubeloop.objects.meta import ObjectMeta
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from elasti.api.triggers.cluster import CpuMetadata
     from kubeloop.client.client import Client
 
 _PODS = "metrics.k8s.io/v1beta1/pods"
 _UNITS = {"n": 1e-6, "u": 1e-3, "m": 1.0, "k": 1e6}
-
-
-class CpuMetadata(TriggerMetadata, frozen=True):
-    """Thousandths of a core that the target's pods use, summed over all of them."""
 
 
 class _Usage(msgspec.Struct, frozen=True, gc=False):
@@ -41,13 +30,13 @@ class _Usage(msgspec.Struct, frozen=True, gc=False):
 
 
 class PodMetrics(msgspec.Struct, frozen=True, gc=False):
-    """What metrics-server knows of one pod."""
+    """The metrics of one pod."""
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     containers: tuple[_Usage, ...] = ()
 
     def millicores(self) -> float:
-        """Return what its containers use. Raises ValueError."""
+        """Return the CPU that its containers use. Raises ValueError."""
         return sum(millicores(one.usage.get("cpu", "0")) for one in self.containers)
 
 
@@ -58,7 +47,7 @@ def millicores(quantity: str) -> float:
 
 
 class CpuReader(TriggerReader):
-    """Lists a namespace's figures once a round."""
+    """Lists the metrics of a namespace once a round."""
 
     def __init__(self, client: Client | None) -> None:
         self._client = client
@@ -78,7 +67,7 @@ class CpuReader(TriggerReader):
             return TriggerReading(error=found)
         if missing := [pod.name for pod in pods if pod.name not in found]:
             return TriggerReading(
-                error=f"metrics-server has no figures of pod {missing[0]} yet", pending=True
+                error=f"metrics-server has no metrics of pod {missing[0]} yet", pending=True
             )
         return TriggerReading(sum(found[pod.name] for pod in pods))
 
@@ -94,7 +83,7 @@ class CpuReader(TriggerReader):
             )
         except ServiceUnavailable:
             return (
-                "metrics.k8s.io does not answer: look at metrics-server's pods and at the APIService"
+                "metrics.k8s.io does not answer: check metrics-server's pods and the APIService"
                 " v1beta1.metrics.k8s.io"
             )
         except Forbidden:
@@ -110,12 +99,10 @@ class CpuReader(TriggerReader):
         self._listed.clear()
 
     async def close(self) -> None:
-        """Cancel what is asked."""
+        """Cancel pending lists."""
         await self.end_round()
 
 
-def _make_reader(settings: ReaderSettings) -> CpuReader:
+def make_reader(settings: ReaderSettings) -> CpuReader:
+    """Make the reader."""
     return CpuReader(settings.client)
-
-
-TRIGGER = TriggerType(name="cpu", metadata=CpuMetadata, reader=_make_reader, role=Role.VETO)

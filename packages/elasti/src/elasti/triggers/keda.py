@@ -1,52 +1,30 @@
 """Triggers that ask KEDA: the condition Active of a ScaledObject says whether its scalers see work.
 
-A paused ScaledObject's condition is not kept up to date. So it says nothing: a target that sleeps (we have
-paused it, where `spec.autoscaler` names it) is idle, and is woken by traffic or by another trigger; one that
-is awake stays so until the pause is over.
+KEDA does not update the condition of a paused ScaledObject, so it proves nothing. A target that sleeps (we
+have paused it, if `spec.autoscaler` names it) counts as idle, and traffic or another trigger wakes it; one that is
+awake stays awake until the pause is over.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Meta
-
-from elasti.triggers.registry import (
-    ReadContext,
-    ReaderSettings,
-    Threshold,
-    TriggerMetadata,
-    TriggerReader,
-    TriggerReading,
-    TriggerType,
-)
+from elasti.api.names import PAUSED, PAUSED_REPLICAS
+from elasti.api.types import AUTOSCALER_KINDS
+from elasti.triggers.reader import ReadContext, ReaderSettings, TriggerReader, TriggerReading
 from kubeloop.client.errors import Forbidden, KubeError, NotFound
 
 if TYPE_CHECKING:
+    from elasti.api.triggers.cluster import KedaMetadata
     from kubeloop.client.client import Client
     from kubeloop.objects.meta import JsonObject
 
-SCALED_OBJECTS = "keda.sh/v1alpha1/scaledobjects"
-PAUSED = "autoscaling.keda.sh/paused"
-PAUSED_REPLICAS = "autoscaling.keda.sh/paused-replicas"
+SCALED_OBJECTS = AUTOSCALER_KINDS["keda"].resource
 _TIMEOUT = 5.0
 
 
-class KedaMetadata(TriggerMetadata, frozen=True, kw_only=True):
-    """A ScaledObject of the namespace: 1 while its condition Active is True, 0 while it is False."""
-
-    scaled_object: Annotated[
-        str,
-        Meta(
-            pattern=r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?\Z",
-            description="The ScaledObject's name, of type keda.",
-        ),
-    ]
-    threshold: Threshold = 1
-
-
 class KedaReader(TriggerReader):
-    """Reads ScaledObjects, one by one, each time: there is no watch on them."""
+    """Reads ScaledObjects one by one, each time: they are not watched."""
 
     def __init__(self, client: Client) -> None:
         self._objects = client.resource(SCALED_OBJECTS)
@@ -79,7 +57,7 @@ def _absent(name: str, namespace: str, error: NotFound) -> str:
 
 
 def reading_of(found: JsonObject, name: str, *, asleep: bool) -> TriggerReading:
-    """Return what a ScaledObject shows."""
+    """Return the reading of a ScaledObject."""
     annotations = found["metadata"].get("annotations") or {}
     if annotations.get(PAUSED) == "true" or PAUSED_REPLICAS in annotations:
         if asleep:
@@ -98,9 +76,7 @@ def reading_of(found: JsonObject, name: str, *, asleep: bool) -> TriggerReading:
     )
 
 
-def _make_reader(settings: ReaderSettings) -> KedaReader:
+def make_reader(settings: ReaderSettings) -> KedaReader:
+    """Make the reader."""
     assert settings.client is not None
     return KedaReader(settings.client)
-
-
-TRIGGER = TriggerType(name="keda", metadata=KedaMetadata, reader=_make_reader)

@@ -1,4 +1,4 @@
-"""What kubelets count for their pods: `/stats/summary`, read once for all who ask.
+"""The bytes that kubelets count for their pods: `/stats/summary`, read once for all triggers.
 
 A node is read again only when what is known is older than its reader can use, so thousands of targets
 cost one read a node and interval. A node that does not answer concerns its own pods: others are read
@@ -15,21 +15,20 @@ import math
 import ssl
 from typing import TYPE_CHECKING, Any
 
-import aiohttp
 import msgspec
 
-from elasti.triggers.responses import ResponseTooLong, whole_body
+from elasti.api.triggers.cluster import KUBELET_INSECURE_TLS
+from elasti.triggers.responses import guarded_client
 from kubeloop.client.errors import Forbidden, KubeError, NotFound
+from kubeloop.http.client import AnswerTooLong, ConnectFailed
+from kubeloop.http.framing import FramingError
+from kubeloop.objects.names import url_host
 from kubeloop.objects.times import unix_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
 
     from kubeloop.client.client import Client
-
-ACCOUNT = "ELASTI_KUBELET_ACCOUNT"
-INSECURE_TLS = "ELASTI_KUBELET_INSECURE_TLS"
-PORT = "ELASTI_KUBELET_PORT"
 
 _DEFAULT_PORT = 10250
 _TIMEOUT = 5.0
@@ -40,7 +39,7 @@ _FORGET_AFTER = 600.0
 
 
 class KubeletUnreadable(Exception):
-    """A node's statistics cannot be had; the message says why, and what to do."""
+    """A node's statistics cannot be read; the message gives the reason and the remedy."""
 
 
 class PodCounters(msgspec.Struct, frozen=True, gc=False):
@@ -74,7 +73,7 @@ def read_summary(data: bytes) -> dict[str, PodCounters]:
     try:
         found = msgspec.json.decode(data, type=_Summary)
     except msgspec.DecodeError:
-        raise KubeletUnreadable("what it answers at /stats/summary is no summary") from None
+        raise KubeletUnreadable("its answer at /stats/summary cannot be read") from None
     counters = {}
     for pod in found.pods or ():
         seen = pod.network
@@ -89,7 +88,7 @@ def read_summary(data: bytes) -> dict[str, PodCounters]:
 class KubeletAccess:
     """The token and the trust with which kubelets are asked, renewed in time.
 
-    `account`: the ServiceAccount, as namespace/name; empty where the installation reads no kubelet.
+    `account`: the ServiceAccount, as namespace/name; empty if the installation reads no kubelet.
     """
 
     def __init__(self, client: Client | None, account: str, *, insecure: bool = False) -> None:
@@ -114,7 +113,7 @@ class KubeletAccess:
             return self._made
 
     def forget(self) -> None:
-        """Ask for another token the next time: this one was refused."""
+        """Get another token the next time: this one was refused."""
         self._made = None
 
     async def _token(self, client: Client) -> str:
@@ -129,8 +128,8 @@ class KubeletAccess:
             found = await accounts.subresource("token").create(self._name, asked)
         except (NotFound, Forbidden) as error:
             raise KubeletUnreadable(
-                f"there is no token of ServiceAccount {self._namespace}/{self._name} to be had"
-                f" ({type(error).__name__}): elasti install makes the account and the right"
+                f"no token of ServiceAccount {self._namespace}/{self._name} is available"
+                f" ({type(error).__name__}): elasti install creates the account and its permission"
             ) from None
         except KubeError as error:
             raise KubeletUnreadable(
@@ -158,12 +157,8 @@ class Kubelets:
     ) -> None:
         self._access = access
         self._port = port
-        self._timeout = aiohttp.ClientTimeout(total=timeout)
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            trust_env=False,
-        )
+        self._timeout = timeout
+        self._http = guarded_client(None)
         self._gate = asyncio.Semaphore(_AT_ONCE)
         self._known: dict[str, tuple[float, asyncio.Future[Mapping[str, PodCounters]]]] = {}
         self.reads = 0
@@ -181,42 +176,40 @@ class Kubelets:
         self, make: Callable[[], Coroutine[Any, Any, Mapping[str, PodCounters]]]
     ) -> asyncio.Future[Mapping[str, PodCounters]]:
         task = asyncio.ensure_future(make())
-        # Who asked may be gone by the time that it fails.
+        # The trigger that asked may be gone by the time that it fails.
         task.add_done_callback(lambda done: done.cancelled() or done.exception())
         return task
 
     async def _read(self, address: str) -> Mapping[str, PodCounters]:
         token, context = await self._access.get()
-        host = f"[{address}]" if ":" in address else address
+        host = url_host(address)
         where = f"the kubelet at {host}:{self._port}"
         async with self._gate:
             self.reads += 1
             try:
-                async with self._session.get(
+                async with self._http.request(
+                    "GET",
                     f"https://{host}:{self._port}/stats/summary",
                     headers={"Authorization": f"Bearer {token}"},
-                    ssl=context,
+                    tls=context,
                     timeout=self._timeout,
-                    allow_redirects=False,
-                ) as response:
-                    if response.status != 200:
-                        raise KubeletUnreadable(f"{where} {self._refusal(response.status)}")
-                    return read_summary(await whole_body(response, limit=_MAX_BYTES))
-            except (aiohttp.ClientConnectorCertificateError, aiohttp.ClientSSLError):
+                ) as answer:
+                    if answer.status != 200:
+                        raise KubeletUnreadable(f"{where} {self._refusal(answer.status)}")
+                    return read_summary(await answer.body(limit=_MAX_BYTES))
+            except (OSError, FramingError, AnswerTooLong) as error:
+                cause = error.cause if isinstance(error, ConnectFailed) else error
+                if not isinstance(cause, ssl.SSLError):
+                    timely = not isinstance(cause, TimeoutError)
+                    why = "cannot be reached" if timely else "did not answer in time"
+                    raise KubeletUnreadable(
+                        f"{where} {why} ({type(cause).__name__}): let the operator's pods reach port"
+                        f" {self._port} of every node"
+                    ) from None
                 raise KubeletUnreadable(
-                    f"{where} has no certificate of the cluster's CA for its address: have kubelets"
-                    " ask for one (serverTLSBootstrap: true), or trust any with elasti install"
-                    f" --kubelet-insecure-tls ({INSECURE_TLS}=true)"
-                ) from None
-            except (aiohttp.ClientError, OSError, ResponseTooLong) as error:
-                why = (
-                    "did not answer in time"
-                    if isinstance(error, TimeoutError)
-                    else "cannot be asked"
-                )
-                raise KubeletUnreadable(
-                    f"{where} {why} ({type(error).__name__}): let the operator's pods reach port"
-                    f" {self._port} of every node"
+                    f"{where} has no certificate of the cluster's CA for its address: let kubelets"
+                    " request one (serverTLSBootstrap: true), or accept any with elasti install"
+                    f" --kubelet-insecure-tls ({KUBELET_INSECURE_TLS}=true)"
                 ) from None
 
     def _refusal(self, status: int) -> str:
@@ -224,14 +217,14 @@ class Kubelets:
             self._access.forget()
         if status in (401, 403):
             return (
-                f"refuses ({status}): it must take ServiceAccount tokens (authentication.webhook) and"
+                f"refuses ({status}): it must accept ServiceAccount tokens (authentication.webhook) and"
                 " ask the API server (authorization.mode: Webhook), and the account needs get on"
                 " nodes/stats"
             )
         return f"answered {status} at /stats/summary: this node has no statistics to read"
 
     def end_round(self) -> None:
-        """Ask again what failed, and forget nodes that no reader asks for."""
+        """Forget failures, to read them again, and nodes that no trigger needs."""
         now = asyncio.get_running_loop().time()
         for address, (at, asked) in list(self._known.items()):
             failed = asked.done() and (asked.cancelled() or asked.exception() is not None)
@@ -244,4 +237,4 @@ class Kubelets:
         for asked in pending:
             asked.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
-        await self._session.close()
+        await self._http.aclose()

@@ -4,10 +4,10 @@ Probes are traffic too. So what a pod's own probes cost is computed from its spe
 period are the spec's, the size of an HTTP probe is measured by one of ours, the others are constants. Nothing
 is learned from traffic: what is there from the first second never becomes floor.
 
-Counters are added up for as long as they are above the floor by a quarter, or by the threshold where
-that is more; where the sum is more than one probe of each kind, which may fall into any span, the target
-is in use. So use that is above that line is found, however low it is, if it lasts; and probes alone never
-are. What is left of a sum when use was found is forgotten: the next finding needs traffic of its own.
+Counters are added up while they exceed the floor by a quarter, or by the threshold if that is more. If the
+sum is more than one probe of each kind, which may fall into any span, the target is in use. So use above
+that line is found, however low it is, if it lasts; and probes alone never count as use. The sum starts
+from zero after use was found: the next finding needs traffic of its own.
 """
 
 from __future__ import annotations
@@ -15,38 +15,27 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from msgspec import Meta
-
-from elasti.triggers.kubelets import (
-    ACCOUNT,
-    INSECURE_TLS,
-    PORT,
-    KubeletAccess,
-    Kubelets,
-    KubeletUnreadable,
-    PodCounters,
-)
-from elasti.triggers.registry import (
+from elasti.api.triggers.cluster import KUBELET_ACCOUNT_VARIABLE, KUBELET_INSECURE_TLS, KUBELET_PORT
+from elasti.triggers.kubelets import KubeletAccess, Kubelets, KubeletUnreadable, PodCounters
+from elasti.triggers.reader import (
     ReadContext,
     ReaderSettings,
     ScrapeTarget,
-    TriggerMetadata,
     TriggerReader,
     TriggerReading,
-    TriggerType,
 )
 from kubeloop.client.errors import KubeError, NotFound
 from kubeloop.objects.core import Container, HttpGetAction, Pod, Probe
+from kubeloop.probes.checks import probe_request
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Iterable, Iterator, Mapping
 
+    from elasti.api.triggers.cluster import NetworkMetadata
     from kubeloop.client.client import Client
 
-THRESHOLD = 16.0
-"""Bytes a second and pod: what a node's ARP, IPv6 and DNS may cost an idle pod stays below."""
 MARGIN = 0.25
 """The part of the floor that use must exceed it by: sizes of probes are not known better."""
 
@@ -70,17 +59,8 @@ _READINGS_A_COOLDOWN = 12
 _FRESH_SECONDS = (2.0, 24.0)
 
 
-class NetworkMetadata(TriggerMetadata, frozen=True):
-    """Bytes a second of the target's pods above what their probes cost."""
-
-    threshold: Annotated[
-        float | str,
-        Meta(description="The target is idle below it, and at 0; a number or a string."),
-    ] = THRESHOLD
-
-
 class Floor(NamedTuple):
-    """What probes cost: bytes a second, and the bytes of one probe of each kind."""
+    """The cost of probes: bytes a second, and the bytes of one probe of each kind."""
 
     rate: float
     once: float
@@ -179,7 +159,7 @@ class NetworkReader(TriggerReader):
             node = facts[pods[0].identity].node
             return TriggerReading(
                 error=f"the statistics of node {node} have not changed for {_UNCHANGED_SECONDS:.0f} s:"
-                " look at its kubelet"
+                " check its kubelet"
             )
         found = {uid: (seen, facts[uid].cost) for uid, seen in counters.items()}
         return target.meter.feed(found, metadata.limit())
@@ -188,12 +168,12 @@ class NetworkReader(TriggerReader):
     def _without(
         target: _Target, pod: ScrapeTarget, facts: _PodFacts, now: float
     ) -> TriggerReading:
-        """A pod is younger than its node's statistics, for a while; then its node has none of it."""
+        """A pod may be newer than its node's statistics for a while; after that, the node has no statistics of it."""
         target.changed_at = target.changed_at or now
         text = f"node {facts.node} has no network statistics of pod {pod.name}"
         if now - target.changed_at <= _UNCHANGED_SECONDS:
             return TriggerReading(error=f"{text} yet", pending=True)
-        return TriggerReading(error=f"{text}: look at its kubelet, or use another trigger")
+        return TriggerReading(error=f"{text}: check its kubelet, or use another trigger")
 
     async def _counters(
         self, facts: Mapping[str, _PodFacts], cooldown: float
@@ -209,7 +189,7 @@ class NetworkReader(TriggerReader):
     async def _facts(
         self, target: _Target, namespace: str, pods: Iterable[ScrapeTarget]
     ) -> dict[str, _PodFacts]:
-        """Return what is known of each pod, read where it is new. Raises KubeletUnreadable."""
+        """Return what is known of each pod; reads those that are new. Raises KubeletUnreadable."""
         known, target.pods = target.pods, {}
         for pod in pods:
             facts = known.get(pod.identity) or await self._read_pod(namespace, pod)
@@ -220,11 +200,13 @@ class NetworkReader(TriggerReader):
 
     async def _read_pod(self, namespace: str, pod: ScrapeTarget) -> _PodFacts:
         if self._client is None or not pod.name:
-            raise KubeletUnreadable("an endpoint that is no pod has no bytes to count")
+            raise KubeletUnreadable("the endpoint is not a pod, so its traffic cannot be measured")
         try:
             found = await self._client.resource("v1/pods", Pod).get(pod.name, namespace=namespace)
         except NotFound:
-            raise KubeletUnreadable(f"pod {pod.name} is gone, and its endpoint not yet") from None
+            raise KubeletUnreadable(
+                f"pod {pod.name} is gone, but its endpoint is still listed"
+            ) from None
         except KubeError as error:
             kind = type(error).__name__
             raise KubeletUnreadable(f"pod {pod.name} cannot be read ({kind})") from None
@@ -233,8 +215,8 @@ class NetworkReader(TriggerReader):
                 "",
                 "",
                 Floor(0.0, 0.0),
-                f"pod {pod.name} has hostNetwork, and what its node counts is all of the node's"
-                " traffic: use another trigger",
+                f"pod {pod.name} uses hostNetwork, so its counters include all traffic of the"
+                " node: use another trigger",
             )
         # The address is from a slice, which users may write; without this the operator would connect to it.
         if pod.address not in found.addresses:
@@ -279,7 +261,7 @@ async def _size(container: Container, probe: Probe, address: str) -> float:
         return http_probe_size(await _exchange(http, address, container.port_number(http.port)))
     if (tcp := probe.tcp_socket) is not None:
         return TCP_PROBE if tcp.host in ("", address) else 0.0
-    return GRPC_PROBE if probe.grpc is not None else 0.0  # a command is no traffic of its own
+    return GRPC_PROBE if probe.grpc is not None else 0.0  # a command causes no traffic
 
 
 def http_probe_size(exchanged: int | None) -> float:
@@ -292,14 +274,12 @@ async def _exchange(action: HttpGetAction, address: str, port: int | None) -> in
     """Make a kubelet's HTTP probe once; return the bytes of request and response, None for no answer."""
     if port is None:
         return None
-    host = f"[{address}]" if ":" in address else address
-    lines = {"Host": f"{host}:{port}", "User-Agent": "kube-probe/1.36", "Accept": "*/*"}
-    lines |= {header.name: header.value for header in action.http_headers}
-    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
-    path = action.path if action.path.startswith("/") else f"/{action.path}"
-    sent = f"GET {path} HTTP/1.1\r\n{head}Connection: close\r\n\r\n".encode()
+    try:
+        sent = probe_request(action, address, port, agent="kube-probe/1.36")
+    except ValueError:
+        return None  # the kubelet does not send it either
     received = 0
-    # One that never closes has sent what it has to say by then.
+    # A server that never closes has answered by then.
     with contextlib.suppress(OSError):
         async with asyncio.timeout(_MEASURE_SECONDS):
             reader, writer = await asyncio.open_connection(address, port)
@@ -312,37 +292,13 @@ async def _exchange(action: HttpGetAction, address: str, port: int | None) -> in
     return len(sent) + received if received else None
 
 
-def _make_reader(settings: ReaderSettings) -> NetworkReader:
+def make_reader(settings: ReaderSettings) -> NetworkReader:
+    """Make the reader."""
     given = settings.variables
     access = KubeletAccess(
-        settings.client, given.get(ACCOUNT, ""), insecure=given.get(INSECURE_TLS, False)
+        settings.client,
+        given.get(KUBELET_ACCOUNT_VARIABLE, ""),
+        insecure=given.get(KUBELET_INSECURE_TLS, False),
     )
-    port = {"port": given[PORT]} if PORT in given else {}
+    port = {"port": given[KUBELET_PORT]} if KUBELET_PORT in given else {}
     return NetworkReader(settings.client, Kubelets(access, **port))
-
-
-def _parse_account(text: str) -> str:
-    if text.count("/") != 1 or text.startswith("/") or text.endswith("/"):
-        raise ValueError(f"{text!r} is not NAMESPACE/NAME of a ServiceAccount")
-    return text
-
-
-def _parse_insecure(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError(f"{text!r} is neither 'true' nor 'false'")
-    return text.lower() == "true"
-
-
-def _parse_port(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text) < 65536:
-        raise ValueError(f"{text!r} is no port; write a number up to 65535")
-    return int(text)
-
-
-TRIGGER = TriggerType(
-    name="network",
-    metadata=NetworkMetadata,
-    reader=_make_reader,
-    variables={ACCOUNT: _parse_account, INSECURE_TLS: _parse_insecure, PORT: _parse_port},
-    needs=ACCOUNT,
-)

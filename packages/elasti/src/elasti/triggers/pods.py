@@ -1,4 +1,4 @@
-"""Triggers that ask the target's own pods: no Prometheus needed.
+"""Triggers that read metrics from the target's own pods, without a Prometheus server.
 
 Every pod's `/metrics` is read, one metric summed. A counter is compared by its rate: by how much it
 grew since the last reading, pod by pod, so that a restart (the counter begins at zero) or a pod that came
@@ -6,106 +6,44 @@ meanwhile counts for what it has. A pod that cannot be read, or that went away s
 what it knew, leaves the rate unknown: an error, which never lets a target sleep. The next rate is over all
 the time since the last reading without one.
 
-Clients create a labelled series at its first use. So a counter without any is at zero where its family is
-declared, or where a pod of this target has shown it; else its name is taken for a mistake.
+Clients create a labelled series at its first use. So a counter without any is at zero if its family is
+declared, or if a pod of this target has shown it; else its name is taken for a mistake.
 
-What pods serve is summed as it comes, a little at a time, and never held.
+An answer is summed as it arrives, a little at a time, and never kept.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Hashable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING
 
-import msgspec
-from msgspec import Meta
-
-from elasti.triggers.registry import (
-    ReadContext,
-    ReaderSettings,
-    TriggerMetadata,
-    TriggerReader,
-    TriggerReading,
-    TriggerType,
-)
+from elasti.triggers.reader import ReadContext, ReaderSettings, TriggerReader, TriggerReading
 from elasti.triggers.responses import (
     PodQueries,
     UnusableResponse,
-    body_chunks,
-    pod_session,
+    destinations_of,
+    guarded_client,
     refuse_packed,
 )
 from kubeloop.aio.tasks import TimeBudget
 from kubeloop.metrics.reader import MetricSum, NotExposition
 
 if TYPE_CHECKING:
-    import aiohttp
+    from collections.abc import Hashable, Mapping
+
+    from elasti.api.triggers.cluster import PodsMetadata
+    from kubeloop.http.client import Answer
 
 _MAX_BYTES = 16 << 20
+_CHUNK = 32 * 1024
 _REDIRECTS = 3
 _AT_A_STRETCH = 0.005
 
 
-class PodsMetadata(TriggerMetadata, frozen=True):
-    """A metric that the target's own pods serve, summed over all of them.
-
-    A counter is compared by its rate per second, a gauge by its value. `kind` left out means
-    counter for names that end in `_total` and gauge otherwise. `port` left out is the Service's
-    first target port. `labels` are what a sample must have, or `match` with these and `notMatch`
-    with a value, or a list of values, whose samples do not count.
-    """
-
-    metric: Annotated[
-        str, Meta(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$", description="Its name, of type pods.")
-    ]
-    port: Annotated[
-        int | str, Meta(description="Where pods serve it: a name or number of the Service's port.")
-    ] = 0
-    path: Annotated[str, Meta(pattern="^/", description="Where pods serve it.")] = "/metrics"
-    kind: Annotated[
-        Literal["", "counter", "gauge"], Meta(description="Compared by its rate, or by its value.")
-    ] = ""
-    labels: Annotated[
-        dict[str, str | dict[str, str | list[str]]],
-        Meta(description="Which samples count: label values, or match and notMatch with such."),
-    ] = msgspec.field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if isinstance(self.port, int) and not 0 <= self.port < 65536:
-            raise ValueError(f"port {self.port} is none; write a name, or a number up to 65535")
-        nested = [key for key, value in self.labels.items() if isinstance(value, dict)]
-        if nested and not (len(nested) == len(self.labels) and {*nested} <= {"match", "notMatch"}):
-            raise ValueError(
-                "labels is either {handler: /api} or {match: {...}, notMatch: {...}}, not both"
-            )
-
-    def accepts(self, labels: Mapping[str, str]) -> bool:
-        """Whether a sample with these labels counts."""
-        found: Mapping[str, Any] = self.labels
-        if not any(isinstance(value, dict) for value in found.values()):
-            found = {"match": found}
-        return all(
-            labels.get(name) in _choices(wanted) for name, wanted in found.get("match", {}).items()
-        ) and not any(
-            labels.get(name) in _choices(unwanted)
-            for name, unwanted in found.get("notMatch", {}).items()
-        )
-
-    @property
-    def is_counter(self) -> bool:
-        """Whether the metric is compared by its rate."""
-        return self.kind == "counter" or (not self.kind and self.metric.endswith("_total"))
-
-
-def _choices(wanted: str | list[str]) -> list[str]:
-    return wanted if isinstance(wanted, list) else [wanted]
-
-
 @dataclasses.dataclass(frozen=True, slots=True)
 class CounterState:
-    """What each pod's counter was, and when."""
+    """The counter of each pod at a time."""
 
     at: float
     values: Mapping[str, float]
@@ -142,8 +80,8 @@ class PodsReader(TriggerReader):
             return TriggerReading(0.0) if context.asleep else none
         now = asyncio.get_running_loop().time()
 
-        async def summed(response: aiohttp.ClientResponse) -> MetricSum:
-            return await _summed(response, metadata)
+        async def summed(answer: Answer) -> MetricSum:
+            return await _summed(answer, metadata)
 
         answers = await self._queries.ask(
             pods, metadata.port, metadata.path, summed, redirects=_REDIRECTS
@@ -178,25 +116,24 @@ class PodsReader(TriggerReader):
         await self._queries.close()
 
 
-async def _summed(response: aiohttp.ClientResponse, metadata: PodsMetadata) -> MetricSum:
+async def _summed(answer: Answer, metadata: PodsMetadata) -> MetricSum:
     """Read an answer to its end, letting others have their turn in between."""
-    if not response.ok:
-        raise UnusableResponse(f"its answer at {metadata.path} is {response.status}, and not 200")
-    refuse_packed(response)
+    if answer.status >= 400:
+        raise UnusableResponse(f"its answer at {metadata.path} is {answer.status}, not 200")
+    refuse_packed(answer)
     summed, budget = MetricSum(metadata.metric, metadata.accepts), TimeBudget(_AT_A_STRETCH)
     try:
-        async for piece in body_chunks(response, limit=_MAX_BYTES):
-            summed.feed(piece)
-            if budget.spent():
-                await budget.rest()
+        async for piece in answer.pieces(limit=_MAX_BYTES):
+            for first in range(0, len(piece), _CHUNK):
+                summed.feed(piece[first : first + _CHUNK])
+                if budget.spent():
+                    await budget.rest()
         summed.end()
     except NotExposition as error:
         raise UnusableResponse(str(error)) from None
     return summed
 
 
-def _make_reader(_settings: ReaderSettings) -> PodsReader:
-    return PodsReader(PodQueries(pod_session()))
-
-
-TRIGGER = TriggerType(name="pods", metadata=PodsMetadata, reader=_make_reader)
+def make_reader(settings: ReaderSettings) -> PodsReader:
+    """Make the reader."""
+    return PodsReader(PodQueries(guarded_client(destinations_of(settings))))

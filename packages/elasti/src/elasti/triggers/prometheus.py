@@ -1,10 +1,10 @@
 """Triggers that ask Prometheus.
 
-One query, one number. Prometheus itself must have been up for the whole cooldown (KubeElasti's uptime
-query), or its silence would be taken for the target's. What is no single finite number is an error,
-and an error never lets a target sleep. Headers and addresses may hold credentials: they appear in no
-message. Nor do the server's own words: the author of a trigger names the server, and must not read by
-status what only the operator can reach.
+One query gives one number. Prometheus itself must have been up for the whole cooldown (KubeElasti's
+uptime query), or a gap in its data would pass for an idle target. Any other result is an error, and an
+error never lets a target sleep. Headers and addresses may hold credentials, so no message has them. Nor
+does a message quote the server: the author of a trigger names the server, and must not read in status
+what only the operator can reach.
 """
 
 from __future__ import annotations
@@ -15,43 +15,31 @@ import datetime as dt
 import functools
 import math
 import os
-import re
+import socket
+import ssl
 import urllib.parse
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import aiohttp
 import msgspec
 import structlog
-from msgspec import Meta
 
-from elasti.triggers.registry import (
-    REDACTED,
-    SecretUnavailable,
-    TriggerMetadata,
-    TriggerReader,
-    TriggerReading,
-    TriggerType,
-)
-from elasti.triggers.responses import ResponseTooLong, whole_body
+from elasti.api.triggers.destinations import DENIED, Destinations
+from elasti.api.triggers.prometheus import ADDRESS, AUTHORIZATION, SERVERS, ServerAddress
+from elasti.triggers.reader import SecretUnavailable, TriggerReader, TriggerReading
+from elasti.triggers.responses import DestinationDenied, destinations_of, guarded_client
 from kubeloop.client.auth.credentials import basic
+from kubeloop.http.client import AnswerTooLong, ConnectFailed, HttpClient
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping, Sequence
 
-    from elasti.triggers.registry import ReadContext, ReaderSettings, ReadSecret
+    from elasti.api.triggers.prometheus import PrometheusMetadata
+    from elasti.triggers.reader import ReadContext, ReaderSettings, ReadSecret
     from kubeloop.aio.clock import Clock
 
 _TIMEOUT = 5.0
 _MAX_BYTES = 1 << 20
 _MAX_SILENCES = 3
-_AT_ONCE = 64
-_ADDRESS, _AUTHORIZATION, _SERVERS = (
-    "PROMETHEUS_TRIGGER_SERVER_ADDRESS",
-    "PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER",
-    "ELASTI_PROMETHEUS_SERVERS",
-)
-_CREDENTIALS = re.compile(r"(//|\A)[^/]*@|[?#].*", re.DOTALL)
-_PORTS = {"http": 80, "https": 443}
 # Prometheus' own words for why; any other word is the server's, and not shown.
 _ERROR_TYPES = frozenset(
     {"bad_data", "execution", "timeout", "canceled", "internal", "not_found", "unavailable"}
@@ -61,82 +49,8 @@ _log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
 
 
-class ServerAddress(NamedTuple):
-    """A server and the path before its API: all that decides where a request goes."""
-
-    scheme: str
-    host: str
-    port: int
-    path: str
-
-    @classmethod
-    def parse(cls, text: str) -> ServerAddress:
-        """Read an address. Raises ValueError, without the address: it may hold credentials."""
-        try:
-            found = urllib.parse.urlsplit(text)
-            port = found.port
-        except ValueError:
-            raise ValueError(_ADDRESS_RULE) from None
-        path = urllib.parse.unquote(found.path)
-        odd = {".", ".."} & set(path.split("/")) or not path.isprintable() or "\\" in path
-        if found.scheme not in _PORTS or not found.hostname or odd or "?" in text or "#" in text:
-            raise ValueError(_ADDRESS_RULE)
-        port = _PORTS[found.scheme] if port is None else port
-        return cls(found.scheme, found.hostname, port, found.path.rstrip("/"))
-
-    def covers(self, other: ServerAddress) -> bool:
-        """Whether the other is here or below."""
-        return self[:3] == other[:3] and f"{other.path}/".startswith(f"{self.path}/")
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"
-        return f"{self.scheme}://{host}{port}{self.path}"
-
-
-_ADDRESS_RULE = (
-    "serverAddress must be like http://host:9090 or https://host/prefix: http or https, a host, and"
-    " no '?', '#' or '..'"
-)
-
-
-class SecretRef(msgspec.Struct, frozen=True, gc=False):
-    """A Secret beside the ElastiService."""
-
-    name: Annotated[str, Meta(min_length=1, max_length=253, pattern=r"^[a-z0-9][-a-z0-9.]*\Z")]
-
-
-class PrometheusMetadata(TriggerMetadata, frozen=True):
-    """A query whose single value is compared with the threshold.
-
-    `server_address` may be left out where the operator or the Secret has one. `headers` may hold
-    credentials: they never appear in logs, events, status or metrics.
-    """
-
-    query: Annotated[
-        str, Meta(min_length=1, description="A PromQL query for one number, of type prometheus.")
-    ]
-    server_address: Annotated[str, Meta(description="Prometheus' URL, like http://host:9090.")] = ""
-    uptime_filter: Annotated[str, Meta(description="Which up series are Prometheus' own.")] = (
-        'container="prometheus"'
-    )
-    headers: Annotated[
-        dict[str, str], Meta(description="What is sent along, such as credentials.")
-    ] = msgspec.field(default_factory=dict)
-    authentication_ref: Annotated[
-        SecretRef | None, Meta(description="The Secret with the credentials.")
-    ] = None
-
-    def __post_init__(self) -> None:
-        if self.server_address:
-            ServerAddress.parse(self.server_address)
-
-    def __repr__(self) -> str:
-        return f"PrometheusMetadata(query={self.query!r}, threshold={self.threshold!r})"
-
-
 class QueryFailed(Exception):
-    """There is no number; the message says why."""
+    """The query has no usable number; the message gives the reason."""
 
 
 class _QueryData(msgspec.Struct, rename="camel"):
@@ -151,7 +65,7 @@ class _QueryResponse(msgspec.Struct, rename="camel"):
 
 
 def uptime_query(uptime_filter: str, cooldown: float) -> str:
-    """Return the query that is 1 where Prometheus was up for the whole cooldown."""
+    """Return the query that is 1 if Prometheus was up for the whole cooldown."""
     return f"min_over_time((max(up{{{uptime_filter}}}) or vector(0))[{cooldown:.0f}s:])"
 
 
@@ -172,7 +86,9 @@ def value_of(body: bytes) -> float:
         raise QueryFailed("Prometheus' answer cannot be read") from None
     if answer.status != "success":
         kind = answer.error_type if answer.error_type in _ERROR_TYPES else "no reason given"
-        raise QueryFailed(f"Prometheus refused the query ({kind}); ask it the same query")
+        raise QueryFailed(
+            f"Prometheus refused the query ({kind}); run the same query in Prometheus to see why"
+        )
     value = _single(answer.data)
     if math.isinf(value):
         raise QueryFailed("the query's value is infinite")
@@ -191,20 +107,55 @@ def _single(data: _QueryData) -> float:
         pair = found[0]["value"] if isinstance(found[0], dict) else found[0]
         return float(pair[1])
     except (KeyError, TypeError, ValueError, IndexError, OverflowError):
-        raise QueryFailed("the query's result is no single number") from None
+        raise QueryFailed("the query's result is not a single number") from None
+
+
+class _Failures:
+    """Failures of one server, in a row. After a few it is not asked again in the same round.
+
+    With thousands of triggers, waiting for a silent server again and again would keep all others from
+    being read. But a query or a header can fail by itself, so each namespace has a count of its own. The
+    server is given up for all if it cannot be connected to, or answers several namespaces too late.
+    """
+
+    def __init__(self) -> None:
+        self._by_namespace: dict[str, list[str]] = {}
+        self._of_all: list[str] = []
+        self._late: set[str] = set()
+
+    def given_up(self, namespace: str) -> str:
+        """Return the last failure if the server is not to be asked; else empty."""
+        for texts in (self._of_all, self._by_namespace.get(namespace, [])):
+            if len(texts) >= _MAX_SILENCES:
+                return texts[-1]
+        return ""
+
+    def add(self, text: str, namespace: str, error: Exception) -> None:
+        """Count a failure."""
+        self._by_namespace.setdefault(namespace, []).append(text)
+        late = isinstance(error, TimeoutError) and namespace not in self._late
+        if late or isinstance(error, ConnectFailed):
+            self._of_all.append(text)
+        if late:
+            self._late.add(namespace)
+
+    def end(self, namespace: str) -> None:
+        """The server answered a namespace."""
+        self._by_namespace.pop(namespace, None)
+        self._of_all.clear()
+        self._late.clear()
 
 
 @dataclasses.dataclass(eq=False, repr=False)
 class PrometheusReader(TriggerReader):
-    """Asks Prometheus; identical queries of one round are sent once.
+    """Asks Prometheus; identical queries of one round are sent once."""
 
-    A server that has not answered several times in a row is given up for the rest of the round: with
-    thousands of triggers, waiting for each in turn would keep all others from being read.
-    """
-
-    session: aiohttp.ClientSession
+    http: HttpClient
     _: dataclasses.KW_ONLY
     clock: Clock
+    listed: HttpClient | None = None
+    """For servers that the installation names, whatever their address."""
+    destinations: Destinations = dataclasses.field(default_factory=Destinations)
     default_address: str = ""
     authorization: str = ""
     servers: Sequence[ServerAddress] = ()
@@ -213,7 +164,7 @@ class PrometheusReader(TriggerReader):
 
     def __post_init__(self) -> None:
         self._asked: dict[tuple[object, ...], asyncio.Future[Any]] = {}
-        self._silences: dict[ServerAddress, list[str]] = {}
+        self._failures: dict[ServerAddress, _Failures] = {}
         self.sent = 0
 
     async def read(self, metadata: PrometheusMetadata, context: ReadContext) -> TriggerReading:
@@ -221,55 +172,69 @@ class PrometheusReader(TriggerReader):
         try:
             address, headers = await self._destination(metadata, context)
             uptime = uptime_query(metadata.uptime_filter, context.cooldown)
+            queries = (uptime, metadata.query) if metadata.uptime_filter else (metadata.query,)
             # Both are under way before the first is waited for.
             asked = [
                 self._once(
                     (address, query, *sorted(headers.items())),
-                    functools.partial(self._send, address, query, headers),
+                    functools.partial(self._send, address, query, headers, context.namespace),
                 )
-                for query in (uptime, metadata.query)
+                for query in queries
             ]
             # Shared: a reading that is cancelled must not take the answer from the others.
-            up, value = [await asyncio.shield(one) for one in asked]
+            *up, value = [await asyncio.shield(one) for one in asked]
         except (QueryFailed, SecretUnavailable) as error:
             return TriggerReading(error=str(error))
-        if up != 1:
+        if up and up != [1]:
             return TriggerReading(
-                error="Prometheus was not up for the whole cooldown (uptimeFilter)"
+                error=f"Prometheus was not up for the whole cooldown: {uptime} is {up[0]:g}, not 1; let"
+                ' metadata.uptimeFilter select its own series up, or turn the check off with ""'
             )
         return TriggerReading(value)
 
     async def _destination(
         self, metadata: PrometheusMetadata, context: ReadContext
     ) -> tuple[ServerAddress, dict[str, str]]:
-        """Return whom to ask, and what is sent along. Raises QueryFailed, SecretUnavailable."""
-        text, credential = metadata.server_address, ""
+        """Return the server, and the headers to send. Raises QueryFailed, SecretUnavailable."""
+        named, credential = metadata.server_address, ""
         if (ref := metadata.authentication_ref) is not None:
-            text, credential = await self._from_secret(ref.name, text, context)
-        text = text or self.default_address
+            named, credential = await self._from_secret(ref.name, named, context)
+        text = named or self.default_address
         if not text:
             raise QueryFailed(
-                f"metadata.serverAddress is missing, and the operator has no default ({_ADDRESS})"
+                f"metadata.serverAddress is missing, and the operator has no default ({ADDRESS})"
             )
         address = _parsed(text)
         default = _parsed(self.default_address) if self.default_address else None
-        if self.servers and not any(
-            allowed.covers(address) for allowed in (*self.servers, *filter(None, [default]))
-        ):
-            raise QueryFailed(
-                f"the operator may not ask {address}: it is none of {_SERVERS}, which the"
-                " installation lists"
-            )
+        if not self._is_listed(address):
+            if self.servers:
+                raise QueryFailed(
+                    f"the operator may not ask {address}: it is not in {SERVERS}, which the"
+                    " installation lists"
+                )
+            if not self.destinations.permits_name(address.host, address.port):
+                raise QueryFailed(f"Prometheus at {address} cannot be queried: {DENIED}")
         own = dict(metadata.headers)
         if not credential and any(name.lower() == "authorization" for name in own):
             return address, own
+        rest = {name: value for name, value in own.items() if name.lower() != "authorization"}
+        credential = credential or basic_authorization(named)
         # The author of a trigger may name any server: the operator's own credential is for the whole
         # address that it was given with, and for no other path of that host.
-        credential = credential or basic_authorization(text)
         if not credential and address == default:
-            credential = self.authorization
-        rest = {name: value for name, value in own.items() if name.lower() != "authorization"}
+            credential = ("" if named else basic_authorization(text)) or self.authorization
+            # With it, a header such as X-Scope-OrgID would choose whose numbers the author reads.
+            if credential and rest:
+                raise QueryFailed(
+                    f"metadata.headers {', '.join(sorted(rest))} cannot be sent with the operator's own"
+                    f" credential ({AUTHORIZATION}): remove them, or give a credential of your own in"
+                    " authenticationRef or in the header Authorization"
+                )
         return address, ({"Authorization": credential} if credential else {}) | rest
+
+    def _is_listed(self, address: ServerAddress) -> bool:
+        default = [_parsed(self.default_address)] if self.default_address else []
+        return any(listed.covers(address) for listed in (*self.servers, *default))
 
     async def _from_secret(self, name: str, named: str, context: ReadContext) -> tuple[str, str]:
         """Return the address that a Secret is for, and its credential.
@@ -284,7 +249,9 @@ class PrometheusReader(TriggerReader):
         )
         address = found.get("serverAddress", "")
         if not address:
-            raise QueryFailed(f"Secret {name} has no key serverAddress: the server that it is for")
+            raise QueryFailed(
+                f"Secret {name} has no key serverAddress: add it, with the server that the credential is for"
+            )
         if named and _parsed(named) != _parsed(address):
             raise QueryFailed(f"metadata.serverAddress is not the server that Secret {name} is for")
         if token := found.get("token"):
@@ -302,50 +269,53 @@ class PrometheusReader(TriggerReader):
     def _once(
         self, key: tuple[object, ...], make: Callable[[], Coroutine[Any, Any, _T]]
     ) -> asyncio.Future[_T]:
-        """Do something, or wait for the same that is under way or done in this round."""
+        """Do something once in a round; later calls share its result."""
         asked = self._asked.get(key)
         if asked is None:
             asked = self._asked[key] = asyncio.ensure_future(make())
             asked.add_done_callback(_take_exception)
         return asked
 
-    async def _send(self, address: ServerAddress, query: str, headers: Mapping[str, str]) -> float:
-        if len(silences := self._silences.get(address, [])) >= _MAX_SILENCES:
-            raise QueryFailed(silences[-1])
+    async def _send(
+        self, address: ServerAddress, query: str, headers: Mapping[str, str], namespace: str
+    ) -> float:
+        failures = self._failures.setdefault(address, _Failures())
+        if given_up := failures.given_up(namespace):
+            raise QueryFailed(given_up)
         self.sent += 1
+        listed = self.listed if self._is_listed(address) else None
         now = self.clock.now().astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        asked = urllib.parse.urlencode({"query": query, "time": now})
         try:
-            async with self.session.get(
-                f"{address}/api/v1/query",
-                params={"query": query, "time": now},
-                headers=headers,
-                timeout=aiohttp.ClientTimeout(total=self.timeout),
-                allow_redirects=False,  # headers are for the address that the author gave
-            ) as response:
-                body = await whole_body(response, limit=_MAX_BYTES)
-                if response.status != 200:
-                    raise QueryFailed(f"Prometheus answered {response.status} at {address}")
-        except (aiohttp.ClientError, OSError, ValueError, ResponseTooLong) as error:
+            # No redirect is followed: headers are for the address that the author gave.
+            async with (listed or self.http).request(
+                "GET", f"{address}/api/v1/query?{asked}", headers=headers, timeout=self.timeout
+            ) as answer:
+                body = await answer.body(limit=_MAX_BYTES)
+                if answer.status != 200:
+                    raise QueryFailed(f"Prometheus answered {answer.status} at {address}")
+        except (OSError, ValueError, AnswerTooLong) as error:
             text = f"Prometheus at {address} {_why(error)}"
-            # After a few times in a row it is not asked again in this round.
-            self._silences.setdefault(address, []).append(text)
+            failures.add(text, namespace, error)
             raise QueryFailed(text) from None
-        self._silences.pop(address, None)
+        failures.end(namespace)
         return value_of(body)
 
     async def end_round(self) -> None:
-        """Cancel what is not answered yet, and send everything again in the next round."""
+        """Cancel pending queries; the next round sends everything again."""
         pending = [asked for asked in self._asked.values() if not asked.done()]
         for asked in pending:
             asked.cancel()
         await asyncio.gather(*pending, return_exceptions=True)
         self._asked.clear()
-        self._silences.clear()
+        self._failures.clear()
 
     async def close(self) -> None:
         """Cancel queries, and close connections."""
         await self.end_round()
-        await self.session.close()
+        await self.http.aclose()
+        if self.listed is not None:
+            await self.listed.aclose()
 
 
 def _parsed(text: str) -> ServerAddress:
@@ -356,23 +326,23 @@ def _parsed(text: str) -> ServerAddress:
 
 
 def _why(error: Exception) -> str:
-    """Return why there was no answer, in words of ours: errors quote what a server has sent."""
-    match error:
+    """Return why there was no answer, in our own words: errors quote what a server has sent."""
+    match error.cause if isinstance(error, ConnectFailed) else error:
         case TimeoutError():
             return "did not answer in time"
-        case ResponseTooLong():
+        case AnswerTooLong():
             why = str(error)
-        case aiohttp.ClientConnectorDNSError():
-            why = "its name is not known"
-        case aiohttp.ClientSSLError():
+        case DestinationDenied():
+            why = DENIED
+        case socket.gaierror():
+            why = "its name cannot be resolved"
+        case ssl.SSLError():
             why = "TLS failed, or its certificate is not valid"
-        case OSError(errno=int(number)) if not isinstance(error, aiohttp.ClientError):
-            why = os.strerror(number)
-        case aiohttp.ClientConnectorError(os_error=OSError(errno=int(number))):
+        case OSError(errno=int(number)):
             why = os.strerror(number)
         case _:
-            why = "what it sent is no answer"
-    return f"cannot be asked: {why}"
+            why = "its answer is not HTTP"
+    return f"cannot be queried: {why}"
 
 
 def _take_exception(done: asyncio.Future[Any]) -> None:
@@ -380,48 +350,24 @@ def _take_exception(done: asyncio.Future[Any]) -> None:
         done.exception()
 
 
-def without_credentials(address: str) -> str:
-    """Return an address without what may be a credential in it: a user and password, a query."""
-    return _CREDENTIALS.sub(r"\1", address)
-
-
-def _make_reader(settings: ReaderSettings) -> PrometheusReader:
-    session = aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=_AT_ONCE),
-        # Addresses are the authors' of ElastiServices: none may set what another's is sent.
-        cookie_jar=aiohttp.DummyCookieJar(),
-        trust_env=False,
-    )
-    address, authorization = (
-        settings.variables.get(name, "") for name in (_ADDRESS, _AUTHORIZATION)
-    )
+def make_reader(settings: ReaderSettings) -> PrometheusReader:
+    """Make the reader."""
+    destinations = destinations_of(settings)
+    address, authorization = (settings.variables.get(name, "") for name in (ADDRESS, AUTHORIZATION))
     if authorization and not address:
-        _log.warning(f"{_AUTHORIZATION} is sent nowhere, since {_ADDRESS} is not set")
+        _log.warning(
+            "credential is never sent: its address is not set",
+            credential=AUTHORIZATION,
+            address=ADDRESS,
+        )
     return PrometheusReader(
-        session,
+        # The evaluator bounds how many are asked at once, by namespace; a queue here would be shared by all.
+        guarded_client(destinations),
+        listed=guarded_client(None),
+        destinations=destinations,
         clock=settings.clock,
         default_address=address,
         authorization=authorization,
-        servers=settings.variables.get(_SERVERS, ()),
+        servers=settings.variables.get(SERVERS, ()),
         secret=settings.secret,
     )
-
-
-def _parse_servers(text: str) -> tuple[ServerAddress, ...]:
-    return tuple(ServerAddress.parse(part.strip()) for part in text.split(",") if part.strip())
-
-
-TRIGGER = TriggerType(
-    name="prometheus",
-    metadata=PrometheusMetadata,
-    reader=_make_reader,
-    variables={_ADDRESS: str, _AUTHORIZATION: str, _SERVERS: _parse_servers},
-    redactions={
-        "serverAddress": lambda value: (
-            without_credentials(value) if isinstance(value, str) else REDACTED
-        ),
-        "headers": lambda value: (
-            dict.fromkeys(value, REDACTED) if isinstance(value, dict) else REDACTED
-        ),
-    },
-)

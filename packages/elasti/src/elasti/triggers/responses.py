@@ -1,12 +1,12 @@
 """Responses of Prometheus and of pods, read to their end within a bound.
 
-A stream hands out what has arrived so far, which is the whole body only for small ones. A
-beginning that is taken for the whole gives a number that is too small, and a target that sleeps
-while it is used.
+A stream returns what has arrived so far, which is the whole body only if it is small. A part that
+passes for the whole gives a number that is too small, and a target that sleeps while it is used.
 
-Pods run any tenant's code, so none may cost the others much: only so many are asked at once, of one target
-only a few, and within a time for all of them. They are asked at their own addresses, by no proxy, and none
-may send the operator elsewhere, set what another is sent, or have it unpack a little that is very much.
+Pods run any tenant's code, so none may cost the others much: only a few are asked at once, of one
+target only a few, and within a time for all of them. They are asked at their own addresses, by no
+proxy, and none may send the operator elsewhere, set what another is sent, or have it unpack a
+little that is very much.
 """
 
 from __future__ import annotations
@@ -16,61 +16,56 @@ import contextlib
 import dataclasses
 import os
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urljoin, urlsplit
 
-import aiohttp
-from yarl import URL
-
+from elasti.api.triggers.destinations import ALLOWED, DENIED, Destinations
 from kubeloop.aio.tasks import parallelize_until
+from kubeloop.http.client import Answer, AnswerTooLong, ConnectFailed, HttpClient
+from kubeloop.http.framing import FramingError
+from kubeloop.objects.names import url_host
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
-    from elasti.triggers.registry import ScrapeTarget
+    from elasti.triggers.reader import ReaderSettings, ScrapeTarget
 
-_MIB = 1 << 20
-_CHUNK = 32 * 1024
 _TIMEOUT = 5.0
 _TOGETHER = 10.0
 _AT_ONCE = 32
 _OF_ONE_TARGET = 4
 _REDIRECTS = frozenset((301, 302, 303, 307, 308))
 _UNPACKED = {"Accept-Encoding": "identity"}
+# A round of triggers comes every 30 s or so; servers in common use keep a connection for a minute.
+KEEP = 50.0
 
 T = TypeVar("T")
 
 
-class ResponseTooLong(Exception):
-    """The body has no end, or one that is too far away."""
-
-
 class UnusableResponse(Exception):
-    """What a pod answered cannot be used; the message says why."""
+    """A pod's answer cannot be used; the message gives the reason."""
 
 
-async def whole_body(response: aiohttp.ClientResponse, *, limit: int) -> bytes:
-    """Read a body to its end. Raises ResponseTooLong, and what aiohttp raises."""
-    return b"".join([piece async for piece in body_chunks(response, limit=limit)])
+class DestinationDenied(OSError):
+    """Triggers may not ask this address."""
 
 
-async def body_chunks(response: aiohttp.ClientResponse, *, limit: int) -> AsyncIterator[bytes]:
-    """Iterate over a body to its end, in small pieces. Raises ResponseTooLong, and what aiohttp raises."""
-    length = 0
-    while data := await response.content.readany():
-        length += len(data)
-        if length > limit:
-            raise ResponseTooLong(f"the answer is longer than {limit / _MIB:g} MiB")
-        for first in range(0, len(data), _CHUNK):
-            yield data[first : first + _CHUNK]
+def destinations_of(settings: ReaderSettings) -> Destinations:
+    """Return the addresses that triggers of this installation may ask."""
+    server = settings.client.config.endpoint.url if settings.client is not None else ""
+    return Destinations.of(server, settings.variables.get(ALLOWED, ()))
 
 
-def pod_session() -> aiohttp.ClientSession:
-    """Make the session for a `PodQueries`."""
-    return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=_AT_ONCE),
-        cookie_jar=aiohttp.DummyCookieJar(),
-        auto_decompress=False,
-        trust_env=False,
-    )
+def guarded_client(destinations: Destinations | None, *, keep: float = KEEP) -> HttpClient:
+    """Make a client that connects to permitted addresses only, whatever a name resolves to."""
+    if destinations is None:
+        return HttpClient(keep=keep)
+    permits = destinations.permits
+
+    def check(host: str, port: int) -> None:
+        if not permits(host, port):
+            raise DestinationDenied(DENIED)
+
+    return HttpClient(keep=keep, check=check)
 
 
 @dataclasses.dataclass(eq=False)
@@ -80,14 +75,13 @@ class PodQueries:
     `timeout`: seconds for one pod; `together`: for all of a target's. `at_once`: how many are asked.
     """
 
-    session: aiohttp.ClientSession
+    http: HttpClient
     _: dataclasses.KW_ONLY
     timeout: float = _TIMEOUT
     together: float = _TOGETHER
     at_once: int = _AT_ONCE
 
     def __post_init__(self) -> None:
-        self._timeout = aiohttp.ClientTimeout(total=self.timeout)
         self._gate = asyncio.Semaphore(self.at_once)
 
     async def ask(
@@ -95,13 +89,13 @@ class PodQueries:
         pods: Sequence[ScrapeTarget],
         port: int | str,
         path: str,
-        read: Callable[[aiohttp.ClientResponse], Awaitable[T]],
+        read: Callable[[Answer], Awaitable[T]],
         *,
         redirects: int = 0,
     ) -> list[T] | str:
-        """Return what `read` makes of each pod's answer, or why one has none.
+        """Return the result of `read` for each pod's answer, or the first failure.
 
-        `read` raises UnusableResponse, or what aiohttp raises. `redirects`: how many are followed, on the
+        `read` raises UnusableResponse, or what `Answer` raises. `redirects`: how many are followed, on the
         pod itself; others are for `read` to judge.
         """
         found: dict[int, T] = {}
@@ -126,50 +120,55 @@ class PodQueries:
         pod: ScrapeTarget,
         wanted: int | str,
         path: str,
-        read: Callable[[aiohttp.ClientResponse], Awaitable[T]],
+        read: Callable[[Answer], Awaitable[T]],
         redirects: int,
     ) -> T:
         port = pod.port(wanted)
         if port is None:
-            raise UnusableResponse(f"the Service has no port {wanted!r} to ask its pods at")
-        host = f"[{pod.address}]" if ":" in pod.address else pod.address
-        url, where = URL(f"http://{host}:{port}{path}"), f"pod {pod.address}"
+            raise UnusableResponse(
+                f"the Service has no port {wanted!r}, so its pods cannot be queried"
+            )
+        url, where = f"http://{url_host(pod.address)}:{port}{path}", f"pod {pod.address}"
         try:
             for _ in range(max(redirects, 1)):
-                async with self.session.get(
-                    url, timeout=self._timeout, allow_redirects=False, headers=_UNPACKED
-                ) as response:
-                    if not redirects or response.status not in _REDIRECTS:
-                        return await read(response)
-                    url = _redirect_within(response)
+                async with self.http.request(
+                    "GET", url, timeout=self.timeout, headers=_UNPACKED
+                ) as answer:
+                    if not redirects or answer.status not in _REDIRECTS:
+                        return await read(answer)
+                    url = _redirect_within(url, answer)
         except TimeoutError:
             raise UnusableResponse(f"{where} did not answer in time at port {port}") from None
-        except (aiohttp.ClientError, OSError) as error:
-            number = error.errno if isinstance(error, OSError) else None
-            why = os.strerror(number) if number else "it closed, or what it sent is not HTTP"
-            raise UnusableResponse(f"{where} cannot be asked at port {port}: {why}") from None
-        except (UnusableResponse, ResponseTooLong) as error:
+        except (OSError, FramingError) as error:
+            cause = error.cause if isinstance(error, ConnectFailed) else error
+            why = "it closed the connection, or its answer is not HTTP"
+            if isinstance(cause, DestinationDenied):
+                why = DENIED
+            elif isinstance(cause, OSError) and cause.errno:
+                why = os.strerror(cause.errno)
+            raise UnusableResponse(f"{where} cannot be queried at port {port}: {why}") from None
+        except (UnusableResponse, AnswerTooLong) as error:
             raise UnusableResponse(f"{where}: {error}") from None
         raise UnusableResponse(f"{where}: more than {redirects} redirects from {path}")
 
     async def close(self) -> None:
         """Close connections."""
-        await self.session.close()
+        await self.http.aclose()
 
 
-def refuse_packed(response: aiohttp.ClientResponse) -> None:
-    """Raise UnusableResponse for a body that is packed, unasked."""
-    if (packed := response.headers.get("Content-Encoding", "identity")) != "identity":
+def refuse_packed(answer: Answer) -> None:
+    """Raise UnusableResponse for a body that is compressed although that was not asked for."""
+    if (packed := answer.header("content-encoding") or "identity") != "identity":
         raise UnusableResponse(
             f"it answers with Content-Encoding {packed[:40]!r}, which was not asked for"
         )
 
 
-def _redirect_within(response: aiohttp.ClientResponse) -> URL:
+def _redirect_within(url: str, answer: Answer) -> str:
     """Return where a pod redirects to on itself; no pod may send the operator to other addresses."""
-    location = response.headers.get("Location", "")
+    location = answer.header("location")
     with contextlib.suppress(ValueError):
-        url = response.url.join(URL(location))
-        if url.origin() == response.url.origin():
-            return url
+        target = urljoin(url, location)
+        if urlsplit(target)[:2] == urlsplit(url)[:2]:
+            return target
     raise UnusableResponse(f"it redirects to {location!r}, and metrics are read from pods only")

@@ -4,59 +4,21 @@ The look is the hand-over's: the state Engaging begins early by the window, with
 rotation, and whatever the resolver gets ends it and begins the cooldown again. Here is only what outlives a
 look: whether something reached the resolver since the last reading.
 
-It sees a share of what arrives, and nothing that was there before: a connection that is open, or kept, stays
-with its pod.
+It sees a share of new connections, and none that was there before: a connection that is open, or kept alive,
+stays with its pod.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-from msgspec import Meta
+from elasti.triggers.reader import ReadContext, ReaderSettings, TriggerReader, TriggerReading
 
-from elasti.triggers.registry import (
-    ReadContext,
-    ReaderSettings,
-    Threshold,
-    TriggerMetadata,
-    TriggerReader,
-    TriggerReading,
-    TriggerType,
-)
+if TYPE_CHECKING:
+    from collections.abc import Hashable
 
-
-class TrafficMetadata(TriggerMetadata, frozen=True):
-    """Connections that reach the resolver while it is in rotation beside the pods."""
-
-    window_seconds: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=604_800,
-            description="How long the resolver looks before a sleep: at most the cooldown, at least the"
-            " engage settle; of type traffic.",
-        ),
-    ] = 300
-    network: Annotated[
-        bool,
-        Meta(
-            description="Whether bytes of its pods keep the target awake, too: a network trigger as a Veto,"
-            " where the operator may read kubelets; of type traffic."
-        ),
-    ] = True
-    threshold: Threshold = 1
-
-    @property
-    def look_seconds(self) -> float:
-        """The window."""
-        return float(self.window_seconds)
-
-    @property
-    def vetoes(self) -> tuple[str, ...]:
-        """What sees connections that were there before."""
-        return ("network",) if self.network else ()
+    from elasti.api.triggers.cluster import TrafficMetadata
 
 
 class TrafficReader(TriggerReader):
@@ -66,7 +28,7 @@ class TrafficReader(TriggerReader):
         self._counted: dict[Hashable, float] = {}
 
     async def read(self, metadata: TrafficMetadata, context: ReadContext) -> TriggerReading:
-        """Return 1 where something arrived since the last reading, else 0.
+        """Return 1 if something arrived since the last reading, else 0.
 
         What reaches a sleeping target's resolver wakes it by itself.
         """
@@ -75,8 +37,8 @@ class TrafficReader(TriggerReader):
         return TriggerReading(float(context.last_arrival > before and not context.asleep))
 
     def forget(self, key: Hashable) -> None:
-        """Drop what is kept of a trigger."""
+        """Drop the state of a trigger."""
         self._counted.pop(key, None)
 
 
-TRIGGER = TriggerType(name="traffic", metadata=TrafficMetadata, reader=TrafficReader)
+make_reader = TrafficReader
