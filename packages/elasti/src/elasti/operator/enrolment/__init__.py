@@ -1,0 +1,1 @@
+"""Enrolment: ElastiServices for labelled Services."""
