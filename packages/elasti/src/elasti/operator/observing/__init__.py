@@ -1,0 +1,1 @@
+"""Observed ElastiServices: everything is decided, and nothing is done."""
